@@ -1,0 +1,28 @@
+"""gpuadvisor: find out why a GPU job is slow, prove what makes it faster, and keep it fast.
+
+Public names resolve lazily (PEP 562), because importing any submodule runs this file:
+an eager import here would put its cost behind `gpuadvisor --help`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuadvisor.errors import AdvisorError
+    from gpuadvisor.steps import step
+
+__all__ = ["AdvisorError", "__version__", "step"]
+
+_HOMES = {"AdvisorError": "gpuadvisor.errors", "step": "gpuadvisor.steps"}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("gpuadvisor")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value

@@ -1,0 +1,33 @@
+"""The subcommands. Each module has `add_arguments(parser)` and `run(args) -> exit status`.
+
+A new file here is a new command; its docstring's first line is its help.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pkgutil
+from importlib import import_module
+from typing import Protocol, cast
+
+
+class Command(Protocol):
+    """What a module in this folder provides."""
+
+    __doc__: str | None
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, args: argparse.Namespace) -> int: ...
+
+
+ORDER = ("tune", "run", "report", "doctor")
+"""The commands that come first in the help; others follow by name."""
+
+
+def load_commands() -> dict[str, Command]:
+    """Return every command by its name."""
+    names = [m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]
+    rank = {name: place for place, name in enumerate(ORDER)}
+    names.sort(key=lambda name: (rank.get(name, len(rank)), name))
+    return {name: cast(Command, import_module(f"{__name__}.{name}")) for name in names}

@@ -1,0 +1,38 @@
+"""What `tune` and `run` share: naming a script, its interpreter and its arguments."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+from gpuadvisor.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuadvisor.collectors.script.request import Command
+
+
+def add_script_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the script; what follows `--` on the command line is the script's own."""
+    parser.add_argument("script", help="the Python script, as you would give it to python")
+    parser.add_argument(
+        "-m", dest="is_module", action="store_true", help="SCRIPT is a module, as for python -m"
+    )
+    parser.add_argument(
+        "--python",
+        metavar="PATH",
+        default=sys.executable,
+        help="the Python that runs the script (default: the one that runs gpuadvisor)",
+    )
+    parser.set_defaults(takes_rest=True)
+
+
+def command_of(args: argparse.Namespace) -> Command:
+    """Return the script as its user would start it; UsageError if there is no such Python."""
+    from gpuadvisor.collectors.script.request import Command
+
+    python = shutil.which(args.python)
+    if python is None:
+        raise UsageError(f"there is no Python at {args.python}: check --python")
+    return Command(python, args.script, tuple(args.rest), args.is_module)

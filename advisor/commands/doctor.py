@@ -1,0 +1,46 @@
+"""Check that this machine and this Python are fit for tuning, and say how to fix what is not.
+
+Exit status: 0 where tuning works (warnings included), 1 where a problem keeps it from working.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+EXAMPLE = "example: gpuadvisor doctor --python ~/venvs/train/bin/python"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLE
+    parser.add_argument(
+        "--python",
+        metavar="PATH",
+        default=sys.executable,
+        help="the Python that runs your scripts (default: the one that runs gpuadvisor)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.text import Text
+
+    from gpuadvisor.doctor import render
+    from gpuadvisor.doctor.facts import gather
+    from gpuadvisor.doctor.registry import examine
+
+    # Importing torch takes seconds; on a pipe the status shows nothing.
+    with Console(stderr=True).status(Text(f"Asking {args.python} what it has ...")):
+        checks = examine(gather(args.python))
+    if args.json:
+        from importlib.metadata import version
+
+        print(render.as_json(checks, version("gpuadvisor")))
+    elif sys.stdout.isatty():
+        console = Console(highlight=False)
+        console.print(render.as_table(checks))
+        console.print(f"\n{render.summary(checks)}")
+    else:
+        print(render.as_text(checks))
+    return int(render.has_problem(checks))

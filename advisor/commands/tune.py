@@ -1,0 +1,167 @@
+"""Find out what makes a script faster, prove it, and write it down as a plan.
+
+Exit status: 0 when the study ended, with or without a gain; 2 for a wrong command line; 3 when the
+script cannot be measured; 130 or 143 when it was interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuadvisor.commands._script import add_script_arguments, command_of
+
+if TYPE_CHECKING:
+    from gpuadvisor.tuning.options import TuneOptions
+
+EPILOG = """examples:
+  gpuadvisor tune train.py -- --epochs 1
+  gpuadvisor tune train.py --budget 30m --level conservative
+  gpuadvisor tune train.py --arg batch-size=64,128,256 -- --data /data
+  gpuadvisor tune -m package.train --python ~/venvs/train/bin/python --json > result.json
+
+The script runs many times, unchanged, for some seconds each, in the current folder; what it writes
+at its start (logs, folders) it writes each time. What follows -- is the script's own.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
+    add_script_arguments(parser)
+    parser.add_argument(
+        "--level",
+        choices=("conservative", "balanced", "aggressive"),
+        default="balanced",
+        help="how far results may move: rounding, mixed precision (default), training dynamics",
+    )
+    parser.add_argument(
+        "--budget",
+        metavar="TIME|N",
+        default="10m",
+        help="most that the study may take: 10m (default), 1h30m, '30 trials'",
+    )
+    parser.add_argument(
+        "--objective",
+        choices=("throughput", "latency", "memory", "energy"),
+        default="throughput",
+        help="what to improve (default: throughput)",
+    )
+    parser.add_argument(
+        "--arg",
+        metavar="NAME=A,B",
+        action="append",
+        default=[],
+        help="also search an argument of the script: batch-size=64,128 sets --batch-size",
+    )
+    _add_choice_arguments(parser)
+    _add_measuring_arguments(parser)
+    _add_output_arguments(parser)
+
+
+def _add_choice_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what to turn")
+    group.add_argument("--only", metavar="KNOB", action="append", default=[], help="only this knob")
+    group.add_argument(
+        "--without", metavar="KNOB", action="append", default=[], help="never this knob"
+    )
+    group.add_argument(
+        "--tolerance",
+        metavar="PERCENT",
+        type=float,
+        help="how far losses or outputs may differ (default: the level's)",
+    )
+
+
+def _add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("how to measure")
+    group.add_argument(
+        "--jobs", metavar="N", type=int, default=1, help="GPUs to use side by side (default: 1)"
+    )
+    group.add_argument("--seed", type=int, default=0, help="for random, numpy and torch")
+    group.add_argument(
+        "--samples-per-step", metavar="N", type=float, help="where the script does not show it"
+    )
+    group.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=float,
+        default=600.0,
+        help="longest wait for the unchanged script's first step (default: 600)",
+    )
+
+
+def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what is kept")
+    group.add_argument("--study", metavar="NAME", help="name of the study in the store")
+    group.add_argument("--resume", action="store_true", help="go on with an unfinished study")
+    group.add_argument(
+        "--plan", metavar="FILE", type=Path, help="where to write the plan (SCRIPT.plan.toml)"
+    )
+    group.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
+
+
+def run(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from gpuadvisor.interruption import stoppable
+    from gpuadvisor.tui.progress import ConsoleProgress
+    from gpuadvisor.tuning.study import tune
+
+    options = _options(args)
+    progress = ConsoleProgress(Console(stderr=True, highlight=False))
+    with stoppable() as stop, progress:
+        result = tune(options, progress, stop.requested)
+    if args.json:
+        import json
+
+        from gpuadvisor.reports.json_report import study_json
+
+        print(json.dumps(study_json(result), indent=2, allow_nan=False))
+    else:
+        from gpuadvisor.tui.summary import print_summary
+        from gpuadvisor.tuners.knobs import load_knobs
+        from gpuadvisor.tuning.snippets import permanent_snippets
+
+        snippets = permanent_snippets(result.settings, load_knobs())
+        print_summary(result, snippets, Console(highlight=False))
+    if result.interrupted:
+        print(f"gpuadvisor: {result.interrupted}; go on with --resume", file=sys.stderr)
+        return stop.exit_status
+    return 0
+
+
+def _options(args: argparse.Namespace) -> TuneOptions:
+    from gpuadvisor.domain.knobs import Level
+    from gpuadvisor.domain.study import Objective
+    from gpuadvisor.errors import UsageError
+    from gpuadvisor.tuning.arguments import parse_argument
+    from gpuadvisor.tuning.options import Budget, TuneOptions
+
+    for name, value in (
+        ("--jobs", args.jobs),
+        ("--timeout", args.timeout),
+        ("--tolerance", args.tolerance),
+        ("--samples-per-step", args.samples_per_step),
+    ):
+        if value is not None and not value > 0:
+            raise UsageError(f"{name} {value:g}: give a number above zero")
+    return TuneOptions(
+        command=command_of(args),
+        level=Level.parse(args.level),
+        objective=Objective(args.objective),
+        budget=Budget.parse(args.budget),
+        only=frozenset(args.only),
+        without=frozenset(args.without),
+        arguments=dict(parse_argument(text) for text in args.arg),
+        jobs=args.jobs,
+        seed=args.seed,
+        tolerance=None if args.tolerance is None else args.tolerance / 100,
+        samples_per_step=args.samples_per_step,
+        timeout_s=args.timeout,
+        resume=args.resume,
+        study=args.study,
+        plan=args.plan,
+    )

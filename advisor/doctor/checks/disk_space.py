@@ -1,0 +1,92 @@
+"""The store and Inductor's cache need a writable folder with room in it."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuadvisor.doctor.check import Check, State, from_sentence
+from gpuadvisor.doctor.facts import Facts
+from gpuadvisor.errors import StoreError
+from gpuadvisor.storage.home import HOME_VARIABLE, home
+
+ORDER = 90
+STORE, CACHE = "store", "compile cache"
+MIB, GIB = 2**20, 2**30
+STORE_NEEDS_BYTES = 16 * MIB
+"""For the database and its write-ahead log, without any raw telemetry."""
+STORE_WANTS_BYTES = 256 * MIB
+"""Below it, raw sampling stops."""
+CACHE_WANTS_BYTES = GIB
+"""A choice, not a measurement: every trial that compiles differently adds its code to the cache."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The file system that a folder is, or would be made, on."""
+
+    folder: Path
+    free_bytes: int
+    writable: bool
+    executable: bool
+    """Whether compiled code can be loaded from it (not mounted `noexec`)."""
+
+    def __str__(self) -> str:
+        return f"{self.folder}, {self.free_bytes / GIB:.1f} GiB free"
+
+
+def check(facts: Facts) -> Iterator[Check]:
+    """Look at both folders."""
+    try:
+        yield judge_store(_place(home()))
+    except StoreError as error:
+        yield from_sentence(STORE, State.PROBLEM, str(error))
+    if facts.torch:
+        yield judge_cache(_place(cache_folder(facts.environ)))
+
+
+def judge_store(place: Place) -> Check:
+    """Say whether there is room for results."""
+    fix = f"set {HOME_VARIABLE} to a folder with more room"
+    if place.free_bytes < STORE_NEEDS_BYTES:
+        return Check(STORE, State.PROBLEM, f"{place}: too little for results", fix)
+    if place.free_bytes < STORE_WANTS_BYTES:
+        return Check(STORE, State.WARNING, f"{place}: raw telemetry is not kept", fix)
+    return Check(STORE, State.OK, str(place))
+
+
+def judge_cache(place: Place) -> Check:
+    """Say whether torch.compile can keep what it compiles, and load it."""
+    if not place.writable or not place.executable:
+        fault = "is mounted noexec" if place.writable else "cannot be written"
+        detail = f"{place.folder} {fault}: torch.compile fails"
+        fix = "set TORCHINDUCTOR_CACHE_DIR to a folder of your own on another disk"
+        return Check(CACHE, State.WARNING, detail, fix)
+    if place.free_bytes < CACHE_WANTS_BYTES:
+        fix = "free some, or set TORCHINDUCTOR_CACHE_DIR to a folder with more room"
+        return Check(CACHE, State.WARNING, f"{place}: torch.compile may fill it", fix)
+    return Check(CACHE, State.OK, str(place))
+
+
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """Return where Inductor compiles (torch/_inductor/runtime/cache_dir_utils.py)."""
+    if chosen := environ.get("TORCHINDUCTOR_CACHE_DIR"):
+        return Path(chosen)
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number without a name
+        user = f"uid_{os.getuid()}"
+    return Path(tempfile.gettempdir()) / f"torchinductor_{user}"
+
+
+def _place(folder: Path) -> Place:
+    folder = folder.absolute()
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    state = os.statvfs(existing)
+    writable = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+    no_exec = getattr(os, "ST_NOEXEC", 0)
+    return Place(folder, state.f_bavail * state.f_frsize, writable, not state.f_flag & no_exec)

@@ -1,0 +1,20 @@
+"""The energy of a step needs the GPU's own counter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.doctor.check import Check, State
+from gpuadvisor.doctor.facts import Facts
+
+ORDER = 60
+
+
+def check(facts: Facts) -> Iterator[Check]:
+    """Report what reading each GPU's counter gave."""
+    for use in facts.gpus:
+        name = f"gpu {use.gpu.index} energy"
+        if use.energy_problem is None:
+            yield Check(name, State.OK, "measured by the GPU's own counter")
+        else:
+            yield Check(name, State.WARNING, use.energy_problem)

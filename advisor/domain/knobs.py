@@ -1,0 +1,132 @@
+"""What can be turned in a script from outside, and what the script itself already does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+
+Value = bool | int | float | str
+Settings = Mapping[str, Value]
+"""Knob name to value. A knob that is absent is left as the script has it."""
+
+ARGUMENT_PREFIX = "arg:"
+"""Before the name of a knob that stands for one of the script's own arguments."""
+
+
+class Level(IntEnum):
+    """How far results may move. Each level includes those below it."""
+
+    CONSERVATIVE = 1
+    BALANCED = 2
+    AGGRESSIVE = 3
+
+    @classmethod
+    def parse(cls, text: str) -> Level:
+        """Return the level of that name; KeyError if there is none."""
+        return cls[text.upper()]
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+class Effect(str, Enum):
+    """What a knob may do to the script's results."""
+
+    NONE = "none"
+    """Bit-identical but for the order of floating-point sums."""
+    NUMERICS = "numerics"
+    """The same computation at another precision or by another algorithm."""
+    RANDOM_STREAM = "random_stream"
+    """The same distribution from other random numbers: augmentation runs in other workers."""
+    TRAINING = "training"
+    """Training dynamics change; losses cannot be compared step by step."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class LoaderFacts:
+    """One `DataLoader` of the script, as the script built it."""
+
+    batch_size: int | None
+    """None with an own batch sampler, or with no batching."""
+    num_workers: int
+    pin_memory: bool
+    persistent_workers: bool
+    prefetch_factor: int | None
+    iterable: bool = False
+    """True for an `IterableDataset`, whose samples may double when workers are added."""
+
+
+@dataclass(frozen=True)
+class ScriptFacts:
+    """What the baseline run saw the script do. It decides which knobs make sense."""
+
+    training: bool = True
+    """False for inference: no backward pass was seen."""
+    device: str = "cpu"
+    """Where the first root module's parameters live: `"cuda"` or `"cpu"`."""
+    loaders: tuple[LoaderFacts, ...] = ()
+    """The loaders that were iterated in the measured steps; the first feeds the most batches."""
+    optimizers: tuple[str, ...] = ()
+    """Class names, in the order of construction."""
+    roots: tuple[str, ...] = ()
+    """Class names of the modules that the script calls itself."""
+    has_convolution: bool = False
+    has_attention: bool = False
+    """`scaled_dot_product_attention` or `nn.MultiheadAttention` is used."""
+    compiles_itself: bool = False
+    """The script calls `torch.compile` or `Module.compile`."""
+    autocasts_itself: bool = False
+    """The script enters `torch.autocast` itself."""
+    scales_itself: bool = False
+    """The script uses a `GradScaler`."""
+    varying_shapes: bool = False
+    """The root's input shapes change between steps."""
+    data_wait_share: float | None = None
+    """Share of the measured time spent in the loaders' `__next__`, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Application:
+    """A knob's setting as the target process gets it: what to import there, and the value."""
+
+    knob: str
+    applier: str
+    """`module:attribute` of an object with `apply(value, target)`."""
+    value: Value
+
+
+@dataclass(frozen=True)
+class AppliedKnob:
+    """What a knob reports from inside the target process."""
+
+    knob: str
+    state: str
+    """`effective`, `no_effect` or `refused`."""
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What one kept knob is worth, from taking it out of the best setting alone."""
+
+    knob: str
+    value: Value
+    ratio: float
+    """Time without the knob over time with it; above 1, the knob helps."""
+    low: float | None = None
+    high: float | None = None
+    """The 99 % interval of `ratio`, where enough runs were made."""
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """Lines that make a setting permanent in the user's own code."""
+
+    knob: str
+    where: str
+    """Where they belong, in words: `at the top of the script`."""
+    code: str = field(default="")

@@ -1,0 +1,67 @@
+"""What a knob can do inside the process that runs the user's script.
+
+The harness implements this; knobs only know the protocol, so neither imports the other.
+Everything here is called inside the target process, where nothing but the standard library
+and torch may be imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+Call = Callable[..., Any]
+
+
+class Target(Protocol):
+    """The script's process, seen by one knob, just after torch was imported.
+
+    No method of it, and no `apply`, may initialise CUDA: forked workers could not use it then.
+    """
+
+    def on_root(self, prepare: Callable[[Any], None]) -> None:
+        """Call `prepare(module)` once for each root module, before its first forward.
+
+        A root is a module that the script itself calls (not through another module) and that
+        has parameters. `DataParallel` and `DistributedDataParallel` are unwrapped. Preparations
+        run in the order in which knobs were applied. Calls by then have parameters on their
+        device, so `next(module.parameters()).device` may be asked.
+        """
+
+    def around_root(self, around: Callable[[Any, Call, tuple[Any, ...], dict[str, Any]], Any]) -> None:
+        """Run every call of a root as `around(module, call, args, kwargs)`.
+
+        `around` must return what `call(*args, **kwargs)` returned, changed or not. It stands
+        outside the compiled code, so Dynamo never traces it.
+        """
+
+    def on_loader(self, adjust: Callable[[dict[str, Any]], None]) -> None:
+        """Let `adjust` change the keyword arguments of every DataLoader about to be built.
+
+        All arguments are there by name (`dataset`, `batch_size`, `num_workers`, ...), defaults
+        too. When the changed arguments are refused by the constructor, the script's own are
+        used and the knob is reported as refused.
+        """
+
+    def on_optimizer(self, adjust: Callable[[type, dict[str, Any]], None]) -> None:
+        """Let `adjust(cls, kwargs)` change the keyword arguments of every torch optimizer built.
+
+        `kwargs` has all arguments by name, defaults too, `params` as a list. Refusals by the
+        constructor fall back to the script's own arguments, as for loaders.
+        """
+
+    def after_optimizer(self, adopt: Callable[[Any], None]) -> None:
+        """Call `adopt(optimizer)` after each optimizer's construction."""
+
+    def around_backward(self, around: Callable[[Any, Call], None]) -> None:
+        """Run each `tensor.backward(...)` as `around(tensor, call)`.
+
+        `call(tensor)` runs the original backward with the script's own arguments on the tensor
+        it is given.
+        """
+
+    def effective(self, detail: str = "") -> None:
+        """Say that the knob changed something. A knob that never says so had no effect."""
+
+    def refuse(self, reason: str) -> None:
+        """Say that the knob cannot work on this script, in words for the user."""

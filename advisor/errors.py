@@ -1,0 +1,38 @@
+"""The errors a user can act on; anything else that escapes is a bug in gpuadvisor."""
+
+from __future__ import annotations
+
+
+class AdvisorError(Exception):
+    """Base of every expected failure. `str(error)` is shown to the user as it is."""
+
+    exit_code = 1
+
+
+class UsageError(AdvisorError):
+    """The command line, a plan or the configuration asks for something that cannot be done."""
+
+    exit_code = 2
+
+
+class ScriptError(AdvisorError):
+    """The user's script cannot be measured: it fails, never steps, or hangs without any knob."""
+
+    exit_code = 3
+
+    def __init__(self, message: str, output: str = "") -> None:
+        super().__init__(message)
+        self.output = output
+        """The end of what the script printed, to be shown below the message."""
+
+
+class StoreError(AdvisorError):
+    """The database cannot be opened, read or written."""
+
+    exit_code = 5
+
+
+class Interrupted(AdvisorError):  # noqa: N818 - not an error of anybody's
+    """Ctrl-C or SIGTERM ended the work; what was measured by then is kept."""
+
+    exit_code = 130

@@ -1,0 +1,1 @@
+"""What a study has to say: JSON, Markdown and HTML."""

@@ -1,0 +1,153 @@
+"""Numbers as people read them: the same digits and units on the terminal, in Markdown and in HTML.
+
+Every function takes None, NaN or infinity for a figure that is not there, and says so in words.
+"""
+
+from __future__ import annotations
+
+from math import floor, isfinite, log10
+
+from gpuadvisor.domain.knobs import Settings, Value
+
+NOT_MEASURED = "not measured"
+
+_DIGITS = 3
+"""Significant digits: run-to-run noise is seldom below 0.1 %, so a fourth would be invented."""
+_PLAIN_FROM = 1e-4
+"""Below this a number is written with an exponent."""
+_BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def is_figure(value: float | None) -> bool:
+    """Say whether there is a finite number to show."""
+    return value is not None and isfinite(value)
+
+
+def number(value: float | None, digits: int = _DIGITS) -> str:
+    """Return `3,262`, `78.7` or `0.0123`: that many significant digits, integers in full."""
+    if value is None or not isfinite(value):
+        return NOT_MEASURED
+    if value == 0:
+        return "0"
+    if abs(value) < _PLAIN_FROM:
+        return f"{value:.{digits - 1}e}"
+    magnitude = floor(log10(abs(value)))
+    # 99.96 has two digits before the point, but three once it is rounded to 100.
+    if abs(round(value, digits - 1 - magnitude)) >= 10 ** (magnitude + 1):
+        magnitude += 1
+    return f"{value:,.{max(0, digits - 1 - magnitude)}f}"
+
+
+def short(value: float | None) -> str:
+    """Return `0.0021` or `0.01`: two significant digits, without zeros at the end."""
+    return f"{value:.2g}" if value is not None and isfinite(value) else NOT_MEASURED
+
+
+def ratio(value: float | None, decimals: int = 2) -> str:
+    """Return `1.42x`, or `12.3x` from ten on."""
+    if value is None or not isfinite(value):
+        return NOT_MEASURED
+    return f"{number(value)}x" if abs(value) >= 10 else f"{value:.{decimals}f}x"
+
+
+def ratio_decimals(low: float | None, high: float | None) -> int:
+    """Return how many decimals a ratio needs for the ends of its interval to be told apart."""
+    if low is None or high is None or not isfinite(high - low):
+        return 2
+    return 2 if high - low >= 0.015 else 3
+
+
+def interval(low: float | None, high: float | None, dash: str = "-") -> str:
+    """Return `1.39-1.45`: the ends of a ratio's interval."""
+    if low is None or high is None or not (isfinite(low) and isfinite(high)):
+        return NOT_MEASURED
+    decimals = ratio_decimals(low, high)
+    return f"{low:.{decimals}f}{dash}{high:.{decimals}f}"
+
+
+def milliseconds(value: float | None) -> str:
+    """Return a time in ms as `78.7 ms`, in microseconds below 1 ms and in seconds from 10 s."""
+    if value is None or not isfinite(value):
+        return NOT_MEASURED
+    if abs(value) >= 10_000:
+        return f"{number(value / 1e3)} s"
+    if 0 < abs(value) < 1:
+        return f"{number(value * 1e3)} µs"
+    return f"{number(value)} ms"
+
+
+def throughput(value: float | None, unit: str) -> str:
+    """Return `3,262 samples/s`."""
+    return f"{number(value)} {unit}" if is_figure(value) else NOT_MEASURED
+
+
+def memory(value: float | None) -> str:
+    """Return bytes as `12.3 GiB`."""
+    if value is None or not isfinite(value):
+        return NOT_MEASURED
+    power = 0
+    # From 1000 on, not 1024: "0.98 GiB" has as many digits as "1,004 MiB", and reads better.
+    while abs(value) >= 1000 and power < len(_BYTES) - 1:
+        value, power = value / 1024, power + 1
+    return f"{number(value)} {_BYTES[power]}"
+
+
+def energy(value: float | None) -> str:
+    """Return joules as `14.2 J`, `830 mJ` or `1.2 kJ`."""
+    if value is None or not isfinite(value):
+        return NOT_MEASURED
+    if abs(value) >= 1000:
+        return f"{number(value / 1e3)} kJ"
+    if 0 < abs(value) < 1:
+        return f"{number(value * 1e3)} mJ"
+    return f"{number(value)} J"
+
+
+def percent(share: float | None) -> str:
+    """Return a share (0 to 1) as `29.6 %`."""
+    if share is None or not isfinite(share):
+        return NOT_MEASURED
+    return f"{number(share * 100)} %"
+
+
+def change(before: float | None, after: float | None) -> str:
+    """Return how far `after` is from `before`: `-29.6 %`; empty where either is missing."""
+    if before is None or after is None or not (isfinite(before) and isfinite(after)) or before == 0:
+        return ""
+    moved = 100 * (after / before - 1)
+    return "no change" if abs(moved) < 0.05 else f"{moved:+,.{0 if abs(moved) >= 100 else 1}f} %"
+
+
+def duration(seconds: float | None) -> str:
+    """Return `42 s`, `3 min 12 s` or `1 h 05 min`."""
+    if seconds is None or not isfinite(seconds):
+        return NOT_MEASURED
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def knob_value(value: Value) -> str:
+    """Return a knob's value in words: `on`, `off`, `8`, `max-autotune`."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def settings(values: Settings) -> str:
+    """Return knobs on one line, a switch that is on without a value: `tf32, num_workers=8`."""
+    if not values:
+        return "as the script is"
+    return ", ".join(
+        name if value is True else f"{name}={knob_value(value)}" for name, value in values.items()
+    )
+
+
+def count(amount: int, singular: str, plural: str = "") -> str:
+    """Return `1 trial` or `1,204 trials`."""
+    return f"{amount:,} {singular if amount == 1 else plural or singular + 's'}"

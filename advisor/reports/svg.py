@@ -1,0 +1,90 @@
+"""What every plot shares: the canvas, linear scales and round tick values.
+
+Colours and type live in the page's style sheet: a plot only names classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, floor, log10
+
+from gpuadvisor.reports.markup import Markup, element
+
+WIDE = 720
+NARROW = 340
+"""Widths in CSS pixels. A plot is drawn for both, so that text on a phone is not scaled down."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A linear map from data to pixels."""
+
+    low: float
+    high: float
+    start: float
+    """Pixel of `low`."""
+    end: float
+    """Pixel of `high`."""
+
+    def __call__(self, value: float) -> float:
+        share = (value - self.low) / (self.high - self.low)
+        return self.start + share * (self.end - self.start)
+
+    def clamp(self, value: float) -> float:
+        """Return the pixel of the nearest value that the scale holds."""
+        return self(min(max(value, self.low), self.high))
+
+
+def canvas(
+    name: str, width: float, height: float, title: str, description: str, *children: Markup
+) -> Markup:
+    """Return an `<svg>` with its title and description for those who cannot see it."""
+    ids = f"{name}-{width}-title", f"{name}-{width}-desc"
+    return element(
+        "svg",
+        element("title", title, id=ids[0]),
+        element("desc", description, id=ids[1]),
+        *children,
+        viewBox=f"0 0 {width:g} {height:g}",
+        width=width,
+        height=height,
+        role="img",
+        aria_labelledby=" ".join(ids),
+        class_="wide" if width >= WIDE else "narrow",
+    )
+
+
+def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
+    """Return a straight line."""
+    return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
+
+
+def label(x: float, y: float, words: str, class_: str = "", anchor: str | None = None) -> Markup:
+    """Return text whose baseline is at `y`; `anchor` is `middle` or `end`."""
+    return element("text", words, x=x, y=y, class_=class_ or None, text_anchor=anchor)
+
+
+def ticks(low: float, high: float, count: int) -> list[float]:
+    """Return about `count` round values (1, 2 or 5 times a power of ten) from low to high."""
+    step = _round_step((high - low) / max(1, count))
+    # An error in the last bit must lose no tick at an end.
+    first, last = ceil(low / step - 1e-9), floor(high / step + 1e-9)
+    return [index * step for index in range(first, last + 1)]
+
+
+def tick_decimals(values: list[float]) -> int:
+    """Return how many decimals tell these ticks apart."""
+    if len(values) < 2:
+        return 2
+    return max(0, -floor(log10(values[1] - values[0]) + 1e-9))
+
+
+def shorten(words: str, width: float, character: float = 7.0) -> str:
+    """Return the text cut to a width in pixels, at that mean width of a character."""
+    most = max(4, int(width / character))
+    return words if len(words) <= most else words[: most - 1].rstrip() + "…"
+
+
+def _round_step(rough: float) -> float:
+    power: float = 10.0 ** floor(log10(rough))
+    return next((m * power for m in (1, 2, 5) if m * power >= rough * 0.999), 10 * power)

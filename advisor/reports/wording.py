@@ -1,0 +1,156 @@
+"""What a study concludes, in sentences: one wording for the terminal, Markdown and HTML."""
+
+from __future__ import annotations
+
+import shlex
+
+from gpuadvisor.domain.study import Equivalence, Objective, Speedup, StudyResult, TrialState
+from gpuadvisor.reports import figures
+from gpuadvisor.reports.quantities import quantities, steps_differ
+
+CONFIDENCE = "99 % interval"
+
+_GAIN = {
+    Objective.THROUGHPUT: "faster",
+    Objective.LATENCY: "lower latency",
+    Objective.MEMORY: "lower peak memory",
+    Objective.ENERGY: "lower energy",
+}
+STATES = {
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "stopped early",
+    TrialState.OUT_OF_MEMORY: "out of memory",
+    TrialState.CRASHED: "crashed",
+    TrialState.HUNG: "hung",
+    TrialState.WRONG: "wrong results",
+    TrialState.NO_EFFECT: "no effect",
+    TrialState.UNSUPPORTED: "unsupported",
+}
+"""States of a trial in the words of tables and legends."""
+
+
+def is_proven(result: StudyResult) -> bool:
+    """Say whether a gain may be claimed: without the interval of a proof there is none."""
+    return result.verdict == "faster" and result.speedup is not None and result.best is not None
+
+
+def headline(result: StudyResult) -> str:
+    """Return `1.42x faster`, `No gain found` or, if it was cut short, `No gain proven`."""
+    if is_proven(result) and result.speedup is not None:
+        return f"{speedup_ratio(result.speedup)} {_GAIN[result.objective]}"
+    return "No gain proven" if result.interrupted else "No gain found"
+
+
+def speedup_ratio(speedup: Speedup) -> str:
+    """Return the ratio with as many decimals as its interval."""
+    return figures.ratio(speedup.ratio, figures.ratio_decimals(speedup.ci99_low, speedup.ci99_high))
+
+
+def evidence(speedup: Speedup, dash: str = "-") -> str:
+    """Return `99 % interval 1.39-1.45, 8 interleaved pairs`."""
+    ends = figures.interval(speedup.ci99_low, speedup.ci99_high, dash)
+    return f"{CONFIDENCE} {ends}, {figures.count(speedup.pairs, 'interleaved pair')}"
+
+
+def verdict_sentence(result: StudyResult, dash: str = "-") -> str:
+    """Return the conclusion as one sentence, with what it rests on."""
+    device = result.environment.device.name
+    if is_proven(result) and result.speedup is not None:
+        results = equivalence_phrase(result.equivalence)
+        proof = evidence(result.speedup, dash)
+        return f"{headline(result)} ({proof}) on {device}, {results}."
+    return f"{headline(result)} on {device}: {no_gain_reason(result, dash)}."
+
+
+def no_gain_reason(result: StudyResult, dash: str = "-") -> str:
+    """Return what stands against a claim, as a clause without its full stop."""
+    tried = figures.count(len(settings_tried(result)), "setting")
+    if result.interrupted:
+        return f"the study ended early, after trying {tried}"
+    if result.speedup is not None:
+        proof = evidence(result.speedup, dash)
+        return f"the best of {tried} measured {speedup_ratio(result.speedup)} ({proof})"
+    return f"none of {tried} was better beyond the noise"
+
+
+def no_gain_advice(result: StudyResult) -> str:
+    """Return what a user without a gain may do, in friendly words."""
+    if result.interrupted:
+        return "Nothing was changed. Run it again with `--resume` to go on from here."
+    text = "Nothing was changed: the script is best left as it is, at this level."
+    level = str(result.level)
+    if level != "aggressive":
+        wider = "balanced" if level == "conservative" else "aggressive"
+        text += f" `--level {wider}` may turn more, at a price in how far results may move."
+    return text
+
+
+def equivalence_phrase(equivalence: Equivalence | None) -> str:
+    """Return `results equivalent`, `results differ` or `results not compared`."""
+    status = equivalence.status if equivalence else "not_checked"
+    words = {"equivalent": "results equivalent", "wrong": "results differ"}
+    return words.get(status, "results not compared")
+
+
+def equivalence_sentence(equivalence: Equivalence | None) -> str:
+    """Return what was compared with the baseline, what came out, and the limit."""
+    if equivalence is None:
+        return "Results were not compared."
+    if equivalence.status not in ("equivalent", "wrong"):
+        reason = f": {equivalence.reason.rstrip('.')}" if equivalence.reason else ""
+        return f"Results were not compared{reason}."
+    verdict = "equivalent" if equivalence.status == "equivalent" else "different"
+    value = figures.short(equivalence.value)
+    limit = figures.short(equivalence.limit) if figures.is_figure(equivalence.limit) else "not set"
+    return f"Results are {verdict}: {equivalence.metric} {value} (limit {limit})."
+
+
+def settings_tried(result: StudyResult) -> tuple[str, ...]:
+    """Return the different settings that ran, each on one line, in the order of their trials."""
+    tried = (figures.settings(trial.settings) for trial in result.trials if trial.settings)
+    return tuple(dict.fromkeys(tried))
+
+
+def not_helpful(result: StudyResult) -> dict[str, str]:
+    """Return the knobs that were looked at and not kept, each with the reason in words."""
+    reasons = dict(result.no_effect)
+    kept = result.settings if is_proven(result) else {}
+    # A study that was cut short has not proven anything, against a knob as little as for it.
+    judged = is_proven(result) or not result.interrupted
+    for trial in result.trials:
+        for knob in trial.settings:
+            if knob in kept or knob in result.no_effect:
+                continue
+            if trial.state is TrialState.COMPLETE:
+                if judged:
+                    reasons[knob] = "no further gain" if kept else "no gain beyond the noise"
+            else:
+                state = STATES[trial.state]
+                reasons.setdefault(knob, f"{state}: {trial.reason}" if trial.reason else state)
+    return reasons
+
+
+def notes(result: StudyResult) -> tuple[str, ...]:
+    """Return the study's notes and those that its figures call for."""
+    own = [f"The study ended early: {result.interrupted}"] if result.interrupted else []
+    if result.best is not None and steps_differ(
+        quantities(result.baseline), quantities(result.best)
+    ):
+        own.append(
+            "A step of the best settings holds another number of samples than one of the baseline:"
+            " compare times and energies per sample, not per step."
+        )
+    return (*own, *result.notes)
+
+
+def command(result: StudyResult) -> str:
+    """Return the script and its arguments as typed in a shell."""
+    return shlex.join([result.script, *result.args])
+
+
+def apply_command(result: StudyResult) -> str | None:
+    """Return the command that runs the script with the plan; None where there is no plan."""
+    if result.plan is None:
+        return None
+    words = ["gpuadvisor", "run", "--plan", result.plan, result.script]
+    return shlex.join([*words, "--", *result.args] if result.args else words)

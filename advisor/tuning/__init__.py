@@ -1,0 +1,1 @@
+"""Tuning a script: the wiring of collectors, tuners and storage into one study."""

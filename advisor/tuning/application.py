@@ -1,0 +1,82 @@
+"""Apply a plan to a script that nobody edits."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from gpuadvisor.collectors.devices import cpu_device, inventory
+from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.collectors.script.runner import replace_process
+from gpuadvisor.collectors.script.specification import Specification
+from gpuadvisor.domain.device import Environment
+from gpuadvisor.domain.knobs import ARGUMENT_PREFIX
+from gpuadvisor.domain.study import Plan
+from gpuadvisor.tuners.knobs import load_knobs
+from gpuadvisor.tuning.arguments import with_arguments
+from gpuadvisor.tuning.fingerprints import environment_differences
+from gpuadvisor.tuning.plans import read_plan
+from gpuadvisor.tuning.preparation import check_script
+
+
+def start_with_plan(path: Path, command: Command, warn: Callable[[str], None]) -> int:
+    """Become the script, with the plan's settings applied; returns only where that is impossible.
+
+    `warn` gets a sentence for everything that keeps the plan's gain from being sure here.
+    """
+    check_script(command)
+    knobs = load_knobs()
+    plan = read_plan(path, knobs)
+    for sentence in _doubts(plan, command):
+        warn(sentence)
+    inside = {n: v for n, v in plan.settings.items() if not n.startswith(ARGUMENT_PREFIX)}
+    environment: dict[str, str] = {}
+    for name, value in inside.items():
+        environment.update(knobs[name].environment(value))
+    specification = Specification(
+        applications=tuple(knobs[name].application(value) for name, value in inside.items())
+    )
+    sys.stdout.flush()
+    sys.stderr.flush()
+    replace_process(
+        replace(command, args=with_arguments(command.args, plan.settings)),
+        specification,
+        environment,
+    )
+    return 1
+
+
+def _doubts(plan: Plan, command: Command) -> list[str]:
+    """Return why the plan may not be worth here what it was worth where it was proven."""
+    here = inventory()
+    known = {key: str(value) for key, value in plan.environment.items()}
+    environment = Environment(
+        device=next(iter(here.gpus), None) or cpu_device(),
+        python=platform.python_version(),
+        torch=_torch_version(command.python) or known.get("torch"),
+        cuda=known.get("cuda"),  # it changes with torch's version only
+        cudnn=None,
+        driver=here.driver or known.get("driver"),
+        platform=platform.platform(),
+        gpuadvisor="",
+    )
+    doubts = environment_differences(plan, environment)
+    if Path(plan.script).name != Path(command.script).name:
+        doubts.append(f"the plan was proven for {plan.script}, not for {command.script}")
+    return doubts
+
+
+def _torch_version(python: str) -> str | None:
+    """Return the version of that interpreter's torch without importing it, which takes seconds."""
+    question = "from importlib.metadata import version; print(version('torch'))"
+    try:
+        answer = subprocess.run(
+            [python, "-c", question], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None

@@ -1,0 +1,89 @@
+"""The script's own arguments as knobs: the only way to reach what is a plain variable in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Effect, Level, ScriptFacts, Settings, Value
+from gpuadvisor.domain.target import Target
+from gpuadvisor.errors import UsageError
+from gpuadvisor.tuners.base import Knob
+
+
+class ArgumentKnob(Knob):
+    """One option of the script's command line. It is the user's wish, so every level may turn it."""
+
+    level = Level.CONSERVATIVE
+    effect = Effect.TRAINING
+    order = 200
+
+    def __init__(self, argument: str, values: Sequence[str], args: Sequence[str]) -> None:
+        self.name = ARGUMENT_PREFIX + argument  # type: ignore[misc]  # one instance an argument
+        self.title = f"the script's {flag_of(argument)}"  # type: ignore[misc]
+        self._flag = flag_of(argument)
+        current = value_of(args, self._flag)
+        self._values = tuple(value for value in values if value != current)
+
+    def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
+        return self._values
+
+    def apply(self, value: Value, target: Target) -> None:
+        """Nothing is left to do: the script got the argument when it was started."""
+
+    def snippet(self, value: Value) -> str:
+        return f"{self._flag} {value}"
+
+
+def parse_argument(text: str) -> tuple[str, tuple[str, ...]]:
+    """Read `batch-size=16,32,64`; UsageError if it is not of that form."""
+    name, equals, values = text.partition("=")
+    choices = tuple(value.strip() for value in values.split(",") if value.strip())
+    if not equals or not name.strip("- ") or not choices:
+        raise UsageError(
+            f"--arg {text!r}: write it as NAME=VALUE,VALUE such as batch-size=16,32,64"
+        )
+    return name.strip(), choices
+
+
+def flag_of(argument: str) -> str:
+    """Return the option as on the command line: `batch-size` is `--batch-size`."""
+    return argument if argument.startswith("-") else f"--{argument}"
+
+
+def value_of(args: Sequence[str], flag: str) -> str | None:
+    """Return the value that the command line gives an option, or None."""
+    for place, arg in enumerate(args):
+        name, equals, value = arg.partition("=")
+        if _same(name, flag):
+            if equals:
+                return value
+            return args[place + 1] if place + 1 < len(args) else None
+    return None
+
+
+def with_arguments(args: Sequence[str], settings: Settings) -> tuple[str, ...]:
+    """Return the script's arguments with the `arg:` settings put in, replaced or appended."""
+    result = list(args)
+    for name, value in settings.items():
+        if name.startswith(ARGUMENT_PREFIX):
+            _put(result, flag_of(name.removeprefix(ARGUMENT_PREFIX)), str(value))
+    return tuple(result)
+
+
+def _put(args: list[str], flag: str, value: str) -> None:
+    for place, arg in enumerate(args):
+        name, equals, _ = arg.partition("=")
+        if not _same(name, flag):
+            continue
+        if equals:
+            args[place] = f"{name}={value}"
+        else:
+            args[place + 1 : place + 2] = [value]
+        return
+    args += [flag, value]
+
+
+def _same(name: str, flag: str) -> bool:
+    """`--batch_size` and `--batch-size` are one option to most parsers and users."""
+    return name.startswith("-") and name.replace("_", "-") == flag.replace("_", "-")

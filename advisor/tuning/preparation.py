@@ -1,0 +1,81 @@
+"""Before a study: which interpreter, which devices, and that nobody else is tuning on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from gpuadvisor.collectors.devices import cpu_device, list_gpus
+from gpuadvisor.collectors.energy import other_processes
+from gpuadvisor.collectors.environment import describe_python
+from gpuadvisor.collectors.interpreter import TargetPython
+from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.domain.device import Device
+from gpuadvisor.errors import UsageError
+from gpuadvisor.storage.home import home
+from gpuadvisor.storage.locks import Held, locked
+
+
+def check_script(command: Command) -> None:
+    """UsageError if there is no such script."""
+    if command.is_module:
+        return
+    path = Path(command.folder or ".") / command.script
+    if path.is_dir():
+        raise UsageError(
+            f"{command.script} is a folder: name the script in it, or use -m for a package"
+        )
+    if not path.is_file():
+        raise UsageError(f"there is no script {command.script} in {Path(command.folder or '.').resolve()}")
+
+
+def target_python(command: Command) -> TargetPython:
+    """Return what the interpreter has; UsageError if it cannot run a PyTorch script."""
+    python = describe_python(command.python)
+    if python.torch is None:
+        why = python.torch_problem or "it has no torch"
+        raise UsageError(
+            f"{python.executable} cannot run a PyTorch script: {why}. Name the interpreter that "
+            "runs your script with --python, or install torch there"
+        )
+    return python
+
+
+def devices_for(python: TargetPython, jobs: int) -> list[Device]:
+    """Return the GPUs to use, or the CPU where the interpreter's torch can use no GPU."""
+    gpus = list(list_gpus()) if python.gpus else []
+    if jobs > max(1, len(gpus)):
+        raise UsageError(f"--jobs {jobs}: there {_are(len(gpus))} that torch can use")
+    return gpus[:jobs] or [cpu_device()]
+
+
+def _are(count: int) -> str:
+    return {0: "is no GPU", 1: "is one GPU"}.get(count, f"are {count} GPUs")
+
+
+@contextmanager
+def reserved(devices: Sequence[Device]) -> Iterator[None]:
+    """Keep other studies away from the devices: both would measure each other."""
+    with ExitStack() as stack:
+        for device in devices:
+            name = (device.uuid or device.kind).replace("/", "-")
+            try:
+                stack.enter_context(locked(home() / "locks" / f"device-{name}.lock"))
+            except Held as other:
+                where = device.name if device.is_gpu else "the CPU"
+                raise UsageError(
+                    f"another study is running on {where} (process {other.process or '?'}), and two "
+                    "would measure each other: wait for it, stop it, or choose another GPU with "
+                    "CUDA_VISIBLE_DEVICES"
+                ) from None
+        yield
+
+
+def company(device: Device) -> str | None:
+    """Return a warning if others compute on the GPU now, else None."""
+    others = other_processes(device) if device.is_gpu else None
+    if not others:
+        return None
+    names = ", ".join(f"{process.name or 'process'} ({process.pid})" for process in others[:3])
+    return f"others use {device.name} at the same time: {names}; every figure may be off"

@@ -1,0 +1,79 @@
+"""The budget while it is spent: what a trial will cost, and what later phases need."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from gpuadvisor.domain.knobs import Settings
+from gpuadvisor.domain.study import Trial
+from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.statistics import LOOKS
+from gpuadvisor.tuning.options import Budget
+
+FIRST_TIME_SHARE = 0.25
+"""Part of a knob's allowance for a slow start that is expected of its first trial."""
+PROOF_SHARE = 0.4
+ABLATION_SHARE = 0.25
+"""Most of the whole budget that is kept back for a later phase."""
+
+
+class Spending:
+    """Decides what the budget still has room for."""
+
+    def __init__(self, budget: Budget, knobs: Mapping[str, Knob]) -> None:
+        self._budget = budget
+        self._knobs = knobs
+        self._began_s = time.monotonic()
+        self._walls_s: dict[frozenset[tuple[str, object]], float] = {}
+        self._searched = 0
+        self.phase = "baseline"
+
+    def spent(self, trial: Trial) -> None:
+        """Learn what a trial took."""
+        if trial.wall_s > 0:
+            self._walls_s[self._slow(trial.settings)] = trial.wall_s
+        if trial.phase == "search":
+            self._searched += 1
+
+    def expected_s(self, settings: Settings) -> float:
+        """Return how long a trial of these settings will probably take."""
+        slow = self._slow(settings)
+        if slow in self._walls_s:
+            return self._walls_s[slow]
+        plain = self._walls_s.get(frozenset(), 30.0)
+        extra = sum(self._knobs[name].extra_startup_s for name, _ in slow)
+        return plain + FIRST_TIME_SHARE * extra
+
+    def _slow(self, settings: Settings) -> frozenset[tuple[str, object]]:
+        """Return the settings that decide how long a start takes: those that compile."""
+        return frozenset(
+            (name, value)
+            for name, value in settings.items()
+            if name in self._knobs and self._knobs[name].extra_startup_s
+        )
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds left; None where the budget is in trials."""
+        if self._budget.seconds is None:
+            return None
+        return max(0.0, self._budget.seconds - (time.monotonic() - self._began_s))
+
+    def affordable(self, settings: Settings) -> bool:
+        """Say whether one more trial leaves enough for what must follow."""
+        if self._budget.trials is not None:
+            return self.phase != "search" or self._searched < self._budget.trials
+        assert self._budget.seconds is not None  # a budget is one or the other
+        left_s = self.left_s or 0.0
+        return left_s - self.expected_s(settings) >= self._reserve_s(settings)
+
+    def _reserve_s(self, settings: Settings) -> float:
+        """Return what ablation and proof will take if these settings turn out best."""
+        budget_s = self._budget.seconds or 0.0
+        best_s, plain_s = self.expected_s(settings), self.expected_s({})
+        proof_s = min(PROOF_SHARE * budget_s, LOOKS[0] * (best_s + plain_s))
+        ablation_s = min(ABLATION_SHARE * budget_s, 2 * (1 + len(settings)) * best_s)
+        if self.phase == "search":
+            return proof_s + ablation_s
+        return proof_s if self.phase == "ablation" else 0.0

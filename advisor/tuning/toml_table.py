@@ -1,0 +1,145 @@
+"""A table of a TOML file that a user may have edited: each value is taken out checked.
+
+What is wrong becomes one UsageError that names the file, the key and the way out.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from gpuadvisor.domain.knobs import Value
+from gpuadvisor.errors import UsageError
+
+MAX_BYTES = 1 << 20
+"""A plan has some kilobytes. More is another file, which must not fill the memory."""
+_MISSING = object()
+
+
+def load_toml(path: Path, what: str) -> Table:
+    """Return the file's root table; `what` names in words what the file should be."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: the path holds a null byte
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"cannot read {what} {path}: {reason}; check the path.") from None
+    if len(content) > MAX_BYTES:
+        raise UsageError(f"{path} is not {what}: it is larger than 1 MiB; check the path.")
+    try:
+        return Table(path, "", tomllib.loads(content.decode("utf-8")))
+    except (ValueError, RecursionError) as error:
+        # ValueError: not UTF-8, not TOML, or a number beyond Python's limit of digits.
+        reason = str(error).splitlines()[0]
+        raise UsageError(
+            f"{path} is not {what}: it is not valid TOML ({reason}); correct it, or make a new one"
+            " with `gpuadvisor tune`."
+        ) from None
+
+
+class Table:
+    """One table, from which values are taken by key; `finish` refuses what is left."""
+
+    def __init__(self, path: Path, name: str, values: Mapping[str, Any]) -> None:
+        self.path = path
+        self.name = name
+        self._left = dict(values)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """Return a string; it must be there unless there is a default."""
+        value = self._take(key, default)
+        if not isinstance(value, str):
+            raise self._wrong(key, "text in quotes", value)
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Return an array of strings; empty where the key is absent."""
+        value = self._take(key, [])
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise self._wrong(key, "an array of texts in quotes", value)
+        return tuple(value)
+
+    def integer(self, key: str) -> int:
+        """Return an integer of 0 or more."""
+        value = self._take(key)
+        if type(value) is not int or value < 0:  # a boolean is an int for isinstance
+            raise self._wrong(key, "a whole number of 0 or more", value)
+        return value
+
+    def ratio(self, key: str) -> float:
+        """Return a positive, finite number."""
+        value = self._number(key, self._take(key))
+        if value <= 0:
+            raise self._wrong(key, "a number above 0", value)
+        return value
+
+    def optional_number(self, key: str) -> float | None:
+        """Return a finite number; None where it is absent."""
+        value = self._take(key, None)
+        return None if value is None else self._number(key, value)
+
+    def value(self, key: str) -> Value:
+        """Return what a knob can be set to: true or false, a finite number or text."""
+        value = self._take(key)
+        plain = isinstance(value, bool | int | str)
+        if plain or (isinstance(value, float) and isfinite(value)):
+            return value  # type: ignore[no-any-return]
+        raise self._wrong(key, "true, false, a finite number or text in quotes", value)
+
+    def values(self) -> dict[str, Value]:
+        """Return all that is left, by key."""
+        return {key: self.value(key) for key in list(self._left)}
+
+    def table(self, key: str) -> Table | None:
+        """Return a table within this one; None where it is absent."""
+        value = self._take(key, None)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self._wrong(key, f"a table, [{self._full(key)}]", value)
+        return Table(self.path, self._full(key), value)
+
+    def tables(self, key: str) -> list[Table]:
+        """Return an array of tables; empty where it is absent."""
+        value = self._take(key, [])
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            raise self._wrong(key, f"tables, each headed [[{self._full(key)}]]", value)
+        return [
+            Table(self.path, f"{self._full(key)}[{place}]", each)
+            for place, each in enumerate(value)
+        ]
+
+    def finish(self) -> None:
+        """Refuse keys that nobody asked for: a misspelt one would be ignored in silence."""
+        for key in self._left:
+            raise self.error(key, "is not a key of a plan; remove it or correct its spelling")
+
+    def error(self, key: str, problem: str) -> UsageError:
+        """Return the sentence for a key of this table."""
+        return UsageError(f"{self.path}: `{self._full(key)}` {problem}.")
+
+    def _full(self, key: str) -> str:
+        return f"{self.name}.{key}" if self.name else key
+
+    def _take(self, key: str, default: Any = _MISSING) -> Any:
+        value = self._left.pop(key, default)
+        if value is _MISSING:
+            raise self.error(key, "is missing; add it, or make a new plan with `gpuadvisor tune`")
+        return value
+
+    def _number(self, key: str, value: Any) -> float:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        try:
+            if number and isfinite(value):
+                return float(value)
+        except OverflowError:  # an integer beyond the range of floats
+            pass
+        raise self._wrong(key, "a finite number", value)
+
+    def _wrong(self, key: str, wanted: str, value: Any) -> UsageError:
+        shown = repr(value)
+        shown = shown if len(shown) <= 60 else shown[:57] + "..."
+        return self.error(key, f"must be {wanted}, not {shown}; correct it in the file")

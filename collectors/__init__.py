@@ -1,0 +1,1 @@
+"""Collectors turn a source of truth (the script itself, NVML, the system) into domain objects."""

@@ -1,0 +1,73 @@
+"""The fingerprint of a run: everything that must be equal for two figures to be comparable."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from gpuadvisor.collectors import nvml
+from gpuadvisor.collectors.devices import handle
+from gpuadvisor.collectors.interpreter import TargetPython, describe_python, inspect_python
+from gpuadvisor.collectors.repository import revision
+from gpuadvisor.domain.device import Device, Environment
+
+__all__ = ["TargetPython", "describe_python", "environment", "inspect_python"]
+
+MILLIWATTS_PER_WATT = 1000
+
+
+def environment(python: TargetPython, device: Device, script: str | Path) -> Environment:
+    """Return the fingerprint of runs of the script by this Python on this device.
+
+    It never raises: what could not be read is None. Clocks are those of this moment.
+    """
+    gpu = _gpu_state(device)
+    at = revision(Path(script).absolute())
+    return Environment(
+        device=device,
+        python=python.version,
+        torch=python.torch,
+        cuda=python.cuda,
+        cudnn=python.cudnn,
+        driver=gpu.driver,
+        platform=platform.platform(),
+        gpuadvisor=version("gpuadvisor"),
+        sm_clock_mhz=gpu.sm_clock_mhz,
+        sm_clock_max_mhz=gpu.sm_clock_max_mhz,
+        power_limit_w=gpu.power_limit_w,
+        git_commit=at.commit,
+        git_dirty=at.dirty,
+    )
+
+
+@dataclass(frozen=True)
+class _GpuState:
+    driver: str | None = None
+    sm_clock_mhz: int | None = None
+    sm_clock_max_mhz: int | None = None
+    power_limit_w: float | None = None
+
+
+def _gpu_state(device: Device) -> _GpuState:
+    if not device.is_gpu:
+        return _GpuState()
+    try:
+        return nvml.query(lambda library: _read(library, device))
+    except nvml.Unavailable:
+        return _GpuState()
+
+
+def _read(library: Any, device: Device) -> _GpuState:
+    gpu = handle(library, device)
+    sm = library.NVML_CLOCK_SM
+    # The enforced limit is what holds: the lower of the user's and the board's own.
+    limit_mw = nvml.read(library, "nvmlDeviceGetEnforcedPowerLimit", gpu)
+    return _GpuState(
+        driver=nvml.read(library, "nvmlSystemGetDriverVersion"),
+        sm_clock_mhz=nvml.read(library, "nvmlDeviceGetClockInfo", gpu, sm),
+        sm_clock_max_mhz=nvml.read(library, "nvmlDeviceGetMaxClockInfo", gpu, sm),
+        power_limit_w=None if limit_mw is None else limit_mw / MILLIWATTS_PER_WATT,
+    )

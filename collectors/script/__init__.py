@@ -1,0 +1,1 @@
+"""Run a script in a fresh process, with settings applied, and measure its steps."""

@@ -1,0 +1,78 @@
+"""The folder that goes on the script's PYTHONPATH: the start-up file and the few modules it needs.
+
+A folder and not a zip, because Python keeps compiled bytecode beside a file and not in a zip, and
+each of a script's processes loads it. It works for any interpreter that has torch, whether or not
+gpuadvisor is installed there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+
+from gpuadvisor.errors import AdvisorError
+
+PACKAGES: dict[str, tuple[str, ...]] = {
+    "gpuadvisor": ("__init__.py", "errors.py", "steps.py"),
+    "gpuadvisor.domain": (),
+    "gpuadvisor.collectors": ("__init__.py",),
+    "gpuadvisor.collectors.script": ("__init__.py", "specification.py"),
+    "gpuadvisor.collectors.script.child": (),
+    "gpuadvisor.tuners": ("__init__.py", "base.py"),
+    "gpuadvisor.tuners.knobs": (),
+}
+"""What may be imported in the target process, by package; no names mean all of its modules. They
+import only the standard library and each other at their top."""
+
+
+def bundle_folder() -> Path:
+    """Return the folder for PYTHONPATH, written on first use and whenever the code changed."""
+    modules = dict(_modules())
+    digest = hashlib.sha256()
+    for name, text in sorted(modules.items()):
+        digest.update(f"{name}\0{len(text)}\0".encode() + text)
+    folder = _cache() / f"harness-{digest.hexdigest()[:16]}"
+    if not (folder / "sitecustomize.py").is_file():
+        _write(folder, modules)
+    return folder
+
+
+def _modules() -> list[tuple[str, bytes]]:
+    found: list[tuple[str, bytes]] = []
+    for package, names in PACKAGES.items():
+        for entry in files(package).iterdir():
+            if entry.name.endswith(".py") and (not names or entry.name in names):
+                path = f"library/{package.replace('.', '/')}/{entry.name}"
+                found.append((path, entry.read_bytes()))
+    start = files("gpuadvisor.collectors.script.child") / "sitecustomize.py"
+    found.append(("sitecustomize.py", start.read_bytes()))
+    return found
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "gpuadvisor"
+
+
+def _write(folder: Path, modules: dict[str, bytes]) -> None:
+    """Write beside the final place and rename, so that no process sees half of it."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".harness-", dir=folder.parent))
+        for name, text in modules.items():
+            path = draft / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text)
+        try:
+            draft.rename(folder)
+        except OSError:  # another process was faster, and wrote the same
+            shutil.rmtree(draft, ignore_errors=True)
+    except OSError as error:
+        raise AdvisorError(
+            f"cannot write to the cache folder {folder.parent}: {error.strerror}; "
+            "free some space, or set XDG_CACHE_HOME to a folder that can be written"
+        ) from error

@@ -1,0 +1,1 @@
+"""What runs inside the process of the script: standard library, torch and appliers only."""

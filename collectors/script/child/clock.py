@@ -1,0 +1,164 @@
+"""The step clock: what a step is, when the script is warm, and the steps that count."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gpuadvisor.collectors.script.child.channel import Channel
+from gpuadvisor.collectors.script.child.counters import Counters, compilations
+from gpuadvisor.collectors.script.child.timers import HostTimer, Timer
+from gpuadvisor.collectors.script.child.windows import Step, Windows
+from gpuadvisor.collectors.script.specification import Schedule
+
+MARKERS = ("forward", "backward", "optimizer", "explicit")
+"""What can count a step, the better the later. A better one that turns up takes over."""
+
+HISTORY_STEPS = 4096
+"""Host times kept for scripts that end before they are warm."""
+SKIPPED_SHORT = 2
+"""Steps left out at the start of such a script: the first allocates, the second finds shapes."""
+MIN_SHORT = 3
+"""Steps below which such a script says nothing."""
+MAX_RESTARTS = 5
+"""Returns to warm-up because of a compilation; a script that compiles for ever, as one with ever
+new shapes does, is measured as it is after that."""
+RESTLESS_STEPS = 64
+"""Steps after which, and `max_measure_s` after the first, such a script counts as warm."""
+HEARTBEAT_S = 5.0
+"""Silence after which a script that warms up says that it is alive."""
+
+
+class Clock:
+    """Gets a tick a step and decides: warming up, measuring, or done."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        channel: Channel,
+        counters: Counters,
+        timer: Callable[[], Timer],
+        finish: Callable[[], None],
+    ) -> None:
+        self._schedule = schedule
+        self._channel = channel
+        self._counters = counters
+        self._make_timer = timer
+        self._finish = finish
+        self.stopped = False
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget everything, as a forked process does about its parent's steps."""
+        self.marker = ""
+        self._restarts = 0
+        self._reset()
+
+    def _reset(self) -> None:
+        self.steps = 0
+        self.windows: Windows | None = None
+        self._measuring = False
+        self._history: list[Step] = []
+        self._first_s = 0.0
+        self._said_s = 0.0
+        self._warm_from = 0
+        """The step from which warming up counts: the last one with a compilation in it."""
+        self._compiled = compilations()
+
+    def stop(self) -> None:
+        """Count no more: gpuadvisor measures another process."""
+        self.stopped = True
+
+    def tick(self, marker: str, doubtful: bool = False) -> None:
+        """Count a step, unless a better marker than this one is known.
+
+        Doubtful steps, which may be no more than an evaluation before training, are counted only
+        if the script ends with them.
+        """
+        if marker != self.marker:
+            if self.marker and MARKERS.index(marker) < MARKERS.index(self.marker):
+                return
+            self.marker = marker
+            self._reset()
+        if self.stopped:
+            return
+        self.steps += 1
+        if self._measuring:
+            self._count()
+        else:
+            self._warm_up(doubtful)
+
+    def _warm_up(self, doubtful: bool) -> None:
+        now = time.perf_counter()
+        if self.steps == 1:
+            self._first_s = self._said_s = now
+            self._channel.send("step", marker=self.marker)
+        if len(self._history) < HISTORY_STEPS:
+            self._history.append(Step(now, self._counters.tally()))
+        compiled = compilations()
+        if compiled != self._compiled:
+            self._compiled, self._warm_from = compiled, self.steps
+            self._say("compiled", now)
+        elif now - self._said_s >= HEARTBEAT_S:
+            self._say("alive", now)
+        if not doubtful and self._is_warm(now):
+            self._begin()
+
+    def _say(self, event: str, now: float) -> None:
+        self._said_s = now
+        self._channel.send(event, steps=self.steps)
+
+    def _is_warm(self, now: float) -> bool:
+        schedule, spent_s = self._schedule, now - self._first_s
+        quiet = self.steps - self._warm_from
+        stock = min(self._counters.stock, schedule.queue_limit)
+        enough = quiet >= max(schedule.quiet_steps, stock) or (
+            self.steps >= RESTLESS_STEPS and spent_s >= schedule.max_measure_s
+        )
+        return enough and self.steps >= schedule.warmup_steps and spent_s >= schedule.warmup_s
+
+    def _begin(self) -> None:
+        timer = self._make_timer()
+        timer.synchronize()
+        if self.windows is None:
+            self.windows = Windows(timer, self._channel, self._schedule.window_s)
+        self.windows.start(self._counters.tally())
+        self._measuring = True
+        self._history.clear()  # from here on the windows know better
+        self._channel.send("warm", steps=self.steps, compiles=self._compiled)
+
+    def _count(self) -> None:
+        assert self.windows is not None  # `_begin` made them
+        if not self.windows.add(self._counters.tally()):
+            return
+        compiled = compilations()
+        if compiled != self._compiled and self._restarts < MAX_RESTARTS:
+            self._restarts += 1
+            self._warm_from = self.steps
+            self.windows.discard()
+            self._measuring = False
+            self._compiled = compiled
+            self._say("compiled", time.perf_counter())
+            return
+        self._compiled = compiled
+        self.windows.close()
+        if self.windows.enough(self._schedule, 2 * self._counters.workers):
+            self._finish()
+
+    def end(self) -> bool:
+        """The script ended by itself. Return whether there are steps to report."""
+        windows = self.windows
+        if windows is not None and windows.steps + windows.open_steps >= MIN_SHORT:
+            windows.close()
+            return True
+        steps = self._history[SKIPPED_SHORT:]
+        if len(steps) <= MIN_SHORT:
+            return False
+        self.windows = Windows(HostTimer(), self._channel, float("inf"))
+        self.windows.adopt(steps)
+        return True
+
+    def report(self) -> dict[str, Any]:
+        """Return what the parent needs to know about the steps."""
+        return {"marker": self.marker, "steps": self.steps, "compiles": self._compiled}

@@ -1,0 +1,80 @@
+"""What the script does by itself, seen from the places where the harness stands anyway."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from gpuadvisor.collectors.script.child.trace import tensors_in
+from gpuadvisor.domain.knobs import LoaderFacts
+
+SHAPE_CALLS = 24
+"""Calls of the first root whose input shapes are looked at."""
+FIXED_SHAPES = 2
+"""Shapes that still count as fixed: the last batch of an epoch is often smaller."""
+
+
+class FactsRecorder:
+    """Collects what decides which knobs make sense."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._loaders: dict[int, tuple[Any, int]] = {}
+        self._shapes: set[tuple[tuple[int, ...], ...]] = set()
+        self._shape_calls = 0
+        self.optimizers: list[str] = []
+        self.compiles = False
+        self.autocasts = False
+        self.scales = False
+        self.trains = False
+
+    def batch(self, iterator: Any) -> None:
+        """Note that a loader's iterator gave a batch."""
+        _, count = self._loaders.get(id(iterator._dataset), (iterator, 0))
+        self._loaders[id(iterator._dataset)] = (iterator, count + 1)
+
+    def root_input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Note the shapes of one call's input; return False once enough calls were seen."""
+        if self._shape_calls >= SHAPE_CALLS:
+            return False
+        self._shape_calls += 1
+        tensors = tensors_in(self._torch, (args, kwargs))
+        self._shapes.add(tuple(tuple(tensor.shape) for tensor in tensors))
+        return True
+
+    def report(self, roots: list[Any]) -> dict[str, Any]:
+        """Return the fields of `ScriptFacts`."""
+        modules = [module for root in roots for module in root.modules()]
+        parameter = next((p for root in roots for p in root.parameters()), None)
+        convolution = self._torch.nn.modules.conv._ConvNd
+        used = sorted(self._loaders.values(), key=lambda item: -item[1])
+        return {
+            "training": self.trains,
+            "device": parameter.device.type if parameter is not None else self._busy_device(),
+            "loaders": [asdict(_loader(iterator)) for iterator, _ in used],
+            "optimizers": self.optimizers,
+            "roots": [type(getattr(root, "_orig_mod", root)).__name__ for root in roots],
+            "has_convolution": any(isinstance(module, convolution) for module in modules),
+            "has_attention": any("attention" in type(m).__name__.lower() for m in modules),
+            "compiles_itself": self.compiles,
+            "autocasts_itself": self.autocasts,
+            "scales_itself": self.scales,
+            "varying_shapes": len(self._shapes) > FIXED_SHAPES,
+        }
+
+    def _busy_device(self) -> str:
+        cuda = self._torch.cuda
+        return "cuda" if cuda.is_initialized() and cuda.max_memory_allocated() else "cpu"
+
+
+def _loader(iterator: Any) -> LoaderFacts:
+    """Return what a loader's iterator knows of its loader (torch 2.4 to 2.13)."""
+    sampler = getattr(iterator, "_index_sampler", None)
+    return LoaderFacts(
+        batch_size=getattr(sampler, "batch_size", None),
+        num_workers=int(getattr(iterator, "_num_workers", 0)),
+        pin_memory=bool(getattr(iterator, "_pin_memory", False)),
+        persistent_workers=bool(getattr(iterator, "_persistent_workers", False)),
+        prefetch_factor=getattr(iterator, "_prefetch_factor", None),
+        iterable=int(getattr(iterator, "_dataset_kind", 0)) == 1,  # _DatasetKind.Iterable
+    )

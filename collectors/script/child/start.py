@@ -1,0 +1,84 @@
+"""The first thing that runs in each Python process of a script under gpuadvisor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gpuadvisor.collectors.script.child.channel import Channel, leave
+from gpuadvisor.collectors.script.child.imports import after_import
+from gpuadvisor.collectors.script.specification import VARIABLE, Specification
+
+_PR_SET_PDEATHSIG = 1
+"""`prctl` option, from <linux/prctl.h>."""
+
+
+def start() -> None:
+    """Read the specification and get ready; torch is hooked when the script imports it."""
+    specification = Specification.from_json(os.environ[VARIABLE])
+    channel = Channel(specification.events) if specification.events else None
+    with guarded(channel, "start"):
+        if channel is not None:
+            if os.getppid() == specification.parent:
+                _die_with(specification.parent)
+            from gpuadvisor.collectors.script.child.exceptions import report_exceptions
+
+            report_exceptions(channel)
+    with guarded(channel, "keep to its cores"):
+        if specification.cores:
+            os.sched_setaffinity(0, specification.cores)
+    if specification.seed is not None:
+        _seed(specification.seed, channel)
+    after_import("torch", lambda: _hook_torch(specification, channel))
+
+
+@contextmanager
+def guarded(channel: Channel | None, what: str) -> Iterator[None]:
+    """Report a failure of the harness; the script runs on without that part."""
+    try:
+        yield
+    except Exception as error:
+        text = f"gpuadvisor could not {what}: {type(error).__name__}: {error}"
+        if channel is not None:
+            channel.send("harness_failed", detail=text)
+        elif sys.stderr is not None:
+            print(f"{text}; the script runs without it", file=sys.stderr)
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel end this process when gpuadvisor ends, however it ends.
+
+    Not a thread that waits for the parent: a second thread makes `fork` warn since Python 3.12.
+    """
+    import ctypes
+
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):  # not Linux
+        return
+    if os.getppid() != parent:  # it ended before the call
+        leave(1)
+
+
+def _seed(seed: int, channel: Channel | None) -> None:
+    import random
+
+    random.seed(seed)
+
+    def seed_numpy() -> None:
+        with guarded(channel, "seed numpy"):
+            import numpy
+
+            numpy.random.seed(seed % 2**32)
+
+    after_import("numpy", seed_numpy)
+
+
+def _hook_torch(specification: Specification, channel: Channel | None) -> None:
+    with guarded(channel, "hook torch"):
+        from gpuadvisor.collectors.script.child.session import Session
+
+        Session(specification, channel).install()

@@ -1,0 +1,80 @@
+"""What a run computed, in few enough numbers to compare it with another run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+LOSSES = 16
+"""First losses kept. Later ones drift apart in any two runs that round differently."""
+LATE_EVERY = 10
+"""One loss in so many is kept after that, to see NaN and infinity; a copy costs some 10 us."""
+OUTPUT_CALLS = 3
+OUTPUT_TENSORS = 4
+OUTPUT_VALUES = 512
+"""Values kept of an output's first row, evenly spaced. One row, because the same row is there at
+any batch size."""
+
+
+class TraceRecorder:
+    """Copies losses and outputs on the device; nothing waits for them until the end."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._losses: list[Any] = []
+        self._backwards = 0
+        self._late: Any = None
+        self._outputs: list[tuple[list[int], Any]] = []
+        self._output_calls = 0
+
+    def loss(self, tensor: Any) -> None:
+        """Keep the loss of one backward pass, if it is one of those that are kept."""
+        self._backwards += 1
+        early = len(self._losses) < LOSSES
+        if not early and self._backwards % LATE_EVERY:
+            return
+        value = tensor.detach()
+        value = value.float().mean() if value.numel() != 1 else value.reshape(()).clone()
+        if early:
+            self._losses.append(value)
+        else:
+            self._late = value
+
+    def output(self, result: Any) -> None:
+        """Keep a few numbers of what a root returned, in the first calls."""
+        if self._output_calls >= OUTPUT_CALLS:
+            return
+        self._output_calls += 1
+        tensors = [t for t in tensors_in(self._torch, result) if t.numel()]
+        for tensor in tensors[:OUTPUT_TENSORS]:
+            row = tensor.detach()
+            row = (row[0] if row.dim() > 1 else row).reshape(-1)
+            kept = min(OUTPUT_VALUES, row.numel())
+            index = self._torch.linspace(0, row.numel() - 1, kept, device=row.device).long()
+            self._outputs.append((list(tensor.shape), row[index].to("cpu", self._torch.float64)))
+
+    def losses(self) -> list[float]:
+        return [float(value) for value in self._losses]
+
+    def last_loss(self) -> float | None:
+        last = self._late if self._late is not None else (self._losses or [None])[-1]
+        return None if last is None else float(last)
+
+    def outputs(self) -> Iterator[tuple[list[int], list[float]]]:
+        for shape, values in self._outputs:
+            yield shape, values.tolist()
+
+
+def tensors_in(torch: Any, value: Any, depth: int = 3) -> Iterator[Any]:
+    """Yield the tensors in nested tuples, lists, dictionaries and plain objects."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth:
+        if isinstance(value, dict):
+            parts = list(value.values())
+        elif isinstance(value, (list, tuple)):
+            parts = list(value)
+        else:
+            parts = list(getattr(value, "__dict__", {}).values())
+        for part in parts:
+            yield from tensors_in(torch, part, depth - 1)

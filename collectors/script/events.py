@@ -1,0 +1,162 @@
+"""Reads the harness's events and puts a measurement together from them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuadvisor.collectors.script.request import Event
+from gpuadvisor.domain.knobs import AppliedKnob, LoaderFacts, ScriptFacts
+from gpuadvisor.domain.measurement import Measurement, OutputSample, Trace, Window
+
+
+def parse(line: bytes) -> Event | None:
+    """Return the event in a line, or None if a process was killed while writing it."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "event" in event else None
+
+
+@dataclass
+class Recorder:
+    """Follows the process whose steps are counted: the first that reports one."""
+
+    read_energy_j: Callable[[], float | None]
+    """Reads the GPU's energy counter, in joules."""
+    owner: int | None = None
+    steps: int = 0
+    first_step_s: float = 0.0
+    finished: Event | None = None
+    """The `done` or `ended` event."""
+    exception: Event | None = None
+    applied: dict[str, AppliedKnob] = field(default_factory=dict)
+    windows: list[Window] = field(default_factory=list)
+    _warmup_steps: int = 0
+    _step_ms: list[list[float]] = field(default_factory=list)
+    _pending_ms: list[float] = field(default_factory=list)
+    _samples: list[tuple[float, float]] = field(default_factory=list)
+    _losses: list[float] = field(default_factory=list)
+    _outputs: list[tuple[tuple[int, ...], list[float]]] = field(default_factory=list)
+    _facts: Event = field(default_factory=dict)
+    _energy_j: float | None = None
+
+    def take(self, event: Event, now_s: float) -> None:
+        """Take one event; `now_s` is the time since the start of the run."""
+        kind = event["event"]
+        if kind == "exception":
+            self.exception = event
+        elif kind == "knob":
+            self.applied[event["knob"]] = AppliedKnob(event["knob"], event["state"], event["detail"])
+        elif kind == "step" and self.owner is None:
+            self.owner = event["pid"]
+            self.first_step_s = now_s
+        if event.get("pid") == self.owner:
+            handler = getattr(self, f"_take_{kind}", None)
+            if handler is not None:
+                handler(event)
+
+    def _take_step(self, event: Event) -> None:
+        """A marker was found, or a better one: what was counted by the other is void."""
+        self.windows.clear()
+        self._step_ms.clear()
+        self._samples.clear()
+
+    def _take_warm(self, event: Event) -> None:
+        self._energy_j = self.read_energy_j()
+        if not self.windows:
+            self._warmup_steps = event["steps"]
+
+    def _take_steps(self, event: Event) -> None:
+        self._pending_ms.extend(event["values"])
+
+    def _take_window(self, event: Event) -> None:
+        energy = self.read_energy_j()
+        used = None if energy is None or self._energy_j is None else energy - self._energy_j
+        self._energy_j = energy
+        self.windows.append(
+            Window(event["steps"], event["seconds"], 0.0, event["data_wait_s"], used)
+        )
+        self._samples.append((event["loader_samples"], event["root_samples"]))
+        self._step_ms.append(self._pending_ms)
+        self._pending_ms = []
+
+    def _take_dropped(self, event: Event) -> None:
+        del self.windows[: event["windows"]]
+        del self._samples[: event["windows"]]
+        del self._step_ms[: event["windows"]]
+
+    def _take_losses(self, event: Event) -> None:
+        self._losses.extend(event["values"])
+
+    def _take_output(self, event: Event) -> None:
+        self._outputs.append((tuple(event["shape"]), []))
+
+    def _take_output_values(self, event: Event) -> None:
+        self._outputs[-1][1].extend(event["values"])
+
+    def _take_facts(self, event: Event) -> None:
+        self._facts = event
+
+    def _take_done(self, event: Event) -> None:
+        self.finished = event
+        self.steps = event["steps"]
+
+    _take_ended = _take_done
+
+    def measurement(self, samples_per_step: float | None, wall_s: float) -> Measurement | None:
+        """Return what was measured, or None if no step was counted."""
+        if self.finished is None or not self.windows:
+            return None
+        windows, source = self._with_samples(samples_per_step)
+        seconds = sum(window.seconds for window in windows)
+        wait = sum(window.data_wait_s for window in windows)
+        return Measurement(
+            marker=self.finished["marker"],
+            step_ms=tuple(time for times in self._step_ms for time in times),
+            windows=windows,
+            warmup_steps=self._warmup_steps,
+            samples_source=source,
+            peak_memory_bytes=self.finished["peak_memory_bytes"],
+            reserved_memory_bytes=self.finished["reserved_memory_bytes"],
+            startup_s=self.first_step_s,
+            wall_s=wall_s,
+            trace=self._trace(),
+            facts=self._script_facts(wait / seconds if seconds else None),
+            applied=tuple(self.applied.values()),
+            compiles=self.finished["compiles"],
+        )
+
+    def _with_samples(self, given: float | None) -> tuple[tuple[Window, ...], str | None]:
+        """Return the windows with samples from the best source there is, and its name."""
+        if given is not None:
+            counts, source = [given * w.steps for w in self.windows], "user"
+        elif all(loader > 0 for loader, _ in self._samples):
+            counts, source = [loader for loader, _ in self._samples], "dataloader"
+        elif all(root > 0 for _, root in self._samples):
+            counts, source = [root for _, root in self._samples], "root_input"
+        else:
+            return tuple(self.windows), None
+        return tuple(
+            Window(w.steps, w.seconds, count, w.data_wait_s, w.energy_j)
+            for w, count in zip(self.windows, counts, strict=True)
+        ), source
+
+    def _trace(self) -> Trace:
+        last = self.finished["last_loss"] if self.finished else None
+        outputs = tuple(OutputSample(shape, tuple(values)) for shape, values in self._outputs)
+        return Trace(tuple(self._losses), outputs, last)
+
+    def _script_facts(self, data_wait_share: float | None) -> ScriptFacts:
+        fields: dict[str, Any] = {
+            key: value for key, value in self._facts.items() if key not in ("event", "pid")
+        }
+        if not fields:
+            return ScriptFacts(data_wait_share=data_wait_share)
+        fields["loaders"] = tuple(LoaderFacts(**loader) for loader in fields["loaders"])
+        for name in ("optimizers", "roots"):
+            fields[name] = tuple(fields[name])
+        return ScriptFacts(**fields, data_wait_share=data_wait_share)

@@ -1,0 +1,36 @@
+"""What the script prints: drained all the time, kept only as far as anybody will read it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import IO
+
+KEPT_BYTES = 64 * 1024
+"""The end of the output that is kept. A script that prints gigabytes fills neither memory nor
+disk, and never waits for a reader."""
+CHUNK_BYTES = 16 * 1024
+
+
+class Tail:
+    """Reads a stream to its end in a thread of its own."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._chunks: deque[bytes] = deque()
+        self._size = 0
+        self._thread = threading.Thread(target=self._drain, daemon=True)
+        self._thread.start()
+
+    def _drain(self) -> None:
+        while chunk := self._stream.read1(CHUNK_BYTES):  # type: ignore[attr-defined]
+            self._chunks.append(chunk)
+            self._size += len(chunk)
+            while self._size - len(self._chunks[0]) > KEPT_BYTES:
+                self._size -= len(self._chunks.popleft())
+
+    def text(self) -> str:
+        """Return the end of the output; call it when the processes are gone."""
+        self._thread.join(timeout=1.0)
+        text = b"".join(list(self._chunks))[-KEPT_BYTES:].decode("utf-8", "replace")
+        return "\n".join(line.rsplit("\r", 1)[-1] for line in text.splitlines())

@@ -1,0 +1,80 @@
+"""What to run, within which limits, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuadvisor.collectors.script.specification import Specification
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import TrialState
+
+Event = Mapping[str, Any]
+"""One event from the script's process: `event`, `pid`, and what that kind of event carries."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A script as its user would start it."""
+
+    python: str
+    script: str
+    """Path of the script, or the name of a module to run with `-m`."""
+    args: tuple[str, ...] = ()
+    is_module: bool = False
+    folder: str | None = None
+    """Working directory; None for the current one."""
+
+    def line(self) -> list[str]:
+        start = ["-m", self.script] if self.is_module else [self.script]
+        return [self.python, *start, *self.args]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a run may take, in seconds."""
+
+    startup_s: float = 600.0
+    """From the start to the first step."""
+    idle_s: float = 300.0
+    """Between two signs of life after that; the harness speaks at least once a window."""
+    total_s: float = 1800.0
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One run of a script."""
+
+    command: Command
+    specification: Specification
+    device: Device
+    limits: Limits = field(default_factory=Limits)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables set in addition to gpuadvisor's own environment."""
+    slower_than_ms: float | None = None
+    """A mean step time at which the run is given up as pruned; None to let it end."""
+    on_event: Callable[[Event], None] | None = None
+    """Told of every event as it comes, for progress."""
+    cancelled: Callable[[], bool] | None = None
+    """Asked a few times a second; True stops the run."""
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """How a run ended."""
+
+    state: TrialState
+    reason: str
+    """One sentence; empty for `complete`."""
+    measurement: Measurement | None
+    output: str
+    """The end of what the script printed."""
+    wall_s: float
+    place: str = ""
+    """`train.py, line 12` where an exception left the script's own code; else empty."""
+    steps: int = 0
+    """Steps seen, counted or not."""
+    short: bool = False
+    """The script ended by itself before it was measured for as long as wanted."""

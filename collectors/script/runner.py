@@ -1,0 +1,180 @@
+"""Run a script once in a fresh process, watch it, and turn every end into a state with a reason."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from gpuadvisor.collectors.script.bundle import bundle_folder
+from gpuadvisor.collectors.script.endings import Ending, conclude
+from gpuadvisor.collectors.script.events import Recorder, parse
+from gpuadvisor.collectors.script.output import Tail
+from gpuadvisor.collectors.script.processes import RUN_VARIABLE, end_all
+from gpuadvisor.collectors.script.request import Command, RunOutcome, RunRequest
+from gpuadvisor.collectors.script.specification import VARIABLE, Specification
+from gpuadvisor.errors import AdvisorError
+
+POLL_S = 0.2
+"""How often time-outs and cancellation are looked at."""
+
+
+def run_script(
+    request: RunRequest, read_energy_j: Callable[[], float | None] = lambda: None
+) -> RunOutcome:
+    """Run the script until it was measured, ended, failed or ran out of time.
+
+    `read_energy_j` reads the energy counter of the request's GPU in joules. When this returns or
+    raises, no process of the run is left.
+    """
+    with tempfile.TemporaryDirectory(prefix="gpuadvisor-") as folder:
+        pipe = Path(folder) / "events"
+        os.mkfifo(pipe, 0o600)
+        return _Run(request, pipe, Recorder(read_energy_j)).go()
+
+
+def target_environment(
+    specification: Specification, extra: Mapping[str, str], visible_gpu: str | None = None
+) -> dict[str, str]:
+    """Return the environment in which a Python process applies a specification by itself."""
+    environment = dict(os.environ)
+    environment.update(extra)
+    paths = [str(bundle_folder())]
+    if environment.get("PYTHONPATH"):
+        paths.append(environment["PYTHONPATH"])
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    environment[VARIABLE] = specification.to_json()
+    if visible_gpu is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = visible_gpu
+    return environment
+
+
+class _Run:
+    """The state of one run."""
+
+    def __init__(self, request: RunRequest, pipe: Path, recorder: Recorder) -> None:
+        self._request = request
+        self._recorder = recorder
+        self._run = uuid.uuid4().hex
+        self._began_s = time.monotonic()
+        self._heard_s = self._began_s
+        self._specification = replace(
+            request.specification, events=str(pipe), parent=os.getpid()
+        )
+        # Read and write, so that the pipe has a writer, and no end, for as long as we live.
+        self._pipe = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._rest = b""
+
+    def go(self) -> RunOutcome:
+        try:
+            process = self._start()
+            try:
+                tail = Tail(process.stdout) if process.stdout else None
+                ending = self._watch(process)
+            finally:
+                stuck = end_all(process.pid, self._run)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=5)
+            self._read()
+            wall_s = time.monotonic() - self._began_s
+            output = tail.text() if tail else ""
+            return conclude(
+                self._request, self._recorder, ending, process.returncode, output, wall_s, stuck
+            )
+        finally:
+            os.close(self._pipe)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        request = self._request
+        extra = {RUN_VARIABLE: self._run, **request.environment}
+        extra.setdefault("PYTHONHASHSEED", os.environ.get("PYTHONHASHSEED", "0"))
+        gpu = _visible(request) if request.device.is_gpu else ""
+        environment = target_environment(self._specification, extra, gpu)
+        try:
+            return subprocess.Popen(
+                request.command.line(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=request.command.folder,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise AdvisorError(
+                f"cannot start {request.command.python}: {error.strerror}"
+            ) from error
+
+    def _watch(self, process: subprocess.Popen[bytes]) -> Ending:
+        """Follow the run until there is a reason to end it."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._pipe, selectors.EVENT_READ)
+            while True:
+                selector.select(POLL_S)
+                self._read()
+                if self._recorder.finished is not None:
+                    return Ending.FINISHED
+                if process.poll() is not None:
+                    self._read()  # what it said last
+                    return Ending.EXITED
+                ending = self._give_up()
+                if ending is not None:
+                    return ending
+
+    def _give_up(self) -> Ending | None:
+        request, now = self._request, time.monotonic()
+        if request.cancelled is not None and request.cancelled():
+            return Ending.CANCELLED
+        if self._too_slow():
+            return Ending.TOO_SLOW
+        if self._recorder.owner is None:
+            late = now - self._began_s > request.limits.startup_s
+            return Ending.NO_STEP if late else None
+        if now - self._heard_s > request.limits.idle_s:
+            return Ending.STUCK
+        return Ending.OUT_OF_TIME if now - self._began_s > request.limits.total_s else None
+
+    def _too_slow(self) -> bool:
+        limit_ms, windows = self._request.slower_than_ms, self._recorder.windows
+        if limit_ms is None or len(windows) < 2:
+            return False
+        steps = sum(window.steps for window in windows)
+        return steps >= 3 and 1e3 * sum(w.seconds for w in windows) / steps > limit_ms
+
+    def _read(self) -> None:
+        for line in self._lines():
+            event = parse(line)
+            if event is None:
+                continue
+            self._heard_s = time.monotonic()
+            self._recorder.take(event, self._heard_s - self._began_s)
+            if self._request.on_event is not None:
+                self._request.on_event(event)
+
+    def _lines(self) -> Iterator[bytes]:
+        while True:
+            try:
+                chunk = os.read(self._pipe, 1 << 16)
+            except BlockingIOError:
+                return
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            yield from lines
+
+
+def _visible(request: RunRequest) -> str:
+    return request.device.uuid or str(request.device.index)
+
+
+def replace_process(
+    command: Command, specification: Specification, extra: Mapping[str, str]
+) -> None:
+    """Become the script, with settings applied: its own signals, terminal and exit status."""
+    environment = target_environment(specification, extra)
+    os.execve(command.python, command.line(), environment)

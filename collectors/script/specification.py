@@ -1,0 +1,62 @@
+"""What the parent tells the process of the script: one JSON text in one environment variable."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+
+from gpuadvisor.domain.knobs import Application
+
+VARIABLE = "GPUADVISOR_SPECIFICATION"
+"""The environment variable that carries it, inherited by every process the script starts."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When a run is warm, how long it is measured, and when it may end."""
+
+    warmup_steps: int = 4
+    """At least so many steps before the first counted one."""
+    warmup_s: float = 1.0
+    """At least so long from the first step to the first counted one."""
+    quiet_steps: int = 3
+    """Steps without a compilation before the first counted one: CUDA graphs are recorded on the
+    second run after a compilation and replayed from the third."""
+    queue_limit: int = 64
+    """At most so many steps are skipped because the loaders had batches in stock."""
+    measure_s: float = 4.0
+    min_steps: int = 20
+    window_s: float = 0.5
+    drift: float = 0.05
+    """When the halves of the measurement differ by more, the first half is dropped and as much
+    is measured again, at most twice."""
+    max_measure_s: float = 60.0
+
+
+@dataclass(frozen=True)
+class Specification:
+    """How to run and observe one script."""
+
+    applications: tuple[Application, ...] = ()
+    events: str | None = None
+    """Path of the pipe for events; None to apply settings and observe nothing."""
+    parent: int = 0
+    """Process id of gpuadvisor: when it is gone, the script's process ends too."""
+    seed: int | None = None
+    """For `random`, numpy and torch; None to leave them alone."""
+    cores: tuple[int, ...] = ()
+    """CPU cores to keep to; empty for all."""
+    samples_per_step: float | None = None
+    """Given by the user; else it is read from the loader's batches or the root's input."""
+    schedule: Schedule = field(default_factory=Schedule)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Specification:
+        data = json.loads(text)
+        data["applications"] = tuple(Application(**item) for item in data["applications"])
+        data["cores"] = tuple(data["cores"])
+        data["schedule"] = Schedule(**data["schedule"])
+        return cls(**data)

@@ -1,0 +1,63 @@
+"""Where gpuadvisor keeps what it has measured."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gpuadvisor.errors import StoreError
+
+HOME_VARIABLE = "GPUADVISOR_HOME"
+DATABASE = "gpuadvisor.db"
+
+PRIVATE = 0o700
+"""Mode of a new folder, as the XDG specification has it; scripts' arguments may be secret."""
+
+
+def home() -> Path:
+    """Return the folder of the database, created if need be.
+
+    It is `$GPUADVISOR_HOME`, else `gpuadvisor` in `$XDG_DATA_HOME`, else
+    `~/.local/share/gpuadvisor`. StoreError where it cannot be created or written.
+    """
+    return writable_folder(_chosen())
+
+
+def database() -> Path:
+    """Return the path of the database, whose folder then exists."""
+    return home() / DATABASE
+
+
+def writable_folder(folder: Path) -> Path:
+    """Create the folder if need be and return it; StoreError if files cannot be made in it."""
+    try:
+        folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"The folder {folder} cannot be created ({error.strerror}): "
+            f"set {HOME_VARIABLE} to a folder that you may write."
+        ) from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StoreError(
+            f"The folder {folder} cannot be written: "
+            f"make it writable, or set {HOME_VARIABLE} to a folder that you may write."
+        )
+    return folder
+
+
+def _chosen() -> Path:
+    if own := os.environ.get(HOME_VARIABLE):
+        return _expanded(own)
+    data = os.environ.get("XDG_DATA_HOME", "")
+    if Path(data).is_absolute():  # the specification has relative paths ignored
+        return Path(data) / "gpuadvisor"
+    return _expanded("~/.local/share/gpuadvisor")
+
+
+def _expanded(folder: str) -> Path:
+    try:
+        return Path(folder).expanduser().absolute()
+    except RuntimeError as error:  # no HOME, and no entry for this user: bare containers
+        raise StoreError(
+            f"There is no home folder for {folder}: set {HOME_VARIABLE} to a folder to write in."
+        ) from error

@@ -1,0 +1,154 @@
+"""The tables as typed models. Their columns are those that the last schema version creates.
+
+Columns that share a name with a field of the domain hold just that field; see `rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import ForeignKey, LargeBinary, Text, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from gpuadvisor.domain.device import Environment
+from gpuadvisor.domain.knobs import Contribution, Level, ScriptFacts, Settings
+from gpuadvisor.domain.measurement import OutputSample
+from gpuadvisor.domain.study import Equivalence, Objective, Speedup, TrialState
+from gpuadvisor.storage.columns import Json, Member, Number, Numbers, Words
+
+CASCADE = "all, delete-orphan"
+
+
+class Base(DeclarativeBase):
+    """Text is text from outside, and a float may be NaN, wherever nothing else is said."""
+
+    type_annotation_map = {str: Words, float: Number, bytes: LargeBinary}  # noqa: RUF012 - SQLAlchemy's
+
+
+class EnvironmentRow(Base):
+    """One fingerprint, shared by the studies that ran in it."""
+
+    __tablename__ = "environment"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    fingerprint: Mapped[Environment] = mapped_column(Json(Environment), unique=True)
+
+
+class WindowRow(Base):
+    """A window of steps between two synchronisations."""
+
+    __tablename__ = "measurement_window"
+    measurement_id: Mapped[int] = mapped_column(
+        ForeignKey("measurement.id", ondelete="CASCADE"), primary_key=True
+    )
+    position: Mapped[int] = mapped_column(primary_key=True)
+    steps: Mapped[int]
+    seconds: Mapped[float]
+    samples: Mapped[float]
+    data_wait_s: Mapped[float]
+    energy_j: Mapped[float | None]
+
+
+class TraceRow(Base):
+    """The losses and outputs of one measurement."""
+
+    __tablename__ = "measurement_trace"
+    measurement_id: Mapped[int] = mapped_column(
+        ForeignKey("measurement.id", ondelete="CASCADE"), primary_key=True
+    )
+    losses: Mapped[tuple[float, ...]] = mapped_column(Numbers)
+    outputs: Mapped[tuple[OutputSample, ...]] = mapped_column(Json(tuple[OutputSample, ...]))
+    last_loss: Mapped[float | None]
+
+
+class AppliedKnobRow(Base):
+    """What a knob reported from inside the measured process."""
+
+    __tablename__ = "applied_knob"
+    measurement_id: Mapped[int] = mapped_column(
+        ForeignKey("measurement.id", ondelete="CASCADE"), primary_key=True
+    )
+    position: Mapped[int] = mapped_column(primary_key=True)
+    knob: Mapped[str]
+    state: Mapped[str]
+    detail: Mapped[str]
+
+
+class MeasurementRow(Base):
+    """The steady steps of one run, with its raw windows and step times."""
+
+    __tablename__ = "measurement"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    marker: Mapped[str]
+    step_ms: Mapped[tuple[float, ...]] = mapped_column(Numbers)
+    warmup_steps: Mapped[int]
+    samples_source: Mapped[str | None]
+    peak_memory_bytes: Mapped[int]
+    reserved_memory_bytes: Mapped[int]
+    startup_s: Mapped[float]
+    wall_s: Mapped[float]
+    compiles: Mapped[int]
+    facts: Mapped[ScriptFacts] = mapped_column(Json(ScriptFacts))
+
+    windows: Mapped[list[WindowRow]] = relationship(
+        order_by=WindowRow.position, cascade=CASCADE, lazy="selectin"
+    )
+    applied: Mapped[list[AppliedKnobRow]] = relationship(
+        order_by=AppliedKnobRow.position, cascade=CASCADE, lazy="selectin"
+    )
+    trace: Mapped[TraceRow] = relationship(cascade=CASCADE, lazy="selectin")
+
+
+class TrialRow(Base):
+    """One run of a study's script."""
+
+    __tablename__ = "tuning_trial"
+    __table_args__ = (UniqueConstraint("study_id", "number"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    study_id: Mapped[int] = mapped_column(ForeignKey("tuning_study.id", ondelete="CASCADE"))
+    number: Mapped[int]
+    settings: Mapped[Settings] = mapped_column(Json(Settings))
+    phase: Mapped[str]
+    state: Mapped[TrialState] = mapped_column(Member(TrialState))
+    reason: Mapped[str]
+    measurement_id: Mapped[int | None] = mapped_column(ForeignKey("measurement.id"))
+    equivalence: Mapped[Equivalence | None] = mapped_column(Json(Equivalence))
+    gain: Mapped[float | None]
+    gpu: Mapped[int]
+    wall_s: Mapped[float]
+
+    measurement: Mapped[MeasurementRow | None] = relationship(
+        cascade=CASCADE, single_parent=True, lazy="selectin"
+    )
+
+
+class StudyRow(Base):
+    """A tuning study: what was asked, and once it ended what was found (NULL until then)."""
+
+    __tablename__ = "tuning_study"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(Text, unique=True)
+    script: Mapped[str] = mapped_column(index=True)
+    args: Mapped[tuple[str, ...]] = mapped_column(Json(tuple[str, ...]))
+    environment_id: Mapped[int] = mapped_column(ForeignKey("environment.id"))
+    level: Mapped[Level] = mapped_column(Member(Level))
+    objective: Mapped[Objective] = mapped_column(Member(Objective))
+    started: Mapped[str]
+    ended: Mapped[str | None]
+    wall_s: Mapped[float | None]
+    verdict: Mapped[str | None]
+    interrupted: Mapped[str | None]
+    plan: Mapped[str | None]
+    baseline_id: Mapped[int | None] = mapped_column(ForeignKey("measurement.id"))
+    best_id: Mapped[int | None] = mapped_column(ForeignKey("measurement.id"))
+    settings: Mapped[Settings | None] = mapped_column(Json(Settings))
+    speedup: Mapped[Speedup | None] = mapped_column(Json(Speedup))
+    contributions: Mapped[tuple[Contribution, ...] | None] = mapped_column(
+        Json(tuple[Contribution, ...])
+    )
+    equivalence: Mapped[Equivalence | None] = mapped_column(Json(Equivalence))
+    no_effect: Mapped[Mapping[str, str] | None] = mapped_column(Json(Mapping[str, str]))
+    notes: Mapped[tuple[str, ...] | None] = mapped_column(Json(tuple[str, ...]))
+
+    environment: Mapped[EnvironmentRow] = relationship(lazy="joined")
+    baseline: Mapped[MeasurementRow | None] = relationship(foreign_keys=[baseline_id])
+    best: Mapped[MeasurementRow | None] = relationship(foreign_keys=[best_id])

@@ -1,0 +1,140 @@
+"""Studies. A function here works in the session, and so the transaction, that it is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.orm import Session
+
+from gpuadvisor.domain.device import Environment
+from gpuadvisor.domain.knobs import Level
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import Objective, StudyResult
+from gpuadvisor.errors import UsageError
+from gpuadvisor.storage import measurements, naming, trials
+from gpuadvisor.storage.models import EnvironmentRow, MeasurementRow, StudyRow, TrialRow
+from gpuadvisor.storage.rows import shared, values
+
+SCALARS = shared(StudyRow, StudyResult)
+NAMES_IN_ERROR = 5
+"""How many studies an error message proposes."""
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """What is known of a study from its start on."""
+
+    name: str
+    script: str
+    args: tuple[str, ...]
+    environment: Environment
+    level: Level
+    objective: Objective
+    started: str
+    """UTC, ISO 8601."""
+    ended: str | None
+    """UTC, ISO 8601; None if it runs, or its process was killed."""
+    interrupted: str
+    """Why it ended early; empty otherwise."""
+
+
+RECORD = shared(StudyRow, StudyRecord)
+
+
+def create(session: Session, record: StudyRecord) -> None:
+    """Add a study that starts; UsageError if its name is taken or cannot be one."""
+    naming.check(record.name)
+    if session.scalar(select(StudyRow.id).filter_by(name=record.name)) is not None:
+        raise UsageError(
+            f"There is a study {record.name} already: choose another name, or continue it "
+            "with --resume."
+        )
+    row = StudyRow(**values(record, RECORD))
+    row.environment = _environment(session, record.environment)
+    session.add(row)
+
+
+def find(session: Session, name: str) -> StudyRow:
+    """Return the study's row; UsageError that lists the newest names if there is none."""
+    row = session.scalar(select(StudyRow).filter_by(name=name))
+    if row is None:
+        newest = names(session, NAMES_IN_ERROR)
+        there_is = f"the newest are {', '.join(newest)}" if newest else "none is stored yet"
+        raise UsageError(f"There is no study {name!r}: {there_is}.")
+    return row
+
+
+def names(session: Session, limit: int | None = None) -> list[str]:
+    """Return the names of studies, the newest first."""
+    return list(session.scalars(select(StudyRow.name).order_by(StudyRow.id.desc()).limit(limit)))
+
+
+def latest(session: Session, *conditions: ColumnElement[bool]) -> StudyRow | None:
+    """Return the newest study that fulfils the conditions."""
+    return session.scalar(select(StudyRow).where(*conditions).order_by(StudyRow.id.desc()).limit(1))
+
+
+def record_of(row: StudyRow) -> StudyRecord:
+    """Return what is known of the study from its start on."""
+    fields = values(row, RECORD) | {"interrupted": row.interrupted or ""}
+    return StudyRecord(**fields, environment=row.environment.fingerprint)
+
+
+def finish(session: Session, result: StudyResult) -> None:
+    """Store all that the result says, over an earlier result of the study."""
+    row = find(session, result.study)
+    _drop_summary(session, row)
+    stored = trials.put(session, row, result.trials)
+    for name, value in values(result, SCALARS).items():
+        setattr(row, name, value)
+    row.environment = _environment(session, result.environment)
+    row.baseline = _summary(result, result.baseline, stored)
+    row.best = _summary(result, result.best, stored) if result.best else None
+    row.ended = datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def load(session: Session, name: str) -> StudyResult:
+    """Return a finished study's result; UsageError if it is unknown or has no result."""
+    row = find(session, name)
+    if row.baseline is None:
+        raise UsageError(
+            f"Study {name} has no result yet: it is running, or it was killed and can be "
+            "continued with `gpuadvisor tune --resume`."
+        )
+    return StudyResult(
+        **values(row, SCALARS),
+        study=row.name,
+        environment=row.environment.fingerprint,
+        baseline=measurements.from_row(row.baseline),
+        best=measurements.from_row(row.best) if row.best else None,
+        trials=tuple(trials.from_row(trial) for trial in trials.rows(session, row)),
+    )
+
+
+def _environment(session: Session, environment: Environment) -> EnvironmentRow:
+    same = select(EnvironmentRow).where(EnvironmentRow.fingerprint == environment)
+    return session.scalar(same) or EnvironmentRow(fingerprint=environment)
+
+
+def _summary(
+    result: StudyResult, measurement: Measurement, stored: dict[int, TrialRow]
+) -> MeasurementRow:
+    """Return the row of the trial that this measurement comes from, else a row of its own."""
+    for trial in result.trials:
+        if trial.measurement is measurement or trial.measurement == measurement:
+            row = stored[trial.number].measurement
+            if row is not None:
+                return row
+    return measurements.to_row(measurement)
+
+
+def _drop_summary(session: Session, row: StudyRow) -> None:
+    """Forget an earlier baseline and best; delete them unless they are those of a trial."""
+    old = {each.id: each for each in (row.baseline, row.best) if each is not None}
+    row.baseline = row.best = None
+    session.flush()
+    of_trials = select(TrialRow.measurement_id).where(TrialRow.measurement_id.in_(old))
+    for key in set(old) - set(session.scalars(of_trials)):
+        session.delete(old[key])

@@ -1,0 +1,270 @@
+"""What each knob offers on a device and a script, before anything is applied."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import Effect, Level, LoaderFacts, ScriptFacts
+from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.knobs import _compile, bf16_autocast, cpu_threads, load_knobs
+
+KNOBS = load_knobs()
+NAMES = [
+    "dataloader_workers",
+    "pin_memory",
+    "persistent_workers",
+    "prefetch_factor",
+    "cpu_threads",
+    "tf32",
+    "bf16_autocast",
+    "fp16_autocast",
+    "channels_last",
+    "cudnn_benchmark",
+    "sdpa_backend",
+    "fused_optimizer",
+    "compile",
+    "compile_cudagraphs",
+    "allocator",
+    "batch_size",
+]
+
+
+def gpu(cc=(9, 0), cores=16):
+    return Device("cuda", 0, "NVIDIA GPU", compute_capability=cc, cores=cores)
+
+
+def cpu(cores=8):
+    return Device("cpu", 0, "CPU", cores=cores)
+
+
+def loader(**changes):
+    own = {
+        "batch_size": 32,
+        "num_workers": 0,
+        "pin_memory": False,
+        "persistent_workers": False,
+        "prefetch_factor": None,
+    }
+    return LoaderFacts(**{**own, **changes})
+
+
+def facts(**changes):
+    """A script that trains a convolutional network with attention on the GPU."""
+    own = {
+        "device": "cuda",
+        "loaders": (loader(),),
+        "optimizers": ("AdamW",),
+        "roots": ("Net",),
+        "has_convolution": True,
+        "has_attention": True,
+    }
+    return ScriptFacts(**{**own, **changes})
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch):
+    for name in ("OMP_NUM_THREADS", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(_compile.shutil, "which", lambda name: f"/usr/bin/{name}" if name else None)
+
+
+def test_the_knobs_in_the_order_of_their_trial():
+    assert list(KNOBS) == NAMES
+
+
+@pytest.mark.parametrize("knob", KNOBS.values(), ids=list(KNOBS))
+def test_the_contract(knob: Knob):
+    assert type(knob).__name__.lower() == knob.name.replace("_", "")
+    assert knob.order % 10 == 0
+    assert knob.unavailable(gpu(), facts()) is None or knob.name == "cpu_threads"
+    for value in knob.choices(gpu(), facts()):
+        assert knob.snippet(value)
+        application = knob.application(value)
+        assert application.applier == f"gpuadvisor.tuners.knobs.{knob.name}:KNOB"
+        assert all(isinstance(text, str) for text in knob.environment(value).values())
+    for other in knob.excludes:
+        assert knob.name in KNOBS[other].excludes
+
+
+def test_knobs_import_only_the_standard_library():
+    probe = (
+        "import sys; from gpuadvisor.tuners.knobs import load_knobs; load_knobs(); "
+        "print(*{name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names))"
+    )
+    run = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert not {"torch", "numpy", "optuna", "sqlalchemy"} & set(run.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("cores", "own", "choices"),
+    [
+        (16, 0, [15, 8, 4, 2]),
+        (16, 4, [15, 8, 2, 0]),
+        (64, 8, [32, 16, 4, 0]),
+        (128, 0, [32, 16, 8, 4]),
+        (4, 0, [3, 2, 4, 1]),
+        (2, 0, [1, 2]),
+        (2, 2, [1, 0]),
+        (1, 0, [1]),
+    ],
+)
+def test_choices_of_workers(cores, own, choices):
+    script = facts(loaders=(loader(num_workers=own),))
+    assert KNOBS["dataloader_workers"].choices(gpu(cores=cores), script) == choices
+
+
+@pytest.mark.parametrize("name", ["persistent_workers", "prefetch_factor"])
+def test_settings_of_workers_need_workers(name):
+    knob, without = KNOBS[name], facts()
+    having = facts(loaders=(loader(num_workers=4),))
+    assert "dataloader_workers" in knob.missing({}, without)
+    assert knob.missing({"dataloader_workers": 4}, without) is None
+    assert knob.missing({}, having) is None
+    assert knob.missing({"dataloader_workers": 0}, having) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "script", "choices"),
+    [
+        ("prefetch_factor", gpu(), facts(loaders=(loader(prefetch_factor=4),)), [8]),
+        ("prefetch_factor", gpu(), facts(loaders=(loader(prefetch_factor=2),)), [4, 8]),
+        ("persistent_workers", gpu(), facts(loaders=(loader(persistent_workers=True),)), []),
+        ("fused_optimizer", gpu(), facts(optimizers=("Adam",)), ["fused"]),
+        ("fused_optimizer", cpu(), facts(optimizers=("SGD",)), ["fused", "foreach"]),
+        ("fused_optimizer", cpu(), facts(optimizers=("RMSprop",)), ["foreach"]),
+        ("sdpa_backend", gpu((9, 0)), facts(), ["cudnn", "flash", "efficient"]),
+        ("sdpa_backend", gpu((8, 0)), facts(), ["flash", "efficient", "cudnn"]),
+        ("sdpa_backend", gpu((7, 5)), facts(), ["efficient"]),
+        ("compile", cpu(), facts(device="cpu"), ["default"]),
+        ("compile", cpu(), facts(device="cpu", varying_shapes=True), ["default", "dynamic"]),
+        ("compile", gpu(), facts(), ["default", "max-autotune-no-cudagraphs"]),
+        ("compile_cudagraphs", gpu(), facts(), ["reduce-overhead", "cudagraphs", "max-autotune"]),
+        ("batch_size", gpu(), facts(), [2, 4, 8, 16, 32, 64]),
+    ],
+)
+def test_choices(name, device, script, choices):
+    assert list(KNOBS[name].choices(device, script)) == choices
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "script", "reason"),
+    [
+        ("dataloader_workers", gpu(), facts(loaders=()), "no batches"),
+        ("dataloader_workers", gpu(), facts(loaders=(loader(iterable=True),)), "repeat samples"),
+        ("pin_memory", cpu(), facts(device="cpu"), "no GPU"),
+        ("pin_memory", gpu(), facts(device="cpu"), "computes on the CPU"),
+        ("cpu_threads", gpu(), facts(), "on the GPU"),
+        ("cpu_threads", cpu(1), facts(device="cpu"), "one core"),
+        ("tf32", gpu((7, 5)), facts(), "8.0"),
+        ("bf16_autocast", gpu((7, 5)), facts(), "8.0"),
+        ("bf16_autocast", gpu(), facts(autocasts_itself=True), "itself"),
+        ("bf16_autocast", gpu(), facts(roots=()), "no torch module"),
+        ("fp16_autocast", gpu(), facts(scales_itself=True), "itself"),
+        ("fp16_autocast", gpu(), facts(optimizers=("LBFGS",)), "LBFGS"),
+        ("channels_last", gpu(), facts(has_convolution=False), "no convolution"),
+        ("cudnn_benchmark", gpu(), facts(varying_shapes=True), "shape"),
+        ("sdpa_backend", gpu(), facts(has_attention=False), "attention"),
+        ("fused_optimizer", gpu(), facts(optimizers=()), "no torch optimizer"),
+        ("fused_optimizer", gpu(), facts(optimizers=("RMSprop",)), "RMSprop"),
+        ("compile", gpu(), facts(compiles_itself=True), "itself"),
+        ("compile", gpu((6, 1)), facts(), "7.0"),
+        ("compile_cudagraphs", cpu(), facts(device="cpu"), "no GPU"),
+        ("compile_cudagraphs", gpu(), facts(varying_shapes=True), "fixed shapes"),
+        ("allocator", cpu(), facts(device="cpu"), "no GPU"),
+        ("batch_size", gpu(), facts(loaders=(loader(batch_size=None),)), "--arg batch-size="),
+    ],
+)
+def test_unavailable_says_why(name, device, script, reason):
+    assert reason in KNOBS[name].unavailable(device, script)
+
+
+@pytest.mark.parametrize(
+    ("device", "script", "tool"), [(cpu(), facts(device="cpu"), "C++"), (gpu(), facts(), "C")]
+)
+def test_compile_needs_a_compiler(device, script, tool, monkeypatch):
+    monkeypatch.setattr(_compile.shutil, "which", lambda name: None)
+    assert f"{tool} compiler" in KNOBS["compile"].unavailable(device, script)
+
+
+@pytest.mark.parametrize(
+    ("flags", "available"),
+    [("fpu avx512f avx512_bf16", True), ("fpu amx_bf16", True), ("fpu avx2", False)],
+)
+def test_bfloat16_on_a_cpu_needs_its_instructions(flags, available, tmp_path, monkeypatch):
+    info = tmp_path / "cpuinfo"
+    info.write_text(f"processor : 0\nflags : {flags}\n")
+    monkeypatch.setattr(bf16_autocast, "CPU_INFO", info)
+    reason = KNOBS["bf16_autocast"].unavailable(cpu(), facts(device="cpu"))
+    assert (reason is None) == available
+
+
+def test_threads_leave_out_what_torch_takes_by_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    monkeypatch.setattr(cpu_threads, "CPUS", tmp_path)
+    for number in range(8):
+        topology = tmp_path / f"cpu{number}" / "topology"
+        topology.mkdir(parents=True)
+        (topology / "thread_siblings_list").write_text(f"{number % 4},{number % 4 + 4}\n")
+    script, knob = facts(device="cpu"), KNOBS["cpu_threads"]
+    assert knob.choices(cpu(8), script) == [8, 2, 1]
+    monkeypatch.setenv("OMP_NUM_THREADS", "8,4")
+    assert knob.choices(cpu(8), script) == [4, 2, 1]
+
+
+def test_threads_where_the_cores_are_not_described(monkeypatch):
+    monkeypatch.setattr(cpu_threads, "CPUS", Path("/nowhere"))
+    assert KNOBS["cpu_threads"].choices(cpu(8), facts(device="cpu")) == [4, 1]
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ({}, "expandable_segments:True"),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "a:1"}, "a:1,expandable_segments:True"),
+        ({"PYTORCH_ALLOC_CONF": "b:2"}, "b:2,expandable_segments:True"),
+    ],
+)
+def test_the_allocator_keeps_the_users_settings(own, expected, monkeypatch):
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    environment = KNOBS["allocator"].environment("expandable_segments")
+    assert set(environment.values()) == {expected}
+    assert set(environment) == {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}
+
+
+def test_the_users_own_choice_of_allocator_stands(monkeypatch):
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:False")
+    assert "PYTORCH_ALLOC_CONF" in KNOBS["allocator"].unavailable(gpu(), facts())
+
+
+def test_a_larger_batch_changes_training_and_not_inference():
+    knob = KNOBS["batch_size"]
+    assert knob.progressive
+    assert knob.level_for(facts(training=True)) is Level.AGGRESSIVE
+    assert knob.level_for(facts(training=False)) is Level.BALANCED
+    assert knob.effect_for(facts(training=True)) is Effect.TRAINING
+    assert knob.effect_for(facts(training=False)) is Effect.NONE
+
+
+def test_cuda_graphs_are_not_conservative():
+    assert KNOBS["compile"].level is Level.CONSERVATIVE
+    assert KNOBS["compile_cudagraphs"].level is Level.BALANCED
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("compile", "default", "model.compile()"),
+        ("compile", "dynamic", "model.compile(dynamic=True)"),
+        ("compile_cudagraphs", "cudagraphs", "model.compile(backend='cudagraphs')"),
+        ("dataloader_workers", 8, "num_workers=8"),
+        ("sdpa_backend", "cudnn", "[SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, "),
+        ("fused_optimizer", "foreach", "foreach=True"),
+    ],
+)
+def test_snippets(name, value, line):
+    assert line in KNOBS[name].snippet(value)

@@ -1,0 +1,94 @@
+"""The end of `gpuadvisor tune` on a terminal."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from gpuadvisor.domain.study import Equivalence
+from gpuadvisor.tui.summary import print_summary
+from tests.unit.studies import measurement, snippets, study, study_without_gain
+
+
+def printed(result, width=80, lines=(), **options):
+    file = io.StringIO()
+    print_summary(result, lines, Console(file=file, width=width, **options))
+    return file.getvalue()
+
+
+def test_the_conclusion_comes_first():
+    first = printed(study()).strip().splitlines()[0]
+    assert first == "1.42x faster (99 % interval 1.39-1.45, 8 interleaved pairs)"
+
+
+def test_everything_that_was_found_is_there():
+    text = printed(study(), lines=snippets())
+    assert re.search(r"Step time, median +78\.7 ms +55\.5 ms +-29\.6 %", text)
+    assert re.search(r"Peak memory +18\.4 GiB +12\.3 GiB", text)
+    assert re.search(r"Energy per step +31\.0 J +25\.1 J", text)
+    assert re.search(r"bf16_autocast +1\.17x +1\.14-1\.20", text)
+    assert re.search(r"fused_optimizer +1\.02x +not measured", text)
+    assert "Results are equivalent" in text
+    assert "pin_memory, channels_last: no further gain" in text
+    assert "sdpa_backend: the script has no attention" in text
+    assert "  train.plan.toml\n" in text
+    assert "  gpuadvisor run --plan train.plan.toml train.py -- --epochs 3\n" in text
+    assert "      loss = model(batch)\n" in text
+
+
+def test_no_gain_in_friendly_words():
+    text = printed(study_without_gain(), width=200)
+    assert "No gain found: none of 18 settings was better beyond the noise." in text
+    assert "Nothing was changed" in text
+    assert "--level aggressive" in text
+    assert "faster" not in text
+    assert "Plan" not in text
+
+
+def test_an_interrupted_study_says_how_to_go_on():
+    text = printed(study_without_gain(interrupted="stopped by Ctrl-C"), width=200)
+    assert "No gain proven: the study ended early, after trying 18 settings." in text
+    assert "--resume" in text
+    assert "The study ended early: stopped by Ctrl-C" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_it_fits_the_terminal_but_for_what_may_be_copied(width):
+    result = study(baseline=measurement(energy_j=None), plan="plan.toml", args=())
+    lines = printed(result, width=width).splitlines()
+    assert max(map(len, lines)) <= width
+
+
+def test_a_path_is_never_wrapped():
+    path = "/".join(["a-long-folder"] * 12) + "/train.plan.toml"
+    assert f"  {path}\n" in printed(study(plan=path), width=60)
+
+
+def test_it_is_plain_when_piped_and_without_colours():
+    assert "\x1b" not in printed(study(), lines=snippets())
+
+
+def test_no_color_is_respected(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = printed(study(), force_terminal=True, color_system="truecolor")
+    assert not re.search(r"\x1b\[[\d;]*3\d", text)
+
+
+def test_results_that_differ_are_said():
+    result = study(equivalence=Equivalence("wrong", "losses", 0.5, 0.01))
+    assert "Results are different: losses 0.5 (limit 0.01)." in printed(result)
+
+
+def test_what_a_script_printed_cannot_command_the_terminal():
+    text = printed(study(notes=("\x1b[2J gone [bold]x[/bold]",)), force_terminal=True)
+    assert "\x1b[2J" not in text
+    assert "[bold]x[/bold]" in text
+
+
+def test_a_console_that_knows_only_ascii():
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    result = study(baseline=measurement(0.05), notes=("naïve",))
+    print_summary(result, (), Console(file=file, width=80))
+    file.flush()
+    assert b"na?ve" in file.buffer.getvalue()

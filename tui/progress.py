@@ -1,0 +1,126 @@
+"""What `gpuadvisor tune` shows while it works: a line a run, and a status line on a terminal."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.status import Status
+from rich.text import Text
+
+from gpuadvisor.collectors.script.request import Event
+from gpuadvisor.domain.knobs import Settings
+from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.reports import figures
+
+_TITLES = {
+    "baseline": "Baseline",
+    "search": "Search",
+    "ablation": "Ablation",
+    "proof": "Proof",
+}
+_STAGES = {"step": "warming up", "compiled": "compiling", "warm": "measuring"}
+
+
+class ConsoleProgress:
+    """Writes to one console; on a pipe it writes the lines and leaves the status out."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._lock = threading.RLock()
+        self._status: Status | None = None
+        self._running: dict[int, str] = {}
+        self._stages: dict[int, str] = {}
+        self._deadline_s: float | None = None
+        self._best = 1.0
+        self._last: Settings = {}
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._status = self._console.status("Getting ready ...")
+            self._status.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def say(self, sentence: str) -> None:
+        with self._lock:
+            self._console.print(Text(f"  {sentence}", style="dim"))
+
+    def phase(self, name: str, detail: str = "") -> None:
+        with self._lock:
+            text = Text(_TITLES.get(name, name), style="bold")
+            self._console.print(text.append(f"  {detail}", style="dim") if detail else text)
+
+    def started(self, number: int, settings: Settings, phase: str) -> None:
+        with self._lock:
+            self._running[number] = _label(settings, phase, self._last)
+            self._stages[number] = "starting"
+            self._refresh()
+
+    def event(self, number: int, event: Event) -> None:
+        stage = _STAGES.get(event["event"])
+        if stage is not None and number in self._running:
+            with self._lock:
+                self._stages[number] = stage
+                self._refresh()
+
+    def time_left(self, seconds: float | None) -> None:
+        self._deadline_s = None if seconds is None else time.monotonic() + seconds
+        self._refresh()
+
+    def ended(self, trial: Trial) -> None:
+        with self._lock:
+            label = self._running.pop(trial.number, None)
+            self._stages.pop(trial.number, None)
+            self._print(trial, label or _label(trial.settings, trial.phase, self._last))
+            better = trial.state is TrialState.COMPLETE and (trial.gain or 0) > self._best
+            if better and trial.phase == "search":
+                self._best, self._last = trial.gain or 1.0, trial.settings
+            self._refresh()
+
+    def _print(self, trial: Trial, label: str) -> None:
+        line = Text(f"{trial.number:>4}  {label:<42.60} ")
+        if trial.measurement is None or trial.state is not TrialState.COMPLETE:
+            line.append(f"{trial.state}", style="yellow").append(f": {trial.reason}", style="dim")
+        else:
+            step = figures.milliseconds(trial.measurement.mean_step_ms)
+            gain = figures.ratio(trial.gain) if trial.gain and trial.settings else ""
+            style = "green" if (trial.gain or 0) > 1.01 else ""
+            line.append(f"{step:>10}  ").append(f"{gain:>6}", style=style)
+        self._console.print(line, soft_wrap=True)
+
+    def _refresh(self) -> None:
+        if self._status is None:
+            return
+        parts = [f"{label} ({self._stages[number]})" for number, label in self._running.items()]
+        text = ", ".join(parts) or "thinking"
+        if self._deadline_s is not None:
+            left = max(0, int(self._deadline_s - time.monotonic()))
+            text += f" - at most {left // 60}:{left % 60:02d} left"
+        if self._best > 1:
+            text += f" - best so far {figures.ratio(self._best)}"
+        self._status.update(Text(text))
+
+
+def _label(settings: Settings, phase: str, standing: Settings) -> str:
+    """Name a run by what is new in it."""
+    if not settings:
+        return "baseline"
+    if phase == "proof":
+        return "best"
+    new = [f"{n}={v}" for n, v in settings.items() if standing.get(n) != v]
+    gone = [n for n in standing if n not in settings]
+    if phase == "ablation":
+        return f"best without {', '.join(gone)}" if gone else "best"
+    return " ".join([*(f"+ {text}" for text in new), *(f"- {name}" for name in gone)]) or "best"

@@ -1,0 +1,1 @@
+"""Tuners: what can be turned, in what order it is tried, and which trial is believed."""

@@ -1,0 +1,77 @@
+"""The contract of a knob: what it can be set to, what it may change, and how it is applied.
+
+One knob is one file in `tuners/knobs/` that ends in `KNOB = ...`. The file is imported both by
+gpuadvisor and by the process that runs the user's script, so it imports only the standard
+library and `gpuadvisor.domain` at its top, torch inside `apply`, and runs on Python 3.10.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import Application, Effect, Level, ScriptFacts, Settings, Value
+from gpuadvisor.domain.target import Target
+
+
+class Knob(ABC):
+    """One thing that can be turned from outside the script."""
+
+    name: ClassVar[str]
+    """As in a plan and in `--only`: snake case, the field's own term."""
+    title: ClassVar[str]
+    """For tables: a few words."""
+    level: ClassVar[Level]
+    effect: ClassVar[Effect]
+    order: ClassVar[int]
+    """Place in the search: cheap and often decisive first. Ties go by name."""
+    excludes: ClassVar[frozenset[str]] = frozenset()
+    """Knobs that cannot be set together with this one."""
+    progressive: ClassVar[bool] = False
+    """Values are tried in order, each on top of the last, until one stops paying."""
+    extra_startup_s: ClassVar[float] = 0.0
+    """Time that applying it may add before the first steady step, for the time-out."""
+
+    @abstractmethod
+    def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
+        """Return the values worth trying here, the most promising first.
+
+        The value that the script has already is not among them.
+        """
+
+    def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
+        """Return why it cannot work on this device or script, in words, or None if it can."""
+        return None
+
+    def level_for(self, facts: ScriptFacts) -> Level:
+        """Return the lowest level that may turn it on this script."""
+        return self.level
+
+    def effect_for(self, facts: ScriptFacts) -> Effect:
+        """Return what it may do to the results of this script."""
+        return self.effect
+
+    def missing(self, settings: Settings, facts: ScriptFacts) -> str | None:
+        """Return which other setting it needs and does not have, or None.
+
+        `persistent_workers` needs workers, for example, from the script or from another knob.
+        """
+        return None
+
+    def environment(self, value: Value) -> Mapping[str, str]:
+        """Return environment variables to set before the process starts."""
+        return {}
+
+    @abstractmethod
+    def apply(self, value: Value, target: Target) -> None:
+        """Turn it, inside the target process."""
+
+    @abstractmethod
+    def snippet(self, value: Value) -> str:
+        """Return the lines that have the same effect in the user's own code."""
+
+    def application(self, value: Value) -> Application:
+        """Return what the target process needs to apply it."""
+        return Application(self.name, f"{type(self).__module__}:KNOB", value)

@@ -1,0 +1,121 @@
+"""Did a run compute what the unchanged script computes?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gpuadvisor.domain.knobs import Level
+from gpuadvisor.domain.measurement import OutputSample, Trace
+from gpuadvisor.domain.study import Equivalence
+
+TOLERANCES = {Level.CONSERVATIVE: 1e-3, Level.BALANCED: 1e-2, Level.AGGRESSIVE: 2e-2}
+"""Relative difference that a level allows: rounding that training has amplified for some steps,
+mixed precision, and half precision with scaling."""
+SPREAD_FACTOR = 3.0
+"""The limit is never below so many times the difference of two unchanged runs."""
+ERRATIC = 0.5
+"""A difference of two unchanged, equally seeded runs above which nothing can be compared."""
+MIN_LOSSES = 3
+
+
+def difference(
+    reference: Trace, trace: Trace, calls: int | None = None
+) -> tuple[float, str] | None:
+    """Return how far two traces are apart and what was compared, or None if nothing can be.
+
+    For training, the mean absolute difference of the first losses over their mean magnitude; for
+    inference, the largest relative L2 difference of an output. `calls` limits the outputs.
+    """
+    count = min(len(reference.losses), len(trace.losses))
+    if count >= MIN_LOSSES:
+        value = _losses_apart(reference.losses[:count], trace.losses[:count])
+        return value, f"mean relative difference of the first {count} losses"
+    outputs = list(zip(reference.outputs, trace.outputs, strict=False))[:calls]
+    apart = [_outputs_apart(a, b) for a, b in outputs]
+    comparable = [value for value in apart if value is not None]
+    if not comparable:
+        return None
+    return max(comparable), f"largest relative difference of {len(comparable)} outputs"
+
+
+def _losses_apart(reference: Sequence[float], losses: Sequence[float]) -> float:
+    scale = math.fsum(map(abs, reference)) / len(reference)
+    apart = math.fsum(abs(a - b) for a, b in zip(reference, losses, strict=True)) / len(losses)
+    return apart / scale if scale else (0.0 if apart == 0 else math.inf)
+
+
+def _outputs_apart(reference: OutputSample, output: OutputSample) -> float | None:
+    if len(reference.values) != len(output.values):
+        return None
+    pairs = list(zip(reference.values, output.values, strict=True))
+    if any(math.isfinite(a) != math.isfinite(b) for a, b in pairs):
+        return math.inf
+    pairs = [(a, b) for a, b in pairs if math.isfinite(a)]
+    scale = math.sqrt(math.fsum(a * a for a, _ in pairs))
+    apart = math.sqrt(math.fsum((a - b) ** 2 for a, b in pairs))
+    return apart / scale if scale else (0.0 if apart == 0 else math.inf)
+
+
+def is_broken(reference: Trace, trace: Trace) -> bool:
+    """Say whether NaN or infinity turned up where the reference has none."""
+
+    def finite(values: Trace) -> bool:
+        last = [] if values.last_loss is None else [values.last_loss]
+        return all(map(math.isfinite, [*values.losses, *last]))
+
+    return finite(reference) and not finite(trace)
+
+
+class Comparison:
+    """The comparison of one study: its reference, its tolerance, and what keeps it from judging."""
+
+    def __init__(self, level: Level, tolerance: float | None = None) -> None:
+        self._tolerance = TOLERANCES[level] if tolerance is None else tolerance
+        self._reference: Trace | None = None
+        self._spread = 0.0
+        self._seed_spread: float | None = None
+
+    def calibrate(self, baselines: Sequence[Trace], other_seed: Trace | None = None) -> None:
+        """Learn from repeated baselines how far two unchanged runs are apart."""
+        self._reference = baselines[0]
+        found = [difference(self._reference, trace) for trace in baselines[1:]]
+        self._spread = max((item[0] for item in found if item is not None), default=0.0)
+        if other_seed is not None:
+            seeded = difference(self._reference, other_seed)
+            self._seed_spread = None if seeded is None else seeded[0]
+
+    @property
+    def limit(self) -> float:
+        return max(self._tolerance, SPREAD_FACTOR * self._spread)
+
+    def check(
+        self,
+        trace: Trace,
+        *,
+        reference: Trace | None = None,
+        other_random_numbers: bool = False,
+        first_call_only: bool = False,
+    ) -> Equivalence:
+        """Compare a run with the baseline, or with a `reference` that stands nearer to it.
+
+        With `other_random_numbers`, the limit is how far two seeds of the unchanged script are
+        apart: the run draws from the same distribution, but not the same numbers.
+        """
+        against = reference or self._reference
+        if against is None:
+            return Equivalence("not_checked", "", reason="there is no baseline to compare with")
+        if is_broken(against, trace):
+            return Equivalence("wrong", "NaN or infinity in the losses", math.nan, self.limit)
+        found = difference(against, trace, 1 if first_call_only else None)
+        if found is None:
+            return Equivalence("not_checked", "", reason="no loss and no output could be compared")
+        value, metric = found
+        if not self._spread <= ERRATIC:
+            reason = f"two runs of the unchanged script differ by {self._spread:.0%} already"
+            return Equivalence("not_checked", metric, value, reason=reason)
+        limit = self.limit
+        if other_random_numbers and self._seed_spread is not None and value > limit:
+            limit = max(limit, 2 * self._seed_spread)
+            metric += ", within the spread between seeds"
+        return Equivalence("equivalent" if value <= limit else "wrong", metric, value, limit)

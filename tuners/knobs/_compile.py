@@ -1,0 +1,91 @@
+"""What the two compile knobs share: `Module.compile` on each root, in place."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import Level, ScriptFacts, Value
+from gpuadvisor.domain.target import Target
+from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.knobs._script import NO_ROOT, not_on_gpu
+
+
+class CompileKnob(Knob):
+    """Compiles roots in place, so that they stay the same objects with the same state dict."""
+
+    level = Level.CONSERVATIVE
+    options: ClassVar[Mapping[str, Mapping[str, Any]]]
+    """Each value, with the keyword arguments of `Module.compile`."""
+
+    def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
+        if facts.compiles_itself:
+            return "the script compiles its model itself"
+        if not facts.roots:
+            return NO_ROOT
+        if not_on_gpu(device, facts):
+            if not _found("CXX", "g++", "clang++"):
+                return "torch.compile needs a C++ compiler on the CPU, and none was found"
+        elif not device.at_least(7):
+            return "torch.compile needs a GPU of compute capability 7.0 (Volta) or newer"
+        elif not _found("CC", "gcc", "clang"):
+            return "torch.compile needs a C compiler for its GPU kernels, and none was found"
+        return None
+
+    def apply(self, value: Value, target: Target) -> None:
+        owner = os.getpid()
+
+        def prepare(module: Any) -> None:
+            # Dynamo reads the state of CUDA's random numbers, which a forked loader worker that
+            # runs a module of its own cannot: "Cannot re-initialize CUDA in forked subprocess".
+            if os.getpid() != owner or _is_compiled(module):
+                return
+            if _device(module) == "cuda" and importlib.util.find_spec("triton") is None:
+                target.refuse("torch.compile needs the package triton for the GPU")
+                return
+            _compile_in_place(module, self.options[str(value)])
+            target.effective()
+
+        target.on_root(prepare)
+
+    def snippet(self, value: Value) -> str:
+        options = self.options[str(value)].items()
+        arguments = ", ".join(f"{name}={option!r}" for name, option in options)
+        beside = f", {arguments}" if arguments else ""
+        return (
+            f"model.compile({arguments})\n"
+            f"# or, where the model is a bare nn.Sequential: model = torch.compile(model{beside})"
+        )
+
+
+def _compile_in_place(module: Any, options: Mapping[str, Any]) -> None:
+    import torch
+
+    module.compile(**options)
+    if type(module).__module__.startswith("torch.nn."):
+        # Dynamo skips frames of torch's own modules, so `nn.Sequential(...).compile()` compiles
+        # nothing, without a word (torch 2.13). Called from a frame of ours it is traced.
+        call = module._call_impl
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return call(*args, **kwargs)
+
+        module._compiled_call_impl = torch.compile(forward, **options)
+
+
+def _found(variable: str, *names: str) -> bool:
+    return any(shutil.which(name) for name in (os.environ.get(variable, "").split(" ")[0], *names))
+
+
+def _is_compiled(module: Any) -> bool:
+    """Say whether the script compiled it: with `torch.compile`, or with `Module.compile`."""
+    return hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
+
+
+def _device(module: Any) -> str:
+    parameter = next(module.parameters(), None)
+    return "cpu" if parameter is None else str(parameter.device.type)

@@ -1,0 +1,47 @@
+"""What the knobs of the DataLoader share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts, Settings
+
+NO_LOADER = "the script reads no batches from a torch DataLoader"
+
+WORKERS = "dataloader_workers"
+"""Name of the knob that the worker's own knobs depend on."""
+
+
+def main_loader(facts: ScriptFacts) -> LoaderFacts | None:
+    """Return the loader that feeds the most batches."""
+    return facts.loaders[0] if facts.loaders else None
+
+
+def workers_missing(settings: Settings, facts: ScriptFacts) -> str | None:
+    """Return why a setting of the workers cannot do anything, or None if there are workers."""
+    loader = main_loader(facts)
+    own = loader.num_workers if loader is not None else 0
+    if settings.get(WORKERS, own):
+        return None
+    return "it needs DataLoader workers, and the script has none: set dataloader_workers too"
+
+
+def is_iterable(arguments: Mapping[str, Any]) -> bool:
+    """Say whether a DataLoader about to be built streams an `IterableDataset`."""
+    from torch.utils.data import IterableDataset
+
+    return isinstance(arguments["dataset"], IterableDataset)
+
+
+def is_on_gpu(arguments: Mapping[str, Any]) -> bool:
+    """Say whether the data set visibly holds GPU tensors.
+
+    Those can be neither pinned nor read in a forked worker. Only `TensorDataset` (and subsets of
+    one) shows its tensors; any other data set answers by failing, which ends that trial alone.
+    """
+    dataset = arguments["dataset"]
+    while hasattr(dataset, "dataset"):  # Subset
+        dataset = dataset.dataset
+    tensors = getattr(dataset, "tensors", ())
+    return any(getattr(tensor, "is_cuda", False) for tensor in tensors)

@@ -1,0 +1,72 @@
+"""Make batches larger, by a factor on the script's own size, until throughput stops growing.
+
+In training it changes what is learned (fewer, larger steps), so it comes last and at the last
+level there; in inference only the throughput and the latency change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
+from gpuadvisor.domain.target import Target
+from gpuadvisor.tuners.base import Knob
+
+FACTORS = (2, 4, 8, 16, 32, 64)
+
+
+class BatchSize(Knob):
+    """Multiplies the batch size of every DataLoader that has one."""
+
+    name = "batch_size"
+    title = "Batch size, times the script's own"
+    level = Level.BALANCED
+    effect = Effect.TRAINING
+    order = 160
+    progressive = True
+
+    def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
+        return FACTORS
+
+    def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
+        if any(loader.batch_size for loader in facts.loaders):
+            return None
+        return (
+            "the script has no DataLoader with a batch size; "
+            "if an argument sets it, search that one with --arg batch-size=..."
+        )
+
+    def level_for(self, facts: ScriptFacts) -> Level:
+        return Level.AGGRESSIVE if facts.training else Level.BALANCED
+
+    def effect_for(self, facts: ScriptFacts) -> Effect:
+        return Effect.TRAINING if facts.training else Effect.NONE
+
+    def apply(self, value: Value, target: Target) -> None:
+        def adjust(arguments: dict[str, Any]) -> None:
+            own = arguments["batch_size"]
+            if not own or arguments["batch_sampler"] is not None:
+                return
+            larger = own * int(value)
+            if larger > _samples(arguments["dataset"]):  # it would make one batch, or none
+                return
+            arguments["batch_size"] = larger
+            target.effective(f"{own} to {larger}")
+
+        target.on_loader(adjust)
+
+    def snippet(self, value: Value) -> str:
+        return f"loader = DataLoader(dataset, batch_size={value} * batch_size, ...)"
+
+
+def _samples(dataset: Any) -> float:
+    """Return the length of a data set; infinity for a stream, which has none."""
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        return float("inf")
+
+
+KNOB = BatchSize()

@@ -1,0 +1,43 @@
+"""Compile the script's modules with Inductor.
+
+Over 163 models training became 43 % faster in the mean on an A100 (pytorch.org, "PyTorch 2.0");
+timm's inference 1.6 times as fast in the median. It can also lose: a graph network with inputs
+of varying size went from 7.5 to 11.8 ms a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import Effect, ScriptFacts, Value
+from gpuadvisor.tuners.knobs._compile import CompileKnob
+from gpuadvisor.tuners.knobs._script import not_on_gpu
+
+
+class Compile(CompileKnob):
+    """Compiles without CUDA graphs."""
+
+    name = "compile"
+    title = "torch.compile"
+    effect = Effect.NONE
+    order = 130
+    excludes = frozenset({"compile_cudagraphs"})
+    extra_startup_s = 300.0
+    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {},
+        "dynamic": {"dynamic": True},
+        "max-autotune-no-cudagraphs": {"mode": "max-autotune-no-cudagraphs"},
+    }
+
+    def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
+        values: list[Value] = ["default"]
+        if facts.varying_shapes:
+            values.append("dynamic")
+        if not not_on_gpu(device, facts):
+            values.append("max-autotune-no-cudagraphs")
+        return values
+
+
+KNOB = Compile()

@@ -1,0 +1,76 @@
+"""How many threads share one operation on the CPU.
+
+torch takes every physical core, which is best for large operations only: small ones spend more
+on waking the threads than on the work, and DataLoader workers want cores too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
+from gpuadvisor.domain.target import Target
+from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.knobs._script import NO_ROOT, not_on_gpu
+
+CPUS = Path("/sys/devices/system/cpu")
+
+
+class CpuThreads(Knob):
+    """Sets the number of threads in the script's main process."""
+
+    name = "cpu_threads"
+    title = "CPU threads an operation"
+    level = Level.CONSERVATIVE
+    effect = Effect.NONE
+    order = 50
+
+    def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
+        physical = physical_cores(device.cores)
+        ideas = [physical, device.cores, physical // 2, 1]
+        own = int(os.environ.get("OMP_NUM_THREADS", "").partition(",")[0] or physical)
+        return [idea for idea in dict.fromkeys(ideas) if idea > 0 and idea != own]
+
+    def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
+        if not not_on_gpu(device, facts):
+            return "the script computes on the GPU"
+        if not facts.roots:
+            return NO_ROOT
+        if device.cores == 1:
+            return "this process may use one core only"
+        return None
+
+    def apply(self, value: Value, target: Target) -> None:
+        import torch
+
+        def prepare(module: Any) -> None:
+            # Late, so that a number set by the script itself is changed too.
+            if torch.get_num_threads() != value:
+                torch.set_num_threads(value)
+                target.effective()
+
+        target.on_root(prepare)
+
+    def snippet(self, value: Value) -> str:
+        return f"torch.set_num_threads({value})"
+
+
+def physical_cores(cores: int) -> int:
+    """Return how many physical cores this process may use; `cores` where that is not known."""
+    if not hasattr(os, "sched_getaffinity"):  # not Linux
+        return cores
+    siblings = set()
+    for cpu in os.sched_getaffinity(0):
+        path = CPUS / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+        try:
+            siblings.add(path.read_text())
+        except OSError:
+            return cores
+    return min(len(siblings), cores)
+
+
+KNOB = CpuThreads()

@@ -1,0 +1,81 @@
+"""Which kernel `scaled_dot_product_attention` tries first.
+
+cuDNN's is 1.7 to 2.3 times faster a call on Hopper, but 0.82 times on an A100
+(huggingface/transformers#48163), and torch's own order differs between its versions. It is a
+priority and no restriction: where a kernel cannot take the inputs, the next one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
+from gpuadvisor.domain.target import Target
+from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.knobs._script import not_on_gpu
+
+BACKENDS = {
+    "cudnn": "CUDNN_ATTENTION",
+    "flash": "FLASH_ATTENTION",
+    "efficient": "EFFICIENT_ATTENTION",
+}
+
+
+class SdpaBackend(Knob):
+    """Puts one attention kernel first in torch's order of trial."""
+
+    name = "sdpa_backend"
+    title = "Attention kernel"
+    level = Level.CONSERVATIVE
+    effect = Effect.NONE
+    order = 110
+
+    def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
+        if device.at_least(9):
+            return ["cudnn", "flash", "efficient"]
+        return ["flash", "efficient", "cudnn"] if device.at_least(8) else ["efficient"]
+
+    def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
+        if reason := not_on_gpu(device, facts):
+            return reason
+        return None if facts.has_attention else "no scaled_dot_product_attention was seen"
+
+    def environment(self, value: Value) -> Mapping[str, str]:
+        # On Hopper and Blackwell, torch's first attention call puts cuDNN first, over any order
+        # set before, unless told not to (sdp_utils.cpp; the first name from torch 2.10 on).
+        return {"TORCH_CUDNN_SDPA_DEPRIORITIZED": "1", "TORCH_CUDNN_SDPA_PREFERRED": "0"}
+
+    def apply(self, value: Value, target: Target) -> None:
+        import torch
+
+        if not hasattr(torch._C, "_set_sdp_priority_order"):
+            target.refuse("it needs torch 2.6 or newer")
+            return
+        # For the whole process and not around each call: activation checkpoints recompute their
+        # forward inside the backward pass, and have to get the same kernel again.
+        from torch.nn.attention import SDPBackend
+
+        first = int(getattr(SDPBackend, BACKENDS[str(value)]))
+
+        def prepare(module: Any) -> None:
+            order = list(torch._C._get_sdp_priority_order())
+            wanted = [first, *(backend for backend in order if backend != first)]
+            torch._C._set_sdp_priority_order(wanted)
+            target.effective()
+
+        target.on_root(prepare)
+
+    def snippet(self, value: Value) -> str:
+        others = [name for name in BACKENDS.values() if name != BACKENDS[str(value)]]
+        order = [BACKENDS[str(value)], *others, "MATH"]
+        backends = ", ".join(f"SDPBackend.{name}" for name in order)
+        return (
+            "from torch.nn.attention import SDPBackend, sdpa_kernel\n"
+            f"with sdpa_kernel([{backends}], set_priority=True):\n"
+            "    output = model(batch)"
+        )
+
+
+KNOB = SdpaBackend()

@@ -1,0 +1,132 @@
+"""Optuna in the neighbourhood of the best: combinations that one knob at a time cannot find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, product
+from typing import TYPE_CHECKING, Any
+
+from gpuadvisor.domain.knobs import ScriptFacts, Settings, Value
+from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.bench import Bench
+from gpuadvisor.tuners.candidates import Candidates
+from gpuadvisor.tuners.search import MIN_GAIN, Best
+
+if TYPE_CHECKING:
+    import optuna
+
+PATIENCE = 6
+"""Trials in a row without a better one, after which the neighbourhood is exhausted."""
+CHANGES = 2
+"""Knobs in which a neighbour may differ from the best."""
+
+Space = Mapping[str, Sequence[Value | None]]
+"""Knob name to its values; None leaves the knob as the script has it."""
+
+
+def space_of(candidates: Candidates) -> dict[str, tuple[Value | None, ...]]:
+    """Return the search space of the candidates."""
+    return {c.knob.name: (None, *c.values) for c in candidates.chosen}
+
+
+class Neighbourhood:
+    """Asks Optuna's TPE, and tries the nearest neighbour that was not tried before.
+
+    The repair matters more than the sampler: TPE alone proposes points that were tried already
+    or that cannot be set together, and stuck at +17 % where the repaired one came within 2 %.
+    """
+
+    def __init__(
+        self,
+        study: optuna.Study,
+        knobs: Mapping[str, Knob],
+        candidates: Candidates,
+        facts: ScriptFacts,
+    ) -> None:
+        from optuna.distributions import CategoricalDistribution
+
+        self._study = study
+        self._knobs = knobs
+        self._facts = facts
+        self._space = space_of(candidates)
+        self._distributions: Any = {
+            name: CategoricalDistribution(values) for name, values in self._space.items()
+        }
+        self._seen: set[frozenset[tuple[str, Value]]] = {frozenset()}
+
+    def record(self, trial: Trial) -> None:
+        """Tell Optuna of a trial that something else proposed."""
+        import optuna
+
+        settings = dict(trial.settings)
+        self._seen.add(frozenset(settings.items()))
+        if not settings.keys() <= self._space.keys():
+            return
+        if any(value not in self._space[name] for name, value in settings.items()):
+            return
+        complete = trial.state is TrialState.COMPLETE and trial.gain is not None
+        states = optuna.trial.TrialState
+        self._study.add_trial(
+            optuna.trial.create_trial(
+                state=states.COMPLETE if complete else states.FAIL,
+                value=trial.gain if complete else None,
+                params={name: settings.get(name) for name in self._space},
+                distributions=self._distributions,
+                user_attrs={"number": trial.number, "state": str(trial.state)},
+            )
+        )
+
+    def search(self, bench: Bench, best: Best) -> Best:
+        """Try neighbours until the budget ends or nothing better turns up."""
+        fruitless = 0
+        while fruitless < PATIENCE and self._space:
+            batch = self._proposals(best.settings, bench.parallel)
+            batch = [settings for settings in batch if bench.affordable(settings)]
+            if not batch:
+                break
+            for trial in bench.measure(batch, "search", best.gain):
+                self.record(trial)
+                needed = best.gain * (1 + max(MIN_GAIN, 2 * bench.noise))
+                if trial.state is TrialState.COMPLETE and (trial.gain or 0.0) >= needed:
+                    best, fruitless = Best(trial.settings, trial.gain or 1.0, trial), 0
+                else:
+                    fruitless += 1
+        return best
+
+    def _proposals(self, best: Settings, count: int) -> list[dict[str, Value]]:
+        free = [n for n in self._neighbours(best) if frozenset(n.items()) not in self._seen]
+        chosen: list[dict[str, Value]] = []
+        while free and len(chosen) < count:
+            asked = self._study.ask(self._distributions)
+            nearest = min(free, key=lambda settings: self._distance(settings, asked.params))
+            # The trial is told under what is really run, by `record`.
+            self._study.tell(asked, state=_failed())
+            free.remove(nearest)
+            chosen.append(nearest)
+        return chosen
+
+    def _neighbours(self, best: Settings) -> Iterator[dict[str, Value]]:
+        for count in range(1, CHANGES + 1):
+            for names in combinations(self._space, count):
+                for values in product(*(self._space[name] for name in names)):
+                    changed = {**best, **dict(zip(names, values, strict=True))}
+                    settings = {n: v for n, v in changed.items() if v is not None}
+                    if self._makes_sense(settings):
+                        yield settings
+
+    def _makes_sense(self, settings: Mapping[str, Value]) -> bool:
+        return not any(
+            self._knobs[name].missing(settings, self._facts) is not None
+            or self._knobs[name].excludes & settings.keys()
+            for name in settings
+        )
+
+    def _distance(self, settings: Mapping[str, Value], proposal: Mapping[str, Any]) -> int:
+        return sum(settings.get(name) != proposal.get(name) for name in self._space)
+
+
+def _failed() -> Any:
+    from optuna.trial import TrialState as State
+
+    return State.FAIL

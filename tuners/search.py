@@ -1,0 +1,150 @@
+"""The ordered search: one knob at a time on top of what already pays.
+
+With the 10 to 40 trials that a script allows, an ordered list of knobs beats a clever sampler:
+measured over five published search spaces, none was reliably within 5 % of the best in 50 trials.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpuadvisor.domain.knobs import ScriptFacts, Settings, Value
+from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.bench import Bench
+from gpuadvisor.tuners.candidates import Candidates, combined
+
+MIN_GAIN = 0.01
+"""A trial must be better than the best so far by this share, and by twice the noise, to be kept.
+It need not be proof: ablation and the final comparison come later."""
+PROGRESSIVE_GAIN = 0.05
+"""A doubling of the batch that brings less is the last: throughput has saturated."""
+PATIENCE = 2
+"""Values of a knob tried in vain before its other values are left alone."""
+RETRY_GROWTH = 1.1
+"""When the best has grown by this factor since a knob was tried, the bottleneck may have moved to
+what that knob cures, and it is tried once more."""
+
+
+@dataclass
+class Best:
+    """What the search stands on."""
+
+    settings: Settings
+    gain: float
+    trial: Trial | None = None
+
+
+@dataclass
+class _Item:
+    knob: Knob
+    place: int
+    """Of the value, among the candidate's."""
+    retry: bool = False
+
+
+@dataclass
+class OrderedSearch:
+    """The search in progress: a queue of settings to try, and the best found."""
+
+    bench: Bench
+    knobs: Mapping[str, Knob]
+    candidates: Candidates
+    facts: ScriptFacts
+    best: Best = field(default_factory=lambda: Best({}, 1.0))
+    trials: list[Trial] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    """Knobs for which the budget had no room."""
+
+    def run(self) -> Best:
+        """Try every candidate in order, then once more those that may pay now."""
+        self._failures: Counter[str] = Counter()
+        self._tried_at: dict[str, float] = {}
+        self._promising: dict[str, int] = {}
+        self._work(deque(_Item(c.knob, 0) for c in self.candidates.chosen))
+        self._work(deque(self._retries()))
+        return self.best
+
+    def _work(self, queue: deque[_Item]) -> None:
+        while queue:
+            batch = self._next_batch(queue)
+            if not batch:
+                continue
+            floor = self.best.gain
+            trials = self.bench.measure([s for _, s in batch], "search", floor)
+            self.trials.extend(trials)
+            results = [(item, trial) for (item, _), trial in zip(batch, trials, strict=True)]
+            self._judge(results, queue)
+
+    def _next_batch(self, queue: deque[_Item]) -> list[tuple[_Item, dict[str, Value]]]:
+        """Take items of different knobs, as many as can run side by side."""
+        batch: list[tuple[_Item, dict[str, Value]]] = []
+        later: list[_Item] = []
+        while queue and len(batch) < self.bench.parallel:
+            item = queue.popleft()
+            if any(other.knob is item.knob for other, _ in batch):
+                later.append(item)
+                continue
+            settings = self._settings(item)
+            if settings is None:
+                continue
+            if self.bench.affordable(settings):
+                batch.append((item, settings))
+            elif item.knob.name not in self.left_out:
+                self.left_out.append(item.knob.name)
+        queue.extendleft(reversed(later))
+        return batch
+
+    def _settings(self, item: _Item) -> dict[str, Value] | None:
+        """Return the settings to try for an item, or None if they make no sense now."""
+        candidate = self.candidates.of(item.knob.name)
+        if candidate is None or item.place >= len(candidate.values):
+            return None
+        settings = combined(self.best.settings, item.knob, candidate.values[item.place], self.knobs)
+        if any(self.knobs[name].missing(settings, self.facts) for name in settings):
+            return None
+        return settings if settings != dict(self.best.settings) else None
+
+    def _judge(self, results: list[tuple[_Item, Trial]], queue: deque[_Item]) -> None:
+        """Keep the best of a batch; what else paid is tried again on top of it."""
+        floor = self.best.gain
+        results.sort(key=lambda result: -(result[1].gain or 0.0))
+        kept = False
+        for item, trial in reversed(results[1:]):
+            if self._pays(trial, floor):
+                queue.appendleft(item)
+            else:
+                self._give_up(item, trial, queue, floor)
+        item, trial = results[0]
+        if self._pays(trial, floor):
+            kept = True
+            self.best = Best(trial.settings, trial.gain or 1.0, trial)
+            grown = self.best.gain / floor - 1
+            if not item.knob.progressive or grown >= PROGRESSIVE_GAIN:
+                queue.appendleft(_Item(item.knob, item.place + 1))
+        if not kept:
+            self._give_up(item, trial, queue, floor)
+
+    def _pays(self, trial: Trial, floor: float) -> bool:
+        needed = floor * (1 + max(MIN_GAIN, 2 * self.bench.noise))
+        return trial.state is TrialState.COMPLETE and (trial.gain or 0.0) >= needed
+
+    def _give_up(self, item: _Item, trial: Trial, queue: deque[_Item], floor: float) -> None:
+        name = item.knob.name
+        self._failures[name] += 1
+        if trial.state is TrialState.COMPLETE and name not in self._tried_at:
+            self._tried_at[name] = floor
+            self._promising[name] = item.place
+        useless = trial.state in (TrialState.NO_EFFECT, TrialState.UNSUPPORTED)
+        stop = useless or item.knob.progressive or item.retry
+        if not stop and self._failures[name] < PATIENCE:
+            queue.appendleft(_Item(item.knob, item.place + 1))
+
+    def _retries(self) -> list[_Item]:
+        return [
+            _Item(self.knobs[name], self._promising[name], retry=True)
+            for name, floor in self._tried_at.items()
+            if name not in self.best.settings and self.best.gain >= floor * RETRY_GROWTH
+        ]
