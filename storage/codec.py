@@ -15,7 +15,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 
 def dumps(value: object) -> str:
-    """Return JSON (with Python's NaN and Infinity), the same text for equal values."""
+    """Return JSON (with Python's NaN and Infinity), the same text for the same value."""
     return json.dumps(value, default=_plain, separators=(",", ":"))
 
 

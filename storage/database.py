@@ -42,8 +42,8 @@ def open_store(path: Path | None = None) -> Store:
 class Store:
     """An open database. Threads may share it; a forked child must open its own.
 
-    What a method has written is on disk when it returns: the death of this process loses none
-    of it. Every method raises StoreError where the file fails, and UsageError, which names the
+    What a method has written outlives this process, however it ends; a power cut may take the
+    last commits with it but leaves the file whole. Every method raises StoreError where the file fails, and UsageError, which names the
     newest studies, where it is given the name of no study.
     """
 

@@ -13,8 +13,10 @@ from gpuadvisor.tuners.bench import Bench
 from gpuadvisor.tuners.candidates import without
 from gpuadvisor.tuners.statistics import paired_ratio
 
-ROUNDS = 2
-"""Rounds of the best and of every setting that lacks one knob, in turn."""
+ROUNDS = 3
+"""Most rounds of the best and of the settings that lack one knob, in turn."""
+CLEAR = 4.0
+"""A contribution of so many times the noise needs no further round."""
 MIN_CONTRIBUTION = 0.005
 """A knob that brings less is not worth a line in the user's code."""
 
@@ -49,16 +51,20 @@ class Ablation:
         """
         pairs: dict[str, list[tuple[float, float]]] = {name: [] for name in kept}
         for _ in range(ROUNDS):
-            variants = [dict(kept), *(without(kept, n, self.knobs, self.facts) for n in kept)]
-            if not all(self.bench.affordable(variant) for variant in variants[:2]):
+            unclear = [name for name in kept if not self._is_clear(pairs[name])]
+            variants = [dict(kept), *(without(kept, n, self.knobs, self.facts) for n in unclear)]
+            if not unclear or not all(map(self.bench.affordable, variants)):
                 break
             gains = [_gain(trial) for trial in self.bench.measure(variants, "ablation")]
             if gains[0] is None:
                 break
-            for name, gain in zip(kept, gains[1:], strict=True):
+            for name, gain in zip(unclear, gains[1:], strict=True):
                 # A knob without which the script fails or computes otherwise is needed.
                 pairs[name].append((gains[0], gain if gain is not None else 0.0))
         return pairs
+
+    def _is_clear(self, pairs: list[tuple[float, float]]) -> bool:
+        return bool(pairs) and abs(_mean_log(pairs)) >= CLEAR * self.bench.noise
 
     def _weakest(self, pairs: Mapping[str, list[tuple[float, float]]]) -> str | None:
         """Return the knob that contributes least, if that is too little; else None."""

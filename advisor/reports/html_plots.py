@@ -10,7 +10,7 @@ from gpuadvisor.reports import figures, plot_steps, svg, wording
 from gpuadvisor.reports.html_sections import DASH, NOTHING, dot, section, table
 from gpuadvisor.reports.markup import Markup, element, join
 from gpuadvisor.reports.plot_contributions import plot_contributions
-from gpuadvisor.reports.plot_trials import plot_trials
+from gpuadvisor.reports.plot_trials import FLOOR, plot_trials
 
 _PERCENTILES = (5, 25, 50, 75, 95, 99)
 
@@ -31,7 +31,7 @@ def contributions(result: StudyResult) -> Markup:
     return section(
         "What each knob is worth",
         _lead(
-            "Time without the knob over time with it, taken out of the best settings alone."
+            "How much worse the best settings get when this knob alone is taken out."
             f" The thin line is the {wording.CONFIDENCE}, where it was measured."
         ),
         _figure(lambda width: plot_contributions(kept, width)),
@@ -43,12 +43,15 @@ def gains(result: StudyResult) -> Markup:
     """Return what every trial gained."""
     if not result.trials:
         return NOTHING
+    lead = (
+        "In the order in which they ran; the line is the best found so far."
+        " Point at a mark for its knobs, or see the table of all trials."
+    )
+    if any(trial.gain is not None and trial.gain < FLOOR for trial in result.trials):
+        lead += f" What is slower than {FLOOR}x is drawn there."
     return section(
         "Gain by trial",
-        _lead(
-            "In the order in which they ran; the line is the best found so far."
-            " Point at a mark for its knobs, or see the table of all trials."
-        ),
+        _lead(lead),
         _legend(result),
         _figure(lambda width: plot_trials(result.trials, width)),
     )
@@ -90,7 +93,9 @@ def _legend(result: StudyResult) -> Markup:
         items.append(
             element("li", element("span", "", class_="dot disc proof"), "proof of the best")
         )
-    items.append(element("li", element("span", "", class_="dot disc plain"), "the script as it is"))
+    if any(not trial.settings for trial in result.trials):
+        plain = element("span", "", class_="dot disc plain")
+        items.append(element("li", plain, "the script as it is"))
     return element("ul", *items, class_="legend")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 
 from gpuadvisor.domain.knobs import Snippet
@@ -34,7 +35,7 @@ def masthead(result: StudyResult) -> Markup:
     return element(
         "header",
         element("p", "gpuadvisor ", element("span", f"study {result.study}"), class_="overline"),
-        element("h1", element("code", wording.command(result))),
+        element("h1", element("code", _command(result))),
         element("ul", *(element("li", fact) for fact in facts if fact), class_="facts"),
     )
 
@@ -172,6 +173,12 @@ def _trial_cells(trial: Trial) -> list[str]:
         figures.ratio(trial.gain),
         figures.milliseconds(quantities(trial.measurement).mean_ms),
     ]
+
+
+def _command(result: StudyResult) -> Markup:
+    """Return the command in words that a line break does not part, at a hyphen for example."""
+    words = map(shlex.quote, (result.script, *result.args))
+    return join((element("span", word) for word in words), " ")
 
 
 def _code_block(code: str) -> Markup:

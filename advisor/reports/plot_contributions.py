@@ -27,8 +27,9 @@ def plot_contributions(contributions: Sequence[Contribution], width: float) -> M
         "What each knob is worth",
         "; ".join(f"{_name(each)} {_worth(each)}" for each in ordered) + ".",
         *_grid(x, height),
-        *rows,
+        # Below the rows: the halo of a name keeps it readable where the line passes.
         svg.line(x(1), 0, x(1), height - _AXIS + 4, "baseline"),
+        *rows,
     )
 
 

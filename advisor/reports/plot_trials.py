@@ -12,7 +12,7 @@ from gpuadvisor.reports.markup import Markup, element
 from gpuadvisor.reports.quantities import quantities
 from gpuadvisor.reports.wording import STATES
 
-_FLOOR = 0.5
+FLOOR = 0.5
 """Slower than this is drawn at this gain, or the gains worth seeing would be squeezed."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 10, 14, 38
 _RAIL = 34
@@ -55,10 +55,10 @@ def _on_rail(trial: Trial) -> bool:
 
 
 def _range(gains: Sequence[float]) -> tuple[float, float]:
-    low = max(_FLOOR, min([1.0, *gains]))
+    low = max(FLOOR, min([1.0, *gains]))
     high = max([1.0, *gains])
     margin = max(0.05, 0.08 * (high - low))
-    return max(_FLOOR, low - margin) if low > _FLOOR else _FLOOR, high + margin
+    return max(FLOOR, low - margin) if low > FLOOR else FLOOR, high + margin
 
 
 def _grid(y: svg.Scale, width: float, bottom: float) -> list[Markup]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 
@@ -13,9 +14,13 @@ from gpuadvisor.tuning.options import Budget
 
 FIRST_TIME_SHARE = 0.25
 """Part of a knob's allowance for a slow start that is expected of its first trial."""
-PROOF_SHARE = 0.4
-ABLATION_SHARE = 0.25
+PROOF_SHARE = 0.3
+ABLATION_SHARE = 0.2
 """Most of the whole budget that is kept back for a later phase."""
+
+FEW_RUNS, USUAL_RUNS = 20, 35
+"""Runs of the unchanged script below which a budget is too small, and with which the search tries
+every knob: three baselines, some fifteen settings, their ablation, and eight for the proof."""
 
 
 class Spending:
@@ -68,12 +73,22 @@ class Spending:
         left_s = self.left_s or 0.0
         return left_s - self.expected_s(settings) >= self._reserve_s(settings)
 
+    def advice(self) -> str | None:
+        """Return a sentence if the budget is too small for a study of this script, else None."""
+        if self._budget.seconds is None or self._budget.seconds >= FEW_RUNS * self.expected_s({}):
+            return None
+        needed = Budget(seconds=60 * math.ceil(USUAL_RUNS * self.expected_s({}) / 60))
+        return (
+            f"one run of this script takes {self.expected_s({}):.0f} s, so {self._budget} allow "
+            f"few trials; --budget {needed} would allow a full search"
+        )
+
     def _reserve_s(self, settings: Settings) -> float:
         """Return what ablation and proof will take if these settings turn out best."""
         budget_s = self._budget.seconds or 0.0
         best_s, plain_s = self.expected_s(settings), self.expected_s({})
         proof_s = min(PROOF_SHARE * budget_s, LOOKS[0] * (best_s + plain_s))
-        ablation_s = min(ABLATION_SHARE * budget_s, 2 * (1 + len(settings)) * best_s)
+        ablation_s = min(ABLATION_SHARE * budget_s, (2 + len(settings)) * best_s)
         if self.phase == "search":
             return proof_s + ablation_s
         return proof_s if self.phase == "ablation" else 0.0

@@ -189,6 +189,9 @@ class _Study:
         traces = [m.trace for m in (baseline, second.measurement) if m is not None]
         other = self._other_seed(baseline.facts)
         self._bench.comparison.calibrate(traces, other.trace if other else None)
+        advice = self._spending.advice()
+        if advice is not None:
+            self._note(advice)
         if first.short:
             self._note(
                 f"the script ends after {first.steps} steps, so the figures rest on "
@@ -217,8 +220,8 @@ class _Study:
         best = self._search.run()
         with self._store.recording():
             best = self._neighbours(best, facts)
-        for name in self._search.left_out:
-            self._note(f"{name} was not tried: the budget had no room for it")
+        if self._search.left_out:
+            self._note(f"not tried for want of budget: {', '.join(self._search.left_out)}")
         return best
 
     def _neighbours(self, best: Best, facts: ScriptFacts) -> Best:

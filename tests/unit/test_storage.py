@@ -5,6 +5,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from threading import Barrier
 
 import pytest
 
@@ -248,8 +249,11 @@ def test_optunas_tables_live_beside_ours(tmp_path, first):
 def test_two_studies_with_optuna_side_by_side(store):
     import optuna
 
+    together = Barrier(2, timeout=10)
+
     def tune(name):
         with open_store(store.path) as own:
+            together.wait()  # both find no table of Optuna's
             study = optuna.create_study(study_name=name, storage=own.optuna_storage())
             own.create_study(name, "t.py", [], ENVIRONMENT, Level.BALANCED, Objective.MEMORY)
             for number in range(10):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from threading import Timer
 
 import pytest
 
@@ -58,13 +59,25 @@ def writers(path, *studies, trials):
 def test_two_studies_and_a_reader_side_by_side(tmp_path):
     path = tmp_path / "gpuadvisor.db"
     seen = []
-    with writers(path, "a", "b", trials=40) as processes, open_store(path) as store:
+    with writers(path, "a", "b", trials=25) as processes, open_store(path) as store:
         while any(process.poll() is None for process in processes):
             seen.append(sum(len(store.trials(name)) for name in store.study_names()))
             time.sleep(0.01)
         assert [process.communicate()[1] for process in processes] == ["", ""]
         assert seen == sorted(seen)
-        assert [len(store.trials(name)) for name in ("a", "b")] == [40, 40]
+        assert [len(store.trials(name)) for name in ("a", "b")] == [25, 25]
+
+
+def test_a_file_that_another_process_is_creating_is_waited_for(tmp_path):
+    path = tmp_path / "gpuadvisor.db"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")  # SQLite does not wait for it when the journal changes
+    end = Timer(0.1, other.execute, ["COMMIT"])
+    end.start()
+    with open_store(path) as store:
+        assert store.study_names() == []
+    end.join()
+    other.close()
 
 
 def test_studies_that_start_at_once_get_different_names(tmp_path):

@@ -35,7 +35,8 @@ class SdpaBackend(Knob):
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         if device.at_least(9):
             return ["cudnn", "flash", "efficient"]
-        return ["flash", "efficient", "cudnn"] if device.at_least(8) else ["efficient"]
+        # Before Hopper torch tries flash first by itself.
+        return ["efficient", "cudnn"] if device.at_least(8) else ["efficient"]
 
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
         if reason := not_on_gpu(device, facts):
@@ -62,8 +63,10 @@ class SdpaBackend(Knob):
         def prepare(module: Any) -> None:
             order = list(torch._C._get_sdp_priority_order())
             wanted = [first, *(backend for backend in order if backend != first)]
-            torch._C._set_sdp_priority_order(wanted)
-            target.effective()
+            if wanted != order:
+                torch._C._set_sdp_priority_order(wanted)
+            if wanted != order or value == "flash":  # on Hopper the environment changed it
+                target.effective()
 
         target.on_root(prepare)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpuadvisor.collectors.script.child.channel import Channel
-from gpuadvisor.collectors.script.child.counters import Counters, compilations
+from gpuadvisor.collectors.script.child.counters import Counters, Tally, compilations
 from gpuadvisor.collectors.script.child.timers import HostTimer, Timer
 from gpuadvisor.collectors.script.child.windows import Step, Windows
 from gpuadvisor.collectors.script.specification import Schedule
@@ -65,6 +65,8 @@ class Clock:
         self._warm_from = 0
         """The step from which warming up counts: the last one with a compilation in it."""
         self._compiled = compilations()
+        self._interruptions = self._counters.interruptions
+        self._interrupted = 0
 
     def stop(self) -> None:
         """Count no more: gpuadvisor measures another process."""
@@ -95,7 +97,7 @@ class Clock:
             self._first_s = self._said_s = now
             self._channel.send("step", marker=self.marker)
         if len(self._history) < HISTORY_STEPS:
-            self._history.append(Step(now, self._counters.tally()))
+            self._history.append(Step(now, self._tally()))
         compiled = compilations()
         if compiled != self._compiled:
             self._compiled, self._warm_from = compiled, self.steps
@@ -104,6 +106,19 @@ class Clock:
             self._say("alive", now)
         if not doubtful and self._is_warm(now):
             self._begin()
+
+    def _tally(self) -> Tally:
+        """Return the counters, and note whether the step that ends here was interrupted."""
+        tally = self._counters.tally()
+        if tally.interruptions != self._interruptions:
+            self._interruptions = tally.interruptions
+            self._interrupted += 1
+        return tally
+
+    def alive(self, now: float) -> None:
+        """Say that a script is alive which makes no steps now: an evaluation may take long."""
+        if self.marker and now - self._said_s >= HEARTBEAT_S and not self.stopped:
+            self._say("alive", now)
 
     def _say(self, event: str, now: float) -> None:
         self._said_s = now
@@ -130,8 +145,9 @@ class Clock:
 
     def _count(self) -> None:
         assert self.windows is not None  # `_begin` made them
-        if not self.windows.add(self._counters.tally()):
+        if not self.windows.add(self._tally()):
             return
+        self.windows.habitual = 2 * self._interrupted > self.steps
         compiled = compilations()
         if compiled != self._compiled and self._restarts < MAX_RESTARTS:
             self._restarts += 1
@@ -156,6 +172,7 @@ class Clock:
         if len(steps) <= MIN_SHORT:
             return False
         self.windows = Windows(HostTimer(), self._channel, float("inf"))
+        self.windows.habitual = 2 * self._interrupted > self.steps
         self.windows.adopt(steps)
         return True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from gpuadvisor.collectors.script.child.trace import tensors_in
@@ -12,6 +12,18 @@ SHAPE_CALLS = 24
 """Calls of the first root whose input shapes are looked at."""
 FIXED_SHAPES = 2
 """Shapes that still count as fixed: the last batch of an epoch is often smaller."""
+MOST = 16
+"""Loaders, optimizers and roots that are reported. Some scripts have an optimizer a parameter."""
+
+
+@dataclass
+class _UsedLoader:
+    """What is kept of a loader. Not its iterator, which would keep worker processes alive."""
+
+    iterator: int
+    """Identity of the iterator that gave the last batch."""
+    facts: LoaderFacts
+    batches: int
 
 
 class FactsRecorder:
@@ -19,7 +31,7 @@ class FactsRecorder:
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        self._loaders: dict[int, tuple[Any, int]] = {}
+        self._loaders: dict[int, _UsedLoader] = {}
         self._shapes: set[tuple[tuple[int, ...], ...]] = set()
         self._shape_calls = 0
         self.optimizers: list[str] = []
@@ -27,11 +39,23 @@ class FactsRecorder:
         self.autocasts = False
         self.scales = False
         self.trains = False
+        """Whether a backward pass or an optimizer's step was seen."""
+        self.learns = False
+        """Whether a root in training mode was called with gradients on: its script may update
+        parameters in a way of its own."""
 
     def batch(self, iterator: Any) -> None:
         """Note that a loader's iterator gave a batch."""
-        _, count = self._loaders.get(id(iterator._dataset), (iterator, 0))
-        self._loaders[id(iterator._dataset)] = (iterator, count + 1)
+        used = self._loaders.get(id(iterator._dataset))
+        if used is None or used.iterator != id(iterator):  # a new epoch, or another loader
+            count = used.batches if used is not None else 0
+            used = _UsedLoader(id(iterator), _loader(iterator), count)
+            self._loaders[id(iterator._dataset)] = used
+        used.batches += 1
+
+    def batch_size(self, iterator: Any) -> int | None:
+        """Return the batch size of the loader that gave the last batch."""
+        return self._loaders[id(iterator._dataset)].facts.batch_size
 
     def root_input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Note the shapes of one call's input; return False once enough calls were seen."""
@@ -47,13 +71,13 @@ class FactsRecorder:
         modules = [module for root in roots for module in root.modules()]
         parameter = next((p for root in roots for p in root.parameters()), None)
         convolution = self._torch.nn.modules.conv._ConvNd
-        used = sorted(self._loaders.values(), key=lambda item: -item[1])
+        used = sorted(self._loaders.values(), key=lambda loader: -loader.batches)
         return {
-            "training": self.trains,
+            "training": self.trains or self.learns,
             "device": parameter.device.type if parameter is not None else self._busy_device(),
-            "loaders": [asdict(_loader(iterator)) for iterator, _ in used],
-            "optimizers": self.optimizers,
-            "roots": [type(getattr(root, "_orig_mod", root)).__name__ for root in roots],
+            "loaders": [asdict(loader.facts) for loader in used[:MOST]],
+            "optimizers": self.optimizers[:MOST],
+            "roots": [type(getattr(root, "_orig_mod", root)).__name__ for root in roots[:MOST]],
             "has_convolution": any(isinstance(module, convolution) for module in modules),
             "has_attention": any("attention" in type(m).__name__.lower() for m in modules),
             "compiles_itself": self.compiles,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
+import weakref
+from pathlib import Path
 from typing import Any
 
 from gpuadvisor.collectors.script.child.clock import Clock
@@ -13,9 +16,14 @@ from gpuadvisor.collectors.script.child.trace import TraceRecorder, tensors_in
 IDLE_OPTIMIZER_BACKWARDS = 128
 """Backward passes without a step of the optimizer that exists, after which the update must be
 hand-written. More than any usual gradient accumulation (nanoGPT: 40)."""
-IDLE_OPTIMIZER_S = 30.0
-"""Time of forward passes alone, with an optimizer there, after which the script only evaluates.
+OTHER_OPTIMIZER_STEPS = 256
+"""Steps of other optimizers without one of the first, after which the first is out of use. More
+than any critic takes for a step of its generator (Wasserstein GANs begin with 100)."""
+EVALUATION_S = 30.0
+"""Time of forward passes alone, in a script that could train, after which it only evaluates.
 Longer than the sanity check that trainers run before training."""
+TRAINING_WORDS = (".backward(", ".fit(", "Trainer(")
+"""What stands in the main file of a script that trains."""
 
 
 class StepMarkers:
@@ -30,13 +38,20 @@ class StepMarkers:
         trace: TraceRecorder,
     ) -> None:
         self._torch = torch
+        self._is_compiling = torch.compiler.is_compiling
         self._clock = clock
         self._counters = counters
         self._facts = facts
         self._trace = trace
-        self._first_optimizer: Any = None
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget everything, as a forked process does about its parent's steps."""
+        self._optimizer: weakref.ref[Any] | None = None
+        self._other_steps = 0
         self._backwards = 0
         self._first_forward_s = 0.0
+        self._may_train: bool | None = None
         self._in_scaler = False
 
     # -- optimizers ------------------------------------------------------------------------
@@ -46,7 +61,7 @@ class StepMarkers:
 
     def optimizer_stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Count a step of the first optimizer that steps; a GAN's second one does not count."""
-        if self._torch.compiler.is_compiling() or self._in_scaler:
+        if self._is_compiling() or self._in_scaler:
             return
         self._step(optimizer)
 
@@ -63,10 +78,17 @@ class StepMarkers:
 
     def _step(self, optimizer: Any) -> None:
         optimizer = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper
-        if self._first_optimizer is None:
-            self._first_optimizer = optimizer
-        if optimizer is self._first_optimizer:
-            self._clock.tick("optimizer")
+        counted = self._optimizer() if self._optimizer is not None else None
+        if optimizer is not counted:
+            self._other_steps += 1
+            if counted is not None and self._other_steps <= OTHER_OPTIMIZER_STEPS:
+                return
+            if self._optimizer is not None:  # a new phase: the time in between is no step
+                self._counters.interruptions += 1
+            self._optimizer = weakref.ref(optimizer)
+        self._other_steps = 0
+        self._facts.trains = True
+        self._clock.tick("optimizer")
 
     # -- backward --------------------------------------------------------------------------
 
@@ -76,7 +98,7 @@ class StepMarkers:
 
     def backward_done(self) -> None:
         self._backwards += 1
-        if self._first_optimizer is not None:
+        if self._optimizer is not None:
             return
         if not self._facts.optimizers or self._backwards > IDLE_OPTIMIZER_BACKWARDS:
             self._clock.tick("backward")
@@ -89,31 +111,49 @@ class StepMarkers:
         """Note a call of a root; in a script that never trains it is a step."""
         grad = self._torch.is_grad_enabled()
         if not grad:
-            self._counters.evaluations += 1
+            self._counters.interruptions += 1
+            self._clock.alive(time.perf_counter())
         if not first:
             return
         if grad or not self._facts.trains:
             if self._facts.root_input(args, kwargs):
-                self._note_autocast(module)
+                self._note_call(module, grad)
             tensor = next(tensors_in(self._torch, (args, kwargs)), None)
             if tensor is not None and tensor.dim():
                 self._counters.root_samples += tensor.shape[0]
-        if self._facts.trains:
-            return
+        if not self._facts.trains:
+            self.forward_done(result)
+
+    def forward_done(self, result: Any) -> None:
+        """Count a call of what the script computes with, when nothing shows that it trains."""
         self._trace.output(result)
-        if self._only_evaluates():
-            self._clock.tick("forward")
+        self._clock.tick("forward", doubtful=not self._only_evaluates())
 
     def _only_evaluates(self) -> bool:
         """Say whether forward passes are steps: nothing suggests that training will begin."""
-        if not self._facts.optimizers:
+        if self._may_train is None:
+            self._may_train = _main_file_trains()
+        if not self._facts.optimizers and not self._may_train:
             return True
         now = time.perf_counter()
         self._first_forward_s = self._first_forward_s or now
-        return now - self._first_forward_s >= IDLE_OPTIMIZER_S
+        return now - self._first_forward_s >= EVALUATION_S
 
-    def _note_autocast(self, module: Any) -> None:
+    def _note_call(self, module: Any, grad: bool) -> None:
         parameter = next(iter(module.parameters()), None)
-        device = parameter.device.type if parameter is not None else "cpu"
+        if parameter is None:
+            return
+        device = parameter.device.type
         if device in ("cuda", "cpu") and self._torch.is_autocast_enabled(device):
             self._facts.autocasts = True
+        if grad and module.training and parameter.requires_grad:
+            self._facts.learns = True
+
+
+def _main_file_trains() -> bool:
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    try:
+        text = Path(file).read_text("utf-8", "ignore") if file else ""
+    except OSError:
+        return False
+    return any(word in text for word in TRAINING_WORDS)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 import time
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +14,7 @@ from gpuadvisor.collectors.script.child.counters import Counters
 from gpuadvisor.collectors.script.child.facts import FactsRecorder
 from gpuadvisor.collectors.script.child.markers import StepMarkers
 from gpuadvisor.collectors.script.child.registry import Registry
+from gpuadvisor.collectors.script.child.samples import samples_in
 
 
 def patch_loaders(torch: Any, registry: Registry) -> None:
@@ -56,14 +59,16 @@ def patch_backward(
     before: Callable[[Any], None] | None,
     done: Callable[[], None] | None,
 ) -> None:
-    """See every `tensor.backward()`, and let knobs stand around it."""
+    """See every backward pass, and let knobs stand around every `tensor.backward()`."""
     if before is None and not registry.backward_arounds:
         return
-    original = torch.Tensor.backward
+    original, engine = torch.Tensor.backward, torch.autograd.backward
     is_compiling = torch.compiler.is_compiling
+    inside = False
 
     @functools.wraps(original)
     def backward(self: Any, *args: Any, **kwargs: Any) -> None:
+        nonlocal inside
         if is_compiling():  # traced: anything else here would end up in the graph, or break it
             original(self, *args, **kwargs)
             return
@@ -72,11 +77,27 @@ def patch_backward(
         run = functools.partial(_call, original, args, kwargs)
         for around in reversed(registry.backward_arounds):
             run = functools.partial(_around, around, run)
-        run(self)
+        inside = True
+        try:
+            run(self)
+        finally:
+            inside = False
         if done is not None:
             done()
 
+    @functools.wraps(engine)
+    def direct(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        """Called by `tensor.backward()`, and by a few scripts themselves."""
+        if inside or is_compiling() or before is None or done is None:
+            engine(tensors, *args, **kwargs)
+            return
+        before(tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors)))
+        engine(tensors, *args, **kwargs)
+        done()
+
     torch.Tensor.backward = backward
+    if before is not None:
+        torch.autograd.backward = direct
 
 
 def _call(original: Any, args: Any, kwargs: Any, tensor: Any) -> None:
@@ -111,7 +132,7 @@ def patch_scaler(torch: Any, markers: StepMarkers) -> None:
     scaler.step, scaler.scale = observed_step, observed_scale
 
 
-def patch_batches(counters: Counters, facts: FactsRecorder) -> None:
+def patch_batches(counters: Counters, facts: FactsRecorder, alive: Callable[[float], None]) -> None:
     """Count samples and the time spent waiting for them, in every loader's iterator."""
     from torch.utils.data import dataloader
 
@@ -122,43 +143,85 @@ def patch_batches(counters: Counters, facts: FactsRecorder) -> None:
     def following(self: Any) -> Any:
         began = time.perf_counter()
         batch = original(self)
-        counters.data_wait_s += time.perf_counter() - began
-        counters.loader_samples += _samples(batch)
-        workers = getattr(self, "_num_workers", 0)
-        counters.workers = max(counters.workers, workers)
-        counters.stock = max(counters.stock, workers * (getattr(self, "_prefetch_factor", 0) or 0))
+        now = time.perf_counter()
+        counters.data_wait_s += now - began
         facts.batch(self)
+        counters.loader_samples += samples_in(batch, facts.batch_size(self))
+        workers = self._num_workers
+        if workers:
+            counters.workers = max(counters.workers, workers)
+            counters.stock = max(counters.stock, workers * (self._prefetch_factor or 0))
+        alive(now)
         return batch
 
     base.__next__ = following
 
 
-def _samples(batch: Any) -> int:
-    """Return the samples in a batch: its graphs, or the length of its first tensor."""
-    graphs = getattr(batch, "num_graphs", None)  # PyTorch Geometric
-    if isinstance(graphs, int):
-        return graphs
-    while isinstance(batch, (list, tuple, dict)) and batch:
-        batch = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
-    shape = getattr(batch, "shape", None)
-    return int(shape[0]) if shape else 1
+def note_compilation(
+    torch: Any,
+    registry: Registry,
+    facts: FactsRecorder,
+    compiled: Callable[[Any], None],
+    called: Callable[[Any], None],
+) -> None:
+    """Note whether the script compiles itself, in its own code and not because a knob does.
 
-
-def note_compilation(torch: Any, registry: Registry, facts: FactsRecorder) -> None:
-    """Note whether the script compiles itself, in its own code and not because a knob does."""
+    `compiled` is told of each module that the script compiles in place, `called` of the result of
+    each call of a function that it compiles.
+    """
     compile_function, compile_module = torch.compile, torch.nn.Module.compile
+    at_module = False
 
     @functools.wraps(compile_function)
     def observed(*args: Any, **kwargs: Any) -> Any:
-        facts.compiles = facts.compiles or not registry.at_work
-        return compile_function(*args, **kwargs)
+        result = compile_function(*args, **kwargs)
+        if registry.at_work or at_module:
+            return result
+        facts.compiles = True
+        # A decorator with arguments comes here again with the function.
+        is_function = isinstance(args[0] if args else kwargs.get("model"), types.FunctionType)
+        return _observed(torch, result, called) if is_function else result
 
     @functools.wraps(compile_module)
     def observed_module(self: Any, *args: Any, **kwargs: Any) -> None:
-        facts.compiles = facts.compiles or not registry.at_work
-        compile_module(self, *args, **kwargs)
+        nonlocal at_module
+        at_module = True
+        try:
+            compile_module(self, *args, **kwargs)
+        finally:
+            at_module = False
+        if not registry.at_work:
+            facts.compiles = True
+            compiled(self)
 
     torch.compile, torch.nn.Module.compile = observed, observed_module
+
+
+def _observed(torch: Any, function: Any, called: Callable[[Any], None]) -> Any:
+    is_compiling = torch.compiler.is_compiling
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if not is_compiling():
+            called(result)
+        return result
+
+    return call
+
+
+def patch_exit(ended: Callable[[], None]) -> None:
+    """Call `ended` before `os._exit`, which ends a process without its exit handlers."""
+    original = os._exit
+
+    @functools.wraps(original)
+    def leave(status: int) -> None:
+        try:
+            ended()
+        finally:
+            original(status)
+
+    os._exit = leave  # type: ignore[assignment]
 
 
 def peak_memory(torch: Any) -> dict[str, int]:

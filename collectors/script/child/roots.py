@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,11 @@ from gpuadvisor.collectors.script.child.registry import Around, Registry
 SETTLED_CALLS = 6
 """Calls of the first root after which no new roots are looked for: a GAN has shown its two by
 then, and looking costs time in every module's call."""
+OTHER_CALLS = 64
+"""Calls of other roots without one of the first, after which the last one called takes its place:
+the first was for preparation, as an encoder of the prompt."""
+DYNAMO_COPIES = ("torch._dynamo.utils", "torch._dynamo.variables.nn_module")
+"""Where Dynamo keeps the `Module.__call__` of its import, to trace unpatched modules faster."""
 
 Observe = Callable[[Any, bool, "tuple[Any, ...]", "dict[str, Any]", Any], None]
 """Takes the root, whether it is the first one, the call's arguments and its result."""
@@ -21,20 +28,29 @@ class Roots:
 
     A root is wrapped at `_compiled_call_impl`, the slot that `Module.compile` uses. It is an
     attribute of the instance that pickling and `deepcopy` leave out, so checkpoints of whole
-    modules still work, and it stands outside of compiled code, so Dynamo never traces it.
-    `Module.__call__` itself is not what Dynamo inlines (that is `_call_impl`), unlike global
-    forward hooks, which make compiled code recompile and then run eagerly.
+    modules still work, and it stands outside of compiled code. Where Dynamo traces a call, it
+    goes straight to `forward`, unlike with global forward hooks, which make compiled code
+    recompile and then run eagerly.
+
+    Nothing here keeps a module alive that the script has dropped.
     """
 
     def __init__(self, torch: Any, registry: Registry, observe: Observe | None) -> None:
         self._torch = torch
         self._registry = registry
         self._observe = observe
-        self._known: set[int] = set()
-        self._first: Any = None
+        self._known: dict[int, weakref.ref[Any]] = {}
+        self._roots: list[weakref.ref[Any]] = []
+        self._first: weakref.ref[Any] | None = None
         self._calls = 0
+        self._other_calls = 0
         self._original = torch.nn.Module.__call__
-        self.modules: list[Any] = []
+        self._looking: Callable[..., Any] | None = None
+
+    @property
+    def modules(self) -> list[Any]:
+        """The roots that still exist."""
+        return [module for root in self._roots if (module := root()) is not None]
 
     def look(self) -> None:
         """Start to look for roots."""
@@ -43,28 +59,43 @@ class Roots:
 
         @functools.wraps(original)
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if not is_compiling() and id(module) not in known:
-                self.adopt(module)
+            if not is_compiling():
+                seen = known.get(id(module))
+                if seen is None or seen() is not module:
+                    self.adopt(module)
             return original(module, *args, **kwargs)
 
-        self._torch.nn.Module.__call__ = call
+        self._torch.nn.Module.__call__ = self._looking = call
+        _tell_dynamo(original, call)
+
+    def _settle(self) -> None:
+        """Stop to look, unless something else has patched our patch meanwhile."""
+        module = self._torch.nn.Module
+        if self._looking is not None and module.__call__ is self._looking:
+            module.__call__ = self._original
+            _tell_dynamo(self._looking, self._original)
+            self._looking = None
 
     def adopt(self, module: Any) -> None:
         """Make a module a root, unless it has nothing to compute with, as a loss has not."""
         members = list(module.modules())
-        self._known.update(map(id, members))
-        if not any(True for _ in module.parameters()) or isinstance(
-            module, self._torch.jit.ScriptModule
-        ):
+        self._known.update((id(member), weakref.ref(member)) for member in members)
+        if not any(True for _ in module.parameters()):
             return
         inner = self._unwrapped(module)
-        self.modules.append(inner)
-        if self._first is None or any(member is self._first for member in members):
-            self._first = inner
+        self._roots.append(weakref.ref(inner))
+        first = self._first() if self._first is not None else None
+        if first is None or any(member is first for member in members):
+            self._first = weakref.ref(inner)
         for target, prepare in self._registry.root_preparers:
             with target:
                 prepare(inner)
         self._stand_around(inner)
+
+    def compiled(self, module: Any) -> None:
+        """The script has compiled a module in place, and with that thrown our call out."""
+        if any(root() is module for root in self._roots):
+            self._stand_around(module)
 
     def _unwrapped(self, module: Any) -> Any:
         """Return what a data-parallel wrapper for a single device wraps, else the module."""
@@ -76,37 +107,72 @@ class Roots:
         return module
 
     def _stand_around(self, module: Any) -> None:
-        if hasattr(module, "_orig_mod"):  # torch.compile's wrapper passes other attributes on
-            module.forward = self._wrapped(module, module.forward)
-        else:
-            inner = module._compiled_call_impl or module._call_impl
-            module._compiled_call_impl = self._wrapped(module, inner)
+        standing = Standing(self, module, self._registry.root_arounds)
+        if "_orig_mod" in vars(module).get("_modules", {}):
+            module.forward = standing  # torch.compile's wrapper passes other attributes on
+        else:  # past `__setattr__`, which a scripted module has of its own
+            object.__setattr__(module, "_compiled_call_impl", standing)
 
-    def _wrapped(self, module: Any, inner: Callable[..., Any]) -> Callable[..., Any]:
-        call = inner
-        for around in reversed(self._registry.root_arounds):
-            call = _bound(around, module, call)
-        is_compiling, observe = self._torch.compiler.is_compiling, self._observe
-
-        @functools.wraps(inner)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling():
-                return inner(*args, **kwargs)
-            result = call(*args, **kwargs)
-            first = module is self._first
-            if first and self._calls < SETTLED_CALLS:
-                self._calls += 1
-                if self._calls == SETTLED_CALLS:
-                    self._torch.nn.Module.__call__ = self._original
-            if observe is not None:
-                observe(module, first, args, kwargs, result)
-            return result
-
-        return wrapped
+    def called(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Note that a root was called."""
+        current = self._first() if self._first is not None else None
+        if current is not module:
+            self._other_calls += 1
+            if current is None or self._other_calls > OTHER_CALLS:
+                self._first, current = weakref.ref(module), module
+        if current is module:
+            self._other_calls = 0
+            self._calls += 1
+            if self._calls == SETTLED_CALLS:
+                self._settle()
+        if self._observe is not None:
+            self._observe(module, current is module, args, kwargs, result)
 
 
-def _bound(around: Around, module: Any, inner: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return around(module, inner, args, kwargs)
+class Standing:
+    """Stands in a module for its call. Copied or pickled it is None, as in a fresh module."""
 
-    return call
+    def __init__(self, roots: Roots, module: Any, arounds: list[Around]) -> None:
+        self._roots = roots
+        self._module = weakref.ref(module)
+        self._is_compiling = roots._torch.compiler.is_compiling
+        compiled = "_orig_mod" in vars(module).get("_modules", {})
+        # A bound method would keep the module alive; what is compiled keeps it anyway.
+        self._compiled = module.forward if compiled else module._compiled_call_impl
+        if isinstance(self._compiled, Standing):
+            self._compiled = self._compiled._compiled
+        self._call: Callable[..., Any] = self._inner
+        for around in reversed(arounds):
+            self._call = functools.partial(self._through, around, self._call)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._is_compiling():
+            return self._inner(*args, **kwargs)
+        result = self._call(*args, **kwargs)
+        self._roots.called(self._module(), args, kwargs, result)
+        return result
+
+    def _inner(self, *args: Any, **kwargs: Any) -> Any:
+        if self._compiled is not None:
+            return self._compiled(*args, **kwargs)
+        module: Any = self._module()
+        return module._call_impl(*args, **kwargs)
+
+    def _through(
+        self, around: Around, inner: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
+        return around(self._module(), inner, args, kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> None:
+        return None
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return type(None), ()
+
+
+def _tell_dynamo(before: Any, after: Any) -> None:
+    """Keep Dynamo's short way through `Module.__call__`, which it takes where none is patched."""
+    for name in DYNAMO_COPIES:
+        module = sys.modules.get(name)
+        if module is not None and getattr(module, "unpatched_nn_module_call", None) is before:
+            module.unpatched_nn_module_call = after  # type: ignore[attr-defined]

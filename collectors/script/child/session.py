@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import atexit
+import multiprocessing.util
 import os
-import warnings
+import time
 from typing import Any
 
 from gpuadvisor.collectors.script.child import patches
-from gpuadvisor.collectors.script.child.channel import Channel
+from gpuadvisor.collectors.script.child.channel import Channel, leave
 from gpuadvisor.collectors.script.child.clock import Clock
 from gpuadvisor.collectors.script.child.counters import Counters
 from gpuadvisor.collectors.script.child.facts import FactsRecorder
 from gpuadvisor.collectors.script.child.markers import StepMarkers
 from gpuadvisor.collectors.script.child.registry import Registry
 from gpuadvisor.collectors.script.child.roots import Roots
+from gpuadvisor.collectors.script.child.start import guarded
 from gpuadvisor.collectors.script.child.timers import timer_for
 from gpuadvisor.collectors.script.child.trace import TraceRecorder
 from gpuadvisor.collectors.script.specification import Specification
+
+OWNER_S = 5.0
+"""How long gpuadvisor may take to say whose steps it counts; it does so at the first step."""
 
 
 class Session:
@@ -42,35 +47,50 @@ class Session:
         if self._channel is None:
             patches.patch_optimizers(self._torch, self._registry, lambda _: None)
             patches.patch_backward(self._torch, self._registry, None, None)
-            Roots(self._torch, self._registry, None).look()
+            if self._registry.root_preparers or self._registry.root_arounds:
+                Roots(self._torch, self._registry, None).look()
         else:
             self._observe(self._channel)
 
     def _observe(self, channel: Channel) -> None:
-        torch, counters = self._torch, Counters()
-        self._counters = counters
-        self._facts = FactsRecorder(torch)
+        torch, registry, counters = self._torch, self._registry, Counters()
+        self._facts = facts = FactsRecorder(torch)
         self._trace = TraceRecorder(torch)
-        self._clock = Clock(
-            self._specification.schedule,
-            channel,
-            counters,
-            lambda: timer_for(torch),
-            self._finish,
+        self._clock = clock = Clock(
+            self._specification.schedule, channel, counters, lambda: timer_for(torch), self._finish
         )
-        markers = StepMarkers(torch, self._clock, counters, self._facts, self._trace)
-        self._roots = Roots(torch, self._registry, markers.root_called)
-        patches.patch_optimizers(torch, self._registry, markers.optimizer_built)
-        patches.patch_backward(torch, self._registry, markers.before_backward, markers.backward_done)
+        self._markers = markers = StepMarkers(torch, clock, counters, facts, self._trace)
+        self._roots = roots = Roots(torch, registry, markers.root_called)
+        channel.send("torch", version=str(torch.__version__))
+        patches.patch_optimizers(torch, registry, markers.optimizer_built)
+        patches.patch_backward(torch, registry, markers.before_backward, markers.backward_done)
         patches.patch_scaler(torch, markers)
-        patches.patch_batches(counters, self._facts)
-        patches.note_compilation(torch, self._registry, self._facts)
+        patches.patch_batches(counters, facts, clock.alive)
+        patches.note_compilation(torch, registry, facts, roots.compiled, self._function_called)
         patches.after_every_step(markers.optimizer_stepped)
-        self._roots.look()
-        _explicit_steps(self._clock)
-        # The wrapper of `torch.compile` warns of hooks that are ours, not the script's.
-        warnings.filterwarnings("ignore", message=".*there are global hooks on modules.*")
+        patches.patch_exit(self._script_ended)
+        roots.look()
+        _explicit_steps(clock)
+        os.register_at_fork(after_in_child=self._forked)
         atexit.register(self._script_ended)
+        self._at_process_exit()
+
+    def _at_process_exit(self) -> None:
+        """Children of `multiprocessing` skip `atexit`, but run their finalizers."""
+        multiprocessing.util.Finalize(None, self._script_ended, exitpriority=1000)
+        multiprocessing.util.register_after_fork(self, Session._at_process_exit)
+
+    def _forked(self) -> None:
+        """Begin anew in a child: the steps so far were its parent's."""
+        self._process = os.getpid()
+        self._ended = False
+        self._clock.restart()
+        self._markers.restart()
+
+    def _function_called(self, result: Any) -> None:
+        """Note a call of a compiled function; a step of a script that calls no module itself."""
+        if not self._roots.modules and not self._facts.trains:
+            self._markers.forward_done(result)
 
     def _report_knob(self, knob: str, state: str, detail: str) -> None:
         if self._channel is not None:
@@ -80,13 +100,24 @@ class Session:
 
     def _finish(self) -> None:
         """Report and leave at once: `finally` blocks would save a half-trained checkpoint."""
-        self._report("done")
-        os._exit(0)
+        if self._is_owner():
+            self._report("done")
+            leave(0)
+        self._clock.stop()
+
+    def _is_owner(self) -> bool:
+        """Say whether gpuadvisor counts this process's steps; an evaluator's goes on instead."""
+        assert self._channel is not None  # without one nothing is observed
+        deadline = time.monotonic() + OWNER_S
+        while (owner := self._channel.owner()) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return owner in (None, os.getpid())
 
     def _script_ended(self) -> None:
         if os.getpid() != self._process or self._ended or not self._clock.steps:
             return
-        self._report("done" if self._clock.end() else "ended", short=True)
+        with guarded(self._channel, "report the last steps"):
+            self._report("done" if self._clock.end() else "ended", short=True)
 
     def _report(self, event: str, short: bool = False) -> None:
         assert self._channel is not None  # without one nothing is observed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gpuadvisor.collectors.script.child.channel import Channel
@@ -37,6 +38,9 @@ class Windows:
         self._extensions = 0
         self.steps = 0
         self._host_s = 0.0
+        self.habitual = False
+        """Whether most steps have an interruption; then it belongs to the step: a frozen teacher,
+        a rollout, inference itself."""
 
     @property
     def open_steps(self) -> int:
@@ -117,7 +121,7 @@ class Windows:
     def _tell(self, steps: list[Step]) -> None:
         pairs = list(zip(steps, steps[1:], strict=False))
         times_s = [self._timer.between_s(a.mark, b.mark) for a, b in pairs]
-        counted = _without_interruptions(pairs)
+        counted = range(len(pairs)) if self.habitual else _without_interruptions(pairs)
         seconds = sum(times_s[i] for i in counted)
         if not counted:
             return
@@ -133,16 +137,12 @@ class Windows:
         )
 
 
-def _without_interruptions(pairs: list[tuple[Step, Step]]) -> list[int]:
-    """Return the steps to count: those without an evaluation in them.
-
-    Where most steps have one, it belongs to the step: a frozen teacher, a rollout.
-    """
-    clean = [i for i, (a, b) in enumerate(pairs) if a.tally.interruptions == b.tally.interruptions]
-    return clean if 2 * len(clean) >= len(pairs) else list(range(len(pairs)))
+def _without_interruptions(pairs: list[tuple[Step, Step]]) -> Sequence[int]:
+    """Return the steps to count: those with no evaluation in them."""
+    return [i for i, (a, b) in enumerate(pairs) if a.tally.interruptions == b.tally.interruptions]
 
 
-def _sum(pairs: list[tuple[Step, Step]], counted: list[int], field: str) -> float:
+def _sum(pairs: list[tuple[Step, Step]], counted: Sequence[int], field: str) -> float:
     return sum(getattr(pairs[i][1].tally, field) - getattr(pairs[i][0].tally, field) for i in counted)
 
 
