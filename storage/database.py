@@ -43,8 +43,8 @@ class Store:
     """An open database. Threads may share it; a forked child must open its own.
 
     What a method has written outlives this process, however it ends; a power cut may take the
-    last commits with it but leaves the file whole. Every method raises StoreError where the file fails, and UsageError, which names the
-    newest studies, where it is given the name of no study.
+    last commits with it but leaves the file whole. Every method raises StoreError where the
+    file fails, and UsageError, which names the newest studies, where there is no such study.
     """
 
     def __init__(self, path: Path) -> None:

@@ -6,17 +6,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpuadvisor.domain.knobs import Contribution, ScriptFacts, Settings
+from gpuadvisor.domain.knobs import Contribution, ScriptFacts, Settings, Value
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.bench import Bench
 from gpuadvisor.tuners.candidates import without
-from gpuadvisor.tuners.statistics import paired_ratio
+from gpuadvisor.tuners.statistics import paired_ratio, uncertainty
 
 ROUNDS = 3
 """Most rounds of the best and of the settings that lack one knob, in turn."""
 CLEAR = 4.0
-"""A contribution of so many times the noise needs no further round."""
+"""A contribution of so many times its uncertainty needs no further round."""
 MIN_CONTRIBUTION = 0.005
 """A knob that brings less is not worth a line in the user's code."""
 
@@ -33,7 +33,7 @@ class Ablation:
     unmeasured: list[str] = field(default_factory=list)
     """Knobs that were kept on the search's word, because the budget ended."""
 
-    def run(self, settings: Settings) -> tuple[dict[str, object], tuple[Contribution, ...]]:
+    def run(self, settings: Settings) -> tuple[dict[str, Value], tuple[Contribution, ...]]:
         """Return the settings that are left, and what each of them contributes."""
         kept = dict(settings)
         while kept:
@@ -50,21 +50,24 @@ class Ablation:
         A knob whose removal takes others with it is charged with all of them.
         """
         pairs: dict[str, list[tuple[float, float]]] = {name: [] for name in kept}
+        self._uncertainty = dict.fromkeys(kept, 0.0)
         for _ in range(ROUNDS):
-            unclear = [name for name in kept if not self._is_clear(pairs[name])]
+            unclear = [name for name in kept if not self._is_clear(name, pairs[name])]
             variants = [dict(kept), *(without(kept, n, self.knobs, self.facts) for n in unclear)]
             if not unclear or not all(map(self.bench.affordable, variants)):
                 break
-            gains = [_gain(trial) for trial in self.bench.measure(variants, "ablation")]
-            if gains[0] is None:
+            whole, *lacking = self.bench.measure(variants, "ablation")
+            gain = _gain(whole)
+            if gain is None:
                 break
-            for name, gain in zip(unclear, gains[1:], strict=True):
+            for name, trial in zip(unclear, lacking, strict=True):
                 # A knob without which the script fails or computes otherwise is needed.
-                pairs[name].append((gains[0], gain if gain is not None else 0.0))
+                pairs[name].append((gain, _gain(trial) or 0.0))
+                self._uncertainty[name] = uncertainty(whole, trial)
         return pairs
 
-    def _is_clear(self, pairs: list[tuple[float, float]]) -> bool:
-        return bool(pairs) and abs(_mean_log(pairs)) >= CLEAR * self.bench.noise
+    def _is_clear(self, name: str, pairs: list[tuple[float, float]]) -> bool:
+        return bool(pairs) and abs(_mean_log(pairs)) >= CLEAR * self._uncertainty[name]
 
     def _weakest(self, pairs: Mapping[str, list[tuple[float, float]]]) -> str | None:
         """Return the knob that contributes least, if that is too little; else None."""
@@ -74,7 +77,7 @@ class Ablation:
             return None
         weakest = min(measured, key=lambda name: measured[name])
         rounds = len(pairs[weakest])
-        needed = max(MIN_CONTRIBUTION, 2 * self.bench.noise / math.sqrt(rounds))
+        needed = max(MIN_CONTRIBUTION, 2 * self._uncertainty[weakest] / math.sqrt(rounds))
         return weakest if measured[weakest] < needed else None
 
     def _contributions(

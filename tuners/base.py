@@ -7,12 +7,14 @@ library and `gpuadvisor.domain` at its top, torch inside `apply`, and runs on Py
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Application, Effect, Level, ScriptFacts, Settings, Value
+from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.target import Target
 
 
@@ -31,6 +33,8 @@ class Knob(ABC):
     """Knobs that cannot be set together with this one."""
     progressive: ClassVar[bool] = False
     """Values are tried in order, each on top of the last, until one stops paying."""
+    plausible: ClassVar[tuple[Value, ...] | range]
+    """Values that a plan may hold, on whatever device it was made."""
     extra_startup_s: ClassVar[float] = 0.0
     """Time that applying it may add before the first steady step, for the time-out."""
 
@@ -59,6 +63,25 @@ class Knob(ABC):
         `persistent_workers` needs workers, for example, from the script or from another knob.
         """
         return None
+
+    def pointless(self, best: Measurement) -> str | None:
+        """Return why it cannot make the best run so far any faster, or None if it might.
+
+        It spares trials: a script that does not wait for its loaders needs no more workers.
+        Asked again when the best has changed.
+        """
+        return None
+
+    def problem(self, value: object) -> str | None:
+        """Return why a value from a plan cannot be used, in words, or None if it can."""
+        if isinstance(self.plausible, tuple):
+            if any(value == v and type(value) is type(v) for v in self.plausible):
+                return None
+            return f"it must be {' or '.join(json.dumps(v) for v in self.plausible)}"
+        low, high = self.plausible.start, self.plausible.stop - 1
+        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+            return None
+        return f"it must be a whole number from {low} to {high}"
 
     def environment(self, value: Value) -> Mapping[str, str]:
         """Return environment variables to set before the process starts."""

@@ -17,11 +17,6 @@ class Bench(Protocol):
         """Trials that can run side by side, one a GPU."""
         ...
 
-    @property
-    def noise(self) -> float:
-        """Relative standard deviation of the cost between unchanged runs."""
-        ...
-
     def measure(
         self, settings: Sequence[Settings], phase: str, slower_than: float | None = None
     ) -> list[Trial]:

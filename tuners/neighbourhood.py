@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
-from gpuadvisor.domain.knobs import ScriptFacts, Settings, Value
+from gpuadvisor.domain.knobs import Settings, Value
+from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.bench import Bench
 from gpuadvisor.tuners.candidates import Candidates
-from gpuadvisor.tuners.search import MIN_GAIN, Best
+from gpuadvisor.tuners.search import Best, pays
 
 if TYPE_CHECKING:
     import optuna
@@ -42,13 +43,13 @@ class Neighbourhood:
         study: optuna.Study,
         knobs: Mapping[str, Knob],
         candidates: Candidates,
-        facts: ScriptFacts,
+        baseline: Measurement,
     ) -> None:
         from optuna.distributions import CategoricalDistribution
 
         self._study = study
         self._knobs = knobs
-        self._facts = facts
+        self._baseline = baseline
         self._space = space_of(candidates)
         self._distributions: Any = {
             name: CategoricalDistribution(values) for name, values in self._space.items()
@@ -81,21 +82,21 @@ class Neighbourhood:
         """Try neighbours until the budget ends or nothing better turns up."""
         fruitless = 0
         while fruitless < PATIENCE and self._space:
-            batch = self._proposals(best.settings, bench.parallel)
+            batch = self._proposals(best, bench.parallel)
             batch = [settings for settings in batch if bench.affordable(settings)]
             if not batch:
                 break
             for trial in bench.measure(batch, "search", best.gain):
                 self.record(trial)
-                needed = best.gain * (1 + max(MIN_GAIN, 2 * bench.noise))
-                if trial.state is TrialState.COMPLETE and (trial.gain or 0.0) >= needed:
+                if pays(trial, best):
                     best, fruitless = Best(trial.settings, trial.gain or 1.0, trial), 0
                 else:
                     fruitless += 1
         return best
 
-    def _proposals(self, best: Settings, count: int) -> list[dict[str, Value]]:
-        free = [n for n in self._neighbours(best) if frozenset(n.items()) not in self._seen]
+    def _proposals(self, best: Best, count: int) -> list[dict[str, Value]]:
+        near = self._neighbours(best.settings, self._useful(best))
+        free = [n for n in near if frozenset(n.items()) not in self._seen]
         chosen: list[dict[str, Value]] = []
         while free and len(chosen) < count:
             asked = self._study.ask(self._distributions)
@@ -106,9 +107,15 @@ class Neighbourhood:
             chosen.append(nearest)
         return chosen
 
-    def _neighbours(self, best: Settings) -> Iterator[dict[str, Value]]:
+    def _useful(self, best: Best) -> list[str]:
+        """Return the knobs that may still make a difference to the best."""
+        trial = best.trial
+        stands_on = trial.measurement if trial and trial.measurement else self._baseline
+        return [n for n in self._space if self._knobs[n].pointless(stands_on) is None]
+
+    def _neighbours(self, best: Settings, useful: list[str]) -> Iterator[dict[str, Value]]:
         for count in range(1, CHANGES + 1):
-            for names in combinations(self._space, count):
+            for names in combinations(useful, count):
                 for values in product(*(self._space[name] for name in names)):
                     changed = {**best, **dict(zip(names, values, strict=True))}
                     settings = {n: v for n, v in changed.items() if v is not None}
@@ -117,7 +124,7 @@ class Neighbourhood:
 
     def _makes_sense(self, settings: Mapping[str, Value]) -> bool:
         return not any(
-            self._knobs[name].missing(settings, self._facts) is not None
+            self._knobs[name].missing(settings, self._baseline.facts) is not None
             or self._knobs[name].excludes & settings.keys()
             for name in settings
         )

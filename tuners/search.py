@@ -10,15 +10,17 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpuadvisor.domain.knobs import ScriptFacts, Settings, Value
+from gpuadvisor.domain.knobs import Settings, Value
+from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.bench import Bench
 from gpuadvisor.tuners.candidates import Candidates, combined
+from gpuadvisor.tuners.statistics import uncertainty
 
 MIN_GAIN = 0.01
-"""A trial must be better than the best so far by this share, and by twice the noise, to be kept.
-It need not be proof: ablation and the final comparison come later."""
+"""A trial must be better than the best so far by this share, and by twice its uncertainty, to be
+kept. It need not be proof: ablation and the final comparison come later."""
 PROGRESSIVE_GAIN = 0.05
 """A doubling of the batch that brings less is the last: throughput has saturated."""
 PATIENCE = 2
@@ -37,6 +39,12 @@ class Best:
     trial: Trial | None = None
 
 
+def pays(trial: Trial, best: Best) -> bool:
+    """Say whether a trial is better than the best so far by more than chance would have it."""
+    needed = best.gain * (1 + max(MIN_GAIN, 2 * uncertainty(trial, best.trial)))
+    return trial.state is TrialState.COMPLETE and (trial.gain or 0.0) >= needed
+
+
 @dataclass
 class _Item:
     knob: Knob
@@ -52,9 +60,11 @@ class OrderedSearch:
     bench: Bench
     knobs: Mapping[str, Knob]
     candidates: Candidates
-    facts: ScriptFacts
+    baseline: Measurement
     best: Best = field(default_factory=lambda: Best({}, 1.0))
     trials: list[Trial] = field(default_factory=list)
+    pointless: dict[str, str] = field(default_factory=dict)
+    """Knobs that had nothing to cure, and why."""
     left_out: list[str] = field(default_factory=list)
     """Knobs for which the budget had no room."""
 
@@ -88,7 +98,7 @@ class OrderedSearch:
                 later.append(item)
                 continue
             settings = self._settings(item)
-            if settings is None:
+            if settings is None or self._is_pointless(item):
                 continue
             if self.bench.affordable(settings):
                 batch.append((item, settings))
@@ -97,39 +107,46 @@ class OrderedSearch:
         queue.extendleft(reversed(later))
         return batch
 
+    def _is_pointless(self, item: _Item) -> bool:
+        """Say whether the best so far has nothing that the knob could cure; it may have later."""
+        trial = self.best.trial
+        stands_on = trial.measurement if trial and trial.measurement else self.baseline
+        reason = item.knob.pointless(stands_on)
+        if reason is None:
+            self.pointless.pop(item.knob.name, None)
+            return False
+        if item.knob.name not in self.best.settings:
+            self.pointless[item.knob.name] = reason
+            self._promising.setdefault(item.knob.name, item.place)
+        return True
+
     def _settings(self, item: _Item) -> dict[str, Value] | None:
         """Return the settings to try for an item, or None if they make no sense now."""
         candidate = self.candidates.of(item.knob.name)
         if candidate is None or item.place >= len(candidate.values):
             return None
         settings = combined(self.best.settings, item.knob, candidate.values[item.place], self.knobs)
-        if any(self.knobs[name].missing(settings, self.facts) for name in settings):
+        if any(self.knobs[name].missing(settings, self.baseline.facts) for name in settings):
             return None
         return settings if settings != dict(self.best.settings) else None
 
     def _judge(self, results: list[tuple[_Item, Trial]], queue: deque[_Item]) -> None:
         """Keep the best of a batch; what else paid is tried again on top of it."""
-        floor = self.best.gain
+        before = self.best
         results.sort(key=lambda result: -(result[1].gain or 0.0))
-        kept = False
         for item, trial in reversed(results[1:]):
-            if self._pays(trial, floor):
+            if pays(trial, before):
                 queue.appendleft(item)
             else:
-                self._give_up(item, trial, queue, floor)
+                self._give_up(item, trial, queue, before.gain)
         item, trial = results[0]
-        if self._pays(trial, floor):
-            kept = True
-            self.best = Best(trial.settings, trial.gain or 1.0, trial)
-            grown = self.best.gain / floor - 1
-            if not item.knob.progressive or grown >= PROGRESSIVE_GAIN:
-                queue.appendleft(_Item(item.knob, item.place + 1))
-        if not kept:
-            self._give_up(item, trial, queue, floor)
-
-    def _pays(self, trial: Trial, floor: float) -> bool:
-        needed = floor * (1 + max(MIN_GAIN, 2 * self.bench.noise))
-        return trial.state is TrialState.COMPLETE and (trial.gain or 0.0) >= needed
+        if not pays(trial, before):
+            self._give_up(item, trial, queue, before.gain)
+            return
+        self.best = Best(trial.settings, trial.gain or 1.0, trial)
+        grown = self.best.gain / before.gain - 1
+        if not item.knob.progressive or grown >= PROGRESSIVE_GAIN:
+            queue.appendleft(_Item(item.knob, item.place + 1))
 
     def _give_up(self, item: _Item, trial: Trial, queue: deque[_Item], floor: float) -> None:
         name = item.knob.name
@@ -143,8 +160,7 @@ class OrderedSearch:
             queue.appendleft(_Item(item.knob, item.place + 1))
 
     def _retries(self) -> list[_Item]:
-        return [
-            _Item(self.knobs[name], self._promising[name], retry=True)
-            for name, floor in self._tried_at.items()
-            if name not in self.best.settings and self.best.gain >= floor * RETRY_GROWTH
-        ]
+        """Return what may pay on top of the final best though it did not before."""
+        grown = [n for n, at in self._tried_at.items() if self.best.gain >= at * RETRY_GROWTH]
+        names = [n for n in dict.fromkeys([*self.pointless, *grown]) if n not in self.best.settings]
+        return [_Item(self.knobs[name], self._promising[name], retry=True) for name in names]

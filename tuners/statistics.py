@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gpuadvisor.domain.study import Speedup
+from gpuadvisor.domain.study import Speedup, Trial
 
 LOOKS = (4, 6, 10, 16)
 """Pairs of runs after which the interval is looked at."""
 ERROR = 0.01
 """Chance, over all looks together, that the interval misses the true ratio. It is split evenly
 (Bonferroni), so each look uses a wider interval than 99 % alone would need."""
+
+LEAST_UNCERTAINTY = 0.003
+"""Relative difference that two runs of the same settings show on a quiet GPU (0.2 to 0.8 %)."""
 
 
 def paired_ratio(costs: Sequence[tuple[float, float]], looks: int = len(LOOKS)) -> Speedup:
@@ -38,9 +41,14 @@ def _quantile(probability: float, freedom: int) -> float:
     return float(stdtrit(freedom, probability))
 
 
-def relative_spread(costs: Sequence[float]) -> float:
-    """Return the relative standard deviation of repeated runs; 0 with fewer than two."""
-    if len(costs) < 2:
-        return 0.0
-    mean = math.fsum(costs) / len(costs)
-    return math.sqrt(math.fsum((c - mean) ** 2 for c in costs) / (len(costs) - 1)) / mean
+def uncertainty(*trials: Trial | None) -> float:
+    """Return the relative standard error of a ratio of single runs, for want of repetitions.
+
+    Each run counts with what its windows differ by, but with `LEAST_UNCERTAINTY` at least: runs
+    differ also where the windows of one run agree.
+    """
+    squares = 0.0
+    for trial in trials:
+        within = trial.measurement.uncertainty if trial and trial.measurement else 0.0
+        squares += max(LEAST_UNCERTAINTY, within) ** 2
+    return math.sqrt(squares)

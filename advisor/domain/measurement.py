@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from statistics import fmean
+from statistics import fmean, stdev
 
 from gpuadvisor.domain.knobs import AppliedKnob, ScriptFacts
 
@@ -123,10 +123,14 @@ class Measurement:
         return tuple(1e3 * w.seconds / w.steps for w in self.windows if w.steps)
 
     @property
+    def uncertainty(self) -> float:
+        """Relative standard error of the mean step time, from the spread of the windows."""
+        return self.noise / len(self.window_step_ms) ** 0.5 if self.windows else 0.0
+
+    @property
     def noise(self) -> float:
         """Relative standard deviation of the windows' step times; 0 with fewer than two."""
         values = self.window_step_ms
         if len(values) < 2:
             return 0.0
-        mean = fmean(values)
-        return (sum((v - mean) ** 2 for v in values) / (len(values) - 1)) ** 0.5 / mean
+        return stdev(values) / fmean(values)

@@ -28,7 +28,9 @@ class Target(Protocol):
         device, so `next(module.parameters()).device` may be asked.
         """
 
-    def around_root(self, around: Callable[[Any, Call, tuple[Any, ...], dict[str, Any]], Any]) -> None:
+    def around_root(
+        self, around: Callable[[Any, Call, tuple[Any, ...], dict[str, Any]], Any]
+    ) -> None:
         """Run every call of a root as `around(module, call, args, kwargs)`.
 
         `around` must return what `call(*args, **kwargs)` returned, changed or not. It stands

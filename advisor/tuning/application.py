@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.collectors.script.runner import replace_process
 from gpuadvisor.collectors.script.specification import Specification
 from gpuadvisor.domain.device import Environment
-from gpuadvisor.domain.knobs import ARGUMENT_PREFIX
+from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Settings
 from gpuadvisor.domain.study import Plan
+from gpuadvisor.errors import UsageError
+from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuning.arguments import with_arguments
+from gpuadvisor.tuning.arguments import applied, with_arguments
 from gpuadvisor.tuning.fingerprints import environment_differences
 from gpuadvisor.tuning.plans import read_plan
 from gpuadvisor.tuning.preparation import check_script
@@ -31,23 +34,33 @@ def start_with_plan(path: Path, command: Command, warn: Callable[[str], None]) -
     check_script(command)
     knobs = load_knobs()
     plan = read_plan(path, knobs)
+    _check_settings(path, plan.settings, knobs)
     for sentence in _doubts(plan, command):
         warn(sentence)
-    inside = {n: v for n, v in plan.settings.items() if not n.startswith(ARGUMENT_PREFIX)}
-    environment: dict[str, str] = {}
-    for name, value in inside.items():
-        environment.update(knobs[name].environment(value))
-    specification = Specification(
-        applications=tuple(knobs[name].application(value) for name, value in inside.items())
-    )
+    applications, environment = applied(plan.settings, knobs)
     sys.stdout.flush()
     sys.stderr.flush()
     replace_process(
         replace(command, args=with_arguments(command.args, plan.settings)),
-        specification,
+        Specification(applications),
         environment,
     )
     return 1
+
+
+def _check_settings(path: Path, settings: Settings, knobs: Mapping[str, Knob]) -> None:
+    """UsageError if a setting cannot be applied: a plan may have been edited by hand."""
+    for name, value in settings.items():
+        if name.startswith(ARGUMENT_PREFIX):
+            continue
+        problem = knobs[name].problem(value)
+        if problem is not None:
+            raise UsageError(f"{path}: knobs.{name} = {json.dumps(value)}: {problem}")
+        both = knobs[name].excludes & settings.keys()
+        if both:
+            raise UsageError(
+                f"{path}: {name} and {', '.join(sorted(both))} cannot be set together: remove one"
+            )
 
 
 def _doubts(plan: Plan, command: Command) -> list[str]:

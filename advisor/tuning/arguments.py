@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gpuadvisor.domain.device import Device
-from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Effect, Level, ScriptFacts, Settings, Value
+from gpuadvisor.domain.knobs import (
+    ARGUMENT_PREFIX,
+    Application,
+    Effect,
+    Level,
+    ScriptFacts,
+    Settings,
+    Value,
+)
 from gpuadvisor.domain.target import Target
 from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.base import Knob
 
 
 class ArgumentKnob(Knob):
-    """One option of the script's command line. It is the user's wish, so every level may turn it."""
+    """One option of the script's command line. Every level may turn it: the user asked for it."""
 
     level = Level.CONSERVATIVE
     effect = Effect.TRAINING
@@ -27,6 +35,9 @@ class ArgumentKnob(Knob):
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         return self._values
+
+    def problem(self, value: object) -> str | None:
+        return None  # only the script knows
 
     def apply(self, value: Value, target: Target) -> None:
         """Nothing is left to do: the script got the argument when it was started."""
@@ -60,6 +71,21 @@ def value_of(args: Sequence[str], flag: str) -> str | None:
                 return value
             return args[place + 1] if place + 1 < len(args) else None
     return None
+
+
+def applied(
+    settings: Settings, knobs: Mapping[str, Knob]
+) -> tuple[tuple[Application, ...], dict[str, str]]:
+    """Return what the target process has to apply, in order, and its environment variables.
+
+    The knobs' own order is kept: channels_last and autocast come before compiling, and the
+    workers before what needs workers.
+    """
+    names = [name for name in knobs if name in settings and not name.startswith(ARGUMENT_PREFIX)]
+    environment: dict[str, str] = {}
+    for name in names:
+        environment.update(knobs[name].environment(settings[name]))
+    return tuple(knobs[name].application(settings[name]) for name in names), environment
 
 
 def with_arguments(args: Sequence[str], settings: Settings) -> tuple[str, ...]:

@@ -19,8 +19,7 @@ from gpuadvisor.domain.study import Equivalence, Objective, Trial, TrialState
 from gpuadvisor.errors import Interrupted
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import Comparison
-from gpuadvisor.tuners.statistics import relative_spread
-from gpuadvisor.tuning.arguments import with_arguments
+from gpuadvisor.tuning.arguments import applied, with_arguments
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.progress import Progress
 from gpuadvisor.tuning.spending import Spending
@@ -30,8 +29,6 @@ MEMORY_HEADROOM = 0.9
 more (evaluation, another batch shape), and an out-of-memory later undoes every gain."""
 PRUNE_BELOW = 0.8
 """A trial is ended early when it would reach less than this share of the best so far."""
-LEAST_NOISE, MOST_NOISE = 0.003, 0.05
-"""Bounds on the noise between runs: two baselines can agree, or differ, by chance."""
 REFERENCES = 3
 """Newest baseline runs on a GPU that make its reference; older ones have drifted."""
 
@@ -71,11 +68,6 @@ class ScriptBench:
     @property
     def parallel(self) -> int:
         return len(self._devices)
-
-    @property
-    def noise(self) -> float:
-        spreads = [relative_spread(costs) for costs in self._costs.values()]
-        return min(MOST_NOISE, max(LEAST_NOISE, *spreads)) if spreads else LEAST_NOISE
 
     def affordable(self, settings: Settings) -> bool:
         return self._spending.affordable(settings)
@@ -162,13 +154,9 @@ class ScriptBench:
         seed: int | None = None,
     ) -> RunOutcome:
         options = self._options
-        knobs = [(self._knobs[name], value) for name, value in settings.items()]
-        inside = [(k, v) for k, v in knobs if not k.name.startswith(ARGUMENT_PREFIX)]
-        environment: dict[str, str] = {}
-        for knob, value in inside:
-            environment.update(knob.environment(value))
+        applications, environment = applied(settings, self._knobs)
         specification = Specification(
-            applications=tuple(knob.application(value) for knob, value in inside),
+            applications=applications,
             seed=options.seed if seed is None else seed,
             cores=self._share_of_cores(device),
             samples_per_step=options.samples_per_step,
@@ -236,7 +224,7 @@ class ScriptBench:
             )
         return self.comparison.check(
             measurement.trace,
-            other_random_numbers=any(k.effect is Effect.RANDOM_STREAM for k in knobs),
+            other_random_numbers=any(k.effect_for(facts) is Effect.RANDOM_STREAM for k in knobs),
             first_call_only=resized,
         )
 
@@ -295,7 +283,7 @@ class ScriptBench:
         if device.is_gpu and settings and held > MEMORY_HEADROOM:
             return (
                 TrialState.OUT_OF_MEMORY,
-                f"held {held:.0%} of the GPU's memory; 10 % are left free for what a longer run needs",
+                f"held {held:.0%} of the GPU's memory; 10 % stay free for longer runs",
             )
         return self._effects(settings, phase, measurement) or (TrialState.COMPLETE, "")
 

@@ -27,7 +27,9 @@ def check_script(command: Command) -> None:
             f"{command.script} is a folder: name the script in it, or use -m for a package"
         )
     if not path.is_file():
-        raise UsageError(f"there is no script {command.script} in {Path(command.folder or '.').resolve()}")
+        raise UsageError(
+            f"there is no script {command.script} in {Path(command.folder or '.').resolve()}"
+        )
 
 
 def target_python(command: Command) -> TargetPython:
@@ -65,9 +67,9 @@ def reserved(devices: Sequence[Device]) -> Iterator[None]:
             except Held as other:
                 where = device.name if device.is_gpu else "the CPU"
                 raise UsageError(
-                    f"another study is running on {where} (process {other.process or '?'}), and two "
-                    "would measure each other: wait for it, stop it, or choose another GPU with "
-                    "CUDA_VISIBLE_DEVICES"
+                    f"another study is running on {where} (process {other.process or '?'}), and "
+                    "two would measure each other: wait for it, stop it, or choose another GPU "
+                    "with CUDA_VISIBLE_DEVICES"
                 ) from None
         yield
 

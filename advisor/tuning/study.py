@@ -182,8 +182,9 @@ class _Study:
         if self._options.objective.cost(baseline) is None:
             raise UsageError(
                 f"--objective {self._options.objective} cannot be measured here: this GPU gives no "
-                "energy counter" if self._devices[0].is_gpu else
-                "--objective energy needs a GPU: the energy of a CPU is not measured"
+                "energy counter"
+                if self._devices[0].is_gpu
+                else "--objective energy needs a GPU: the energy of a CPU is not measured"
             )
         second = self._bench.measure_baseline()
         traces = [m.trace for m in (baseline, second.measurement) if m is not None]
@@ -216,20 +217,25 @@ class _Study:
         self._candidates = select(self._knobs, selection, self._devices[0], facts, first)
         names = [candidate.knob.name for candidate in self._candidates.chosen]
         self._enter("search", f"{len(names)} knobs: {', '.join(names)}" if names else "no knobs")
-        self._search = OrderedSearch(self._bench, self._knobs, self._candidates, facts)
+        self._search = OrderedSearch(
+            self._bench, self._knobs, self._candidates, self._bench.baseline
+        )
         best = self._search.run()
         with self._store.recording():
-            best = self._neighbours(best, facts)
+            best = self._neighbours(best)
         if self._search.left_out:
             self._note(f"not tried for want of budget: {', '.join(self._search.left_out)}")
         return best
 
-    def _neighbours(self, best: Best, facts: ScriptFacts) -> Best:
-        assert self._search is not None  # `_find` made it
+    def _neighbours(self, best: Best) -> Best:
+        assert self._search is not None and self._bench.baseline is not None  # `_find` made them
         if not self._candidates.chosen:
             return best
         neighbourhood = Neighbourhood(
-            _optuna_study(self._store, self.name), self._knobs, self._candidates, facts
+            _optuna_study(self._store, self.name),
+            self._knobs,
+            self._candidates,
+            self._bench.baseline,
         )
         for trial in self._search.trials:
             neighbourhood.record(trial)
@@ -242,9 +248,7 @@ class _Study:
             return best.settings, ()
         self._enter("ablation", f"taking out each of {', '.join(best.settings)}")
         assert self._bench.baseline is not None  # the search needed it
-        ablation = Ablation(
-            self._bench, self._knobs, self._bench.baseline.facts, self._gained()
-        )
+        ablation = Ablation(self._bench, self._knobs, self._bench.baseline.facts, self._gained())
         settings, contributions = ablation.run(best.settings)
         if ablation.unmeasured and settings:
             names = ", ".join(ablation.unmeasured)
@@ -328,6 +332,7 @@ class _Study:
     def _without_effect(self) -> dict[str, str]:
         """Return the knobs that could not do anything here, with the reason."""
         found = dict(self._candidates.unavailable)
+        found.update(self._search.pointless if self._search else {})
         for trial in self._search.trials if self._search else ():
             if trial.state in (TrialState.NO_EFFECT, TrialState.UNSUPPORTED):
                 name = list(trial.settings)[-1]

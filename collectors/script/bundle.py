@@ -55,7 +55,7 @@ def _modules() -> list[tuple[str, bytes]]:
 
 def _cache() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "gpuadvisor"
+    return Path(base).absolute() / "gpuadvisor"  # the script may change its folder
 
 
 def _write(folder: Path, modules: dict[str, bytes]) -> None:

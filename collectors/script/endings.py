@@ -8,8 +8,23 @@ from enum import Enum, auto
 from pathlib import Path
 
 from gpuadvisor.collectors.script.events import Recorder
-from gpuadvisor.collectors.script.request import RunOutcome, RunRequest
+from gpuadvisor.collectors.script.request import Event, RunOutcome, RunRequest
 from gpuadvisor.domain.study import TrialState
+
+OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory|CUBLAS_STATUS_ALLOC_FAILED")
+TAIL = 4000
+"""Characters at the end of the output in which the cause of a crash is looked for."""
+REASON = 300
+"""Characters of a message or a line that are quoted."""
+MARK_STEPS = (
+    "if it has steps of another kind, mark them: `import gpuadvisor` and call "
+    "`gpuadvisor.step()` at the end of each"
+)
+SIGNALS = {
+    signal.SIGSEGV: " (a segmentation fault in native code)",
+    signal.SIGKILL: " (often the system ran out of memory)",
+    signal.SIGBUS: " (often /dev/shm is full)",
+}
 
 
 class Ending(Enum):
@@ -34,18 +49,19 @@ def conclude(
     stuck: list[int],
 ) -> RunOutcome:
     """Turn what is known of a finished run into its outcome."""
-    measurement = recorder.measurement(request.specification.samples_per_step, wall_s)
-    place = _place(request, recorder)
-    if ending is Ending.FINISHED and measurement is not None:
+    if ending in (Ending.FINISHED, Ending.EXITED):
+        measurement = recorder.measurement(request.specification.samples_per_step, wall_s)
         short = bool(recorder.finished and recorder.finished["short"])
-        failed = _failure(recorder, status, output) if recorder.exception else None
-        if failed is None:
+        # What is measured to the end is killed then, so its status says nothing.
+        failed = _failure(recorder, status if ending is Ending.EXITED else None, output)
+        if measurement is not None and (failed is None or not short):
             return RunOutcome(
                 TrialState.COMPLETE, "", measurement, output, wall_s, "", recorder.steps, short
             )
     state, reason = _explain(request, recorder, ending, status, output)
     if stuck:
         reason += f"; processes {', '.join(map(str, stuck))} could not be ended"
+    place = _place(request, recorder.exception(bool(status)))
     return RunOutcome(state, reason, None, output, wall_s, place, recorder.steps)
 
 
@@ -53,13 +69,14 @@ def _explain(
     request: RunRequest, recorder: Recorder, ending: Ending, status: int | None, output: str
 ) -> tuple[TrialState, str]:
     limits = request.limits
+    after = f", after {recorder.steps} steps" if recorder.steps else ""
     match ending:
         case Ending.NO_STEP:
-            return TrialState.HUNG, f"no step within {limits.startup_s:.0f} s"
+            return TrialState.HUNG, f"no step within {limits.startup_s:.0f} s: {_unseen(recorder)}"
         case Ending.STUCK:
-            return TrialState.HUNG, f"no sign of life for {limits.idle_s:.0f} s"
+            return TrialState.HUNG, f"no sign of life for {limits.idle_s:.0f} s{after}"
         case Ending.OUT_OF_TIME:
-            return TrialState.HUNG, f"not measured within {limits.total_s:.0f} s"
+            return TrialState.HUNG, f"not measured within {limits.total_s:.0f} s{after}"
         case Ending.TOO_SLOW:
             return TrialState.PRUNED, "clearly slower than what was found before"
         case Ending.CANCELLED:
@@ -70,50 +87,68 @@ def _explain(
 
 def _failure(recorder: Recorder, status: int | None, output: str) -> tuple[TrialState, str] | None:
     """Return the state and reason of a run that ended badly; None for a good end."""
-    exception = recorder.exception
+    exception = recorder.exception(bool(status))
     if exception is not None and exception["type"] != "KeyboardInterrupt":
-        first = exception["message"].strip().splitlines()[:1]
-        text = f"{exception['type']}: {first[0] if first else ''}".rstrip(": ")
-        if _is_out_of_memory(exception["type"] + exception["message"]):
+        text = f"{exception['type']}: {_headline(exception['message'])}".rstrip(": ")
+        if OUT_OF_MEMORY.search(exception["type"] + exception["message"]):
             return TrialState.OUT_OF_MEMORY, text
+        if text.startswith("EOFError: EOF when reading a line"):
+            text += (
+                ": the script reads from the standard input, which is empty here; give it what it "
+                "asks for by its arguments"
+            )
         return TrialState.CRASHED, text
-    if status is not None and status < 0 and recorder.finished is None:
+    if not status:
+        return None
+    if OUT_OF_MEMORY.search(output[-TAIL:]):
+        return TrialState.OUT_OF_MEMORY, "the GPU ran out of memory"
+    if status < 0:
         return TrialState.CRASHED, _signal_text(-status)
-    if status:
-        if _is_out_of_memory(output[-4000:]):
-            return TrialState.OUT_OF_MEMORY, "the GPU ran out of memory"
-        return TrialState.CRASHED, f"ended with exit status {status}"
-    return None
+    return TrialState.CRASHED, f"ended with exit status {status}{_last_line(output)}"
+
+
+def _headline(message: str) -> str:
+    """Return the line of an exception's message that says what happened.
+
+    Where it quotes the traceback of a worker, that is the last line.
+    """
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    quotes = any("Traceback (most recent call last)" in line for line in lines)
+    return lines[-1 if quotes else 0][:REASON]
+
+
+def _last_line(output: str) -> str:
+    lines = [line.strip() for line in output[-TAIL:].splitlines() if line.strip()]
+    return f": {lines[-1][:REASON]}" if lines else ""
 
 
 def _signal_text(number: int) -> str:
     try:
-        name = signal.Signals(number).name
+        known = signal.Signals(number)
     except ValueError:
-        name = f"signal {number}"
-    hint = {
-        signal.SIGSEGV: " (a segmentation fault in native code)",
-        signal.SIGKILL: " (often the system ran out of memory)",
-        signal.SIGBUS: " (often /dev/shm is full)",
-    }
-    return f"killed by {name}{hint.get(signal.Signals(number), '') if name[0] == 'S' else ''}"
-
-
-def _is_out_of_memory(text: str) -> bool:
-    return bool(re.search(r"OutOfMemoryError|CUDA out of memory|CUBLAS_STATUS_ALLOC_FAILED", text))
+        return f"killed by signal {number}"
+    return f"killed by {known.name}{SIGNALS.get(known, '')}"
 
 
 def _too_few(recorder: Recorder) -> tuple[TrialState, str]:
     if recorder.owner is None:
-        return (
-            TrialState.UNSUPPORTED,
-            "ended without a step: no optimizer step, backward pass or module call was seen",
-        )
-    return TrialState.UNSUPPORTED, f"ended after {recorder.steps} steps, too few to measure"
+        return TrialState.UNSUPPORTED, f"ended without a step: {_unseen(recorder)}"
+    count = f"{recorder.steps} step{'s' * (recorder.steps != 1)}"
+    return TrialState.UNSUPPORTED, f"ended after {count}, too few to measure"
 
 
-def _place(request: RunRequest, recorder: Recorder) -> str:
-    exception = recorder.exception
+def _unseen(recorder: Recorder) -> str:
+    """Say why no step was seen, and what the user can do about it."""
+    if recorder.failures:
+        return recorder.failures[0]
+    if recorder.torch is None:
+        return f"it did not import torch; {MARK_STEPS}"
+    return f"no optimizer step, backward pass or module call was seen; {MARK_STEPS}"
+
+
+def _place(request: RunRequest, exception: Event | None) -> str:
     if exception is None or not exception["file"]:
         return ""
     file = Path(exception["file"])

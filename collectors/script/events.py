@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuadvisor.collectors.script.child.clock import MARKERS
 from gpuadvisor.collectors.script.request import Event
 from gpuadvisor.domain.knobs import AppliedKnob, LoaderFacts, ScriptFacts
 from gpuadvisor.domain.measurement import Measurement, OutputSample, Trace, Window
@@ -23,18 +24,30 @@ def parse(line: bytes) -> Event | None:
 
 @dataclass
 class Recorder:
-    """Follows the process whose steps are counted: the first that reports one."""
+    """Follows one process: the first that reports a step, or one with a better kind of steps.
+
+    A script may have processes that only evaluate, or play, beside the one that trains.
+    """
 
     read_energy_j: Callable[[], float | None]
     """Reads the GPU's energy counter, in joules."""
+    main: int | None = None
+    """Process id of the script itself."""
     owner: int | None = None
+    """Process id of the one that is followed."""
     steps: int = 0
     first_step_s: float = 0.0
     finished: Event | None = None
     """The `done` or `ended` event."""
-    exception: Event | None = None
-    applied: dict[str, AppliedKnob] = field(default_factory=dict)
+    torch: str | None = None
+    """The version that was imported; None if no process has imported it."""
+    failures: list[str] = field(default_factory=list)
+    """What the harness could not do."""
+    exceptions: list[Event] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
+    _marker: str = ""
+    _now_s: float = 0.0
+    _applied: dict[int, dict[str, AppliedKnob]] = field(default_factory=dict)
     _warmup_steps: int = 0
     _step_ms: list[list[float]] = field(default_factory=list)
     _pending_ms: list[float] = field(default_factory=list)
@@ -46,27 +59,64 @@ class Recorder:
 
     def take(self, event: Event, now_s: float) -> None:
         """Take one event; `now_s` is the time since the start of the run."""
-        kind = event["event"]
+        kind, process = event["event"], event.get("pid", 0)
+        self._now_s = now_s
         if kind == "exception":
-            self.exception = event
+            self.exceptions.append(event)
+        elif kind == "harness_failed":
+            self.failures.append(event["detail"])
+        elif kind == "torch":
+            self.torch = event["version"]
         elif kind == "knob":
-            self.applied[event["knob"]] = AppliedKnob(event["knob"], event["state"], event["detail"])
-        elif kind == "step" and self.owner is None:
-            self.owner = event["pid"]
-            self.first_step_s = now_s
-        if event.get("pid") == self.owner:
+            knob = AppliedKnob(event["knob"], event["state"], event["detail"])
+            self._applied.setdefault(process, {})[knob.knob] = knob
+        elif kind == "step" and self._is_better(event):
+            self.owner = process
+        if process == self.owner:
             handler = getattr(self, f"_take_{kind}", None)
             if handler is not None:
                 handler(event)
 
+    def _is_better(self, event: Event) -> bool:
+        if self.owner is None:
+            return True
+        return MARKERS.index(event["marker"]) > MARKERS.index(self._marker)
+
+    @property
+    def applied(self) -> dict[str, AppliedKnob]:
+        """What each knob did; what it did in the followed process, if it did anything there."""
+        applied: dict[str, AppliedKnob] = {}
+        own = self._applied.get(self.owner or 0, {})
+        for knobs in (*self._applied.values(), own):
+            applied.update(knobs)
+        return applied
+
+    def exception(self, failed: bool) -> Event | None:
+        """Return the exception that ended the run, or None.
+
+        One in another process than the followed and the first one may have been expected by the
+        script: it counts only if the script has `failed`.
+        """
+        own = [event for event in self.exceptions if event["pid"] in (self.main, self.owner)]
+        return next(iter(own or (self.exceptions if failed else [])), None)
+
     def _take_step(self, event: Event) -> None:
         """A marker was found, or a better one: what was counted by the other is void."""
+        self._marker = event["marker"]
+        self.first_step_s = self._now_s
+        self.steps = 1
         self.windows.clear()
         self._step_ms.clear()
         self._samples.clear()
 
+    def _take_alive(self, event: Event) -> None:
+        self.steps = event["steps"]
+
+    _take_compiled = _take_alive
+
     def _take_warm(self, event: Event) -> None:
         self._energy_j = self.read_energy_j()
+        self.steps = event["steps"]
         if not self.windows:
             self._warmup_steps = event["steps"]
 
@@ -74,6 +124,7 @@ class Recorder:
         self._pending_ms.extend(event["values"])
 
     def _take_window(self, event: Event) -> None:
+        self.steps += event["steps"]
         energy = self.read_energy_j()
         used = None if energy is None or self._energy_j is None else energy - self._energy_j
         self._energy_j = energy

@@ -19,18 +19,23 @@ class Tail:
         self._stream = stream
         self._chunks: deque[bytes] = deque()
         self._size = 0
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._drain, daemon=True)
         self._thread.start()
 
     def _drain(self) -> None:
         while chunk := self._stream.read1(CHUNK_BYTES):  # type: ignore[attr-defined]
-            self._chunks.append(chunk)
-            self._size += len(chunk)
-            while self._size - len(self._chunks[0]) > KEPT_BYTES:
-                self._size -= len(self._chunks.popleft())
+            with self._lock:
+                self._chunks.append(chunk)
+                self._size += len(chunk)
+                while self._size - len(self._chunks[0]) > KEPT_BYTES:
+                    self._size -= len(self._chunks.popleft())
+        self._stream.close()
 
     def text(self) -> str:
         """Return the end of the output; call it when the processes are gone."""
         self._thread.join(timeout=1.0)
-        text = b"".join(list(self._chunks))[-KEPT_BYTES:].decode("utf-8", "replace")
+        with self._lock:
+            kept = b"".join(self._chunks)
+        text = kept[-KEPT_BYTES:].decode("utf-8", "replace")
         return "\n".join(line.rsplit("\r", 1)[-1] for line in text.splitlines())

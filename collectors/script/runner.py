@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpuadvisor.collectors.script.bundle import bundle_folder
+from gpuadvisor.collectors.script.child.channel import owner_file
 from gpuadvisor.collectors.script.endings import Ending, conclude
 from gpuadvisor.collectors.script.events import Recorder, parse
 from gpuadvisor.collectors.script.output import Tail
@@ -24,6 +25,11 @@ from gpuadvisor.errors import AdvisorError
 
 POLL_S = 0.2
 """How often time-outs and cancellation are looked at."""
+EXIT_S = 10.0
+"""How long a script that ended by itself may take for its exit handlers."""
+DEFAULTS = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
+"""Variables that are set unless they are set already. What a script printed before it was killed
+would be lost in its buffer, which has no terminal behind it."""
 
 
 def run_script(
@@ -65,9 +71,7 @@ class _Run:
         self._run = uuid.uuid4().hex
         self._began_s = time.monotonic()
         self._heard_s = self._began_s
-        self._specification = replace(
-            request.specification, events=str(pipe), parent=os.getpid()
-        )
+        self._specification = replace(request.specification, events=str(pipe), parent=os.getpid())
         # Read and write, so that the pipe has a writer, and no end, for as long as we live.
         self._pipe = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._rest = b""
@@ -94,7 +98,8 @@ class _Run:
     def _start(self) -> subprocess.Popen[bytes]:
         request = self._request
         extra = {RUN_VARIABLE: self._run, **request.environment}
-        extra.setdefault("PYTHONHASHSEED", os.environ.get("PYTHONHASHSEED", "0"))
+        for variable, value in DEFAULTS.items():
+            extra.setdefault(variable, os.environ.get(variable, value))
         gpu = _visible(request) if request.device.is_gpu else ""
         environment = target_environment(self._specification, extra, gpu)
         try:
@@ -114,12 +119,13 @@ class _Run:
 
     def _watch(self, process: subprocess.Popen[bytes]) -> Ending:
         """Follow the run until there is a reason to end it."""
+        self._recorder.main = process.pid
         with selectors.DefaultSelector() as selector:
             selector.register(self._pipe, selectors.EVENT_READ)
             while True:
                 selector.select(POLL_S)
                 self._read()
-                if self._recorder.finished is not None:
+                if self._recorder.finished is not None and not self._may_exit_by_itself():
                     return Ending.FINISHED
                 if process.poll() is not None:
                     self._read()  # what it said last
@@ -127,6 +133,14 @@ class _Run:
                 ending = self._give_up()
                 if ending is not None:
                     return ending
+
+    def _may_exit_by_itself(self) -> bool:
+        """Say whether to wait for the script's own end: it comes now, and its status matters."""
+        finished = self._recorder.finished
+        return bool(finished and finished["short"] and self._since_heard_s() < EXIT_S)
+
+    def _since_heard_s(self) -> float:
+        return time.monotonic() - self._heard_s
 
     def _give_up(self) -> Ending | None:
         request, now = self._request, time.monotonic()
@@ -137,7 +151,7 @@ class _Run:
         if self._recorder.owner is None:
             late = now - self._began_s > request.limits.startup_s
             return Ending.NO_STEP if late else None
-        if now - self._heard_s > request.limits.idle_s:
+        if self._since_heard_s() > request.limits.idle_s:
             return Ending.STUCK
         return Ending.OUT_OF_TIME if now - self._began_s > request.limits.total_s else None
 
@@ -154,9 +168,19 @@ class _Run:
             if event is None:
                 continue
             self._heard_s = time.monotonic()
+            owner = self._recorder.owner
             self._recorder.take(event, self._heard_s - self._began_s)
+            if self._recorder.owner != owner:
+                self._tell_owner()
             if self._request.on_event is not None:
                 self._request.on_event(event)
+
+    def _tell_owner(self) -> None:
+        """Let the script's processes know whose steps count; the others go on undisturbed."""
+        file = owner_file(str(self._specification.events))
+        draft = file.with_suffix(".draft")
+        draft.write_text(str(self._recorder.owner))
+        draft.rename(file)
 
     def _lines(self) -> Iterator[bytes]:
         while True:

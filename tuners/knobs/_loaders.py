@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts, Settings
+from gpuadvisor.domain.measurement import Measurement
 
 NO_LOADER = "the script reads no batches from a torch DataLoader"
+
+WAITING_SHARE = 0.02
+"""Share of the time spent waiting for batches below which faster loading gains nothing that a
+trial could show. Taking a ready batch from the queue costs some 0.2 ms."""
 
 WORKERS = "dataloader_workers"
 """Name of the knob that the worker's own knobs depend on."""
@@ -25,6 +30,13 @@ def workers_missing(settings: Settings, facts: ScriptFacts) -> str | None:
     if settings.get(WORKERS, own):
         return None
     return "it needs DataLoader workers, and the script has none: set dataloader_workers too"
+
+
+def not_waiting(best: Measurement) -> str | None:
+    """Return that the script does not wait for its loaders, where that is so."""
+    if best.data_wait_share >= WAITING_SHARE:
+        return None
+    return f"the script waits for its loaders in {best.data_wait_share:.1%} of the time only"
 
 
 def is_iterable(arguments: Mapping[str, Any]) -> bool:

@@ -29,6 +29,7 @@ class Allocator(Knob):
     level = Level.CONSERVATIVE
     effect = Effect.NONE
     order = 150
+    plausible = (OPTION,)
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         return [OPTION]

@@ -25,6 +25,7 @@ class BatchSize(Knob):
     level = Level.BALANCED
     effect = Effect.TRAINING
     order = 160
+    plausible = range(2, 1025)
     progressive = True
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:

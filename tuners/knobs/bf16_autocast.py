@@ -29,6 +29,7 @@ class Bf16Autocast(Knob):
     level = Level.BALANCED
     effect = Effect.NUMERICS
     order = 70
+    plausible = (True,)
     excludes = frozenset({"fp16_autocast"})
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:

@@ -26,6 +26,7 @@ class ChannelsLast(Knob):
     level = Level.BALANCED
     effect = Effect.NUMERICS
     order = 90
+    plausible = (True,)
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         return [True]

@@ -23,6 +23,7 @@ class Compile(CompileKnob):
     title = "torch.compile"
     effect = Effect.NONE
     order = 130
+    plausible = ("default", "dynamic", "max-autotune-no-cudagraphs")
     excludes = frozenset({"compile_cudagraphs"})
     extra_startup_s = 300.0
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -29,6 +29,7 @@ class CompileCudagraphs(CompileKnob):
     level = Level.BALANCED
     effect = Effect.NONE
     order = 140
+    plausible = ("reduce-overhead", "cudagraphs", "max-autotune")
     excludes = frozenset({"compile"})
     extra_startup_s = 600.0
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {

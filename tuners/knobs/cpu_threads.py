@@ -28,6 +28,7 @@ class CpuThreads(Knob):
     level = Level.CONSERVATIVE
     effect = Effect.NONE
     order = 50
+    plausible = range(1, 1025)
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         physical = physical_cores(device.cores)
@@ -50,7 +51,7 @@ class CpuThreads(Knob):
         def prepare(module: Any) -> None:
             # Late, so that a number set by the script itself is changed too.
             if torch.get_num_threads() != value:
-                torch.set_num_threads(value)
+                torch.set_num_threads(int(value))
                 target.effective()
 
         target.on_root(prepare)

@@ -23,6 +23,7 @@ class CudnnBenchmark(Knob):
     level = Level.CONSERVATIVE
     effect = Effect.NONE
     order = 100
+    plausible = (True,)
     extra_startup_s = 30.0
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:

@@ -12,9 +12,10 @@ from typing import Any
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
+from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.target import Target
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._loaders import NO_LOADER, is_iterable, is_on_gpu
+from gpuadvisor.tuners.knobs._loaders import NO_LOADER, is_iterable, is_on_gpu, not_waiting
 
 MOST_WORKERS = 32
 """A worker is a process with its own copy of the data set's state and two batches in flight."""
@@ -30,6 +31,7 @@ class DataLoaderWorkers(Knob):
     level = Level.CONSERVATIVE
     effect = Effect.RANDOM_STREAM  # augmentation draws from the workers' generators
     order = 10
+    plausible = range(257)
     extra_startup_s = 30.0  # each worker of a spawn context imports the script again
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
@@ -48,6 +50,9 @@ class DataLoaderWorkers(Knob):
         if all(loader.iterable for loader in facts.loaders):
             return "the script streams an IterableDataset, and more workers would repeat samples"
         return None
+
+    def pointless(self, best: Measurement) -> str | None:
+        return not_waiting(best)
 
     def apply(self, value: Value, target: Target) -> None:
         def adjust(arguments: dict[str, Any]) -> None:

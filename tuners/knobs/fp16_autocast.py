@@ -25,6 +25,7 @@ class Fp16Autocast(Knob):
     level = Level.AGGRESSIVE
     effect = Effect.NUMERICS
     order = 80
+    plausible = (True,)
     excludes = frozenset({"bf16_autocast"})
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:

@@ -28,6 +28,7 @@ class FusedOptimizer(Knob):
     level = Level.CONSERVATIVE
     effect = Effect.NONE
     order = 120
+    plausible = ("fused", "foreach")
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         values = ["fused"] if FUSED & set(facts.optimizers) else []

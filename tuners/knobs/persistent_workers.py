@@ -11,9 +11,10 @@ from typing import Any
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Settings, Value
+from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.target import Target
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._loaders import NO_LOADER, main_loader, workers_missing
+from gpuadvisor.tuners.knobs._loaders import NO_LOADER, main_loader, not_waiting, workers_missing
 
 
 class PersistentWorkers(Knob):
@@ -24,6 +25,7 @@ class PersistentWorkers(Knob):
     level = Level.CONSERVATIVE
     effect = Effect.RANDOM_STREAM  # from the second epoch on: no new seeds are drawn
     order = 30
+    plausible = (True,)
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         loader = main_loader(facts)
@@ -34,6 +36,9 @@ class PersistentWorkers(Knob):
 
     def missing(self, settings: Settings, facts: ScriptFacts) -> str | None:
         return workers_missing(settings, facts)
+
+    def pointless(self, best: Measurement) -> str | None:
+        return not_waiting(best)
 
     def apply(self, value: Value, target: Target) -> None:
         def adjust(arguments: dict[str, Any]) -> None:

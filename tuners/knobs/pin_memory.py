@@ -26,6 +26,7 @@ class PinMemory(Knob):
     level = Level.CONSERVATIVE
     effect = Effect.NONE
     order = 20
+    plausible = (True,)
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         return [True]

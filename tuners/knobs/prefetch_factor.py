@@ -11,9 +11,10 @@ from typing import Any
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Settings, Value
+from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.target import Target
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._loaders import NO_LOADER, main_loader, workers_missing
+from gpuadvisor.tuners.knobs._loaders import NO_LOADER, main_loader, not_waiting, workers_missing
 
 
 class PrefetchFactor(Knob):
@@ -24,6 +25,7 @@ class PrefetchFactor(Knob):
     level = Level.CONSERVATIVE
     effect = Effect.NONE
     order = 40
+    plausible = range(1, 257)
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         loader = main_loader(facts)
@@ -35,6 +37,9 @@ class PrefetchFactor(Knob):
 
     def missing(self, settings: Settings, facts: ScriptFacts) -> str | None:
         return workers_missing(settings, facts)
+
+    def pointless(self, best: Measurement) -> str | None:
+        return not_waiting(best)
 
     def apply(self, value: Value, target: Target) -> None:
         def adjust(arguments: dict[str, Any]) -> None:

@@ -31,6 +31,7 @@ class SdpaBackend(Knob):
     level = Level.CONSERVATIVE
     effect = Effect.NONE
     order = 110
+    plausible = ("cudnn", "flash", "efficient")
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         if device.at_least(9):

@@ -25,6 +25,7 @@ class Tf32(Knob):
     level = Level.BALANCED
     effect = Effect.NUMERICS
     order = 60
+    plausible = (True,)
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         return [True]

@@ -73,9 +73,7 @@ def _named(
     return arguments
 
 
-def adjuster(
-    callbacks: list[tuple[KnobTarget, Callable[..., None]]], with_class: bool
-) -> Adjust:
+def adjuster(callbacks: list[tuple[KnobTarget, Callable[..., None]]], with_class: bool) -> Adjust:
     """Return an `Adjust` that asks each knob in turn and notes which changed something."""
 
     def adjust(cls: type, named: dict[str, Any]) -> list[KnobTarget]:

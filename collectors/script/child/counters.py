@@ -30,9 +30,7 @@ class Counters:
         self.workers = 0
 
     def tally(self) -> Tally:
-        return Tally(
-            self.loader_samples, self.root_samples, self.data_wait_s, self.interruptions
-        )
+        return Tally(self.loader_samples, self.root_samples, self.data_wait_s, self.interruptions)
 
 
 def compilations() -> int:

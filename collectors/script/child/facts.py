@@ -34,15 +34,19 @@ class FactsRecorder:
         self._loaders: dict[int, _UsedLoader] = {}
         self._shapes: set[tuple[tuple[int, ...], ...]] = set()
         self._shape_calls = 0
+        self._roots: list[str] = []
+        self._device = ""
+        self._convolution = False
+        self._attention = False
         self.optimizers: list[str] = []
         self.compiles = False
         self.autocasts = False
         self.scales = False
         self.trains = False
         """Whether a backward pass or an optimizer's step was seen."""
-        self.learns = False
-        """Whether a root in training mode was called with gradients on: its script may update
-        parameters in a way of its own."""
+        self.learning_calls = 0
+        """Calls of a root in training mode with gradients on, among those whose input was noted.
+        A script of which most are like that may update parameters in a way of its own."""
 
     def batch(self, iterator: Any) -> None:
         """Note that a loader's iterator gave a batch."""
@@ -66,20 +70,30 @@ class FactsRecorder:
         self._shapes.add(tuple(tuple(tensor.shape) for tensor in tensors))
         return True
 
-    def report(self, roots: list[Any]) -> dict[str, Any]:
-        """Return the fields of `ScriptFacts`."""
-        modules = [module for root in roots for module in root.modules()]
-        parameter = next((p for root in roots for p in root.parameters()), None)
+    def root(self, module: Any) -> None:
+        """Note a root at its first call; it may be gone when the script ends."""
+        members = list(module.modules())
         convolution = self._torch.nn.modules.conv._ConvNd
+        self._roots.append(type(getattr(module, "_orig_mod", module)).__name__)
+        self._device = self._device or next(module.parameters()).device.type
+        self._convolution |= any(isinstance(member, convolution) for member in members)
+        self._attention |= any("attention" in type(m).__name__.lower() for m in members)
+
+    @property
+    def has_roots(self) -> bool:
+        return bool(self._roots)
+
+    def report(self) -> dict[str, Any]:
+        """Return the fields of `ScriptFacts`."""
         used = sorted(self._loaders.values(), key=lambda loader: -loader.batches)
         return {
-            "training": self.trains or self.learns,
-            "device": parameter.device.type if parameter is not None else self._busy_device(),
+            "training": self.trains or 2 * self.learning_calls > self._shape_calls,
+            "device": self._device or self._busy_device(),
             "loaders": [asdict(loader.facts) for loader in used[:MOST]],
             "optimizers": self.optimizers[:MOST],
-            "roots": [type(getattr(root, "_orig_mod", root)).__name__ for root in roots[:MOST]],
-            "has_convolution": any(isinstance(module, convolution) for module in modules),
-            "has_attention": any("attention" in type(m).__name__.lower() for m in modules),
+            "roots": self._roots[:MOST],
+            "has_convolution": self._convolution,
+            "has_attention": self._attention,
             "compiles_itself": self.compiles,
             "autocasts_itself": self.autocasts,
             "scales_itself": self.scales,

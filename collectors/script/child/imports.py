@@ -49,7 +49,7 @@ _finder = _Finder()
 
 
 def after_import(name: str, callback: Callable[[], None]) -> None:
-    """Call back once, as soon as the top-level module `name` has been imported."""
+    """Call back once, as soon as the module `name` has been imported."""
     if name in sys.modules:
         callback()
         return

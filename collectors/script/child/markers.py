@@ -19,6 +19,9 @@ hand-written. More than any usual gradient accumulation (nanoGPT: 40)."""
 OTHER_OPTIMIZER_STEPS = 256
 """Steps of other optimizers without one of the first, after which the first is out of use. More
 than any critic takes for a step of its generator (Wasserstein GANs begin with 100)."""
+FUNCTION_CALLS = 8
+"""Calls of compiled functions without one of a module, after which the functions are what a
+script that never trains computes with."""
 EVALUATION_S = 30.0
 """Time of forward passes alone, in a script that could train, after which it only evaluates.
 Longer than the sanity check that trainers run before training."""
@@ -53,6 +56,8 @@ class StepMarkers:
         self._first_forward_s = 0.0
         self._may_train: bool | None = None
         self._in_scaler = False
+        self._stepped_in_graph = False
+        self._function_calls = 0
 
     # -- optimizers ------------------------------------------------------------------------
 
@@ -61,9 +66,10 @@ class StepMarkers:
 
     def optimizer_stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Count a step of the first optimizer that steps; a GAN's second one does not count."""
-        if self._is_compiling() or self._in_scaler:
-            return
-        self._step(optimizer)
+        if self._is_compiling():
+            self._stepped_in_graph = True  # compiled code does this, too, at each call
+        elif not self._in_scaler:
+            self._step(optimizer)
 
     def scaler_enters(self) -> None:
         """A GradScaler leaves a step out when gradients overflow; it is a step all the same."""
@@ -109,6 +115,7 @@ class StepMarkers:
         self, module: Any, first: bool, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
         """Note a call of a root; in a script that never trains it is a step."""
+        self._function_calls = 0
         grad = self._torch.is_grad_enabled()
         if not grad:
             self._counters.interruptions += 1
@@ -122,6 +129,18 @@ class StepMarkers:
             if tensor is not None and tensor.dim():
                 self._counters.root_samples += tensor.shape[0]
         if not self._facts.trains:
+            self.forward_done(result)
+
+    def function_called(self, function: Any, result: Any) -> None:
+        """Note a call of a function that the script compiled, which may be its whole step."""
+        if self._stepped_in_graph:
+            self._stepped_in_graph = False
+            self._trace.loss_in(result)
+            self._step(function)
+            return
+        self._function_calls += 1
+        needed = FUNCTION_CALLS if self._facts.has_roots else 0
+        if self._function_calls > needed and not self._facts.trains:
             self.forward_done(result)
 
     def forward_done(self, result: Any) -> None:
@@ -147,7 +166,7 @@ class StepMarkers:
         if device in ("cuda", "cpu") and self._torch.is_autocast_enabled(device):
             self._facts.autocasts = True
         if grad and module.training and parameter.requires_grad:
-            self._facts.learns = True
+            self._facts.learning_calls += 1
 
 
 def _main_file_trains() -> bool:

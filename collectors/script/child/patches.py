@@ -40,9 +40,9 @@ def patch_optimizers(torch: Any, registry: Registry, built: Callable[[Any], None
     if not registry.optimizer_adjusters:
         return
     adjust = adjuster(registry.optimizer_adjusters, with_class=True)
-    for cls in set(vars(torch.optim).values()):
-        is_optimizer = isinstance(cls, type) and issubclass(cls, torch.optim.Optimizer)
-        if is_optimizer and cls is not torch.optim.Optimizer:
+    classes = {cls for cls in vars(torch.optim).values() if isinstance(cls, type)}
+    for cls in classes - {torch.optim.Optimizer}:
+        if issubclass(cls, torch.optim.Optimizer):
             patch_constructor(cls, adjust, lambda *_: None)
 
 
@@ -162,12 +162,12 @@ def note_compilation(
     registry: Registry,
     facts: FactsRecorder,
     compiled: Callable[[Any], None],
-    called: Callable[[Any], None],
+    called: Callable[[Any, Any], None],
 ) -> None:
     """Note whether the script compiles itself, in its own code and not because a knob does.
 
-    `compiled` is told of each module that the script compiles in place, `called` of the result of
-    each call of a function that it compiles.
+    `compiled` is told of each module that the script compiles in place, `called` of each function
+    that it compiles, with its result, at each call.
     """
     compile_function, compile_module = torch.compile, torch.nn.Module.compile
     at_module = False
@@ -179,7 +179,8 @@ def note_compilation(
             return result
         facts.compiles = True
         # A decorator with arguments comes here again with the function.
-        is_function = isinstance(args[0] if args else kwargs.get("model"), types.FunctionType)
+        compiled_one = args[0] if args else kwargs.get("model")
+        is_function = isinstance(compiled_one, (types.FunctionType, types.MethodType))
         return _observed(torch, result, called) if is_function else result
 
     @functools.wraps(compile_module)
@@ -197,14 +198,14 @@ def note_compilation(
     torch.compile, torch.nn.Module.compile = observed, observed_module
 
 
-def _observed(torch: Any, function: Any, called: Callable[[Any], None]) -> Any:
+def _observed(torch: Any, function: Any, called: Callable[[Any, Any], None]) -> Any:
     is_compiling = torch.compiler.is_compiling
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         if not is_compiling():
-            called(result)
+            called(call, result)
         return result
 
     return call

@@ -79,7 +79,9 @@ class KnobTarget:
         self._registry.at_work = True
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: Any) -> bool:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, *_: Any
+    ) -> bool:
         self._registry.at_work = False
         if isinstance(error, Exception):
             self.refuse(f"{type(error).__name__}: {str(error)[:300]}")

@@ -16,6 +16,8 @@ then, and looking costs time in every module's call."""
 OTHER_CALLS = 64
 """Calls of other roots without one of the first, after which the last one called takes its place:
 the first was for preparation, as an encoder of the prompt."""
+OTHER_CALLS_EACH = 8
+"""The same for each call of the first, while these are few."""
 DYNAMO_COPIES = ("torch._dynamo.utils", "torch._dynamo.variables.nn_module")
 """Where Dynamo keeps the `Module.__call__` of its import, to trace unpatched modules faster."""
 
@@ -35,10 +37,17 @@ class Roots:
     Nothing here keeps a module alive that the script has dropped.
     """
 
-    def __init__(self, torch: Any, registry: Registry, observe: Observe | None) -> None:
+    def __init__(
+        self,
+        torch: Any,
+        registry: Registry,
+        observe: Observe | None = None,
+        found: Callable[[Any], None] | None = None,
+    ) -> None:
         self._torch = torch
         self._registry = registry
         self._observe = observe
+        self._found = found
         self._known: dict[int, weakref.ref[Any]] = {}
         self._roots: list[weakref.ref[Any]] = []
         self._first: weakref.ref[Any] | None = None
@@ -87,6 +96,8 @@ class Roots:
         first = self._first() if self._first is not None else None
         if first is None or any(member is first for member in members):
             self._first = weakref.ref(inner)
+        if self._found is not None:
+            self._found(inner)
         for target, prepare in self._registry.root_preparers:
             with target:
                 prepare(inner)
@@ -113,12 +124,16 @@ class Roots:
         else:  # past `__setattr__`, which a scripted module has of its own
             object.__setattr__(module, "_compiled_call_impl", standing)
 
-    def called(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def called(
+        self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
         """Note that a root was called."""
         current = self._first() if self._first is not None else None
         if current is not module:
             self._other_calls += 1
-            if current is None or self._other_calls > OTHER_CALLS:
+            if current is None or self._other_calls > min(
+                OTHER_CALLS, OTHER_CALLS_EACH * self._calls
+            ):
                 self._first, current = weakref.ref(module), module
         if current is module:
             self._other_calls = 0

@@ -13,6 +13,7 @@ from gpuadvisor.collectors.script.child.channel import Channel, leave
 from gpuadvisor.collectors.script.child.clock import Clock
 from gpuadvisor.collectors.script.child.counters import Counters
 from gpuadvisor.collectors.script.child.facts import FactsRecorder
+from gpuadvisor.collectors.script.child.invisible import hide_from_dynamo
 from gpuadvisor.collectors.script.child.markers import StepMarkers
 from gpuadvisor.collectors.script.child.registry import Registry
 from gpuadvisor.collectors.script.child.roots import Roots
@@ -48,7 +49,8 @@ class Session:
             patches.patch_optimizers(self._torch, self._registry, lambda _: None)
             patches.patch_backward(self._torch, self._registry, None, None)
             if self._registry.root_preparers or self._registry.root_arounds:
-                Roots(self._torch, self._registry, None).look()
+                Roots(self._torch, self._registry).look()
+            hide_from_dynamo()
         else:
             self._observe(self._channel)
 
@@ -60,16 +62,17 @@ class Session:
             self._specification.schedule, channel, counters, lambda: timer_for(torch), self._finish
         )
         self._markers = markers = StepMarkers(torch, clock, counters, facts, self._trace)
-        self._roots = roots = Roots(torch, registry, markers.root_called)
+        self._roots = roots = Roots(torch, registry, markers.root_called, facts.root)
         channel.send("torch", version=str(torch.__version__))
         patches.patch_optimizers(torch, registry, markers.optimizer_built)
         patches.patch_backward(torch, registry, markers.before_backward, markers.backward_done)
         patches.patch_scaler(torch, markers)
         patches.patch_batches(counters, facts, clock.alive)
-        patches.note_compilation(torch, registry, facts, roots.compiled, self._function_called)
+        patches.note_compilation(torch, registry, facts, roots.compiled, markers.function_called)
         patches.after_every_step(markers.optimizer_stepped)
         patches.patch_exit(self._script_ended)
         roots.look()
+        hide_from_dynamo()
         _explicit_steps(clock)
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self._script_ended)
@@ -86,11 +89,6 @@ class Session:
         self._ended = False
         self._clock.restart()
         self._markers.restart()
-
-    def _function_called(self, result: Any) -> None:
-        """Note a call of a compiled function; a step of a script that calls no module itself."""
-        if not self._roots.modules and not self._facts.trains:
-            self._markers.forward_done(result)
 
     def _report_knob(self, knob: str, state: str, detail: str) -> None:
         if self._channel is not None:
@@ -131,7 +129,7 @@ class Session:
             for shape, values in self._trace.outputs():
                 self._channel.send("output", shape=shape)
                 self._channel.send_list("output_values", values)
-            self._channel.send("facts", **self._facts.report(self._roots.modules))
+            self._channel.send("facts", **self._facts.report())
         self._channel.send(
             event,
             short=short,

@@ -5,6 +5,7 @@ interpreter imports it while it starts. The script then runs exactly as `python 
 runs it: as `__main__`, with its own `sys.path`, tracebacks and child processes.
 """
 
+# ruff: noqa: PTH - importing pathlib would cost each process of the script some milliseconds
 import os
 import sys
 

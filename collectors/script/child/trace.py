@@ -40,6 +40,13 @@ class TraceRecorder:
         else:
             self._late = value
 
+    def loss_in(self, result: Any) -> None:
+        """Keep the loss that a compiled step returned, if a single number is among its results."""
+        for tensor in tensors_in(self._torch, result, depth=1):
+            if tensor.numel() == 1:
+                self.loss(tensor)
+                return
+
     def output(self, result: Any) -> None:
         """Keep a few numbers of what a root returned, in the first calls."""
         if self._output_calls >= OUTPUT_CALLS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from gpuadvisor.collectors.script.child.channel import Channel
@@ -119,7 +120,7 @@ class Windows:
             self._tell(self._closed.pop(0))
 
     def _tell(self, steps: list[Step]) -> None:
-        pairs = list(zip(steps, steps[1:], strict=False))
+        pairs = list(pairwise(steps))
         times_s = [self._timer.between_s(a.mark, b.mark) for a, b in pairs]
         counted = range(len(pairs)) if self.habitual else _without_interruptions(pairs)
         seconds = sum(times_s[i] for i in counted)
@@ -143,7 +144,8 @@ def _without_interruptions(pairs: list[tuple[Step, Step]]) -> Sequence[int]:
 
 
 def _sum(pairs: list[tuple[Step, Step]], counted: Sequence[int], field: str) -> float:
-    return sum(getattr(pairs[i][1].tally, field) - getattr(pairs[i][0].tally, field) for i in counted)
+    ends = [(getattr(pairs[i][0].tally, field), getattr(pairs[i][1].tally, field)) for i in counted]
+    return float(sum(after - before for before, after in ends))
 
 
 def _mean(windows: list[tuple[int, float]]) -> float:

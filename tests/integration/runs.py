@@ -1,0 +1,54 @@
+"""Runs scripts under the harness as `tune` does, with limits and schedules for small ones."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuadvisor.collectors.script.request import Command, Limits, RunOutcome, RunRequest
+from gpuadvisor.collectors.script.runner import run_script
+from gpuadvisor.collectors.script.specification import Schedule, Specification
+from gpuadvisor.domain.device import Device
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+CPU = Device("cpu", 0, "cpu")
+
+TO_THE_END = Schedule(warmup_s=0.1, window_s=0.1, measure_s=60.0)
+"""Lets a script run until it ends by itself, so that its steps can be counted."""
+QUICK = Schedule(warmup_s=0.05, window_s=0.02, measure_s=0.1, min_steps=8)
+PATIENT = Limits(startup_s=120, idle_s=60, total_s=180)
+
+
+def request(
+    command: Command,
+    schedule: Schedule = TO_THE_END,
+    limits: Limits = PATIENT,
+    **environment: str,
+) -> RunRequest:
+    environment = {"OMP_NUM_THREADS": "1", **environment}
+    return RunRequest(command, Specification(seed=1, schedule=schedule), CPU, limits, environment)
+
+
+def run_line(line: str, schedule: Schedule = TO_THE_END) -> RunOutcome:
+    """Run `script.py args` or `-m module args` in the folder of the scripts."""
+    words = line.split()
+    is_module = words[0] == "-m"
+    script, *args = words[1:] if is_module else words
+    command = Command(sys.executable, script, tuple(args), is_module, str(SCRIPTS))
+    return run_script(request(command, schedule))
+
+
+@dataclass(frozen=True)
+class Own:
+    """What a script of `tests/scripts` says of its own steps."""
+
+    steps: int
+    step_ms: float
+
+
+def own_clock(outcome: RunOutcome) -> Own:
+    lines = [line for line in outcome.output.splitlines() if line.startswith('{"steps"')]
+    assert lines, outcome.reason + outcome.output
+    return Own(**json.loads(lines[-1]))

@@ -1,0 +1,27 @@
+import multiprocessing
+import sys
+
+import toy
+import torch
+
+
+def train(rank):
+    torch.set_num_threads(1)
+    model = toy.model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    clock = toy.Clock()
+    for _ in range(40):
+        optimizer.zero_grad()
+        toy.loss(model(torch.randn(8, 8)), torch.randint(0, 2, (8,))).backward()
+        optimizer.step()
+        clock.step()
+    clock.report()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "spawn":
+        torch.multiprocessing.spawn(train, nprocs=1)
+    else:
+        child = multiprocessing.get_context("fork").Process(target=train, args=(0,))
+        child.start()
+        child.join()

@@ -1,0 +1,37 @@
+"""What the scripts beside this file share: a small model, random data, and their own clock."""
+
+import json
+import time
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+STEP_S = 0.01
+
+
+def model(features=8):
+    return nn.Sequential(nn.Linear(features, 16), nn.ReLU(), nn.Linear(16, 2))
+
+
+def data(samples=4096, features=8):
+    return TensorDataset(torch.randn(samples, features), torch.randint(0, 2, (samples,)))
+
+
+def loss(output, target):
+    return nn.functional.cross_entropy(output, target)
+
+
+class Clock:
+    """Counts and times the script's own steps; most of each is sleep, so a busy machine shows less."""
+
+    def __init__(self):
+        self.times = []
+
+    def step(self):
+        time.sleep(STEP_S)
+        self.times.append(time.perf_counter())
+
+    def report(self):
+        gaps = sorted(b - a for a, b in zip(self.times, self.times[1:], strict=False))
+        print(json.dumps({"steps": len(self.times), "step_ms": 1e3 * gaps[len(gaps) // 2]}))
