@@ -15,6 +15,7 @@ from typing import ClassVar
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Application, Effect, Level, ScriptFacts, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import Objective
 from gpuadvisor.domain.target import Target
 
 
@@ -31,6 +32,8 @@ class Knob(ABC):
     """Place in the search: cheap and often decisive first. Ties go by name."""
     excludes: ClassVar[frozenset[str]] = frozenset()
     """Knobs that cannot be set together with this one."""
+    serves: ClassVar[frozenset[Objective]] = frozenset(Objective)
+    """Objectives that it can improve."""
     progressive: ClassVar[bool] = False
     """Values are tried in order, each on top of the last, until one stops paying."""
     plausible: ClassVar[tuple[Value, ...] | range]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Level, ScriptFacts, Settings, Value
+from gpuadvisor.domain.study import Objective
 from gpuadvisor.tuners.base import Knob
 
 
@@ -15,6 +16,7 @@ class Selection:
     """The user's choice of knobs."""
 
     level: Level = Level.BALANCED
+    objective: Objective = Objective.THROUGHPUT
     only: frozenset[str] = frozenset()
     """Nothing but these; empty for all."""
     without: frozenset[str] = frozenset()
@@ -52,7 +54,7 @@ def select(
     for name, knob in knobs.items():
         if (selection.only and name not in selection.only) or name in selection.without:
             continue
-        if knob.level_for(facts) > selection.level:
+        if knob.level_for(facts) > selection.level or selection.objective not in knob.serves:
             continue
         reason = knob.unavailable(device, facts)
         values = () if reason else tuple(knob.choices(device, facts))

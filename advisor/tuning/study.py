@@ -213,7 +213,7 @@ class _Study:
             self._note(finding.sentence)
         first = [name for finding in findings for name in finding.knobs]
         options = self._options
-        selection = Selection(options.level, options.only, options.without)
+        selection = Selection(options.level, options.objective, options.only, options.without)
         self._candidates = select(self._knobs, selection, self._devices[0], facts, first)
         names = [candidate.knob.name for candidate in self._candidates.chosen]
         self._enter("search", f"{len(names)} knobs: {', '.join(names)}" if names else "no knobs")

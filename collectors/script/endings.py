@@ -69,14 +69,13 @@ def _explain(
     request: RunRequest, recorder: Recorder, ending: Ending, status: int | None, output: str
 ) -> tuple[TrialState, str]:
     limits = request.limits
-    after = f", after {recorder.steps} steps" if recorder.steps else ""
     match ending:
         case Ending.NO_STEP:
             return TrialState.HUNG, f"no step within {limits.startup_s:.0f} s: {_unseen(recorder)}"
         case Ending.STUCK:
-            return TrialState.HUNG, f"no sign of life for {limits.idle_s:.0f} s{after}"
+            return TrialState.HUNG, f"no sign of life for {limits.idle_s:.0f} s"
         case Ending.OUT_OF_TIME:
-            return TrialState.HUNG, f"not measured within {limits.total_s:.0f} s{after}"
+            return TrialState.HUNG, f"not measured within {limits.total_s:.0f} s"
         case Ending.TOO_SLOW:
             return TrialState.PRUNED, "clearly slower than what was found before"
         case Ending.CANCELLED:

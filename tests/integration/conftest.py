@@ -1,4 +1,4 @@
-"""Runs of the scripts in `tests/scripts`: begun together, because each spends its time importing."""
+"""Runs of the scripts in `tests/scripts`: begun together, as each mostly imports."""
 
 from __future__ import annotations
 

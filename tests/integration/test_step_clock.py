@@ -52,9 +52,7 @@ CASES = [
     Case("few.py", "backward", *given(8), {"optimizers": ()}),
     Case("accumulation.py", "optimizer", *loaded(16), {"optimizers": ("AdamW",)}),
     Case("lbfgs.py", "optimizer", None, "root_input", {"optimizers": ("LBFGS",)}),
-    Case(
-        "scaler.py", "optimizer", *given(8), {"scales_itself": True, "autocasts_itself": True}
-    ),
+    Case("scaler.py", "optimizer", *given(8), {"scales_itself": True, "autocasts_itself": True}),
     Case("compiled.py model", "optimizer", *loaded(16), COMPILED),
     Case("compiled.py module", "optimizer", *loaded(16), COMPILED),
     Case("compiled.py step", "optimizer", *loaded(16), {**COMPILED, "roots": ()}),
@@ -69,7 +67,6 @@ CASES = [
     Case("explicit.py", "explicit", *given(24)),
     Case("stream.py", "optimizer", *loaded(10)),
     Case("folds.py", "optimizer", *loaded(16), {"optimizers": ("SGD",) * 4}),
-    Case("inference.py no_grad", "forward", *given(32), INFERENCE, missed=8),
     Case("inference.py inference_mode", "forward", *given(32), INFERENCE, missed=8),
     Case("inference.py compiled", "forward", *given(32), {**INFERENCE, **COMPILED}, missed=8),
     Case(
@@ -169,7 +166,7 @@ def test_losses_and_outputs_are_kept(outcomes):
     assert trained.last_loss is not None
     compiled = outcomes["compiled.py step"].measurement.trace
     assert len(compiled.losses) == 16
-    outputs = outcomes["inference.py no_grad"].measurement.trace.outputs
+    outputs = outcomes["inference.py inference_mode"].measurement.trace.outputs
     assert outputs[-1].shape == (32, 2)
 
 

@@ -1,8 +1,8 @@
 import multiprocessing
 import time
 
-import toy
 import torch
+import toy
 
 
 def act(stop):

@@ -2,8 +2,8 @@ import copy
 import io
 import pickle
 
-import toy
 import torch
+import toy
 
 
 class Net(torch.nn.Module):

@@ -1,8 +1,8 @@
 import multiprocessing
 import sys
 
-import toy
 import torch
+import toy
 
 
 def train(rank):

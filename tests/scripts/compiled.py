@@ -1,7 +1,7 @@
 import sys
 
-import toy
 import torch
+import toy
 from torch.utils.data import DataLoader
 
 model = toy.model()

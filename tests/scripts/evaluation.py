@@ -1,7 +1,7 @@
 import time
 
-import toy
 import torch
+import toy
 from torch.utils.data import DataLoader
 
 model = toy.model()

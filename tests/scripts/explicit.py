@@ -1,6 +1,7 @@
-import gpuadvisor
-import toy
 import torch
+import toy
+
+import gpuadvisor
 
 model = toy.model()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -1,5 +1,5 @@
-import toy
 import torch
+import toy
 
 model = toy.model()
 clock = toy.Clock()

@@ -1,7 +1,7 @@
 import random
 
-import toy
 import torch
+import toy
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GCNConv

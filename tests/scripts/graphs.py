@@ -1,7 +1,7 @@
 import random
 
-import toy
 import torch
+import toy
 from torch.utils.data import DataLoader
 
 

@@ -1,9 +1,14 @@
 import tempfile
 
-import toy
 import torch
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
-from transformers import TrainerCallback
+import toy
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
 
 
 class Steps(TrainerCallback):
@@ -22,8 +27,12 @@ data = [{"input_ids": row, "labels": int(row[0]) % 2} for row in tokens]
 steps = Steps()
 with tempfile.TemporaryDirectory() as folder:
     arguments = TrainingArguments(
-        output_dir=folder, per_device_train_batch_size=8, max_steps=40, report_to=[],
-        use_cpu=True, save_strategy="no"
+        output_dir=folder,
+        per_device_train_batch_size=8,
+        max_steps=40,
+        report_to=[],
+        use_cpu=True,
+        save_strategy="no",
     )
     model = BertForSequenceClassification(config)
     Trainer(model=model, args=arguments, train_dataset=data, callbacks=[steps]).train()

@@ -1,7 +1,7 @@
 import sys
 
-import toy
 import torch
+import toy
 
 how = sys.argv[1]
 model = toy.model().eval()

@@ -1,5 +1,5 @@
-import toy
 import torch
+import toy
 
 model = toy.model()
 optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)

@@ -1,6 +1,6 @@
 import lightning
-import toy
 import torch
+import toy
 from torch.utils.data import DataLoader
 
 

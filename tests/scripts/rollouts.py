@@ -1,5 +1,5 @@
-import toy
 import torch
+import toy
 
 policy = toy.model()
 optimizer = torch.optim.Adam(policy.parameters(), lr=0.01)

@@ -1,5 +1,5 @@
-import toy
 import torch
+import toy
 
 model = toy.model()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -23,7 +23,7 @@ def loss(output, target):
 
 
 class Clock:
-    """Counts and times the script's own steps; most of each is sleep, so a busy machine shows less."""
+    """Counts and times own steps; most of each is sleep, so that a busy machine shows less."""
 
     def __init__(self):
         self.times = []

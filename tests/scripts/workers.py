@@ -1,5 +1,5 @@
-import toy
 import torch
+import toy
 from torch.utils.data import DataLoader
 
 

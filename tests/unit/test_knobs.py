@@ -30,6 +30,7 @@ NAMES = [
     "compile_cudagraphs",
     "allocator",
     "batch_size",
+    "compile_max_autotune",
 ]
 
 
@@ -141,8 +142,20 @@ def test_settings_of_workers_need_workers(name):
         ("sdpa_backend", gpu((7, 5)), facts(), ["efficient"]),
         ("compile", cpu(), facts(device="cpu"), ["default"]),
         ("compile", cpu(), facts(device="cpu", varying_shapes=True), ["default", "dynamic"]),
-        ("compile", gpu(), facts(), ["default", "max-autotune-no-cudagraphs"]),
-        ("compile_cudagraphs", gpu(), facts(), ["reduce-overhead", "cudagraphs", "max-autotune"]),
+        ("compile", gpu(), facts(), ["default"]),
+        ("compile_cudagraphs", gpu(), facts(), ["reduce-overhead", "cudagraphs"]),
+        (
+            "compile_max_autotune",
+            gpu(),
+            facts(),
+            ["max-autotune-no-cudagraphs", "max-autotune"],
+        ),
+        (
+            "compile_max_autotune",
+            gpu(),
+            facts(varying_shapes=True),
+            ["max-autotune-no-cudagraphs"],
+        ),
         ("batch_size", gpu(), facts(), [2, 4, 8, 16, 32, 64]),
     ],
 )
@@ -173,6 +186,7 @@ def test_choices(name, device, script, choices):
         ("compile", gpu(), facts(compiles_itself=True), "itself"),
         ("compile", gpu((6, 1)), facts(), "7.0"),
         ("compile_cudagraphs", cpu(), facts(device="cpu"), "no GPU"),
+        ("compile_max_autotune", cpu(), facts(device="cpu"), "no GPU"),
         ("compile_cudagraphs", gpu(), facts(varying_shapes=True), "fixed shapes"),
         ("allocator", cpu(), facts(device="cpu"), "no GPU"),
         ("batch_size", gpu(), facts(loaders=(loader(batch_size=None),)), "--arg batch-size="),

@@ -1,4 +1,4 @@
-"""What the two compile knobs share: `Module.compile` on each root, in place."""
+"""What the compile knobs share: `Module.compile` on each root, in place."""
 
 from __future__ import annotations
 

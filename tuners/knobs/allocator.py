@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
+from gpuadvisor.domain.study import Objective
 from gpuadvisor.domain.target import Target
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knobs._script import not_on_gpu
@@ -30,6 +31,7 @@ class Allocator(Knob):
     effect = Effect.NONE
     order = 150
     plausible = (OPTION,)
+    serves = frozenset({Objective.MEMORY})
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         return [OPTION]

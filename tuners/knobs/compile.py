@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, ScriptFacts, Value
 from gpuadvisor.tuners.knobs._compile import CompileKnob
-from gpuadvisor.tuners.knobs._script import not_on_gpu
 
 
 class Compile(CompileKnob):
@@ -23,21 +22,18 @@ class Compile(CompileKnob):
     title = "torch.compile"
     effect = Effect.NONE
     order = 130
-    plausible = ("default", "dynamic", "max-autotune-no-cudagraphs")
-    excludes = frozenset({"compile_cudagraphs"})
+    plausible = ("default", "dynamic")
+    excludes = frozenset({"compile_cudagraphs", "compile_max_autotune"})
     extra_startup_s = 300.0
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
         "dynamic": {"dynamic": True},
-        "max-autotune-no-cudagraphs": {"mode": "max-autotune-no-cudagraphs"},
     }
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         values: list[Value] = ["default"]
         if facts.varying_shapes:
             values.append("dynamic")
-        if not not_on_gpu(device, facts):
-            values.append("max-autotune-no-cudagraphs")
         return values
 
 

@@ -140,7 +140,6 @@ class Clock:
             self.windows = Windows(timer, self._channel, self._schedule.window_s)
         self.windows.start(self._counters.tally())
         self._measuring = True
-        self._history.clear()  # from here on the windows know better
         self._channel.send("warm", steps=self.steps, compiles=self._compiled)
 
     def _count(self) -> None:
@@ -153,6 +152,7 @@ class Clock:
             self._restarts += 1
             self._warm_from = self.steps
             self.windows.discard()
+            self._history.clear()  # it would go on after a gap
             self._measuring = False
             self._compiled = compiled
             self._say("compiled", time.perf_counter())
@@ -168,7 +168,8 @@ class Clock:
         if windows is not None and windows.steps + windows.open_steps >= MIN_SHORT:
             windows.close()
             return True
-        steps = self._history[SKIPPED_SHORT:]
+        unfinished = windows.unfinished() if windows is not None else []
+        steps = (self._history + unfinished)[SKIPPED_SHORT:]
         if len(steps) <= MIN_SHORT:
             return False
         self.windows = Windows(HostTimer(), self._channel, float("inf"))

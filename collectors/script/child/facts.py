@@ -48,18 +48,15 @@ class FactsRecorder:
         """Calls of a root in training mode with gradients on, among those whose input was noted.
         A script of which most are like that may update parameters in a way of its own."""
 
-    def batch(self, iterator: Any) -> None:
-        """Note that a loader's iterator gave a batch."""
+    def batch(self, iterator: Any) -> int | None:
+        """Note that a loader's iterator gave a batch, and return the loader's batch size."""
         used = self._loaders.get(id(iterator._dataset))
         if used is None or used.iterator != id(iterator):  # a new epoch, or another loader
             count = used.batches if used is not None else 0
             used = _UsedLoader(id(iterator), _loader(iterator), count)
             self._loaders[id(iterator._dataset)] = used
         used.batches += 1
-
-    def batch_size(self, iterator: Any) -> int | None:
-        """Return the batch size of the loader that gave the last batch."""
-        return self._loaders[id(iterator._dataset)].facts.batch_size
+        return used.facts.batch_size
 
     def root_input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Note the shapes of one call's input; return False once enough calls were seen."""

@@ -11,7 +11,7 @@ from typing import Any
 from gpuadvisor.collectors.script.child.clock import Clock
 from gpuadvisor.collectors.script.child.counters import Counters
 from gpuadvisor.collectors.script.child.facts import FactsRecorder
-from gpuadvisor.collectors.script.child.trace import TraceRecorder, tensors_in
+from gpuadvisor.collectors.script.child.trace import TraceRecorder, first_tensor
 
 IDLE_OPTIMIZER_BACKWARDS = 128
 """Backward passes without a step of the optimizer that exists, after which the update must be
@@ -125,9 +125,9 @@ class StepMarkers:
         if grad or not self._facts.trains:
             if self._facts.root_input(args, kwargs):
                 self._note_call(module, grad)
-            tensor = next(tensors_in(self._torch, (args, kwargs)), None)
-            if tensor is not None and tensor.dim():
-                self._counters.root_samples += tensor.shape[0]
+            tensor = first_tensor(self._torch, args, kwargs)
+            if tensor is not None and (shape := tensor.shape):
+                self._counters.root_samples += shape[0]
         if not self._facts.trains:
             self.forward_done(result)
 

@@ -64,7 +64,7 @@ def patch_backward(
         return
     original, engine = torch.Tensor.backward, torch.autograd.backward
     is_compiling = torch.compiler.is_compiling
-    inside = False
+    arounds, inside = registry.backward_arounds, False
 
     @functools.wraps(original)
     def backward(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -74,12 +74,15 @@ def patch_backward(
             return
         if before is not None:
             before(self)
-        run = functools.partial(_call, original, args, kwargs)
-        for around in reversed(registry.backward_arounds):
-            run = functools.partial(_around, around, run)
         inside = True
         try:
-            run(self)
+            if arounds:
+                run = functools.partial(_call, original, args, kwargs)
+                for around in reversed(arounds):
+                    run = functools.partial(_around, around, run)
+                run(self)
+            else:
+                original(self, *args, **kwargs)
         finally:
             inside = False
         if done is not None:
@@ -145,8 +148,7 @@ def patch_batches(counters: Counters, facts: FactsRecorder, alive: Callable[[flo
         batch = original(self)
         now = time.perf_counter()
         counters.data_wait_s += now - began
-        facts.batch(self)
-        counters.loader_samples += samples_in(batch, facts.batch_size(self))
+        counters.loader_samples += samples_in(batch, facts.batch(self))
         workers = self._num_workers
         if workers:
             counters.workers = max(counters.workers, workers)

@@ -148,7 +148,7 @@ class Standing:
     """Stands in a module for its call. Copied or pickled it is None, as in a fresh module."""
 
     def __init__(self, roots: Roots, module: Any, arounds: list[Around]) -> None:
-        self._roots = roots
+        self._called = roots.called
         self._module = weakref.ref(module)
         self._is_compiling = roots._torch.compiler.is_compiling
         compiled = "_orig_mod" in vars(module).get("_modules", {})
@@ -156,22 +156,24 @@ class Standing:
         self._compiled = module.forward if compiled else module._compiled_call_impl
         if isinstance(self._compiled, Standing):
             self._compiled = self._compiled._compiled
-        self._call: Callable[..., Any] = self._inner
+        self._call: Callable[..., Any] | None = self._compiled
+        if arounds:
+            self._call = self._inner
         for around in reversed(arounds):
             self._call = functools.partial(self._through, around, self._call)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._is_compiling():
             return self._inner(*args, **kwargs)
-        result = self._call(*args, **kwargs)
-        self._roots.called(self._module(), args, kwargs, result)
+        module: Any = self._module()
+        # No more frames than needed: each costs a small model a part of its step.
+        result = (self._call or module._call_impl)(*args, **kwargs)
+        self._called(module, args, kwargs, result)
         return result
 
     def _inner(self, *args: Any, **kwargs: Any) -> Any:
-        if self._compiled is not None:
-            return self._compiled(*args, **kwargs)
         module: Any = self._module()
-        return module._call_impl(*args, **kwargs)
+        return (self._compiled or module._call_impl)(*args, **kwargs)
 
     def _through(
         self, around: Around, inner: Callable[..., Any], /, *args: Any, **kwargs: Any

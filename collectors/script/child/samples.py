@@ -18,6 +18,10 @@ def samples_in(batch: Any, batch_size: int | None) -> int:
     A length in the batch that equals it is right: a list of 4 images, each of 3 channels, holds 4
     samples. Else the first length is taken: that of a smaller last batch.
     """
+    if type(batch) is list or type(batch) is tuple:  # the usual case, quickly
+        shape = getattr(batch[0], "shape", None) if batch else None
+        if shape and shape[0] == batch_size:
+            return int(shape[0])
     for name in OWN_COUNTS:
         count = getattr(batch, name, None)
         if isinstance(count, int):

@@ -5,7 +5,8 @@ interpreter imports it while it starts. The script then runs exactly as `python 
 runs it: as `__main__`, with its own `sys.path`, tracebacks and child processes.
 """
 
-# ruff: noqa: PTH - importing pathlib would cost each process of the script some milliseconds
+# ruff: noqa: PTH100, PTH118, PTH120
+# It must do its part on any Python, the oldest too.
 import os
 import sys
 

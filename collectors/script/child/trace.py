@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-LOSSES = 16
+LOSSES = 10
 """First losses kept. Later ones drift apart in any two runs that round differently."""
 LATE_EVERY = 10
 """One loss in so many is kept after that, to see NaN and infinity; a copy costs some 10 us."""
@@ -70,6 +70,13 @@ class TraceRecorder:
     def outputs(self) -> Iterator[tuple[list[int], list[float]]]:
         for shape, values in self._outputs:
             yield shape, values.tolist()
+
+
+def first_tensor(torch: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the first tensor among a call's arguments, or None."""
+    if args and isinstance(args[0], torch.Tensor):
+        return args[0]
+    return next(tensors_in(torch, (args, kwargs)), None)
 
 
 def tensors_in(torch: Any, value: Any, depth: int = 3) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from gpuadvisor.collectors.script.child.channel import Channel
 from gpuadvisor.collectors.script.child.counters import Tally
-from gpuadvisor.collectors.script.child.timers import Timer
+from gpuadvisor.collectors.script.child.timers import HostTimer, Timer
 from gpuadvisor.collectors.script.specification import Schedule
 
 MIN_WINDOWS = 4
@@ -61,6 +61,10 @@ class Windows:
         """Take steps that were recorded otherwise as one window."""
         self._closed.append(steps)
         self.steps = len(steps) - 1
+
+    def unfinished(self) -> list[Step]:
+        """Return the steps of the open window, if their marks are of the host's clock."""
+        return self._open[1:] if isinstance(self._timer, HostTimer) else []
 
     def discard(self) -> None:
         self._open = []

@@ -1,7 +1,7 @@
 import sys
 
-import toy
 import torch
+import toy
 
 assert __package__ == "pkg", __package__
 assert sys.argv[1:] == ["--steps", "40"]

@@ -139,6 +139,11 @@ class TestCudaGraphs:
         values = [loss.item() for loss in losses]
         assert values[-1] < values[0]
 
+    @pytest.mark.xfail(
+        raises=RuntimeError,
+        strict=False,
+        reason="torch may refuse two forward passes before an update; it says so and stops",
+    )
     def test_same_training_as_without(self, script, value):
         finals = []
         for settings in ({}, {"compile_cudagraphs": value}):
@@ -154,6 +159,11 @@ class TestCudaGraphs:
             finals.append(model[3].weight.detach().clone())
         torch.testing.assert_close(finals[1], finals[0], rtol=1e-3, atol=1e-4)
 
+    @pytest.mark.xfail(
+        raises=RuntimeError,
+        strict=False,
+        reason="torch may refuse outputs that two models share; it says so and stops",
+    )
     def test_two_models_that_play_against_each_other(self, script, value):
         target = script(compile_cudagraphs=value)
         maker = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 16)).cuda()

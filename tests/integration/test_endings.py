@@ -1,0 +1,288 @@
+"""However a script ends, the user learns why, and nothing of it is left running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gpuadvisor.collectors.script.request import Command, Limits, RunOutcome
+from gpuadvisor.collectors.script.runner import run_script
+from gpuadvisor.domain.study import TrialState
+from gpuadvisor.errors import AdvisorError
+from tests.integration import runs
+
+ROOT = Path(__file__).parents[2]
+
+TRAIN = """
+import time, torch
+def train(steps):
+    model = torch.nn.Linear(4, 1)
+    for _ in range(steps):
+        model(torch.randn(2, 4)).mean().backward()
+        time.sleep(0.01)
+"""
+"""Steps without an optimizer, whose first use would import a quarter of torch."""
+
+
+@pytest.fixture
+def run(tmp_path):
+    def run(text: str, *args: str, limits: Limits = runs.PATIENT, **environment: str) -> RunOutcome:
+        script = tmp_path / "script.py"
+        script.write_text(textwrap.dedent(text))
+        command = Command(sys.executable, "script.py", args, folder=str(tmp_path))
+        return run_script(runs.request(command, runs.QUICK, limits, **environment))
+
+    return run
+
+
+ENDS = [
+    ("raise ValueError('no data')", "crashed", "ValueError: no data", "script.py, line 1"),
+    ("x = 1\nif x\n    pass", "crashed", "SyntaxError: expected ':'", "script.py, line 2"),
+    ("", "unsupported", "ended without a step: it did not import torch", ""),
+    ("import sys; sys.exit(0)", "unsupported", "ended without a step", ""),
+    ("import sys; sys.exit(3)", "crashed", "ended with exit status 3", ""),
+    ("import sys; sys.exit('no GPU')", "crashed", "ended with exit status 1: no GPU", ""),
+    ("input('Go on? ')", "crashed", "reads from the standard input", "script.py, line 1"),
+    ("import ctypes; ctypes.string_at(0)", "crashed", "killed by SIGSEGV (a segmentation", ""),
+    (
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+        "crashed",
+        "killed by SIGKILL (often the system ran out of memory)",
+        "",
+    ),
+    (
+        "import argparse; p = argparse.ArgumentParser(); p.add_argument('--data', required=True)\n"
+        "p.parse_args()",
+        "crashed",
+        "exit status 2: script.py: error: the following arguments are required: --data",
+        "",
+    ),
+    (
+        "import sys; sys.excepthook = lambda *_: print('mine')\nraise KeyError('a')",
+        "crashed",
+        "KeyError: 'a'",
+        "script.py, line 2",
+    ),
+    (
+        "import os; os.environ.clear(); os.chdir('/'); os.closerange(3, 64)\n1 / 0",
+        "crashed",
+        "ZeroDivisionError: division by zero",
+        "script.py, line 2",
+    ),
+    (
+        "import json\ndef f():\n    json.loads('{')\nf()",
+        "crashed",
+        "json.decoder.JSONDecodeError: Expecting property name",
+        "script.py, line 3",
+    ),
+    ("raise RuntimeError('x' * 100_000)", "crashed", "RuntimeError: xxx", "script.py, line 1"),
+]
+
+
+@pytest.mark.parametrize(("text", "state", "reason", "place"), ENDS)
+def test_the_reason_is_told(run, text, state, reason, place):
+    outcome = run(text)
+    assert outcome.state == TrialState(state), outcome.output
+    assert reason in outcome.reason
+    assert outcome.place == place
+    assert outcome.measurement is None
+
+
+def test_the_output_holds_the_traceback_and_the_usage(run):
+    assert "Traceback" in run("raise ValueError").output
+    usage = run(
+        "import argparse; p = argparse.ArgumentParser(); p.add_argument('x'); p.parse_args()"
+    )
+    assert "usage: script.py" in usage.output
+
+
+def test_what_was_printed_before_a_crash_is_kept(run):
+    assert "loading" in run("print('loading'); import ctypes; ctypes.string_at(0)").output
+
+
+def test_floods_of_output_are_drained(run):
+    began = time.monotonic()
+    outcome = run("for _ in range(50): print('x' * 1_000_000)\nprint('end')")
+    assert time.monotonic() - began < 10
+    assert len(outcome.output) <= 64 * 1024
+    assert outcome.output.endswith("end")
+
+
+@pytest.mark.parametrize("also", ["", "import signal; signal.signal(signal.SIGTERM, lambda *_: 0)"])
+def test_a_script_that_hangs_before_its_first_step(run, also):
+    outcome = run(f"{also}\nimport time; time.sleep(60)", limits=Limits(startup_s=1))
+    assert outcome.state is TrialState.HUNG
+    assert outcome.reason.startswith("no step within 1 s")
+
+
+def test_cancelling(tmp_path):
+    (tmp_path / "script.py").write_text("import time\ntime.sleep(60)")
+    command = Command(sys.executable, "script.py", folder=str(tmp_path))
+    began = time.monotonic()
+    request = replace(runs.request(command), cancelled=lambda: time.monotonic() - began > 0.3)
+    outcome = run_script(request)
+    assert outcome.state is TrialState.PRUNED
+    assert time.monotonic() - began < 5
+
+
+def test_an_interpreter_that_is_not_there(tmp_path):
+    with pytest.raises(AdvisorError, match="cannot start"):
+        run_script(runs.request(Command(str(tmp_path / "python"), "script.py")))
+
+
+LINGERING = {
+    "child": "subprocess.Popen(sleep)",
+    "own session": "subprocess.Popen(sleep, start_new_session=True)",
+    "own environment": "subprocess.Popen(sleep, start_new_session=True, env={}); time.sleep(60)",
+    "daemon": "if os.fork() == 0:\n os.setsid()\n if os.fork() == 0: os.execvp(sleep[0], sleep)",
+}
+
+
+@pytest.mark.parametrize("how", LINGERING)
+def test_nothing_is_left_running(run, tmp_path, how):
+    program = tmp_path / f"sleeper-{os.getpid()}"
+    program.symlink_to("/bin/sleep")
+    start = f"import os, subprocess, time\nsleep = [{str(program)!r}, '60']\n{LINGERING[how]}"
+    run(start, limits=Limits(startup_s=1))
+    time.sleep(0.1)
+    names = [p.info["cmdline"] or [""] for p in psutil.process_iter(["cmdline"])]
+    assert str(program) not in [line[0] for line in names]
+
+
+def test_gpuadvisor_killed_in_the_middle(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(60)")
+    driver = (
+        "import sys\n"
+        "from gpuadvisor.collectors.script.request import Command\n"
+        "from gpuadvisor.collectors.script.runner import run_script\n"
+        "from tests.integration import runs\n"
+        f"run_script(runs.request(Command(sys.executable, 'script.py', folder={str(tmp_path)!r})))"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", driver], cwd=ROOT)
+    try:
+        note = tmp_path / "pid"
+        wait_until(lambda: note.exists() and note.read_text())
+        parent.send_signal(signal.SIGKILL)
+        wait_until(lambda: not psutil.pid_exists(int(note.read_text())), 2.0)
+    finally:
+        parent.kill()
+        parent.wait()
+
+
+def wait_until(true, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+class TestWithTorch:
+    """Each of these imports torch, which takes seconds."""
+
+    def test_out_of_memory(self, run):
+        text = "import torch\nraise torch.OutOfMemoryError('CUDA out of memory. Tried to')"
+        outcome = run(text)
+        assert outcome.state is TrialState.OUT_OF_MEMORY
+        assert outcome.reason.endswith("OutOfMemoryError: CUDA out of memory. Tried to")
+
+    def test_a_script_without_steps(self, run):
+        outcome = run("import torch; torch.ones(1)")
+        assert outcome.state is TrialState.UNSUPPORTED
+        assert "gpuadvisor.step()" in outcome.reason
+
+    def test_hanging_after_some_steps(self, run):
+        outcome = run(f"{TRAIN}\ntrain(3); time.sleep(60)", limits=Limits(idle_s=1))
+        assert outcome.state is TrialState.HUNG
+        assert outcome.reason == "no sign of life for 1 s"
+
+    def test_leaving_by_os_exit(self, run):
+        outcome = run(f"import os\n{TRAIN}\ntrain(6); os._exit(0)")
+        assert (outcome.state, outcome.steps) == (TrialState.COMPLETE, 6)
+        assert outcome.short
+
+    def test_failing_after_some_steps(self, run):
+        outcome = run(f"{TRAIN}\ntrain(6)\nopen('missing.csv')")
+        assert outcome.state is TrialState.CRASHED
+        assert "missing.csv" in outcome.reason
+        assert outcome.steps == 6
+
+    def test_a_bad_exit_status_after_some_steps(self, run):
+        outcome = run(f"import sys\n{TRAIN}\ntrain(6); sys.exit(3)")
+        assert outcome.reason == "ended with exit status 3"
+
+    def test_a_failing_child_is_the_scripts_own_business(self, run):
+        child = "import subprocess, sys; subprocess.run([sys.executable, '-c', '1/0'])"
+        assert run(f"{child}\n{TRAIN}\ntrain(6)").state is TrialState.COMPLETE
+
+    def test_torch_in_a_subprocess_only(self, run, tmp_path):
+        (tmp_path / "inner.py").write_text(f"{TRAIN}\ntrain(1000)")
+        outcome = run("import subprocess, sys; subprocess.run([sys.executable, 'inner.py'])")
+        assert outcome.state is TrialState.COMPLETE
+        assert not outcome.short
+
+    def test_a_hostile_script(self, run, tmp_path):
+        """Its own modules, start-up file, signals, descriptors, folder and environment."""
+        for name in ("rules", "storage", "collectors", "tuners"):
+            (tmp_path / f"{name}.py").write_text("mine = True")
+        start = tmp_path / "start"
+        start.mkdir()
+        (start / "sitecustomize.py").write_text("import builtins; builtins.started = True")
+        outcome = run(
+            f"""
+import os, signal, sys
+import collectors, rules, storage, tuners
+import gpuadvisor, gpuadvisor.domain.device, gpuadvisor.rules, gpuadvisor.tuners.search
+assert started and rules.mine and storage.mine and collectors.mine and tuners.mine
+assert not any("harness" in entry for entry in sys.path), sys.path
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+os.environ.clear()
+{TRAIN}
+os.chdir("/")
+train(3)
+os.closerange(3, 1024)
+files = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
+try:
+    train(1000)
+except KeyboardInterrupt:
+    train(1000)
+""",
+            PYTHONPATH=str(start),
+        )
+        assert outcome.state is TrialState.COMPLETE, outcome.output
+        assert not outcome.short
+
+    def test_an_environment_without_gpuadvisor(self, tmp_path):
+        torch = pytest.importorskip("torch")
+        home = tmp_path / "venv"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
+        packages = next(home.glob("lib/python*/site-packages"))
+        (packages / "torch.pth").write_text(str(Path(torch.__file__).parents[1]))
+        script = tmp_path / "script.py"
+        # A `.pth` file in a folder that another one names is not read: an editable install of
+        # gpuadvisor, which is one, is not found here.
+        script.write_text(f"import gpuadvisor\n{TRAIN}\ntrain(6); gpuadvisor.step()")
+        command = Command(str(home / "bin" / "python"), str(script))
+        outcome = run_script(runs.request(command))
+        assert outcome.state is not TrialState.CRASHED, outcome.output
+        probe = "import importlib.util as u; print(u.find_spec('gpuadvisor'))"
+        found = subprocess.run(
+            [home / "bin" / "python", "-c", probe], capture_output=True, text=True
+        )
+        assert found.stdout.strip() == "None" or "site-packages" in found.stdout
+
+    def test_a_broken_harness_does_not_break_the_script(self, run):
+        break_it = "import sys; sys.modules['gpuadvisor.collectors.script.child.session'] = None"
+        outcome = run(f"{break_it}\n{TRAIN}\ntrain(6)\nprint('trained')")
+        assert outcome.state is TrialState.UNSUPPORTED
+        assert "could not hook torch" in outcome.reason
+        assert "trained" in outcome.output

@@ -1,0 +1,67 @@
+"""What goes into the target process: it runs on old Pythons and needs nothing but itself."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from gpuadvisor.collectors.script.bundle import bundle_folder
+
+OLDEST = (3, 10)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    patch = pytest.MonkeyPatch()
+    patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    yield bundle_folder()
+    patch.undo()
+
+
+def test_it_is_written_once(bundle):
+    assert bundle_folder() == bundle
+    assert [path.name for path in bundle.parent.iterdir()] == [bundle.name]
+
+
+def test_it_parses_on_the_oldest_python(bundle):
+    for path in bundle.rglob("*.py"):
+        ast.parse(path.read_text(), str(path), feature_version=OLDEST)
+
+
+def test_it_imports_only_the_standard_library_and_itself_at_the_top(bundle):
+    library = bundle / "library"
+    ours = {
+        ".".join(path.relative_to(library).with_suffix("").parts) for path in library.rglob("*.py")
+    }
+    packages = {name.removesuffix(".__init__") for name in ours}
+    for path in bundle.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            for name in imported(node):
+                known = name.partition(".")[0] in sys.stdlib_module_names or name in packages
+                assert known, f"{path.relative_to(bundle)} imports {name}"
+
+
+def imported(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+
+
+def test_it_imports_on_the_oldest_python(bundle):
+    python = shutil.which("python3.10")
+    probe = [python, "-c", "import sys; print(sys.version_info >= (3, 10))"]
+    if python is None or subprocess.run(probe, capture_output=True).returncode:
+        pytest.skip("no Python 3.10 here")
+    library = bundle / "library"
+    modules = [
+        ".".join(path.relative_to(library).with_suffix("").parts)
+        for path in library.rglob("*.py")
+        if path.name != "__init__.py" and path.name != "sitecustomize.py"
+    ]
+    text = f"import sys; sys.path.insert(0, {str(library)!r}); import {', '.join(modules)}"
+    run = subprocess.run([python, "-c", text], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr

@@ -1,0 +1,52 @@
+"""Compile the script's modules and let Inductor time many versions of their matrix products.
+
+It takes minutes and seldom pays: 2 % less time a step in one training benchmark (modded-nanogpt
+#80), 5 to 9 % in diffusion and segmentation (pytorch#125687), slower than plain compiling in
+others (pytorch#161764). So it comes last, when the budget has room for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
+from gpuadvisor.domain.target import Target
+from gpuadvisor.tuners.knobs._compile import CompileKnob
+from gpuadvisor.tuners.knobs._replays import Replays
+from gpuadvisor.tuners.knobs._script import not_on_gpu
+
+GRAPHS = "max-autotune"
+"""The mode that also replays CUDA graphs."""
+
+
+class CompileMaxAutotune(CompileKnob):
+    """Compiles with `max-autotune`, with or without CUDA graphs."""
+
+    name = "compile_max_autotune"
+    title = "torch.compile, max-autotune"
+    level = Level.BALANCED
+    effect = Effect.NUMERICS
+    order = 190
+    plausible = ("max-autotune-no-cudagraphs", GRAPHS)
+    excludes = frozenset({"compile", "compile_cudagraphs"})
+    extra_startup_s = 900.0
+    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        name: {"mode": name} for name in ("max-autotune-no-cudagraphs", GRAPHS)
+    }
+
+    def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
+        plain: Value = "max-autotune-no-cudagraphs"
+        return [plain] if facts.varying_shapes else [plain, GRAPHS]
+
+    def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
+        return not_on_gpu(device, facts) or super().unavailable(device, facts)
+
+    def apply(self, value: Value, target: Target) -> None:
+        super().apply(value, target)
+        if value == GRAPHS:
+            Replays(target)
+
+
+KNOB = CompileMaxAutotune()
