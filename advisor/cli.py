@@ -6,24 +6,38 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import Never
 
 from gpuadvisor.commands import load_commands
 from gpuadvisor.errors import AdvisorError, ScriptError, UsageError
 
 DESCRIPTION = "Find out why a GPU job is slow, prove what makes it faster, and keep it fast."
 SHOWN_LINES = 15
-"""Lines of a failed script's output that are shown below the error."""
+"""Lines of a failed script's output that are shown above the error."""
+BROKEN_PIPE = 141
+"""128 and SIGPIPE, as for any program whose reader has seen enough."""
+FAILURE = 1
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence, and where the options are listed."""
+
+    def error(self, message: str) -> Never:
+        raise UsageError(f"{message}; `{self.prog} --help` lists what it takes")
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser; declaring a command must not import what running it needs."""
-    parser = argparse.ArgumentParser(prog="gpuadvisor", description=DESCRIPTION)
+    parser = _Parser(prog="gpuadvisor", description=DESCRIPTION)
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    subparsers = parser.add_subparsers(metavar="COMMAND")
+    subparsers = parser.add_subparsers(metavar="COMMAND", dest="command")
     for name, command in load_commands().items():
         summary, _, details = (command.__doc__ or "").partition("\n")
         subparser = subparsers.add_parser(
-            name, help=summary, description=f"{summary}\n{details}".strip()
+            name,
+            help=summary,
+            description=f"{summary}\n{details}".strip(),
+            allow_abbrev=False,  # a script's own `--seed-all` must not be taken for our `--seed`
         )
         subparser.add_argument("--debug", action="store_true", help="show tracebacks of errors")
         command.add_arguments(subparser)
@@ -33,33 +47,52 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the process's exit status."""
-    own, dashes, rest = _split(sys.argv[1:] if argv is None else list(argv))
+    given = sys.argv[1:] if argv is None else list(argv)
+    debug = "--debug" in _split(given)[0]
+    try:
+        status = _run(given)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, `head` for example, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return 130
+    except AdvisorError as error:
+        if debug:
+            raise
+        return _explain(error)
+    except Exception as error:
+        if debug:
+            raise
+        _say(_unexpected(error))
+        return FAILURE
+    return status
+
+
+def _run(given: list[str]) -> int:
+    own, dashes, rest = _split(given)
     parser = build_parser()
-    args = parser.parse_args(own)
+    args, unknown = parser.parse_known_args(own)
     if args.version:
         import gpuadvisor
 
         print(gpuadvisor.__version__)
         return 0
     if not hasattr(args, "run"):
+        if unknown:
+            parser.error(f"there is no option {unknown[0]}")
         parser.print_help()
         return 2
+    takes_rest = getattr(args, "takes_rest", False)
+    if unknown and takes_rest:
+        raise _misplaced(own, unknown, rest)
+    if unknown:
+        parser.error(f"{args.command} takes no {unknown[0]}")
+    if dashes and not takes_rest:
+        raise UsageError(f"{args.command} takes nothing after --")
     args.rest = rest
-    try:
-        if dashes and not getattr(args, "takes_rest", False):
-            raise UsageError("this command takes nothing after --")
-        status: int = args.run(args)
-        sys.stdout.flush()
-    except AdvisorError as error:
-        if args.debug:
-            raise
-        return _explain(error)
-    except KeyboardInterrupt:
-        print("gpuadvisor: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader, `head` for example, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+    status: int = args.run(args)
     return status
 
 
@@ -71,9 +104,44 @@ def _split(argv: list[str]) -> tuple[list[str], bool, list[str]]:
     return argv[:place], True, argv[place + 1 :]
 
 
+def _misplaced(own: list[str], unknown: list[str], rest: list[str]) -> UsageError:
+    """Return the sentence for arguments that are probably meant for the script."""
+    import shlex
+
+    ours = list(own)
+    for word in unknown:
+        ours.remove(word)
+    command = shlex.join(["gpuadvisor", *ours, "--", *unknown, *rest])
+    return UsageError(
+        f"{own[0]} has no {unknown[0]}: put the script's own arguments after --, as in `{command}`"
+    )
+
+
 def _explain(error: AdvisorError) -> int:
     if isinstance(error, ScriptError) and error.output.strip():
         lines = error.output.strip().splitlines()[-SHOWN_LINES:]
-        print("\n".join(f"  | {line}" for line in lines), file=sys.stderr)
-    print(f"gpuadvisor: {error}", file=sys.stderr)
+        print("\n".join(f"  | {_printable(line)}" for line in lines), file=sys.stderr)
+    _say(str(error))
     return error.exit_code
+
+
+def _unexpected(error: Exception) -> str:
+    """Return one sentence for what nobody expected."""
+    text = " ".join(str(error).split())
+    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return (
+            f"{where}{error.strerror}: if that is nothing you can mend, it is a bug in gpuadvisor; "
+            "run it again with --debug and report what it shows"
+        )
+    return f"this is a bug in gpuadvisor ({what}): run it again with --debug and report the output"
+
+
+def _say(sentence: str) -> None:
+    print(f"gpuadvisor: {_printable(sentence)}", file=sys.stderr)
+
+
+def _printable(line: str) -> str:
+    """Return a line without control characters: what a script prints may hold any."""
+    return "".join(c if c.isprintable() or c == "\t" else "?" for c in line)

@@ -98,7 +98,7 @@ def inspect_python(python: str, timeout_s: float = TIMEOUT_S) -> TargetPython:
 
     Raises UsageError where there is no such interpreter, or it crashes or hangs.
     """
-    path = _locate(python)
+    path = locate(python)
     source = Path(__file__).with_name("interpreter_probe.py").read_text("utf-8")
     # A shell given by mistake refuses `-X utf8`, rather than run `import` (an ImageMagick tool).
     process = _run([path, "-X", "utf8", "-c", source], timeout_s)
@@ -108,7 +108,8 @@ def inspect_python(python: str, timeout_s: float = TIMEOUT_S) -> TargetPython:
     return _target(path, found)
 
 
-def _locate(python: str) -> str:
+def locate(python: str) -> str:
+    """Return the absolute path of an interpreter; UsageError if there is none."""
     expanded = os.path.expanduser(python)  # noqa: PTH111 - Path would drop the `./` that which needs
     if Path(expanded).is_dir():
         hint = Path(expanded, "bin", "python")

@@ -84,7 +84,7 @@ class Block(nn.Module):
 
 def network(width):
     return nn.Sequential(
-        nn.Conv2d(3, width, 3, padding=1, bias=False),
+        nn.Conv2d(3, width, 3, stride=2, padding=1, bias=False),
         nn.BatchNorm2d(width),
         nn.ReLU(),
         Block(width, width * 2),
@@ -98,10 +98,10 @@ def network(width):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--images", type=int, default=6400, help="images in an epoch")
-    parser.add_argument("--size", type=int, default=64, help="width and height in pixels")
+    parser.add_argument("--images", type=int, default=3200, help="images in an epoch")
+    parser.add_argument("--size", type=int, default=48, help="width and height in pixels")
     parser.add_argument("--width", type=int, default=16, help="channels of the first layer")
     parser.add_argument("--lr", type=float, default=1e-3)
     return parser.parse_args()

@@ -84,10 +84,12 @@ class Store:
         level: Level,
         objective: Objective,
         started: str = "",
+        folder: str = "",
     ) -> str:
         """Store that a study starts and return its name: one of `new_study_name` for None.
 
-        `started` is UTC in ISO 8601, now if empty. UsageError if the name is taken.
+        `started` is UTC in ISO 8601, now if empty; `folder` is where the script runs.
+        UsageError if the name is taken.
         """
         with self._writing() as session:
             record = StudyRecord(
@@ -100,6 +102,7 @@ class Store:
                 started=started or datetime.now(UTC).isoformat(timespec="seconds"),
                 ended=None,
                 interrupted="",
+                folder=folder,
             )
             studies.create(session, record)
         return record.name
@@ -134,12 +137,18 @@ class Store:
             return studies.record_of(studies.find(session, name))
 
     def load_unfinished(
-        self, script: str, args: Sequence[str], level: Level, objective: Objective
+        self,
+        script: str,
+        args: Sequence[str],
+        level: Level,
+        objective: Objective,
+        folder: str = "",
     ) -> StudyRecord | None:
         """Return the newest such study if it was killed or interrupted, to be continued."""
         same = (
             StudyRow.script == script,
             StudyRow.args == tuple(args),
+            StudyRow.folder == folder,
             StudyRow.level == level,
             StudyRow.objective == objective,
         )

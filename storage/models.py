@@ -129,6 +129,7 @@ class StudyRow(Base):
     name: Mapped[str] = mapped_column(Text, unique=True)
     script: Mapped[str] = mapped_column(index=True)
     args: Mapped[tuple[str, ...]] = mapped_column(Json(tuple[str, ...]))
+    folder: Mapped[str] = mapped_column(server_default="")
     environment_id: Mapped[int] = mapped_column(ForeignKey("environment.id"))
     level: Mapped[Level] = mapped_column(Member(Level))
     objective: Mapped[Objective] = mapped_column(Member(Objective))

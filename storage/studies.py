@@ -38,6 +38,8 @@ class StudyRecord:
     """UTC, ISO 8601; None if it runs, or its process was killed."""
     interrupted: str
     """Why it ended early; empty otherwise."""
+    folder: str = ""
+    """Absolute path of the folder in which the script ran; empty where it is not known."""
 
 
 RECORD = shared(StudyRow, StudyRecord)

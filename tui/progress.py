@@ -36,7 +36,7 @@ class ConsoleProgress:
         self._stages: dict[int, str] = {}
         self._deadline_s: float | None = None
         self._best = 1.0
-        self._last: Settings = {}
+        self._standing: Settings = {}
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -64,29 +64,32 @@ class ConsoleProgress:
 
     def started(self, number: int, settings: Settings, phase: str) -> None:
         with self._lock:
-            self._running[number] = _label(settings, phase, self._last)
+            self._running[number] = _label(settings, phase, self._standing)
             self._stages[number] = "starting"
             self._refresh()
 
     def event(self, number: int, event: Event) -> None:
         stage = _STAGES.get(event["event"])
-        if stage is not None and number in self._running:
-            with self._lock:
+        with self._lock:
+            if stage is not None and number in self._running:
                 self._stages[number] = stage
                 self._refresh()
 
     def time_left(self, seconds: float | None) -> None:
-        self._deadline_s = None if seconds is None else time.monotonic() + seconds
-        self._refresh()
+        with self._lock:
+            self._deadline_s = None if seconds is None else time.monotonic() + seconds
+            self._refresh()
 
     def ended(self, trial: Trial) -> None:
         with self._lock:
             label = self._running.pop(trial.number, None)
             self._stages.pop(trial.number, None)
-            self._print(trial, label or _label(trial.settings, trial.phase, self._last))
-            better = trial.state is TrialState.COMPLETE and (trial.gain or 0) > self._best
-            if better and trial.phase == "search":
-                self._best, self._last = trial.gain or 1.0, trial.settings
+            self._print(trial, label or _label(trial.settings, trial.phase, self._standing))
+            self._refresh()
+
+    def better(self, settings: Settings, gain: float) -> None:
+        with self._lock:
+            self._best, self._standing = gain, settings
             self._refresh()
 
     def _print(self, trial: Trial, label: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuadvisor.domain.knobs import Contribution, ScriptFacts, Settings, Value
@@ -19,6 +19,43 @@ CLEAR = 4.0
 """A contribution of so many times its uncertainty needs no further round."""
 MIN_CONTRIBUTION = 0.005
 """A knob that brings less is not worth a line in the user's code."""
+INTERVAL_ROUNDS = 3
+"""Rounds from which a contribution gets an interval: from two it would span a factor of 60."""
+
+
+@dataclass
+class _Evidence:
+    """What the rounds say of one knob."""
+
+    pairs: list[tuple[float, float]] = field(default_factory=list)
+    """Gain with the knob and gain without it, of the same round."""
+    failures: int = 0
+    """Rounds in which the script failed without it, or computed something else."""
+    uncertainty: float = 0.0
+    """Relative standard error of one pair."""
+
+    @property
+    def rounds(self) -> int:
+        return len(self.pairs) + self.failures
+
+    @property
+    def contribution(self) -> float:
+        """Logarithm of what the knob brings; infinity where nothing works without it."""
+        if not self.pairs:
+            return math.inf
+        return math.fsum(math.log(with_ / gone) for with_, gone in self.pairs) / len(self.pairs)
+
+    @property
+    def is_clear(self) -> bool:
+        if self.pairs:
+            return abs(self.contribution) >= CLEAR * self.uncertainty
+        return self.failures >= 2  # one failure may be an accident
+
+    @property
+    def needed(self) -> float:
+        """What the contribution must reach for the knob to be kept."""
+        error = self.uncertainty / math.sqrt(len(self.pairs)) if self.pairs else 0.0
+        return max(MIN_CONTRIBUTION, 2 * error)
 
 
 @dataclass
@@ -34,74 +71,81 @@ class Ablation:
     """Knobs that were kept on the search's word, because the budget ended."""
 
     def run(self, settings: Settings) -> tuple[dict[str, Value], tuple[Contribution, ...]]:
-        """Return the settings that are left, and what each of them contributes."""
-        kept = dict(settings)
-        while kept:
-            logs = self._measure(kept)
-            weakest = self._weakest(logs)
-            if weakest is None:
-                return dict(kept), self._contributions(kept, logs)
-            kept = without(kept, weakest, self.knobs, self.facts)
-        return {}, ()
+        """Return the settings that are left, and what each of them contributes.
 
-    def _measure(self, kept: Settings) -> dict[str, list[tuple[float, float]]]:
-        """Return, for each knob, pairs of gains without it and with it.
+        A single knob is left to the proof, which compares it with nothing at all.
+        """
+        kept = dict(settings)
+        self.unmeasured = []
+        while len(kept) > 1:
+            evidence = self._measure(kept)
+            measured = [name for name in kept if evidence[name].rounds]
+            weakest = min(measured, key=lambda name: evidence[name].contribution, default=None)
+            if weakest is None or evidence[weakest].contribution >= evidence[weakest].needed:
+                self.unmeasured = [name for name in kept if name not in measured]
+                return kept, self._contributions(kept, evidence)
+            kept = without(kept, weakest, self.knobs, self.facts)
+        return kept, ()
+
+    def _measure(self, kept: Settings) -> dict[str, _Evidence]:
+        """Return the evidence for each knob.
 
         A knob whose removal takes others with it is charged with all of them.
         """
-        pairs: dict[str, list[tuple[float, float]]] = {name: [] for name in kept}
-        self._uncertainty = dict.fromkeys(kept, 0.0)
-        for _ in range(ROUNDS):
-            unclear = [name for name in kept if not self._is_clear(name, pairs[name])]
-            variants = [dict(kept), *(without(kept, n, self.knobs, self.facts) for n in unclear)]
-            if not unclear or not all(map(self.bench.affordable, variants)):
+        evidence = {name: _Evidence() for name in kept}
+        # What the search saw least of comes first, should the budget end.
+        names = sorted(kept, key=lambda name: self.fallback.get(name, 1.0))
+        for place in range(ROUNDS):
+            chosen = self._affordable(kept, [n for n in names if not evidence[n].is_clear])
+            if not chosen:
                 break
-            whole, *lacking = self.bench.measure(variants, "ablation")
-            gain = _gain(whole)
-            if gain is None:
-                break
-            for name, trial in zip(unclear, lacking, strict=True):
-                # A knob without which the script fails or computes otherwise is needed.
-                pairs[name].append((gain, _gain(trial) or 0.0))
-                self._uncertainty[name] = uncertainty(whole, trial)
-        return pairs
+            self._round(kept, chosen, evidence, backwards=place % 2 == 1)
+        return evidence
 
-    def _is_clear(self, name: str, pairs: list[tuple[float, float]]) -> bool:
-        return bool(pairs) and abs(_mean_log(pairs)) >= CLEAR * self._uncertainty[name]
+    def _affordable(self, kept: Settings, names: list[str]) -> list[str]:
+        """Return as many of the knobs as the budget allows to be taken out."""
+        while names and not self.bench.affordable([kept, *self._lacking(kept, names)]):
+            names = names[:-1]
+        return names
 
-    def _weakest(self, pairs: Mapping[str, list[tuple[float, float]]]) -> str | None:
-        """Return the knob that contributes least, if that is too little; else None."""
-        measured = {name: _mean_log(values) for name, values in pairs.items() if values}
-        self.unmeasured = [name for name in pairs if name not in measured]
-        if not measured:
-            return None
-        weakest = min(measured, key=lambda name: measured[name])
-        rounds = len(pairs[weakest])
-        needed = max(MIN_CONTRIBUTION, 2 * self._uncertainty[weakest] / math.sqrt(rounds))
-        return weakest if measured[weakest] < needed else None
+    def _lacking(self, kept: Settings, names: Sequence[str]) -> list[dict[str, Value]]:
+        return [without(kept, name, self.knobs, self.facts) for name in names]
+
+    def _round(
+        self, kept: Settings, names: list[str], evidence: dict[str, _Evidence], backwards: bool
+    ) -> None:
+        """Run the whole and what lacks one knob, every other time backwards: drift cancels."""
+        variants = [dict(kept), *self._lacking(kept, names)]
+        trials = self.bench.measure(variants[::-1] if backwards else variants, "ablation")
+        whole, *lacking = reversed(trials) if backwards else trials
+        gain = _gain(whole)
+        if gain is None:
+            return
+        for name, trial in zip(names, lacking, strict=True):
+            gone = _gain(trial)
+            if gone is None:
+                evidence[name].failures += 1
+            else:
+                evidence[name].pairs.append((gain, gone))
+                evidence[name].uncertainty = uncertainty(whole, trial)
 
     def _contributions(
-        self, kept: Settings, pairs: Mapping[str, list[tuple[float, float]]]
+        self, kept: Settings, evidence: Mapping[str, _Evidence]
     ) -> tuple[Contribution, ...]:
         found = []
         for name, value in kept.items():
-            usable = [(with_, gone) for with_, gone in pairs[name] if gone > 0]
-            if len(usable) >= 2:
-                ratio = paired_ratio(usable, looks=1)
+            pairs = evidence[name].pairs
+            if len(pairs) >= INTERVAL_ROUNDS:
+                # The ratio is of costs: without the knob over with it.
+                known = paired_ratio(pairs, looks=1)
                 found.append(
-                    Contribution(name, value, ratio.ratio, ratio.ci99_low, ratio.ci99_high)
+                    Contribution(name, value, known.ratio, known.ci99_low, known.ci99_high)
                 )
             else:
-                ratio_only = usable[0][0] / usable[0][1] if usable else self.fallback.get(name, 1.0)
-                found.append(Contribution(name, value, ratio_only))
+                ratio = math.exp(evidence[name].contribution) if pairs else None
+                found.append(Contribution(name, value, ratio or self.fallback.get(name, 1.0)))
         return tuple(sorted(found, key=lambda contribution: -contribution.ratio))
 
 
 def _gain(trial: Trial) -> float | None:
     return trial.gain if trial.state is TrialState.COMPLETE else None
-
-
-def _mean_log(pairs: list[tuple[float, float]]) -> float:
-    if any(gone <= 0 for _, gone in pairs):
-        return math.inf
-    return math.fsum(math.log(with_ / gone) for with_, gone in pairs) / len(pairs)

@@ -36,6 +36,8 @@ class Knob(ABC):
     """Objectives that it can improve."""
     progressive: ClassVar[bool] = False
     """Values are tried in order, each on top of the last, until one stops paying."""
+    patience: int = 2
+    """Values tried in vain before the others are left alone; the most promising come first."""
     plausible: ClassVar[tuple[Value, ...] | range]
     """Values that a plan may hold, on whatever device it was made."""
     extra_startup_s: ClassVar[float] = 0.0

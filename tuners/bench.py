@@ -26,6 +26,6 @@ class Bench(Protocol):
         """
         ...
 
-    def affordable(self, settings: Settings) -> bool:
-        """Say whether the budget has room for one more trial of these settings."""
+    def affordable(self, batch: Sequence[Settings]) -> bool:
+        """Say whether the budget has room for one more trial of each of these settings."""
         ...

@@ -54,9 +54,10 @@ def select(
     for name, knob in knobs.items():
         if (selection.only and name not in selection.only) or name in selection.without:
             continue
-        if knob.level_for(facts) > selection.level or selection.objective not in knob.serves:
+        reason = _not_asked_for(knob, selection, facts)
+        if reason is not None and name not in selection.only:
             continue
-        reason = knob.unavailable(device, facts)
+        reason = reason or knob.unavailable(device, facts)
         values = () if reason else tuple(knob.choices(device, facts))
         if values:
             chosen.append(Candidate(knob, values))
@@ -65,6 +66,16 @@ def select(
     rank = {name: place for place, name in enumerate(first)}
     chosen.sort(key=lambda candidate: rank.get(candidate.knob.name, len(rank)))
     return Candidates(tuple(chosen), unavailable)
+
+
+def _not_asked_for(knob: Knob, selection: Selection, facts: ScriptFacts) -> str | None:
+    """Return why a knob is out of the question for this level and objective, or None."""
+    level = knob.level_for(facts)
+    if level > selection.level:
+        return f"it may move results further: it needs --level {level}"
+    if selection.objective not in knob.serves:
+        return f"it cannot improve the {selection.objective}"
+    return None
 
 
 def combined(

@@ -67,6 +67,10 @@ def is_broken(reference: Trace, trace: Trace) -> bool:
     return finite(reference) and not finite(trace)
 
 
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
 class Comparison:
     """The comparison of one study: its reference, its tolerance, and what keeps it from judging."""
 
@@ -80,10 +84,16 @@ class Comparison:
         """Learn from repeated baselines how far two unchanged runs are apart."""
         self._reference = baselines[0]
         found = [difference(self._reference, trace) for trace in baselines[1:]]
-        self._spread = max((item[0] for item in found if item is not None), default=0.0)
+        apart = [item[0] for item in found if item is not None]
+        self._spread = math.nan if any(map(math.isnan, apart)) else max(apart, default=0.0)
         if other_seed is not None:
             seeded = difference(self._reference, other_seed)
             self._seed_spread = None if seeded is None else seeded[0]
+
+    def _erratic(self) -> str:
+        if not math.isfinite(self._spread):
+            return "the unchanged script computes NaN or infinity itself"
+        return f"two runs of the unchanged script differ by {self._spread:.0%} already"
 
     @property
     def limit(self) -> float:
@@ -106,14 +116,16 @@ class Comparison:
         if against is None:
             return Equivalence("not_checked", "", reason="there is no baseline to compare with")
         if is_broken(against, trace):
-            return Equivalence("wrong", "NaN or infinity in the losses", math.nan, self.limit)
+            return Equivalence("wrong", "NaN or infinity in the losses", None, self._tolerance)
         found = difference(against, trace, 1 if first_call_only else None)
         if found is None:
             return Equivalence("not_checked", "", reason="no loss and no output could be compared")
         value, metric = found
         if not self._spread <= ERRATIC:
-            reason = f"two runs of the unchanged script differ by {self._spread:.0%} already"
-            return Equivalence("not_checked", metric, value, reason=reason)
+            return Equivalence("not_checked", metric, _finite(value), reason=self._erratic())
+        if math.isnan(value):
+            reason = "the unchanged script computes NaN or infinity itself"
+            return Equivalence("not_checked", metric, reason=reason)
         limit = self.limit
         if other_random_numbers and self._seed_spread is not None and value > limit:
             limit = max(limit, 2 * self._seed_spread)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,7 @@ class Neighbourhood:
             name: CategoricalDistribution(values) for name, values in self._space.items()
         }
         self._seen: set[frozenset[tuple[str, Value]]] = {frozenset()}
+        self._reached: set[tuple[str, Value]] = set()
 
     def record(self, trial: Trial) -> None:
         """Tell Optuna of a trial that something else proposed."""
@@ -67,6 +68,8 @@ class Neighbourhood:
         if any(value not in self._space[name] for name, value in settings.items()):
             return
         complete = trial.state is TrialState.COMPLETE and trial.gain is not None
+        if complete:
+            self._reached |= set(settings.items())
         states = optuna.trial.TrialState
         self._study.add_trial(
             optuna.trial.create_trial(
@@ -78,25 +81,40 @@ class Neighbourhood:
             )
         )
 
-    def search(self, bench: Bench, best: Best) -> Best:
-        """Try neighbours until the budget ends or nothing better turns up."""
+    def search(
+        self, bench: Bench, best: Best, told: Callable[[Best], None] = lambda best: None
+    ) -> Best:
+        """Try neighbours until the budget ends or nothing better turns up.
+
+        `told` is called with each new best.
+        """
         fruitless = 0
         while fruitless < PATIENCE and self._space:
-            batch = self._proposals(best, bench.parallel)
-            batch = [settings for settings in batch if bench.affordable(settings)]
+            batch = self._affordable(bench, self._proposals(best, bench.parallel))
             if not batch:
                 break
             for trial in bench.measure(batch, "search", best.gain):
                 self.record(trial)
                 if pays(trial, best):
                     best, fruitless = Best(trial.settings, trial.gain or 1.0, trial), 0
+                    told(best)
                 else:
                     fruitless += 1
         return best
 
+    def _affordable(
+        self, bench: Bench, proposals: Sequence[dict[str, Value]]
+    ) -> list[dict[str, Value]]:
+        batch: list[dict[str, Value]] = []
+        for settings in proposals:
+            if bench.affordable([*batch, settings]):
+                batch.append(settings)
+        return batch
+
     def _proposals(self, best: Best, count: int) -> list[dict[str, Value]]:
         near = self._neighbours(best.settings, self._useful(best))
-        free = [n for n in near if frozenset(n.items()) not in self._seen]
+        new = {key: n for n in near if (key := frozenset(n.items())) not in self._seen}
+        free = list(new.values())
         chosen: list[dict[str, Value]] = []
         while free and len(chosen) < count:
             asked = self._study.ask(self._distributions)
@@ -116,11 +134,21 @@ class Neighbourhood:
     def _neighbours(self, best: Settings, useful: list[str]) -> Iterator[dict[str, Value]]:
         for count in range(1, CHANGES + 1):
             for names in combinations(useful, count):
-                for values in product(*(self._space[name] for name in names)):
+                for values in product(*map(self._values, names)):
                     changed = {**best, **dict(zip(names, values, strict=True))}
                     settings = {n: v for n, v in changed.items() if v is not None}
                     if self._makes_sense(settings):
                         yield settings
+
+    def _values(self, name: str) -> Sequence[Value | None]:
+        """Return the values to try: of a knob that grows step by step, only those reached.
+
+        The next one may not fit into the memory, and the ordered search has stopped before it.
+        """
+        values = self._space[name]
+        if not self._knobs[name].progressive:
+            return values
+        return [value for value in values if value is None or (name, value) in self._reached]
 
     def _makes_sense(self, settings: Mapping[str, Value]) -> bool:
         return not any(

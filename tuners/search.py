@@ -7,7 +7,7 @@ measured over five published search spaces, none was reliably within 5 % of the 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gpuadvisor.domain.knobs import Settings, Value
@@ -23,8 +23,6 @@ MIN_GAIN = 0.01
 kept. It need not be proof: ablation and the final comparison come later."""
 PROGRESSIVE_GAIN = 0.05
 """A doubling of the batch that brings less is the last: throughput has saturated."""
-PATIENCE = 2
-"""Values of a knob tried in vain before its other values are left alone."""
 RETRY_GROWTH = 1.1
 """When the best has grown by this factor since a knob was tried, the bottleneck may have moved to
 what that knob cures, and it is tried once more."""
@@ -67,6 +65,10 @@ class OrderedSearch:
     """Knobs that had nothing to cure, and why."""
     left_out: list[str] = field(default_factory=list)
     """Knobs for which the budget had no room."""
+    brought: dict[str, float] = field(default_factory=dict)
+    """Knob to the factor by which it improved the best when it was kept."""
+    told: Callable[[Best], None] = lambda best: None
+    """Called with each new best."""
 
     def run(self) -> Best:
         """Try every candidate in order, then once more those that may pay now."""
@@ -100,7 +102,7 @@ class OrderedSearch:
             settings = self._settings(item)
             if settings is None or self._is_pointless(item):
                 continue
-            if self.bench.affordable(settings):
+            if self.bench.affordable([*(others for _, others in batch), settings]):
                 batch.append((item, settings))
             elif item.knob.name not in self.left_out:
                 self.left_out.append(item.knob.name)
@@ -115,9 +117,7 @@ class OrderedSearch:
         if reason is None:
             self.pointless.pop(item.knob.name, None)
             return False
-        if item.knob.name not in self.best.settings:
-            self.pointless[item.knob.name] = reason
-            self._promising.setdefault(item.knob.name, item.place)
+        self._postpone(item, reason)
         return True
 
     def _settings(self, item: _Item) -> dict[str, Value] | None:
@@ -126,14 +126,23 @@ class OrderedSearch:
         if candidate is None or item.place >= len(candidate.values):
             return None
         settings = combined(self.best.settings, item.knob, candidate.values[item.place], self.knobs)
-        if any(self.knobs[name].missing(settings, self.baseline.facts) for name in settings):
+        reasons = (self.knobs[name].missing(settings, self.baseline.facts) for name in settings)
+        missing = next(filter(None, reasons), None)
+        if missing is not None:
+            self._postpone(item, missing)
             return None
         return settings if settings != dict(self.best.settings) else None
+
+    def _postpone(self, item: _Item, reason: str) -> None:
+        """Leave out a knob that can do nothing on top of the best so far; it may later."""
+        if item.knob.name not in self.best.settings:
+            self.pointless.setdefault(item.knob.name, reason)
+            self._promising.setdefault(item.knob.name, item.place)
 
     def _judge(self, results: list[tuple[_Item, Trial]], queue: deque[_Item]) -> None:
         """Keep the best of a batch; what else paid is tried again on top of it."""
         before = self.best
-        results.sort(key=lambda result: -(result[1].gain or 0.0))
+        results.sort(key=lambda result: _worth(result[1]), reverse=True)
         for item, trial in reversed(results[1:]):
             if pays(trial, before):
                 queue.appendleft(item)
@@ -145,6 +154,10 @@ class OrderedSearch:
             return
         self.best = Best(trial.settings, trial.gain or 1.0, trial)
         grown = self.best.gain / before.gain - 1
+        name = item.knob.name
+        self.pointless.pop(name, None)
+        self.brought[name] = self.brought.get(name, 1.0) * (1 + grown)
+        self.told(self.best)
         if not item.knob.progressive or grown >= PROGRESSIVE_GAIN:
             queue.appendleft(_Item(item.knob, item.place + 1))
 
@@ -156,7 +169,7 @@ class OrderedSearch:
             self._promising[name] = item.place
         useless = trial.state in (TrialState.NO_EFFECT, TrialState.UNSUPPORTED)
         stop = useless or item.knob.progressive or item.retry
-        if not stop and self._failures[name] < PATIENCE:
+        if not stop and self._failures[name] < item.knob.patience:
             queue.appendleft(_Item(item.knob, item.place + 1))
 
     def _retries(self) -> list[_Item]:
@@ -164,3 +177,8 @@ class OrderedSearch:
         grown = [n for n, at in self._tried_at.items() if self.best.gain >= at * RETRY_GROWTH]
         names = [n for n in dict.fromkeys([*self.pointless, *grown]) if n not in self.best.settings]
         return [_Item(self.knobs[name], self._promising[name], retry=True) for name in names]
+
+
+def _worth(trial: Trial) -> float:
+    """Return the gain for ranking; a run that failed or computed something else has none."""
+    return (trial.gain or 0.0) if trial.state is TrialState.COMPLETE else 0.0

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from typing import TYPE_CHECKING
-
-from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuadvisor.collectors.script.request import Command
@@ -30,9 +27,7 @@ def add_script_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command_of(args: argparse.Namespace) -> Command:
     """Return the script as its user would start it; UsageError if there is no such Python."""
+    from gpuadvisor.collectors.interpreter import locate
     from gpuadvisor.collectors.script.request import Command
 
-    python = shutil.which(args.python)
-    if python is None:
-        raise UsageError(f"there is no Python at {args.python}: check --python")
-    return Command(python, args.script, tuple(args.rest), args.is_module)
+    return Command(locate(args.python), args.script, tuple(args.rest), args.is_module)

@@ -106,6 +106,7 @@ def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
+    from gpuadvisor.errors import Interrupted
     from gpuadvisor.interruption import stoppable
     from gpuadvisor.tui.progress import ConsoleProgress
     from gpuadvisor.tuning.study import tune
@@ -113,13 +114,15 @@ def run(args: argparse.Namespace) -> int:
     options = _options(args)
     progress = ConsoleProgress(Console(stderr=True, highlight=False))
     with stoppable() as stop, progress:
-        result = tune(options, progress, stop.requested)
+        try:
+            result = tune(options, progress, stop.requested)
+        except Interrupted as interruption:
+            interruption.exit_code = stop.exit_status
+            raise
     if args.json:
-        import json
+        from gpuadvisor.reports.json_report import study_json_text
 
-        from gpuadvisor.reports.json_report import study_json
-
-        print(json.dumps(study_json(result), indent=2, allow_nan=False))
+        print(study_json_text(result))
     else:
         from gpuadvisor.tui.summary import print_summary
         from gpuadvisor.tuners.knobs import load_knobs
@@ -137,7 +140,7 @@ def _options(args: argparse.Namespace) -> TuneOptions:
     from gpuadvisor.domain.knobs import Level
     from gpuadvisor.domain.study import Objective
     from gpuadvisor.errors import UsageError
-    from gpuadvisor.tuning.arguments import parse_argument
+    from gpuadvisor.tuning.arguments import parse_arguments
     from gpuadvisor.tuning.options import Budget, TuneOptions
 
     for name, value in (
@@ -155,7 +158,7 @@ def _options(args: argparse.Namespace) -> TuneOptions:
         budget=Budget.parse(args.budget),
         only=frozenset(args.only),
         without=frozenset(args.without),
-        arguments=dict(parse_argument(text) for text in args.arg),
+        arguments=parse_arguments(args.arg),
         jobs=args.jobs,
         seed=args.seed,
         tolerance=None if args.tolerance is None else args.tolerance / 100,

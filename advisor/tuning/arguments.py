@@ -31,7 +31,8 @@ class ArgumentKnob(Knob):
         self.title = f"the script's {flag_of(argument)}"  # type: ignore[misc]
         self._flag = flag_of(argument)
         current = value_of(args, self._flag)
-        self._values = tuple(value for value in values if value != current)
+        self._values = tuple(value for value in dict.fromkeys(values) if value != current)
+        self.patience = len(values)  # in whatever order they come, the user wants them all tried
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         return self._values
@@ -44,6 +45,14 @@ class ArgumentKnob(Knob):
 
     def snippet(self, value: Value) -> str:
         return f"{self._flag} {value}"
+
+
+def parse_arguments(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the values by argument; one that comes twice has the values of both."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, values in map(parse_argument, texts):
+        found[name] = (*found.get(name, ()), *values)
+    return found
 
 
 def parse_argument(text: str) -> tuple[str, tuple[str, ...]]:
@@ -64,13 +73,13 @@ def flag_of(argument: str) -> str:
 
 def value_of(args: Sequence[str], flag: str) -> str | None:
     """Return the value that the command line gives an option, or None."""
-    for place, arg in enumerate(args):
-        name, equals, value = arg.partition("=")
-        if _same(name, flag):
-            if equals:
-                return value
-            return args[place + 1] if place + 1 < len(args) else None
-    return None
+    place = _place(args, flag)
+    if place is None:
+        return None
+    _, equals, value = args[place].partition("=")
+    if equals:
+        return value
+    return args[place + 1] if place + 1 < len(args) else None
 
 
 def applied(
@@ -98,16 +107,21 @@ def with_arguments(args: Sequence[str], settings: Settings) -> tuple[str, ...]:
 
 
 def _put(args: list[str], flag: str, value: str) -> None:
-    for place, arg in enumerate(args):
-        name, equals, _ = arg.partition("=")
-        if not _same(name, flag):
-            continue
-        if equals:
-            args[place] = f"{name}={value}"
-        else:
-            args[place + 1 : place + 2] = [value]
+    place = _place(args, flag)
+    if place is None:
+        args += [flag, value]
         return
-    args += [flag, value]
+    name, equals, _ = args[place].partition("=")
+    if equals:
+        args[place] = f"{name}={value}"
+    else:
+        args[place + 1 : place + 2] = [value]
+
+
+def _place(args: Sequence[str], flag: str) -> int | None:
+    """Return where an option stands; the last one counts where it comes twice."""
+    places = [n for n, arg in enumerate(args) if _same(arg.partition("=")[0], flag)]
+    return places[-1] if places else None
 
 
 def _same(name: str, flag: str) -> bool:

@@ -14,6 +14,9 @@ from gpuadvisor.errors import UsageError
 
 DEFAULT_BUDGET = "10m"
 SECONDS = {"s": 1, "m": 60, "h": 3600}
+LONGEST_S = 30 * 24 * 3600
+"""Most that a budget may say: beyond a month it is a slip of the finger."""
+MOST_TRIALS = 100_000
 
 
 @dataclass(frozen=True)
@@ -29,23 +32,24 @@ class Budget:
         """Read `90s`, `10m`, `1h`, `1h30m` or `30 trials`; UsageError for anything else."""
         cleaned = text.strip().lower()
         trials = re.fullmatch(r"(\d+)\s*(?:trials?)?", cleaned)
-        if trials and int(trials[1]) > 0:
+        if trials and len(trials[1]) <= 6 and 0 < int(trials[1]) <= MOST_TRIALS:
             return cls(trials=int(trials[1]))
         parts = re.findall(r"(\d+(?:\.\d+)?)\s*([smh])", cleaned)
         whole = "".join(number + unit for number, unit in parts)
         seconds = sum(float(number) * SECONDS[unit] for number, unit in parts)
-        if not parts or whole != cleaned.replace(" ", "") or seconds <= 0:
+        sensible = 0 < seconds <= LONGEST_S
+        if not parts or whole != cleaned.replace(" ", "") or not sensible:
             raise UsageError(
                 f"--budget {text!r} is neither a time nor a number of trials: "
-                "write 10m, 1h30m, or '30 trials'"
+                "write 90s, 10m, 1h30m, or '30 trials'"
             )
         return cls(seconds=seconds)
 
     def __str__(self) -> str:
         if self.trials is not None:
             return f"{self.trials} trials"
-        seconds = int(self.seconds or 0)
-        return f"{seconds // 60}m" if seconds % 60 == 0 else f"{seconds}s"
+        seconds = self.seconds or 0.0
+        return f"{seconds / 60:.0f}m" if seconds % 60 == 0 else f"{seconds:g}s"
 
 
 @dataclass(frozen=True)

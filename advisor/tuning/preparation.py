@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from gpuadvisor.collectors.devices import cpu_device, list_gpus
@@ -12,6 +14,7 @@ from gpuadvisor.collectors.environment import describe_python
 from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.home import home
 from gpuadvisor.storage.locks import Held, locked
@@ -22,6 +25,11 @@ def check_script(command: Command) -> None:
     if command.is_module:
         return
     path = Path(command.folder or ".") / command.script
+    if re.fullmatch(r"python[\d.]*", path.name) and not path.suffix == ".py" and not path.is_file():
+        raise UsageError(
+            f"{command.script} is no script: leave it out and name the script itself, and with "
+            "--python the interpreter if need be"
+        )
     if path.is_dir():
         raise UsageError(
             f"{command.script} is a folder: name the script in it, or use -m for a package"
@@ -45,11 +53,27 @@ def target_python(command: Command) -> TargetPython:
 
 
 def devices_for(python: TargetPython, jobs: int) -> list[Device]:
-    """Return the GPUs to use, or the CPU where the interpreter's torch can use no GPU."""
+    """Return the GPUs to use, or the CPU where the interpreter's torch can use no GPU.
+
+    Each has its share of the cores, as trials that run side by side keep to theirs.
+    """
     gpus = list(list_gpus()) if python.gpus else []
     if jobs > max(1, len(gpus)):
-        raise UsageError(f"--jobs {jobs}: there {_are(len(gpus))} that torch can use")
-    return gpus[:jobs] or [cpu_device()]
+        raise UsageError(
+            f"--jobs {jobs}: there {_are(len(gpus))} that torch can use; `gpuadvisor doctor` "
+            "says what is there"
+        )
+    chosen = [replace(gpu, cores=max(1, gpu.cores // jobs)) for gpu in gpus[:jobs]]
+    return chosen or [cpu_device()]
+
+
+def check_objective(objective: Objective, device: Device) -> None:
+    """UsageError if the device cannot show what is to be improved."""
+    if objective is Objective.ENERGY and not device.is_gpu:
+        raise UsageError(
+            "--objective energy needs a GPU, and here is none that torch can use: the energy of "
+            "a CPU is not measured"
+        )
 
 
 def _are(count: int) -> str:
@@ -66,10 +90,11 @@ def reserved(devices: Sequence[Device]) -> Iterator[None]:
                 stack.enter_context(locked(home() / "locks" / f"device-{name}.lock"))
             except Held as other:
                 where = device.name if device.is_gpu else "the CPU"
+                elsewhere = ", or choose another GPU with CUDA_VISIBLE_DEVICES"
                 raise UsageError(
                     f"another study is running on {where} (process {other.process or '?'}), and "
-                    "two would measure each other: wait for it, stop it, or choose another GPU "
-                    "with CUDA_VISIBLE_DEVICES"
+                    "two would measure each other: wait for it or stop it"
+                    + (elsewhere if device.is_gpu else "")
                 ) from None
         yield
 

@@ -27,6 +27,9 @@ class Progress(Protocol):
     def ended(self, trial: Trial) -> None:
         """A run ended."""
 
+    def better(self, settings: Settings, gain: float) -> None:
+        """The search stands on these settings from now on."""
+
     def time_left(self, seconds: float | None) -> None:
         """How long the study may still take; None where the budget is in trials."""
 
@@ -43,5 +46,7 @@ class Silent:
     def event(self, number: int, event: Event) -> None: ...
 
     def ended(self, trial: Trial) -> None: ...
+
+    def better(self, settings: Settings, gain: float) -> None: ...
 
     def time_left(self, seconds: float | None) -> None: ...

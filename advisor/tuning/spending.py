@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.study import Trial
@@ -65,13 +65,18 @@ class Spending:
             return None
         return max(0.0, self._budget.seconds - (time.monotonic() - self._began_s))
 
-    def affordable(self, settings: Settings) -> bool:
-        """Say whether one more trial leaves enough for what must follow."""
+    def affordable(self, batch: Sequence[Settings], parallel: int = 1) -> bool:
+        """Say whether one more trial of each leaves enough for what must follow.
+
+        `parallel` trials run side by side.
+        """
         if self._budget.trials is not None:
-            return self.phase != "search" or self._searched < self._budget.trials
-        assert self._budget.seconds is not None  # a budget is one or the other
-        left_s = self.left_s or 0.0
-        return left_s - self.expected_s(settings) >= self._reserve_s(settings)
+            return self.phase != "search" or self._searched + len(batch) <= self._budget.trials
+        lasting_s = sorted((self.expected_s(settings) for settings in batch), reverse=True)
+        # With the longest first, each group of trials lasts as long as its first.
+        needed_s = sum(lasting_s[::parallel])
+        reserve_s = max(map(self._reserve_s, batch), default=0.0)
+        return (self.left_s or 0.0) - needed_s >= reserve_s
 
     def advice(self) -> str | None:
         """Return a sentence if the budget is too small for a study of this script, else None."""

@@ -8,16 +8,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuadvisor.collectors.environment import environment
-from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.device import Device, Environment
 from gpuadvisor.domain.knobs import Contribution, ScriptFacts, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.study import Plan, StudyResult, Trial, TrialState
-from gpuadvisor.errors import AdvisorError, Interrupted, ScriptError, UsageError
+from gpuadvisor.domain.study import StudyResult, TrialState
+from gpuadvisor.errors import AdvisorError, Interrupted, UsageError
 from gpuadvisor.rules import diagnose
 from gpuadvisor.storage.database import Store, open_store
 from gpuadvisor.tuners.ablation import Ablation
@@ -25,14 +23,14 @@ from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.candidates import Candidates, Selection, select
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.neighbourhood import Neighbourhood
-from gpuadvisor.tuners.proof import is_faster, prove
+from gpuadvisor.tuners.proof import prove
 from gpuadvisor.tuners.search import Best, OrderedSearch
 from gpuadvisor.tuning.arguments import ArgumentKnob
 from gpuadvisor.tuning.bench import ScriptBench
-from gpuadvisor.tuning.fingerprints import environment_fingerprint
+from gpuadvisor.tuning.ledger import Ledger
 from gpuadvisor.tuning.options import TuneOptions, check_knob_names
-from gpuadvisor.tuning.plans import write_plan
 from gpuadvisor.tuning.preparation import (
+    check_objective,
     check_script,
     company,
     devices_for,
@@ -40,10 +38,8 @@ from gpuadvisor.tuning.preparation import (
     target_python,
 )
 from gpuadvisor.tuning.progress import Progress
+from gpuadvisor.tuning.results import keep_plan, measured, plan_path, proven
 from gpuadvisor.tuning.spending import Spending
-
-if TYPE_CHECKING:
-    import optuna
 
 MEASURE_SHARE = 1 / 150
 """Part of a time budget that one run measures for, between the bounds below: longer budgets buy
@@ -57,19 +53,33 @@ def tune(
     """Run a study and return its result; it is stored, and so is every trial as it ends.
 
     Raises UsageError for what cannot be done, ScriptError when the unchanged script cannot be
-    measured. Ending it early is not an error: the result says so and holds what is known.
+    measured, Interrupted when it was stopped before that. Stopping it later is not an error:
+    the result says so and holds what is known.
     """
     check_script(options.command)
+    plan = plan_path(options)
+    knobs = _knobs(options)
     python = target_python(options.command)
     options = replace(options, command=replace(options.command, python=python.executable))
     devices = devices_for(python, options.jobs)
+    check_objective(options.objective, devices[0])
+    started = datetime.now(UTC).isoformat(timespec="seconds")
     with ExitStack() as stack:
         stack.enter_context(reserved(devices))
         store = stack.enter_context(open_store())
         fingerprint = environment(python, devices[0], options.command.script)
-        study = _Study(options, devices, fingerprint, store, progress, cancelled)
-        stack.enter_context(store.lock_study(study.name))
-        return study.run()
+        ledger = stack.enter_context(Ledger(store, options, fingerprint, started))
+        study = _Study(options, devices, knobs, fingerprint, ledger, progress, cancelled, plan)
+        return study.run(store)
+
+
+def _knobs(options: TuneOptions) -> dict[str, Knob]:
+    """Return all knobs by name, the script's own arguments first; UsageError for unknown names."""
+    asked = [ArgumentKnob(n, v, options.command.args) for n, v in options.arguments.items()]
+    knobs = {**{knob.name: knob for knob in asked}, **load_knobs()}
+    check_knob_names(options.only, knobs, "--only")
+    check_knob_names(options.without, knobs, "--without")
+    return knobs
 
 
 class _Study:
@@ -79,95 +89,60 @@ class _Study:
         self,
         options: TuneOptions,
         devices: list[Device],
+        knobs: Mapping[str, Knob],
         fingerprint: Environment,
-        store: Store,
+        ledger: Ledger,
         progress: Progress,
         cancelled: Callable[[], bool],
+        plan: Path,
     ) -> None:
         self._options = options
         self._devices = devices
+        self._knobs = knobs
         self._environment = fingerprint
-        self._store = store
+        self._ledger = ledger
         self._progress = progress
+        self._plan = plan
         self._began_s = time.monotonic()
-        self._started = datetime.now(UTC).isoformat(timespec="seconds")
-        self._knobs = self._all_knobs()
-        earlier = self._earlier()
-        self.name = earlier or self._create()
-        self._spending = Spending(options.budget, self._knobs)
+        self._spending = Spending(options.budget, knobs)
         self._bench = ScriptBench(
-            options, devices, self._knobs, self._spending, progress, self._keep, cancelled
+            options,
+            devices,
+            knobs,
+            self._spending,
+            progress,
+            ledger.keep,
+            cancelled,
+            _schedule(options),
         )
-        self._bench.schedule = _schedule(options)
-        if earlier is not None:
-            self._resume()
         self._notes: list[str] = []
         self._candidates = Candidates((), {})
         self._search: OrderedSearch | None = None
-
-    # -- beginning -----------------------------------------------------------------------------
-
-    def _all_knobs(self) -> dict[str, Knob]:
-        options = self._options
-        knobs = load_knobs()
-        for name, values in options.arguments.items():
-            knob = ArgumentKnob(name, values, options.command.args)
-            knobs[knob.name] = knob
-        check_knob_names(options.only, knobs, "--only")
-        check_knob_names(options.without, knobs, "--without")
-        return knobs
-
-    def _earlier(self) -> str | None:
-        options = self._options
-        if not options.resume:
-            return None
-        if options.study is not None:
-            return options.study
-        found = self._store.load_unfinished(
-            options.command.script, options.command.args, options.level, options.objective
-        )
-        if found is None:
-            raise UsageError(
-                "--resume: there is no unfinished study of this script with these arguments; "
-                "start one without --resume"
-            )
-        return found.name
-
-    def _create(self) -> str:
-        options = self._options
-        return self._store.create_study(
-            options.study,
-            options.command.script,
-            options.command.args,
-            self._environment,
-            options.level,
-            options.objective,
-            self._started,
-        )
-
-    def _resume(self) -> None:
-        trials = self._store.trials(self.name)
-        self._bench.remember(trials)
-        searched = sum(trial.phase == "search" for trial in trials)
-        self._progress.say(f"Study {self.name} goes on: {searched} trials are known already.")
-
-    def _keep(self, trial: Trial) -> None:
-        self._store.add_trial(self.name, trial)
+        self._best = Best({}, 1.0)
 
     # -- the phases ----------------------------------------------------------------------------
 
-    def run(self) -> StudyResult:
-        best: Best | None = None
+    def run(self, store: Store) -> StudyResult:
+        if self._options.resume:
+            self._resume()
         contributions: tuple[Contribution, ...] = ()
         try:
             self._measure_baselines()
-            best = self._find()
-            settings, contributions = self._ablate(best)
+            self._find()
+            with store.recording():
+                self._explore()
+            settings, contributions = self._ablate()
             result = self._prove(settings, contributions)
         except Interrupted as interruption:
-            result = self._interrupted(str(interruption), best)
-        self._store.finish_study(result)
+            result = self._interrupted(str(interruption))
+        self._ledger.finish(result)
         return result
+
+    def _resume(self) -> None:
+        trials = self._ledger.resume()
+        self._bench.remember(trials)
+        known = sum(trial.phase == "search" for trial in trials)
+        self._progress.say(f"Study {self._ledger.study} goes on: {known} trials are known already.")
 
     def _enter(self, phase: str, detail: str = "") -> None:
         self._spending.phase = phase
@@ -178,13 +153,11 @@ class _Study:
         for warning in filter(None, map(company, self._devices)):
             self._note(warning)
         first = self._bench.measure_baseline()
-        baseline = _measured(first, self._options)
-        if self._options.objective.cost(baseline) is None:
+        baseline = measured(first, self._options.command)
+        if not self._options.objective.cost(baseline):
             raise UsageError(
-                f"--objective {self._options.objective} cannot be measured here: this GPU gives no "
-                "energy counter"
-                if self._devices[0].is_gpu
-                else "--objective energy needs a GPU: the energy of a CPU is not measured"
+                f"--objective {self._options.objective}: this GPU does not show it for this "
+                "script; choose another objective"
             )
         second = self._bench.measure_baseline()
         traces = [m.trace for m in (baseline, second.measurement) if m is not None]
@@ -198,6 +171,8 @@ class _Study:
                 f"the script ends after {first.steps} steps, so the figures rest on "
                 f"{baseline.steps} of them: give it more work for narrower intervals"
             )
+        if len(self._devices) > 1:
+            self._note(f"each of the parallel trials had {self._devices[0].cores} CPU cores")
 
     def _other_seed(self, facts: ScriptFacts) -> Measurement | None:
         """Run with another seed where other random numbers are in play: loaders with workers."""
@@ -205,127 +180,104 @@ class _Study:
             return None
         return self._bench.measure_baseline(seed=self._options.seed + 1).measurement
 
-    def _find(self) -> Best:
-        assert self._bench.baseline is not None  # `_measure_baselines` raised otherwise
-        facts = self._bench.baseline.facts
-        findings = diagnose(self._bench.baseline)
+    def _find(self) -> None:
+        """Try the knobs one at a time, those that the findings point to first."""
+        baseline = self._baseline
+        findings = diagnose(baseline)
         for finding in findings:
             self._note(finding.sentence)
         first = [name for finding in findings for name in finding.knobs]
         options = self._options
-        selection = Selection(options.level, options.objective, options.only, options.without)
-        self._candidates = select(self._knobs, selection, self._devices[0], facts, first)
+        # Arguments that the user named are wanted, whatever else --only says.
+        asked = {n for n, knob in self._knobs.items() if isinstance(knob, ArgumentKnob)}
+        only = options.only | asked if options.only else options.only
+        selection = Selection(options.level, options.objective, only, options.without)
+        self._candidates = select(self._knobs, selection, self._devices[0], baseline.facts, first)
         names = [candidate.knob.name for candidate in self._candidates.chosen]
         self._enter("search", f"{len(names)} knobs: {', '.join(names)}" if names else "no knobs")
         self._search = OrderedSearch(
-            self._bench, self._knobs, self._candidates, self._bench.baseline
+            self._bench, self._knobs, self._candidates, baseline, told=self._stand_on
         )
-        best = self._search.run()
-        with self._store.recording():
-            best = self._neighbours(best)
+        self._search.run()
         if self._search.left_out:
             self._note(f"not tried for want of budget: {', '.join(self._search.left_out)}")
-        return best
 
-    def _neighbours(self, best: Best) -> Best:
-        assert self._search is not None and self._bench.baseline is not None  # `_find` made them
-        if not self._candidates.chosen:
-            return best
+    def _explore(self) -> None:
+        """Try combinations near the best."""
+        if not self._candidates.chosen or self._search is None:
+            return
         neighbourhood = Neighbourhood(
-            _optuna_study(self._store, self.name),
-            self._knobs,
-            self._candidates,
-            self._bench.baseline,
+            self._ledger.optuna_study(), self._knobs, self._candidates, self._baseline
         )
         for trial in self._search.trials:
             neighbourhood.record(trial)
-        return neighbourhood.search(self._bench, best)
+        neighbourhood.search(self._bench, self._best, self._stand_on)
 
-    def _ablate(self, best: Best) -> tuple[Settings, tuple[Contribution, ...]]:
-        if not best.settings:
-            return {}, ()
-        if len(best.settings) == 1:
-            return best.settings, ()
-        self._enter("ablation", f"taking out each of {', '.join(best.settings)}")
-        assert self._bench.baseline is not None  # the search needed it
-        ablation = Ablation(self._bench, self._knobs, self._bench.baseline.facts, self._gained())
-        settings, contributions = ablation.run(best.settings)
-        if ablation.unmeasured and settings:
+    def _stand_on(self, best: Best) -> None:
+        self._best = best
+        self._progress.better(best.settings, best.gain)
+
+    def _ablate(self) -> tuple[Settings, tuple[Contribution, ...]]:
+        best = self._best.settings
+        if len(best) < 2 or self._search is None:
+            return best, ()
+        self._enter("ablation", f"taking out each of {', '.join(best)}")
+        facts = self._baseline.facts
+        ablation = Ablation(self._bench, self._knobs, facts, self._search.brought)
+        settings, contributions = ablation.run(best)
+        if ablation.unmeasured:
             names = ", ".join(ablation.unmeasured)
             self._note(f"the budget left no room to measure {names} alone: as seen in the search")
         return settings, contributions
 
-    def _gained(self) -> Mapping[str, float]:
-        """Return what each knob brought when the search kept it."""
-        gained: dict[str, float] = {}
-        kept: dict[str, float] = {}
-        for trial in self._search.trials if self._search else ():
-            if trial.state is TrialState.COMPLETE and trial.gain is not None:
-                before = max((g for s, g in kept.items()), default=1.0)
-                for name in trial.settings:
-                    gained.setdefault(name, trial.gain / before)
-                kept[str(trial.number)] = max(before, trial.gain)
-        return gained
-
     def _prove(self, settings: Settings, contributions: tuple[Contribution, ...]) -> StudyResult:
         if not settings:
-            return self._result("no_gain")
+            return self._result()
         self._enter("proof", "fresh processes, best and baseline in turn")
-        speedup, trials = prove(self._bench, settings)
-        best = _last(trials, with_settings=True)
-        plain = _last(trials, with_settings=False)
-        result = replace(
-            self._result("no_gain"),
-            settings=settings,
-            speedup=speedup,
-            best=best.measurement if best else None,
-            equivalence=best.equivalence if best else None,
-        )
-        if plain is not None and plain.measurement is not None:
-            result = replace(result, baseline=plain.measurement)
-        if speedup is None or not is_faster(speedup):
-            return result
-        if len(settings) == 1:
-            contributions = tuple(
-                Contribution(name, value, speedup.ratio, speedup.ci99_low, speedup.ci99_high)
-                for name, value in settings.items()
+        proof = prove(self._bench, settings, self._options.objective)
+        if proof.failed is not None:
+            which = "best" if proof.failed.settings else "unchanged script"
+            self._note(
+                f"the {which} failed in the proof, so nothing is claimed for "
+                f"{_in_words(settings)}: {proof.failed.state}: {proof.failed.reason}"
             )
-        return self._with_plan(replace(result, verdict="faster", contributions=contributions))
+        result = proven(self._result(), settings, contributions, proof)
+        return self._with_plan(result) if result.verdict == "faster" else result
 
     # -- ending --------------------------------------------------------------------------------
+
+    @property
+    def _baseline(self) -> Measurement:
+        assert self._bench.baseline is not None  # without it, `_measure_baselines` raised
+        return self._bench.baseline
 
     def _note(self, sentence: str) -> None:
         self._notes.append(sentence)
         self._progress.say(sentence)
 
-    def _interrupted(self, why: str, best: Best | None) -> StudyResult:
+    def _interrupted(self, why: str) -> StudyResult:
         if self._bench.baseline is None:
             raise Interrupted(f"{why} before the unchanged script was measured")
-        settings = best.settings if best else self._best_so_far()
-        if settings:
-            self._note(f"best so far, not proven: {_in_words(settings)}")
-        return replace(self._result("no_gain"), settings=settings, interrupted=why)
+        if self._best.settings:
+            self._note(f"best so far, not proven: {_in_words(self._best.settings)}")
+        return replace(self._result(), settings=self._best.settings, interrupted=why)
 
-    def _best_so_far(self) -> Settings:
-        return self._search.best.settings if self._search else {}
-
-    def _result(self, verdict: str) -> StudyResult:
-        """Return the result without a best; the phases add what they know."""
-        assert self._bench.baseline is not None  # no phase after the baseline's runs without it
+    def _result(self) -> StudyResult:
+        """Return the result of a study without a gain; the proof adds what it knows."""
         options = self._options
         return StudyResult(
-            study=self.name,
+            study=str(self._ledger.study),
             script=options.command.script,
             args=options.command.args,
             environment=self._environment,
             level=options.level,
             objective=options.objective,
-            verdict=verdict,
-            baseline=self._bench.baseline,
+            verdict="no_gain",
+            baseline=self._baseline,
             trials=tuple(self._bench.trials),
             no_effect=self._without_effect(),
             notes=tuple(self._notes),
-            started=self._started,
+            started=self._ledger.started,
             wall_s=time.monotonic() - self._began_s,
         )
 
@@ -335,32 +287,20 @@ class _Study:
         found.update(self._search.pointless if self._search else {})
         for trial in self._search.trials if self._search else ():
             if trial.state in (TrialState.NO_EFFECT, TrialState.UNSUPPORTED):
-                name = list(trial.settings)[-1]
+                name = list(trial.settings)[-1]  # the search puts the new one last
                 found.setdefault(name, trial.reason)
         return found
 
     def _with_plan(self, result: StudyResult) -> StudyResult:
-        """Write the plan and return the result that names it."""
-        stem = Path(result.script).stem or "script"
-        path = self._options.plan or Path(f"{stem}.plan.toml")
-        plan = Plan(
-            script=result.script,
-            args=result.args,
-            settings=result.settings,
-            speedup=result.speedup,
-            level=result.level,
-            objective=result.objective,
-            contributions=result.contributions,
-            equivalence=result.equivalence,
-            environment=environment_fingerprint(self._environment),
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-        )
+        existed = self._plan.exists()
         try:
-            write_plan(plan, path)
+            result = keep_plan(result, self._plan)
         except AdvisorError as error:  # the study is worth more than its file
             self._note(str(error))
-            return replace(result, notes=tuple(self._notes))
-        return replace(result, plan=str(path))
+        else:
+            if existed:
+                self._note(f"the plan that was in {self._plan} before is replaced")
+        return replace(result, notes=tuple(self._notes))
 
 
 def _schedule(options: TuneOptions) -> Schedule:
@@ -374,46 +314,6 @@ def _schedule(options: TuneOptions) -> Schedule:
         window_s=measure_s / 8,
         max_measure_s=4 * measure_s,
     )
-
-
-def _measured(outcome: RunOutcome, options: TuneOptions) -> Measurement:
-    """Return the baseline's measurement, or raise what the user can do about its absence."""
-    if outcome.measurement is not None:
-        return outcome.measurement
-    script = options.command.script
-    where = f" at {outcome.place}" if outcome.place else ""
-    if outcome.state is TrialState.HUNG:
-        advice = "raise --timeout if it needs longer to start"
-    elif outcome.state is TrialState.UNSUPPORTED:
-        advice = "give it more steps, or mark each step with gpuadvisor.step() in the script"
-    elif outcome.state is TrialState.OUT_OF_MEMORY:
-        advice = "it has to run by itself before it can be tuned: make its batch smaller"
-    else:
-        advice = "it has to run by itself before it can be tuned; its own arguments go after --"
-    raise ScriptError(
-        f"{script} cannot be measured: {outcome.reason}{where}; {advice}", outcome.output
-    )
-
-
-def _optuna_study(store: Store, name: str) -> optuna.Study:
-    """Return the study's record in Optuna's tables of the same database."""
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna.create_study(
-        storage=store.optuna_storage(),
-        study_name=name,
-        direction="maximize",
-        load_if_exists=True,
-        # Univariate: with the repair to untried neighbours, `multivariate` was worse on every
-        # search space but the trivial one.
-        sampler=optuna.samplers.TPESampler(seed=0, n_startup_trials=5),
-    )
-
-
-def _last(trials: list[Trial], with_settings: bool) -> Trial | None:
-    found = [t for t in trials if bool(t.settings) is with_settings and t.measurement is not None]
-    return found[-1] if found else None
 
 
 def _in_words(settings: Mapping[str, Value]) -> str:

@@ -37,6 +37,7 @@ class Ending(Enum):
     OUT_OF_TIME = auto()
     TOO_SLOW = auto()
     CANCELLED = auto()
+    IDLE_KNOBS = auto()
 
 
 def conclude(
@@ -78,10 +79,21 @@ def _explain(
             return TrialState.HUNG, f"not measured within {limits.total_s:.0f} s"
         case Ending.TOO_SLOW:
             return TrialState.PRUNED, "clearly slower than what was found before"
+        case Ending.IDLE_KNOBS:
+            return _idle(request, recorder)
         case Ending.CANCELLED:
             return TrialState.PRUNED, "stopped because the study ended"
         case _:
             return _failure(recorder, status, output) or _too_few(recorder)
+
+
+def _idle(request: RunRequest, recorder: Recorder) -> tuple[TrialState, str]:
+    """Return why the knobs that were to be tried did nothing."""
+    names = ", ".join(sorted(request.needed))
+    refused = [a for a in recorder.applied.values() if a.knob in request.needed and a.detail]
+    if refused:
+        return TrialState.UNSUPPORTED, f"{refused[0].knob}: {refused[0].detail}"
+    return TrialState.NO_EFFECT, f"{names} found nothing to change in this script"
 
 
 def _failure(recorder: Recorder, status: int | None, output: str) -> tuple[TrialState, str] | None:
@@ -143,7 +155,7 @@ def _unseen(recorder: Recorder) -> str:
     if recorder.failures:
         return recorder.failures[0]
     if recorder.torch is None:
-        return f"it did not import torch; {MARK_STEPS}"
+        return "it did not import torch"
     return f"no optimizer step, backward pass or module call was seen; {MARK_STEPS}"
 
 

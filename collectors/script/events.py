@@ -35,6 +35,8 @@ class Recorder:
     """Process id of the script itself."""
     owner: int | None = None
     """Process id of the one that is followed."""
+    warm: bool = False
+    """Whether the first counted step has begun."""
     steps: int = 0
     first_step_s: float = 0.0
     finished: Event | None = None
@@ -104,6 +106,7 @@ class Recorder:
         """A marker was found, or a better one: what was counted by the other is void."""
         self._marker = event["marker"]
         self.first_step_s = self._now_s
+        self.warm = False
         self.steps = 1
         self.windows.clear()
         self._step_ms.clear()
@@ -115,6 +118,7 @@ class Recorder:
     _take_compiled = _take_alive
 
     def _take_warm(self, event: Event) -> None:
+        self.warm = True
         self._energy_j = self.read_energy_j()
         self.steps = event["steps"]
         if not self.windows:

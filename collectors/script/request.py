@@ -55,6 +55,9 @@ class RunRequest:
     """Variables set in addition to gpuadvisor's own environment."""
     slower_than_ms: float | None = None
     """A mean step time at which the run is given up as pruned; None to let it end."""
+    needed: frozenset[str] = frozenset()
+    """Knobs of which one at least must have had an effect when the script is warm; without, there
+    is nothing to measure, and the run ends."""
     on_event: Callable[[Event], None] | None = None
     """Told of every event as it comes, for progress."""
     cancelled: Callable[[], bool] | None = None

@@ -148,12 +148,18 @@ class _Run:
             return Ending.CANCELLED
         if self._too_slow():
             return Ending.TOO_SLOW
+        if request.needed and self._recorder.warm and not self._has_effect():
+            return Ending.IDLE_KNOBS
         if self._recorder.owner is None:
             late = now - self._began_s > request.limits.startup_s
             return Ending.NO_STEP if late else None
         if self._since_heard_s() > request.limits.idle_s:
             return Ending.STUCK
         return Ending.OUT_OF_TIME if now - self._began_s > request.limits.total_s else None
+
+    def _has_effect(self) -> bool:
+        applied = self._recorder.applied.values()
+        return any(a.knob in self._request.needed and a.state == "effective" for a in applied)
 
     def _too_slow(self) -> bool:
         limit_ms, windows = self._request.slower_than_ms, self._recorder.windows

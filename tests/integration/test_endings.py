@@ -274,11 +274,6 @@ except KeyboardInterrupt:
         command = Command(str(home / "bin" / "python"), str(script))
         outcome = run_script(runs.request(command))
         assert outcome.state is not TrialState.CRASHED, outcome.output
-        probe = "import importlib.util as u; print(u.find_spec('gpuadvisor'))"
-        found = subprocess.run(
-            [home / "bin" / "python", "-c", probe], capture_output=True, text=True
-        )
-        assert found.stdout.strip() == "None" or "site-packages" in found.stdout
 
     def test_a_broken_harness_does_not_break_the_script(self, run):
         break_it = "import sys; sys.modules['gpuadvisor.collectors.script.child.session'] = None"

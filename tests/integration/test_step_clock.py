@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gpuadvisor.collectors.script.child.trace import LOSSES
 from gpuadvisor.domain.study import TrialState
 from tests.integration import runs
 
@@ -162,10 +163,10 @@ def test_the_script_compiles_as_much_as_it_would_alone(outcomes):
 
 def test_losses_and_outputs_are_kept(outcomes):
     trained = outcomes["accumulation.py"].measurement.trace
-    assert len(trained.losses) == 16
+    assert len(trained.losses) == LOSSES
     assert trained.last_loss is not None
     compiled = outcomes["compiled.py step"].measurement.trace
-    assert len(compiled.losses) == 16
+    assert len(compiled.losses) == LOSSES
     outputs = outcomes["inference.py inference_mode"].measurement.trace.outputs
     assert outputs[-1].shape == (32, 2)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpuadvisor.collectors.script.child.channel import Channel
 from gpuadvisor.collectors.script.child.counters import Counters, Tally, compilations
+from gpuadvisor.collectors.script.child.stock import has_shrunk, is_settled
 from gpuadvisor.collectors.script.child.timers import HostTimer, Timer
 from gpuadvisor.collectors.script.child.windows import Step, Windows
 from gpuadvisor.collectors.script.specification import Schedule
@@ -28,6 +29,9 @@ RESTLESS_STEPS = 64
 """Steps after which, and `max_measure_s` after the first, such a script counts as warm."""
 HEARTBEAT_S = 5.0
 """Silence after which a script that warms up says that it is alive."""
+
+MAX_DRAINS = 3
+"""Measurements thrown away because the loader's stock of batches shrank meanwhile."""
 
 
 class Clock:
@@ -67,6 +71,9 @@ class Clock:
         self._compiled = compilations()
         self._interruptions = self._counters.interruptions
         self._interrupted = 0
+        self._ready: int | None = None
+        """Batches that the loader had ready when counting began."""
+        self._drains = 0
 
     def stop(self) -> None:
         """Count no more: gpuadvisor measures another process."""
@@ -127,11 +134,17 @@ class Clock:
     def _is_warm(self, now: float) -> bool:
         schedule, spent_s = self._schedule, now - self._first_s
         quiet = self.steps - self._warm_from
-        stock = min(self._counters.stock, schedule.queue_limit)
-        enough = quiet >= max(schedule.quiet_steps, stock) or (
+        enough = (quiet >= schedule.quiet_steps and self._is_past_the_stock(quiet)) or (
             self.steps >= RESTLESS_STEPS and spent_s >= schedule.max_measure_s
         )
         return enough and self.steps >= schedule.warmup_steps and spent_s >= schedule.warmup_s
+
+    def _is_past_the_stock(self, quiet: int) -> bool:
+        """Say whether steps no longer live on batches that were loaded while nothing ran."""
+        stock = self._counters.stock
+        return quiet >= min(stock, self._schedule.queue_limit) or is_settled(
+            self._counters.ready(), stock
+        )
 
     def _begin(self) -> None:
         timer = self._make_timer()
@@ -139,6 +152,7 @@ class Clock:
         if self.windows is None:
             self.windows = Windows(timer, self._channel, self._schedule.window_s)
         self.windows.start(self._counters.tally())
+        self._ready = self._counters.ready()
         self._measuring = True
         self._channel.send("warm", steps=self.steps, compiles=self._compiled)
 
@@ -160,6 +174,18 @@ class Clock:
         self._compiled = compiled
         self.windows.close()
         if self.windows.enough(self._schedule, 2 * self._counters.workers):
+            self._finish_unless_draining()
+
+    def _finish_unless_draining(self) -> None:
+        """Finish, unless the loader did not keep up: then the true step time is yet to come."""
+        assert self.windows is not None  # there was enough in them
+        ready = self._counters.ready()
+        shrunk = has_shrunk(self._ready, ready, self._counters.stock)
+        if shrunk and self._drains < MAX_DRAINS:
+            self._drains += 1
+            self._ready = ready
+            self.windows.drop_all()
+        else:
             self._finish()
 
     def end(self) -> bool:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from gpuadvisor.collectors.script.child.stock import ready_batches
 
 
 class Tally(NamedTuple):
@@ -28,6 +32,16 @@ class Counters:
         self.stock = 0
         """Batches that the loaders' workers may have ready in advance."""
         self.workers = 0
+        self._iterator: Callable[[], Any] = lambda: None
+
+    def loaded_by(self, iterator: Any) -> None:
+        """Remember the loader's iterator that gave the newest batch, without keeping it alive."""
+        self._iterator = weakref.ref(iterator)
+
+    def ready(self) -> int | None:
+        """Return the batches ready in that loader; None where that cannot be seen."""
+        iterator = self._iterator()
+        return None if iterator is None else ready_batches(iterator)
 
     def tally(self) -> Tally:
         return Tally(self.loader_samples, self.root_samples, self.data_wait_s, self.interruptions)

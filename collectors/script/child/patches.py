@@ -151,6 +151,7 @@ def patch_batches(counters: Counters, facts: FactsRecorder, alive: Callable[[flo
         counters.loader_samples += samples_in(batch, facts.batch(self))
         workers = self._num_workers
         if workers:
+            counters.loaded_by(self)
             counters.workers = max(counters.workers, workers)
             counters.stock = max(counters.stock, workers * (self._prefetch_factor or 0))
         alive(now)

@@ -1,0 +1,152 @@
+"""Where a study's trials are kept, from its first measured run to its result."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from gpuadvisor.domain.device import Environment
+from gpuadvisor.domain.study import StudyResult, Trial
+from gpuadvisor.errors import UsageError
+from gpuadvisor.storage.database import Store
+from gpuadvisor.storage.studies import StudyRecord
+from gpuadvisor.tuning.options import TuneOptions
+
+if TYPE_CHECKING:
+    import optuna
+
+
+class Ledger:
+    """One study in the store.
+
+    It is created with its first measured run: a script that cannot be measured leaves nothing
+    behind. While it is open, no other process works on the study.
+    """
+
+    def __init__(
+        self, store: Store, options: TuneOptions, environment: Environment, started: str
+    ) -> None:
+        self._store = store
+        self._options = options
+        self._environment = environment
+        self._lock = ExitStack()
+        self.started = started
+        """UTC, ISO 8601: of the first session where the study is continued."""
+        self.study: str | None = None
+        """Its name, once it is stored."""
+        if not options.resume and options.study in store.study_names():
+            raise UsageError(
+                f"--study: there is a study {options.study} already: choose another name, or "
+                "continue it with --resume"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._lock.close()
+
+    def resume(self) -> list[Trial]:
+        """Go on with the study that the user means and return its trials; UsageError if none."""
+        record = self._earlier()
+        self._check_environment(record)
+        self._open(record.name)
+        self.started = record.started
+        return self._store.trials(record.name)
+
+    def keep(self, trial: Trial) -> None:
+        """Store a trial, and before the first measured one the study."""
+        if self.study is None:
+            if trial.measurement is None:
+                return
+            self._open(self._create())
+        self._store.add_trial(str(self.study), trial)
+
+    def finish(self, result: StudyResult) -> None:
+        """Store the result."""
+        self._store.finish_study(result)
+
+    def optuna_study(self) -> optuna.Study:
+        """Return a new record in Optuna's tables, over that of an earlier session.
+
+        Its trials are told again: a space that has changed since would be refused.
+        """
+        import optuna
+
+        storage = self._store.optuna_storage()
+        name = str(self.study)
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        if name in optuna.get_all_study_names(storage):
+            optuna.delete_study(study_name=name, storage=storage)
+        return optuna.create_study(
+            storage=storage,
+            study_name=name,
+            direction="maximize",
+            # Univariate: with the repair to untried neighbours, `multivariate` was worse on every
+            # search space but the trivial one.
+            sampler=optuna.samplers.TPESampler(seed=0, n_startup_trials=5),
+        )
+
+    def _create(self) -> str:
+        options = self._options
+        return self._store.create_study(
+            options.study,
+            options.command.script,
+            options.command.args,
+            self._environment,
+            options.level,
+            options.objective,
+            self.started,
+            self._folder,
+        )
+
+    def _open(self, name: str) -> None:
+        self._lock.enter_context(self._store.lock_study(name))
+        self.study = name
+
+    @property
+    def _folder(self) -> str:
+        return str(Path(self._options.command.folder or ".").resolve())
+
+    def _earlier(self) -> StudyRecord:
+        options = self._options
+        command = options.command
+        if options.study is None:
+            found = self._store.load_unfinished(
+                command.script, command.args, options.level, options.objective, self._folder
+            )
+            if found is None:
+                raise UsageError(
+                    "--resume: there is no unfinished study of this script in this folder with "
+                    "these arguments, level and objective; start one without --resume"
+                )
+            return found
+        record = self._store.study_record(options.study)
+        asked = (command.script, command.args, options.level, options.objective, self._folder)
+        if asked != (record.script, record.args, record.level, record.objective, record.folder):
+            raise UsageError(
+                f"--resume: study {record.name} is of `{' '.join([record.script, *record.args])}` "
+                f"in {record.folder or 'another folder'} with --level {record.level} and "
+                f"--objective {record.objective}: give the same, or another --study"
+            )
+        return record
+
+    def _check_environment(self, record: StudyRecord) -> None:
+        """UsageError if figures of then and now cannot stand side by side."""
+        for name, then, now in (
+            ("on", record.environment.device.name, self._environment.device.name),
+            ("with torch", record.environment.torch, self._environment.torch),
+            ("with the driver", record.environment.driver, self._environment.driver),
+        ):
+            if then != now:
+                raise UsageError(
+                    f"--resume: study {record.name} was measured {name} {then}, and this is {now}: "
+                    "start a new study without --resume"
+                )

@@ -1,0 +1,141 @@
+"""The real program on a real GPU. Run with `pytest -m gpu`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from gpuadvisor.collectors.devices import list_gpus
+from gpuadvisor.collectors.energy import EnergyMeter
+from gpuadvisor.collectors.script.request import Command, RunOutcome, RunRequest
+from gpuadvisor.collectors.script.runner import run_script
+from gpuadvisor.collectors.script.specification import Schedule, Specification
+from gpuadvisor.domain.study import TrialState
+
+pytestmark = pytest.mark.gpu
+
+TRAIN = """
+import sys, time, torch
+model = torch.nn.Sequential(*[torch.nn.Linear(4096, 4096) for _ in range(6)]).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+x = torch.randn(2048, 4096, device="cuda")
+for step in range(1_000_000):
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+    if step % 50 == 49:
+        torch.cuda.synchronize()
+        now = time.perf_counter()
+        if step > 50:
+            print("own", 1e3 * (now - began) / 50, torch.cuda.max_memory_allocated(), flush=True)
+        began = now
+"""
+
+FILL = """
+import torch
+kept = []
+while True:
+    kept.append(torch.empty(2**30, dtype=torch.uint8, device="cuda"))
+"""
+
+
+def run(folder: Path, text: str, **specification: object) -> RunOutcome:
+    (folder / "script.py").write_text(textwrap.dedent(text))
+    [device, *_] = list_gpus()
+    request = RunRequest(
+        Command(sys.executable, "script.py", folder=str(folder)),
+        Specification(seed=0, schedule=Schedule(measure_s=2.0), **specification),
+        device,
+    )
+    return run_script(request, EnergyMeter(device).read_j)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("trained"), TRAIN)
+
+
+@pytest.fixture
+def gpuadvisor(tmp_path):
+    def call(*args: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "GPUADVISOR_HOME": str(tmp_path / "home")}
+        return subprocess.run(
+            [sys.executable, "-m", "gpuadvisor", *args],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment,
+            timeout=300,
+        )
+
+    return call
+
+
+def test_steps_take_as_long_as_the_script_itself_says(trained):
+    assert trained.state is TrialState.COMPLETE, trained.reason
+    own = [float(line.split()[1]) for line in trained.output.splitlines() if line[:3] == "own"]
+    assert trained.measurement.mean_step_ms == pytest.approx(own[-1], rel=0.03)
+
+
+def test_peak_memory_is_the_allocators(trained):
+    own = [int(line.split()[2]) for line in trained.output.splitlines() if line[:3] == "own"]
+    assert trained.measurement.peak_memory_bytes == own[-1]
+
+
+def test_energy_is_between_idle_and_the_limit_of_a_gpu(trained):
+    watts = trained.measurement.energy_j_per_step / trained.measurement.mean_step_ms * 1e3
+    assert 50 < watts < 1200
+
+
+def test_the_facts_say_gpu(trained):
+    assert trained.measurement.facts.device == "cuda"
+
+
+def test_a_full_gpu_is_out_of_memory(tmp_path):
+    outcome = run(tmp_path, FILL)
+    assert outcome.state is TrialState.OUT_OF_MEMORY
+    assert outcome.place.startswith("script.py, line 5")
+
+
+def test_the_doctor_finds_nothing_that_blocks(gpuadvisor):
+    done = gpuadvisor("doctor", "--json")
+    assert done.returncode == 0, done.stdout
+
+
+def test_tensor_cores_are_found_proven_and_applied(gpuadvisor, tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN)
+    done = gpuadvisor("tune", "train.py", "--only", "tf32", "--budget", "1 trials", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["verdict"] == "faster"
+    assert result["speedup"]["ci99_low"] > 1.5  # the matrix products alone gain more than 3x
+    assert result["best"]["knobs"] == {"tf32": True}
+    assert result["equivalence"]["status"] == "equivalent"
+    assert result["baseline"]["energy_j_per_step"] > result["best"]["energy_j_per_step"]
+    own = result["best"]["step_ms"]["p50"]
+    applied = subprocess.run(
+        f"timeout 25 {sys.executable} -m gpuadvisor run --plan {result['plan']} train.py; true",
+        shell=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    steps = [float(line.split()[1]) for line in applied.stdout.splitlines() if line[:3] == "own"]
+    assert steps[-1] == pytest.approx(own, rel=0.1)
+
+
+def test_a_plan_from_another_gpu_says_so(gpuadvisor, tmp_path):
+    (tmp_path / "train.py").write_text("print('ran')")
+    (tmp_path / "a.toml").write_text(
+        '[plan]\nformat = 1\nscript = "train.py"\nargs = []\nlevel = "balanced"\n'
+        'objective = "throughput"\n[knobs]\ntf32 = true\n[environment]\ndevice = "Tesla T4"\n'
+    )
+    done = gpuadvisor("run", "--plan", "a.toml", "train.py")
+    assert done.stdout == "ran\n"
+    assert "the plan was proven on Tesla T4" in done.stderr

@@ -1,0 +1,97 @@
+"""The wheel, alone in a clean environment without torch: what a user of pip gets."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("advisor", "collectors", "rules", "storage", "tui", "tuners")
+
+pytestmark = [pytest.mark.wheel, pytest.mark.timeout(600)]
+
+
+def run(*argv, **options):
+    environment = {name: v for name, v in os.environ.items() if name != "PYTHONPATH"}
+    environment.update(options.pop("env", {}))
+    return subprocess.run(argv, capture_output=True, text=True, env=environment, **options)
+
+
+def done(*argv, **options):
+    finished = run(*argv, **options)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    done(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", folder, ROOT)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def clean(wheel, tmp_path_factory):
+    """The `bin` of an environment that holds the wheel and what it requires."""
+    folder = tmp_path_factory.mktemp("clean")
+    done(sys.executable, "-m", "venv", folder)
+    done(folder / "bin" / "python", "-m", "pip", "install", wheel)
+    return folder / "bin"
+
+
+def test_the_wheel_holds_every_file_and_the_licence(wheel):
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    expected = set()
+    for folder in FOLDERS:
+        package = "gpuadvisor" if folder == "advisor" else f"gpuadvisor/{folder}"
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                expected.add(f"{package}/{path.relative_to(ROOT / folder)}")
+    assert held == expected
+    names = zipfile.ZipFile(wheel).namelist()
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_every_module_can_be_imported_without_torch(clean, tmp_path):
+    walk = (
+        "import gpuadvisor, importlib, pkgutil\n"
+        "for module in pkgutil.walk_packages(gpuadvisor.__path__, 'gpuadvisor.'):\n"
+        "    if module.name.rpartition('.')[2] not in ('__main__', 'sitecustomize'):\n"
+        "        importlib.import_module(module.name)\n"
+    )
+    done(clean / "python", "-c", walk, cwd=tmp_path)
+
+
+def test_none_of_our_folders_is_a_top_level_module(clean, tmp_path):
+    probe = "from importlib.util import find_spec; import sys; print(*map(find_spec, sys.argv[1:]))"
+    found = done(clean / "python", "-c", probe, *FOLDERS, "tests", "docs", cwd=tmp_path)
+    assert set(found.split()) == {"None"}
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["tune", "--help"]])
+def test_the_command_answers(clean, words, tmp_path):
+    assert done(clean / "gpuadvisor", *words, cwd=tmp_path).strip()
+
+
+def test_the_doctor_says_that_torch_is_missing(clean, tmp_path):
+    doctor = run(clean / "gpuadvisor", "doctor", cwd=tmp_path, env={"GPUADVISOR_HOME": "home"})
+    assert doctor.returncode == 1
+    assert "pip install torch" in doctor.stdout, doctor.stdout + doctor.stderr
+
+
+def test_tune_needs_a_python_with_torch_and_says_so(clean, tmp_path):
+    (tmp_path / "train.py").touch()
+    tune = run(clean / "gpuadvisor", "tune", "train.py", cwd=tmp_path)
+    assert tune.returncode == 2
+    assert "--python" in tune.stderr
+
+
+def test_another_environments_torch_is_used(clean, tmp_path):
+    pytest.importorskip("torch")
+    words = ["doctor", "--python", sys.executable]
+    doctor = done(clean / "gpuadvisor", *words, cwd=tmp_path, env={"GPUADVISOR_HOME": "home"})
+    assert "Ready to tune" in doctor

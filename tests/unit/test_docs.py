@@ -1,0 +1,120 @@
+"""The documentation cannot lie: what it shows exists, and what exists it shows."""
+
+import importlib.util
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gpuadvisor import errors
+from gpuadvisor.cli import build_parser
+from gpuadvisor.tuners.knobs import load_knobs
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks" / "README.md"]
+PROGRAMS = {"gpuadvisor", ".venv/bin/gpuadvisor"}
+SIGNALLED = {130, 141, 143}
+"""128 and the number of SIGINT, SIGPIPE and SIGTERM."""
+
+
+def generator():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+GENERATOR = generator()
+
+
+def shell_lines(page):
+    """Return the lines of a page's shell blocks, without prompts, joined where they go on."""
+    for block in re.findall(r"^```(?:shell|bash|console)\n(.*?)^```", page, re.DOTALL | re.M):
+        for line in block.replace("\\\n", " ").splitlines():
+            yield line.removeprefix("$ ")
+
+
+def commands(line):
+    """Return the words of each command of a shell line that starts gpuadvisor."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
+    lexer.whitespace_split = True
+    words, found = [], []
+    for word in [*lexer, ";"]:
+        if set(word) <= set("|&;<>"):
+            found.append(words)
+            words = []
+        else:
+            words.append(word)
+    return [words for words in found if words and words[0] in PROGRAMS]
+
+
+SHOWN = [
+    pytest.param(words, id=f"{path.name}: {shlex.join(words)}")
+    for path in PAGES
+    for line in shell_lines(path.read_text("utf-8"))
+    for words in commands(line)
+]
+
+
+@pytest.mark.parametrize("words", SHOWN)
+def test_every_command_that_is_shown_parses(words):
+    own = words[1 : words.index("--")] if "--" in words else words[1:]
+    args = build_parser().parse_args(own)
+    assert "--" not in words or args.takes_rest
+
+
+@pytest.mark.parametrize("path", GENERATOR.pages(), ids=lambda path: path.name)
+def test_what_is_generated_is_current(path):
+    assert path.read_text("utf-8") == GENERATOR.pages()[path], "run `make docs`"
+
+
+@pytest.mark.parametrize("name", GENERATOR.subcommands())
+def test_the_readme_shows_every_command(name):
+    assert f"gpuadvisor {name}" in README
+
+
+@pytest.mark.parametrize("parser", GENERATOR.subcommands().values(), ids=lambda parser: parser.prog)
+def test_every_argument_has_help(parser):
+    assert [a.dest for a in parser._actions if not a.help] == []
+
+
+def test_every_exit_status_is_documented():
+    table = README.partition("| exit status |")[2].partition("\n\n")[0]
+    documented = {int(number) for row in table.splitlines() for number in leading_numbers(row)}
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    raised = {kind.exit_code for kind in kinds if issubclass(kind, errors.AdvisorError)}
+    assert documented == {0} | raised | SIGNALLED
+
+
+def leading_numbers(row):
+    return re.findall(r"\d+", row.split("|")[1]) if row.startswith("|") else []
+
+
+@pytest.mark.parametrize("name", load_knobs())
+def test_every_knob_is_explained(name):
+    page = (ROOT / "docs" / "knobs.md").read_text("utf-8")
+    assert f"\n### {name}\n\n" in page
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_and_named_files_exist(path):
+    text = path.read_text("utf-8")
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
+    local = [target for target in targets if "://" not in target]
+    assert [target for target in local if not (path.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("target", re.findall(r"`?\bmake ([a-z]+)\b", README))
+def test_every_make_target_that_is_shown_exists(target):
+    dry = subprocess.run(
+        ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert dry.returncode == 0, dry.stderr
+
+
+def test_the_command_that_ci_runs_stands_in_the_readme():
+    block = README.partition("<!-- CI runs this -->\n```shell\n")[2].partition("\n```")[0]
+    assert block == "make test"
