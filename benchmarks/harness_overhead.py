@@ -1,6 +1,6 @@
 """What the harness costs: the step time of a script that times itself, without and with it.
 
-    python benchmarks/harness_overhead.py [--pairs 10] [--steps 300] [--width 512]
+    python benchmarks/harness_overhead.py [--pairs 10] [--steps 300] [--width N]
 
 Bare and harnessed runs are fresh processes in turns (ABBA), so that drift of the machine cancels.
 The step is a small one on purpose: a larger one hides the cost. On a GPU where there is one,
@@ -73,14 +73,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--width", type=int, help="of the layers; 2048 on a GPU, 256 on a CPU")
     parser.add_argument("--python", default=sys.executable)
     chosen = parser.parse_args()
     device = next(iter(list_gpus()), None) or cpu_device()
+    width = chosen.width or (2048 if device.is_gpu else 256)
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "train.py"
         script.write_text(SCRIPT)
-        command = Command(chosen.python, str(script), (str(chosen.steps), str(chosen.width)))
+        command = Command(chosen.python, str(script), (str(chosen.steps), str(width)))
         pairs = []
         for number in range(chosen.pairs + 1):
             if number % 2:

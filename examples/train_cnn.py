@@ -7,6 +7,7 @@ are drawn once and augmented each time they are read, as in most training on ima
 """
 
 import argparse
+import math
 import time
 
 import torch
@@ -18,15 +19,14 @@ CLASSES = 10
 
 
 class Textures(Dataset):
-    """Noisy images of ten textures, augmented by crop, flip, colour and erasing."""
+    """Noisy images of ten textures, augmented anew each time they are read."""
 
     def __init__(self, count, size):
         self.size = size
         self.labels = torch.randint(CLASSES, (count,))
         coarse = torch.rand(CLASSES, 3, 8, 8)
-        stored = size * 5 // 4
-        textures = functional.interpolate(coarse, size=(stored, stored), mode="bicubic")
-        noise = torch.randn(count, 3, stored, stored)
+        textures = functional.interpolate(coarse, size=(2 * size, 2 * size), mode="bicubic")
+        noise = torch.randn(count, 3, 2 * size, 2 * size)
         images = textures[self.labels] + 0.3 * noise
         self.images = (images.clamp(0, 1) * 255).to(torch.uint8)
         self.mean = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
@@ -37,33 +37,46 @@ class Textures(Dataset):
 
     def __getitem__(self, index):
         image = self.images[index].float() / 255
-        image = self.random_resized_crop(image)
-        if torch.rand(()) < 0.5:
-            image = image.flip(-1)
-        image = self.jitter(image)
-        image = self.erase((image - self.mean) / self.std)
-        return image, self.labels[index]
+        for augment in (rotate, self.crop, flip, jitter):
+            image = augment(image)
+        return self.erase((image - self.mean) / self.std), self.labels[index]
 
-    def random_resized_crop(self, image):
+    def crop(self, image):
+        """Cut out a random square and resize it."""
         stored = image.shape[-1]
         side = int(torch.randint(stored // 2, stored + 1, ()))
         top, left = torch.randint(stored - side + 1, (2,)).tolist()
-        crop = image[None, :, top : top + side, left : left + side]
-        size = (self.size, self.size)
-        return functional.interpolate(crop, size, mode="bilinear", antialias=True)[0]
-
-    def jitter(self, image):
-        brightness, contrast, saturation = (0.6 + 0.8 * torch.rand(3)).tolist()
-        image = image * brightness
-        image = (image - image.mean()) * contrast + image.mean()
-        grey = image.mean(0, keepdim=True)
-        return ((image - grey) * saturation + grey).clamp(0, 1)
+        part = image[None, :, top : top + side, left : left + side]
+        return functional.interpolate(
+            part, size=(self.size, self.size), mode="bilinear", antialias=True
+        )[0]
 
     def erase(self, image):
         side = self.size // 4
         top, left = torch.randint(self.size - side, (2,)).tolist()
         image[:, top : top + side, left : left + side] = 0
         return image
+
+
+def rotate(image):
+    angle = float(torch.empty(()).uniform_(-0.3, 0.3))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    turn = torch.tensor([[[cosine, -sine, 0.0], [sine, cosine, 0.0]]])
+    grid = functional.affine_grid(turn, [1, *image.shape], align_corners=False)
+    return functional.grid_sample(image[None], grid, align_corners=False)[0]
+
+
+def flip(image):
+    return image.flip(-1) if torch.rand(()) < 0.5 else image
+
+
+def jitter(image):
+    """Change brightness, contrast and saturation."""
+    brightness, contrast, saturation = (0.6 + 0.8 * torch.rand(3)).tolist()
+    image = image * brightness
+    image = (image - image.mean()) * contrast + image.mean()
+    grey = image.mean(0, keepdim=True)
+    return ((image - grey) * saturation + grey).clamp(0, 1)
 
 
 class Block(nn.Module):
@@ -99,10 +112,10 @@ def network(width):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--images", type=int, default=3200, help="images in an epoch")
-    parser.add_argument("--size", type=int, default=48, help="width and height in pixels")
-    parser.add_argument("--width", type=int, default=16, help="channels of the first layer")
+    parser.add_argument("--size", type=int, default=32, help="width and height in pixels")
+    parser.add_argument("--width", type=int, default=8, help="channels of the first layer")
     parser.add_argument("--lr", type=float, default=1e-3)
     return parser.parse_args()
 

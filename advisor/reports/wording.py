@@ -70,6 +70,8 @@ def no_gain_reason(result: StudyResult, dash: str = "-") -> str:
     if result.speedup is not None:
         proof = evidence(result.speedup, dash)
         return f"the best of {tried} measured {speedup_ratio(result.speedup)} ({proof})"
+    if not settings_tried(result):
+        return "no setting was tried, and the notes say why"
     return f"none of {tried} was better beyond the noise"
 
 
@@ -77,6 +79,8 @@ def no_gain_advice(result: StudyResult) -> str:
     """Return what a user without a gain may do, in friendly words."""
     if result.interrupted:
         return "Nothing was changed. Run it again with `--resume` to go on from here."
+    if not settings_tried(result):
+        return "Nothing was changed, and nothing is known: give it a larger `--budget`."
     text = "Nothing was changed: the script is best left as it is, at this level."
     level = str(result.level)
     if level != "aggressive":

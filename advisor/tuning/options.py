@@ -84,6 +84,6 @@ def check_knob_names(names: frozenset[str], known: Mapping[str, object], option:
     from difflib import get_close_matches
 
     for name in sorted(names - known.keys()):
-        near = get_close_matches(name, known, n=2)
+        near = [other for other in known if name in other] or get_close_matches(name, known, n=2)
         hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(known)}"
         raise UsageError(f"{option} {name}: there is no such knob; {hint}")

@@ -1,0 +1,97 @@
+"""The installed program in a process of its own, with its own store and cache."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+PATIENCE_S = 120.0
+
+
+def environment(home: Path, **variables: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "GPUADVISOR_HOME": str(home / "store"),
+        "XDG_CACHE_HOME": str(home / "cache"),
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        **variables,
+    }
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def sentence(self) -> str:
+        """The only line of an error; fails where there are more."""
+        (line,) = self.err.splitlines()
+        return line.removeprefix("gpuadvisor: ")
+
+
+def run(home: Path, *words: str, folder: Path | None = None, **variables: str) -> Answer:
+    """Run `gpuadvisor words...` in the folder."""
+    started = Running(home, *words, folder=folder, **variables)
+    return started.end()
+
+
+class Running:
+    """The program while it runs; what it says on stderr can be waited for."""
+
+    def __init__(
+        self, home: Path, *words: str, folder: Path | None = None, **variables: str
+    ) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gpuadvisor", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=folder or home,
+            env=environment(home, **variables),
+            text=True,
+        )
+        self._out: list[str] = []
+        self._err: list[str] = []
+        self._threads = [
+            threading.Thread(target=self._drain, args=pair, daemon=True)
+            for pair in ((self.process.stdout, self._out), (self.process.stderr, self._err))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @staticmethod
+    def _drain(stream, lines: list[str]) -> None:
+        with stream:
+            lines.extend(iter(stream.readline, ""))
+
+    def wait_for(self, pattern: str) -> None:
+        """Return once a line of stderr matches."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not any(re.search(pattern, line) for line in list(self._err)):
+            assert self.process.poll() is None, "".join(self._err)
+            assert time.monotonic() < deadline, "".join(self._err)
+            time.sleep(0.02)
+
+    def children(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def end(self) -> Answer:
+        try:
+            status = self.process.wait(timeout=PATIENCE_S)
+        finally:
+            self.process.kill()
+        for thread in self._threads:
+            thread.join(timeout=5)
+        return Answer(status, "".join(self._out), "".join(self._err))

@@ -1,0 +1,224 @@
+"""Whole studies with the real program: a gain, an interruption, its continuation.
+
+The studies run beside each other, as most of their time is spent waiting. Their scripts sleep
+for as long as an argument says, so that what is found is known.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gpuadvisor.domain.knobs import Level
+from gpuadvisor.domain.study import Objective
+from gpuadvisor.storage.database import open_store
+from gpuadvisor.tuning.plans import read_plan
+from tests.integration import program
+from tests.integration.program import Answer, Running
+
+TUNE = ("tune", "paced.py", "--only", "cpu_threads")
+
+
+def workshop(path: Path) -> Path:
+    shutil.copy(program.SCRIPTS / "paced.py", path)
+    return path
+
+
+@dataclass(frozen=True)
+class Gain:
+    home: Path
+    answer: Answer
+    result: dict
+
+
+def tune_with_a_gain(home: Path) -> Gain:
+    (home / "paced.plan.toml").write_text("an old one")
+    words = (*TUNE, "--arg", "pause=0.01", "--budget", "1 trial", "--json")
+    answer = program.run(home, *words, "--", "--steps", "40")
+    return Gain(home, answer, json.loads(answer.out) if answer.status == 0 else {})
+
+
+@dataclass(frozen=True)
+class Stopped:
+    home: Path
+    intruder: Answer
+    children: list[psutil.Process]
+    answer: Answer
+    resumed: Answer
+
+
+def interrupt_and_resume(home: Path) -> Stopped:
+    words = (*TUNE, "--arg", "pause=0.03,0.04", "--budget", "2 trials", "--json")
+    first = Running(home, *words)
+    first.wait_for("^Baseline")
+    intruder = program.run(home, *words)
+    first.wait_for(r"^ +2  \+ arg:pause=0.03")
+    time.sleep(0.5)  # into the next run
+    children = first.children()
+    first.process.send_signal(signal.SIGINT)
+    answer = first.end()
+    return Stopped(home, intruder, children, answer, program.run(home, *words, "--resume"))
+
+
+@dataclass(frozen=True)
+class Ended:
+    home: Path
+    children: list[psutil.Process]
+    answer: Answer
+
+
+def terminate_at_once(home: Path) -> Ended:
+    study = Running(home, *TUNE)
+    study.wait_for("^Baseline")
+    time.sleep(0.5)
+    children = study.children()
+    study.process.send_signal(signal.SIGTERM)
+    return Ended(home, children, study.end())
+
+
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory):
+    begin = (tune_with_a_gain, interrupt_and_resume, terminate_at_once)
+    with ThreadPoolExecutor(len(begin)) as pool:
+        yield {
+            each: pool.submit(each, workshop(tmp_path_factory.mktemp(each.__name__)))
+            for each in begin
+        }
+
+
+def result_of(studies: dict[object, Future], which):
+    return studies[which].result()
+
+
+@pytest.fixture(scope="module")
+def gain(studies) -> Gain:
+    found = result_of(studies, tune_with_a_gain)
+    assert found.answer.status == 0, found.answer.err
+    return found
+
+
+@pytest.fixture(scope="module")
+def stopped(studies) -> Stopped:
+    return result_of(studies, interrupt_and_resume)
+
+
+@pytest.fixture(scope="module")
+def ended(studies) -> Ended:
+    return result_of(studies, terminate_at_once)
+
+
+class TestGain:
+    def test_it_is_proven(self, gain):
+        result = gain.result
+        assert result["verdict"] == "faster"
+        assert result["best"]["knobs"] == {"arg:pause": "0.01"}
+        speedup = result["speedup"]
+        assert 1.5 < speedup["ci99_low"] < speedup["ratio"] < speedup["ci99_high"] < 2.5
+        assert speedup["pairs"] >= 4
+
+    def test_its_figures_are_those_of_the_script(self, gain):
+        assert gain.result["baseline"]["step_ms"]["p50"] == pytest.approx(21, rel=0.2)
+        assert gain.result["baseline"]["samples_per_step"] == 2
+        assert gain.result["args"] == ["--steps", "40"]
+        assert gain.result["device"]["kind"] == "cpu"
+
+    def test_a_knob_alone_is_worth_the_whole(self, gain):
+        (contribution,) = gain.result["contributions"]
+        assert contribution["knob"] == "arg:pause"
+        assert contribution["ratio"] == gain.result["speedup"]["ratio"]
+
+    def test_every_trial_is_there_once(self, gain):
+        trials = gain.result["trials"]
+        assert [trial["number"] for trial in trials] == list(range(len(trials)))
+        phases = [trial["phase"] for trial in trials]
+        assert phases[:4] == ["baseline", "baseline", "search", "proof"]
+        assert all(trial["state"] == "complete" for trial in trials)
+
+    def test_what_was_not_compared_and_not_tried_is_said(self, gain):
+        assert gain.result["equivalence"]["status"] == "not_checked"
+        notes = " ".join(gain.result["notes"])
+        assert "for want of budget: cpu_threads" in notes
+        assert "the script ends after 40 steps" in notes
+        assert "the plan that was in paced.plan.toml before is replaced" in notes
+
+    def test_progress_goes_to_stderr_without_control_characters(self, gain):
+        err = gain.answer.err
+        assert "+ arg:pause=0.01" in err
+        assert "Proof" in err
+        assert all(letter.isprintable() or letter == "\n" for letter in err)
+
+    def test_the_plan_can_be_read(self, gain):
+        plan = read_plan(gain.home / gain.result["plan"])
+        assert plan.settings == {"arg:pause": "0.01"}
+        assert plan.speedup.ratio == gain.result["speedup"]["ratio"]
+
+    def test_the_plan_runs(self, gain):
+        words = ("run", "--plan", gain.result["plan"], "paced.py", "--", "--steps", "2")
+        answer = program.run(gain.home, *words)
+        assert (answer.status, answer.out, answer.err) == (0, "trained 0.01\n", "")
+
+    def test_the_store_has_the_same_for_a_report(self, gain):
+        words = ("--json", "--markdown", "pull.md", "--html", "page.html")
+        answer = program.run(gain.home, "report", *words)
+        assert json.loads(answer.out) == gain.result
+        assert "faster" in (gain.home / "pull.md").read_text("utf-8")
+        assert (gain.home / "page.html").read_text("utf-8").lower().startswith("<!doctype html>")
+
+
+class TestInterruption:
+    def test_a_second_study_is_refused(self, stopped):
+        assert stopped.intruder.status == 2
+        assert stopped.intruder.sentence.startswith("another study is running on the CPU (process")
+        assert stopped.intruder.sentence.endswith("wait for it or stop it")
+
+    def test_nothing_is_left_running(self, stopped):
+        assert stopped.children
+        assert not [process for process in stopped.children if process.is_running()]
+
+    def test_there_is_a_readable_result_so_far(self, stopped):
+        assert stopped.answer.status == 130, stopped.answer.err
+        result = json.loads(stopped.answer.out)
+        assert (result["verdict"], result["interrupted"]) == ("no_gain", "interrupted")
+        assert [trial["phase"] for trial in result["trials"]] == ["baseline", "baseline", "search"]
+        assert stopped.answer.err.endswith("gpuadvisor: interrupted; go on with --resume\n")
+
+    def test_it_goes_on_where_it_ended(self, stopped):
+        assert stopped.resumed.status == 0, stopped.resumed.err
+        assert "goes on: 1 trials are known already" in stopped.resumed.err
+        result = json.loads(stopped.resumed.out)
+        numbers = [trial["number"] for trial in result["trials"]]
+        assert len(numbers) == len(set(numbers))
+        tried = [t["knobs"]["arg:pause"] for t in result["trials"] if t["knobs"]]
+        assert tried == ["0.03", "0.04"]
+        assert (result["verdict"], result["interrupted"]) == ("no_gain", None)
+        assert result["started"] == json.loads(stopped.answer.out)["started"]
+
+    def test_a_finished_study_is_not_resumed(self, stopped, monkeypatch):
+        monkeypatch.setenv("GPUADVISOR_HOME", str(stopped.home / "store"))
+        folder = str(stopped.home.resolve())
+        with open_store() as store:
+            found = store.load_unfinished(
+                "paced.py", (), Level.BALANCED, Objective.THROUGHPUT, folder
+            )
+        assert found is None
+
+
+class TestTermination:
+    def test_sigterm_in_the_first_run(self, ended):
+        assert ended.answer.status == 143
+        last = ended.answer.err.splitlines()[-1]
+        assert last == "gpuadvisor: interrupted before the unchanged script was measured"
+        assert not [process for process in ended.children if process.is_running()]
+
+    def test_nothing_measured_is_nothing_stored(self, ended):
+        answer = program.run(ended.home, "report")
+        assert answer.status == 2
+        assert "no study yet" in answer.sentence

@@ -1,0 +1,234 @@
+"""A bench that runs nothing: costs come from a model, and noise from a generator or a recording.
+
+It implements `gpuadvisor.tuners.bench.Bench`, so the real search, ablation and proof run on it,
+thousands of times in seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Settings, Value
+from gpuadvisor.domain.measurement import Measurement, Window
+from gpuadvisor.domain.study import Objective, Trial, TrialState
+from gpuadvisor.tuners.ablation import Ablation
+from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.candidates import Candidate, Candidates
+from gpuadvisor.tuners.proof import Proof, prove
+from gpuadvisor.tuners.search import Best, OrderedSearch
+
+RECORDING = Path(__file__).parent / "data" / "aa_runs.json"
+WINDOWS = 8
+STEPS = 10
+"""Steps of a window."""
+
+Model = Callable[[Settings], float | TrialState]
+"""The cost of settings in ms a step, or the state in which they end."""
+Noise = Iterator[Sequence[float]]
+"""For each run in turn, the factors by which its windows are slower."""
+
+
+def quiet() -> Noise:
+    while True:
+        yield (1.0,) * WINDOWS
+
+
+def gaussian(generator: random.Random, between: float = 0.005, within: float = 0.005) -> Noise:
+    """Runs that differ by `between` and windows by `within`, as relative standard deviations."""
+    while True:
+        run = math.exp(generator.gauss(0, between))
+        yield [run * math.exp(generator.gauss(0, within)) for _ in range(WINDOWS)]
+
+
+def drifting(generator: random.Random, total: float = 0.05, runs: int = 40) -> Noise:
+    """A machine that gets slower by `total` over so many runs, as it warms up."""
+    base = gaussian(generator)
+    for place, windows in enumerate(base):
+        slower = 1 + total * min(1.0, place / runs)
+        yield [slower * window for window in windows]
+
+
+def bimodal(generator: random.Random, share: float = 0.3, slower: float = 0.05) -> Noise:
+    """Fresh processes of which a `share` is slower: another layout of memory, another kernel."""
+    for windows in gaussian(generator):
+        mode = 1 + slower if generator.random() < share else 1.0
+        yield [mode * window for window in windows]
+
+
+def throttling(generator: random.Random, slower: float = 0.05, stay: float = 0.85) -> Noise:
+    """A clock that is high or capped for some runs on end."""
+    capped = False
+    for windows in gaussian(generator):
+        if generator.random() > stay:
+            capped = not capped
+        yield [window * (1 + slower * capped) for window in windows]
+
+
+def heavy_tailed(generator: random.Random, scale: float = 0.005) -> Noise:
+    """Student's t with two degrees of freedom, whose variance is infinite."""
+    while True:
+        ratio = generator.gauss(0, 1) / math.sqrt(generator.expovariate(1.0))
+        run = math.exp(max(-1.0, min(1.0, scale * ratio)))
+        yield (run,) * WINDOWS
+
+
+def recorded(generator: random.Random, block: int = 12) -> Noise:
+    """Stretches of recorded runs of one script, some `block` long, so that their order is kept."""
+    runs = recorded_runs()
+    place = generator.randrange(len(runs))
+    while True:
+        yield runs[place % len(runs)]
+        jump = generator.random() < 1 / block
+        place = generator.randrange(len(runs)) if jump else place + 1
+
+
+def recorded_runs() -> list[list[float]]:
+    """Return the step times of each recorded run's windows, in ms."""
+    if not _RUNS:
+        _RUNS.extend(json.loads(RECORDING.read_text("utf-8"))["runs"])
+    return _RUNS
+
+
+_RUNS: list[list[float]] = []
+
+
+def measurement(windows_ms: Sequence[float], **changes: Any) -> Measurement:
+    """Return a measurement of windows with these step times."""
+    known: dict[str, Any] = {
+        "marker": "optimizer",
+        "step_ms": tuple(windows_ms),
+        "windows": tuple(Window(STEPS, STEPS * ms / 1e3) for ms in windows_ms),
+        "warmup_steps": 4,
+        "samples_source": None,
+        "peak_memory_bytes": 1 << 30,
+        "reserved_memory_bytes": 1 << 30,
+        "startup_s": 3.0,
+        "wall_s": 8.0,
+    }
+    return Measurement(**{**known, **changes})
+
+
+@dataclass
+class SimulatedBench:
+    """`Bench` on a model. Gains are relative to the first run, as in a study."""
+
+    model: Model
+    noise: Noise = field(default_factory=quiet)
+    parallel: int = 1
+    budget: int = 10_000
+    """Runs after which nothing is affordable."""
+    change: Callable[[Settings, Measurement], Measurement] = lambda settings, run: run
+    """What else the settings do to a measurement."""
+    ran: list[Trial] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        first = self._run({}, "baseline").measurement
+        assert first is not None
+        self.baseline = first
+        self.reference_ms = first.mean_step_ms
+
+    def measure(
+        self, settings: Sequence[Settings], phase: str, slower_than: float | None = None
+    ) -> list[Trial]:
+        return [self._run(each, phase) for each in settings]
+
+    def affordable(self, batch: Sequence[Settings]) -> bool:
+        return len(self.ran) + len(batch) <= self.budget
+
+    def _run(self, settings: Settings, phase: str) -> Trial:
+        cost, factors = self.model(settings), next(self.noise)
+        measured = None
+        if not isinstance(cost, TrialState):
+            measured = self.change(settings, measurement([cost * factor for factor in factors]))
+        reference = self.reference_ms if self.ran else None
+        trial = Trial(
+            number=len(self.ran),
+            settings=dict(settings),
+            phase=phase,
+            state=TrialState.COMPLETE if measured is not None else cost,
+            measurement=measured,
+            gain=reference / measured.mean_step_ms if measured and reference else None,
+        )
+        self.ran.append(trial)
+        return trial
+
+
+class Switch(Knob):
+    """A knob that only the model knows."""
+
+    title = "simulated"
+    level = Level.CONSERVATIVE
+    effect = Effect.NONE
+    plausible = (True,)
+
+    def __init__(
+        self,
+        name: str,
+        values: Sequence[Value] = (True,),
+        *,
+        excludes: Sequence[str] = (),
+        needs: str | None = None,
+        progressive: bool = False,
+        cures: Callable[[Measurement], str | None] = lambda best: None,
+    ) -> None:
+        self.name, self._values, self._needs, self._cures = name, values, needs, cures
+        self.excludes, self.progressive = frozenset(excludes), progressive
+
+    def choices(self, device: Any, facts: ScriptFacts) -> Sequence[Value]:
+        return self._values
+
+    def missing(self, settings: Settings, facts: ScriptFacts) -> str | None:
+        return None if self._needs is None or settings.get(self._needs) else f"no {self._needs}"
+
+    def pointless(self, best: Measurement) -> str | None:
+        return self._cures(best)
+
+    def apply(self, value: Value, target: Any) -> None: ...
+
+    def snippet(self, value: Value) -> str:
+        return ""
+
+
+def multiplied(factors: Mapping[str, float], base_ms: float = 100.0) -> Model:
+    """Return a model in which each knob divides the cost by its factor."""
+
+    def cost(settings: Settings) -> float:
+        return base_ms / math.prod(factors.get(name, 1.0) for name in settings)
+
+    return cost
+
+
+def candidates(knobs: Sequence[Switch]) -> Candidates:
+    return Candidates(tuple(Candidate(k, tuple(k.choices(None, ScriptFacts()))) for k in knobs), {})
+
+
+def searched(bench: SimulatedBench, knobs: Sequence[Switch]) -> OrderedSearch:
+    """Run the ordered search."""
+    by_name = {knob.name: knob for knob in knobs}
+    search = OrderedSearch(bench, by_name, candidates(knobs), bench.baseline)
+    search.run()
+    return search
+
+
+@dataclass
+class Tuned:
+    """What a whole study without the neighbourhood ends in."""
+
+    found: Best
+    settings: Settings
+    proof: Proof | None
+
+
+def tuned(bench: SimulatedBench, knobs: Sequence[Switch]) -> Tuned:
+    """Search, ablate and prove as a study does."""
+    search = searched(bench, knobs)
+    ablation = Ablation(bench, search.knobs, ScriptFacts(), search.brought)
+    settings, _ = ablation.run(search.best.settings)
+    proof = prove(bench, settings, Objective.THROUGHPUT) if settings else None
+    return Tuned(search.best, settings, proof)

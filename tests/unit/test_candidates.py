@@ -1,0 +1,121 @@
+"""Which knobs are tried, in which order, and why the others are not."""
+
+import pytest
+
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import Level, ScriptFacts
+from gpuadvisor.domain.study import Objective
+from gpuadvisor.tuners.candidates import Selection, combined, select, without
+from tests.simulation import Switch
+
+CPU = Device("cpu", 0, "cpu")
+FACTS = ScriptFacts()
+
+
+class Leveled(Switch):
+    def __init__(self, name, level, **options):
+        super().__init__(name, **options)
+        self._level = level
+
+    def level_for(self, facts):
+        return self._level
+
+
+class Unfit(Switch):
+    def unavailable(self, device, facts):
+        return "there is no GPU here"
+
+
+class Speed(Switch):
+    serves = frozenset({Objective.THROUGHPUT})
+
+
+KNOBS = {
+    knob.name: knob
+    for knob in (
+        Leveled("workers", Level.CONSERVATIVE),
+        Leveled("bf16", Level.BALANCED),
+        Leveled("fp16", Level.AGGRESSIVE),
+        Unfit("graphs"),
+        Switch("has_it", ()),
+        Speed("batch_size"),
+    )
+}
+
+
+def selected(first=(), **options):
+    options = {
+        name: frozenset(v) if name in ("only", "without") else v for name, v in options.items()
+    }
+    return select(KNOBS, Selection(**options), CPU, FACTS, first)
+
+
+def names(candidates):
+    return [candidate.knob.name for candidate in candidates.chosen]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, ["workers", "bf16", "batch_size"]),
+        ({"level": Level.CONSERVATIVE}, ["workers", "batch_size"]),
+        ({"level": Level.AGGRESSIVE}, ["workers", "bf16", "fp16", "batch_size"]),
+        ({"only": ["bf16"]}, ["bf16"]),
+        ({"without": ["bf16"]}, ["workers", "batch_size"]),
+        ({"only": ["bf16"], "without": ["bf16"]}, []),
+        ({"objective": Objective.MEMORY}, ["workers", "bf16"]),
+    ],
+)
+def test_the_users_choice(options, expected):
+    assert names(selected(**options)) == expected
+
+
+def test_what_findings_point_to_leads():
+    found = selected(first=["batch_size", "graphs", "bf16"])
+    assert names(found) == ["batch_size", "bf16", "workers"]
+
+
+def test_what_cannot_work_is_explained():
+    assert selected().unavailable == {
+        "graphs": "there is no GPU here",
+        "has_it": "the script already has what it could be set to",
+    }
+
+
+def test_a_knob_that_was_asked_for_by_name_is_explained_too():
+    assert "--level aggressive" in selected(only=["fp16"]).unavailable["fp16"]
+    memory = selected(only=["batch_size"], objective=Objective.MEMORY)
+    assert memory.unavailable == {"batch_size": "it cannot improve the memory"}
+    assert "fp16" not in selected().unavailable
+
+
+def test_values_are_found_by_name():
+    assert selected().of("bf16").values == (True,)
+    assert selected().of("fp16") is None
+
+
+class TestCombining:
+    KNOBS = {
+        knob.name: knob
+        for knob in (
+            Switch("compile", excludes=["graphs"]),
+            Switch("graphs"),
+            Switch("workers"),
+            Switch("persistent", needs="workers"),
+            Switch("prefetch", needs="persistent"),
+        )
+    }
+
+    def test_a_knob_replaces_what_it_excludes_either_way(self):
+        for new, old in (("compile", "graphs"), ("graphs", "compile")):
+            settings = combined({old: True, "workers": 4}, self.KNOBS[new], 1, self.KNOBS)
+            assert settings == {"workers": 4, new: 1}
+
+    def test_the_new_value_stands_last(self):
+        settings = combined({"workers": 4, "compile": True}, self.KNOBS["workers"], 8, self.KNOBS)
+        assert list(settings.items()) == [("compile", True), ("workers", 8)]
+
+    def test_what_needs_a_knob_goes_with_it(self):
+        whole = {"prefetch": 1, "persistent": True, "workers": 4, "compile": True}
+        assert without(whole, "workers", self.KNOBS, FACTS) == {"compile": True}
+        assert without(whole, "compile", self.KNOBS, FACTS).keys() == whole.keys() - {"compile"}

@@ -1,0 +1,101 @@
+"""The proof: interleaved, never short of pairs, and silent where there is nothing to claim."""
+
+import random
+from itertools import count
+
+import pytest
+
+from gpuadvisor.domain.study import Objective, TrialState
+from gpuadvisor.tuners.proof import is_faster, prove
+from tests import simulation
+from tests.simulation import SimulatedBench, multiplied
+
+TUNED = {"knob": True}
+
+
+def proof_of(gain=0.5, objective=Objective.THROUGHPUT, **bench):
+    bench = SimulatedBench(multiplied({"knob": 1 + gain}), **bench)
+    return prove(bench, TUNED, objective), bench
+
+
+def test_baseline_and_best_take_turns_in_abba_order():
+    proof, _ = proof_of(noise=simulation.bimodal(random.Random(1)))
+    order = "".join("B" if trial.settings else "A" for trial in proof.trials)
+    assert len(order) >= 16
+    assert order == ("ABBA" * len(order))[: len(order)]
+
+
+def test_it_needs_four_pairs_even_without_budget():
+    proof, _ = proof_of(budget=0)
+    assert proof.speedup.pairs == 4
+    assert is_faster(proof.speedup)
+
+
+def test_it_ends_with_the_budget():
+    noise = simulation.bimodal(random.Random(1), slower=0.5)
+    proof, _ = proof_of(budget=1 + 2 * 5, noise=noise)
+    assert proof.speedup.pairs == 5
+
+
+def test_a_large_gain_is_settled_at_the_first_look():
+    proof, _ = proof_of(gain=1.0, noise=simulation.gaussian(random.Random(1)))
+    assert proof.speedup.pairs == 4
+    assert proof.speedup.ci99_low < 2.0 < proof.speedup.ci99_high
+
+
+def test_no_gain_is_settled_too():
+    proof, _ = proof_of(gain=-0.1, noise=simulation.gaussian(random.Random(1)))
+    assert proof.speedup.pairs <= 6
+    assert not is_faster(proof.speedup)
+
+
+def test_drift_cancels():
+    proof, _ = proof_of(gain=0.0, noise=simulation.drifting(random.Random(1), total=0.5))
+    assert proof.speedup.ratio == pytest.approx(1.0, abs=0.02)
+
+
+def failing_in(*runs, state=TrialState.CRASHED):
+    """A model under which the best fails in these of its runs, counted from 0."""
+    runs_of_best = count()
+
+    def model(settings):
+        failed = bool(settings) and next(runs_of_best) in runs
+        return state if failed else (50.0 if settings else 100.0)
+
+    return model
+
+
+def test_one_accident_is_forgiven():
+    proof = prove(SimulatedBench(failing_in(1)), TUNED, Objective.THROUGHPUT)
+    assert is_faster(proof.speedup)
+    assert proof.speedup.pairs == 4
+    assert proof.failed is None
+
+
+def test_what_fails_twice_is_not_recommended():
+    proof = prove(SimulatedBench(failing_in(1, 3)), TUNED, Objective.THROUGHPUT)
+    assert proof.speedup is None
+    assert proof.failed.state is TrialState.CRASHED
+
+
+def test_a_wrong_result_is_not_forgiven():
+    model = failing_in(2, state=TrialState.WRONG)
+    proof = prove(SimulatedBench(model), TUNED, Objective.THROUGHPUT)
+    assert proof.speedup is None
+    assert proof.failed.state is TrialState.WRONG
+
+
+def test_other_objectives_compare_their_own_costs():
+    def leaner(settings, run):
+        return simulation.measurement(run.step_ms, peak_memory_bytes=10 if settings else 20)
+
+    bench = SimulatedBench(multiplied({}), change=leaner)
+    assert prove(bench, TUNED, Objective.MEMORY).speedup.ratio == pytest.approx(2.0)
+
+
+def test_a_reference_that_moves_does_not_bias_the_ratio():
+    """Gains are relative to earlier baselines, which may have been slow."""
+    noise = simulation.drifting(random.Random(2), total=3.0, runs=8)
+    proof, bench = proof_of(gain=0.0, noise=noise)
+    assert bench.reference_ms < 110
+    assert not is_faster(proof.speedup)

@@ -1,0 +1,224 @@
+"""The ordered search on models of a script, from simple ones to those that mislead."""
+
+import random
+
+import pytest
+
+from gpuadvisor.domain.measurement import Window
+from gpuadvisor.domain.study import TrialState
+from gpuadvisor.tuners.search import PROGRESSIVE_GAIN
+from tests import simulation
+from tests.simulation import SimulatedBench, Switch, multiplied, searched
+
+NAMES = ("workers", "tf32", "fused", "bf16", "compile", "placebo", "harmful")
+GAINS = {
+    "workers": 1.5,
+    "tf32": 1.2,
+    "fused": 1.03,
+    "bf16": 1.4,
+    "compile": 1.25,
+    "harmful": 0.7,
+}
+USEFUL = {"workers", "tf32", "fused", "bf16", "compile"}
+
+
+def switches(*names):
+    return [Switch(name) for name in names]
+
+
+def tried(bench, **settings):
+    return sum(trial.settings == settings for trial in bench.ran)
+
+
+@pytest.mark.parametrize("parallel", [1, 2, 4, 8])
+def test_what_multiplies_is_found_whole(parallel):
+    search = searched(SimulatedBench(multiplied(GAINS), parallel=parallel), switches(*NAMES))
+    assert search.best.settings.keys() == USEFUL
+    assert search.best.gain == pytest.approx(1.5 * 1.2 * 1.03 * 1.4 * 1.25)
+
+
+def test_noise_hides_only_what_is_small():
+    for seed in range(20):
+        noise = simulation.gaussian(random.Random(seed))
+        search = searched(SimulatedBench(multiplied(GAINS), noise), switches(*NAMES))
+        assert search.best.settings.keys() >= USEFUL - {"fused"}
+        assert "harmful" not in search.best.settings
+
+
+def test_the_best_of_a_knobs_values_is_kept():
+    costs = {None: 100, 8: 80, 4: 60, 2: 90}
+    bench = SimulatedBench(lambda settings: costs[settings.get("workers")])
+    assert searched(bench, [Switch("workers", (8, 4, 2))]).best.settings == {"workers": 4}
+
+
+def test_a_knob_that_fails_twice_is_left_alone():
+    bench = SimulatedBench(multiplied({}))
+    searched(bench, [Switch("useless", (1, 2, 3, 4))])
+    assert [trial.settings.get("useless") for trial in bench.ran] == [None, 1, 2]
+
+
+def test_patience_is_the_knobs_own():
+    costs = {"16": 200, "8": 400, "64": 50}
+    knob = Switch("arg:batch-size", ("16", "8", "64"))
+    knob.patience = 3
+    bench = SimulatedBench(lambda settings: costs.get(settings.get("arg:batch-size"), 100))
+    assert searched(bench, [knob]).best.settings == {"arg:batch-size": "64"}
+
+
+@pytest.mark.parametrize("state", [TrialState.NO_EFFECT, TrialState.UNSUPPORTED])
+def test_what_cannot_work_gets_no_second_value(state):
+    bench = SimulatedBench(lambda settings: state if settings else 100.0)
+    searched(bench, [Switch("workers", (8, 4))])
+    assert len(bench.ran) == 2
+
+
+@pytest.mark.parametrize("parallel", [1, 4])
+@pytest.mark.parametrize(
+    "state", [TrialState.CRASHED, TrialState.HUNG, TrialState.OUT_OF_MEMORY, TrialState.WRONG]
+)
+def test_failing_settings_do_not_end_the_search(state, parallel):
+    def model(settings):
+        return state if "broken" in settings else multiplied(GAINS)(settings)
+
+    bench = SimulatedBench(model, parallel=parallel)
+    search = searched(bench, switches("tf32", "broken", "bf16"))
+    assert search.best.settings.keys() == {"tf32", "bf16"}
+
+
+def test_a_wrong_result_is_no_gain_however_fast():
+    def change(settings, run):
+        return run
+
+    bench = SimulatedBench(multiplied({"cheats": 10, "tf32": 1.2}), parallel=2, change=change)
+    honest = bench._run
+
+    def run(settings, phase):
+        trial = honest(settings, phase)
+        if "cheats" in settings:
+            object.__setattr__(trial, "state", TrialState.WRONG)
+        return trial
+
+    bench._run = run
+    assert searched(bench, switches("cheats", "tf32")).best.settings == {"tf32": True}
+    assert tried(bench, tf32=True) == 1  # it need not run again for its neighbour's failure
+
+
+class TestConflicts:
+    KNOBS = (Switch("graphs", excludes=["compile"]), Switch("compile"), Switch("tf32"))
+
+    @pytest.mark.parametrize("parallel", [1, 4])
+    def test_the_better_of_two_that_exclude_each_other(self, parallel):
+        bench = SimulatedBench(
+            multiplied({"graphs": 1.2, "compile": 1.5, "tf32": 1.1}), parallel=parallel
+        )
+        search = searched(bench, self.KNOBS)
+        assert search.best.settings == {"compile": True, "tf32": True}
+
+    def test_they_never_run_together(self):
+        bench = SimulatedBench(multiplied({"graphs": 1.5, "compile": 1.2}), parallel=4)
+        searched(bench, self.KNOBS)
+        assert not any({"graphs", "compile"} <= trial.settings.keys() for trial in bench.ran)
+
+
+class TestDependence:
+    KNOBS = (Switch("persistent", needs="workers"), Switch("workers", (4,)))
+
+    def test_a_dependent_knob_waits_for_what_it_needs(self):
+        bench = SimulatedBench(multiplied({"workers": 1.3, "persistent": 1.1}))
+        search = searched(bench, self.KNOBS)
+        assert search.best.settings == {"workers": 4, "persistent": True}
+        assert not tried(bench, persistent=True)
+
+    def test_it_is_explained_where_that_never_comes(self):
+        search = searched(SimulatedBench(multiplied({"persistent": 1.1})), self.KNOBS)
+        assert search.best.settings == {}
+        assert search.pointless == {"persistent": "no workers"}
+
+
+class TestBatchSize:
+    KNOB = Switch("batch_size", (2, 4, 8, 16, 32, 64), progressive=True)
+
+    @staticmethod
+    def growing_until(size, then=None):
+        def model(settings):
+            factor = settings.get("batch_size", 1)
+            if then is not None and factor > size:
+                return then
+            return 100.0 / min(factor, size)
+
+        return model
+
+    def test_it_doubles_until_throughput_is_flat(self):
+        bench = SimulatedBench(self.growing_until(8))
+        assert searched(bench, [self.KNOB]).best.settings == {"batch_size": 8}
+        assert len(bench.ran) == 1 + 4  # 16 was the last tried
+
+    def test_a_doubling_that_brings_little_is_the_last(self):
+        gains = {2: 1.5, 4: 1.5 * (1 + PROGRESSIVE_GAIN / 2), 8: 3.0}
+        bench = SimulatedBench(lambda s: 100.0 / gains.get(s.get("batch_size"), 1.0))
+        assert searched(bench, [self.KNOB]).best.settings == {"batch_size": 4}
+        assert not tried(bench, batch_size=8)
+
+    def test_it_survives_running_out_of_memory(self):
+        bench = SimulatedBench(self.growing_until(4, TrialState.OUT_OF_MEMORY))
+        assert searched(bench, [self.KNOB]).best.settings == {"batch_size": 4}
+        assert not tried(bench, batch_size=16)
+
+
+class TestBottleneck:
+    """A step takes the longer of loading and computing."""
+
+    LOAD, COMPUTE = {"workers": 4.0}, {"bf16": 2.0, "tf32": 1.3}
+
+    def cost(self, settings, load_ms=100.0, compute_ms=90.0):
+        load = multiplied(self.LOAD, load_ms)(settings)
+        return max(load, multiplied(self.COMPUTE, compute_ms)(settings))
+
+    def test_what_did_not_pay_at_first_is_tried_again_once_the_bottleneck_moved(self):
+        bench = SimulatedBench(self.cost)
+        search = searched(bench, switches("tf32", "bf16", "workers"))
+        assert search.best.settings.keys() == {"workers", "bf16", "tf32"}
+
+    def test_a_knob_that_has_nothing_to_cure_is_spared_until_it_has(self):
+        def waits(settings, run):
+            is_loading = self.cost(settings, 60.0) < self.cost(settings, 60.1)
+            windows = [
+                Window(w.steps, w.seconds, 0.0, 0.5 * w.seconds * is_loading) for w in run.windows
+            ]
+            return simulation.measurement(run.step_ms, windows=tuple(windows))
+
+        def cures(best):
+            return None if best.data_wait_share else "it does not wait"
+
+        bench = SimulatedBench(lambda s: self.cost(s, 60.0), change=waits)
+        search = searched(bench, [Switch("workers", cures=cures), *switches("bf16")])
+        assert not tried(bench, workers=True)
+        assert search.best.settings == {"bf16": True, "workers": True}
+        assert search.pointless == {}
+
+
+def test_an_interaction_that_needs_both_is_left_to_the_neighbourhood():
+    both = {"tf32", "bf16"}
+    bench = SimulatedBench(lambda s: 50.0 if both <= s.keys() else 100.0)
+    assert searched(bench, switches(*both)).best.settings == {}
+
+
+class TestBudget:
+    def test_what_is_left_out_is_named(self):
+        bench = SimulatedBench(multiplied(GAINS), budget=1 + 2)
+        search = searched(bench, switches("workers", "tf32", "bf16", "compile"))
+        assert search.best.settings.keys() == {"workers", "tf32"}
+        assert search.left_out == ["bf16", "compile"]
+
+    @pytest.mark.parametrize("parallel", [1, 4])
+    def test_it_is_never_exceeded(self, parallel):
+        for budget in range(1, 12):
+            bench = SimulatedBench(multiplied(GAINS), budget=budget, parallel=parallel)
+            searched(bench, switches(*NAMES))
+            assert len(bench.ran) <= budget
+
+
+def test_each_gain_is_told():
+    bench = SimulatedBench(multiplied({"tf32": 1.2, "bf16": 1.5}))
+    search = searched(bench, switches("tf32", "placebo", "bf16"))
+    assert search.brought == pytest.approx({"tf32": 1.2, "bf16": 1.5})

@@ -1,0 +1,98 @@
+"""What the budget has room for."""
+
+import pytest
+
+from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.tuners.statistics import LOOKS
+from gpuadvisor.tuning.options import Budget
+from gpuadvisor.tuning.spending import ABLATION_SHARE, FIRST_TIME_SHARE, PROOF_SHARE, Spending
+from tests.simulation import Switch
+
+SLOW = Switch("compile")
+SLOW.extra_startup_s = 100.0
+KNOBS = {"compile": SLOW, "tf32": Switch("tf32")}
+TF32 = {"tf32": True}
+
+
+def trial(wall_s, phase="search", **settings):
+    return Trial(0, settings, phase, TrialState.COMPLETE, wall_s=wall_s)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("gpuadvisor.tuning.spending.time.monotonic", lambda: now[0])
+    return now
+
+
+def spending(budget, phase="search"):
+    made = Spending(Budget.parse(budget), KNOBS)
+    made.spent(trial(10.0, "baseline"))
+    made.phase = phase
+    return made
+
+
+class TestTrials:
+    def test_only_the_search_is_counted(self):
+        made = spending("2 trials")
+        assert made.left_s is None
+        for _ in range(2):
+            assert made.affordable([TF32])
+            made.spent(trial(10.0, tf32=True))
+        assert not made.affordable([TF32])
+        made.phase = "proof"
+        assert made.affordable([TF32])
+
+    def test_a_batch_counts_whole(self):
+        made = spending("3 trials")
+        assert made.affordable([TF32] * 3, parallel=4)
+        assert not made.affordable([TF32] * 4, parallel=4)
+
+
+class TestTime:
+    def test_a_trial_is_expected_to_last_as_the_last_of_its_kind(self, clock):
+        made = spending("10m")
+        assert made.expected_s(TF32) == 10
+        assert made.expected_s({"compile": True}) == 10 + FIRST_TIME_SHARE * 100
+        made.spent(trial(70.0, compile=True, tf32=True))
+        assert made.expected_s({"compile": True}) == 70
+
+    def test_the_search_leaves_room_for_ablation_and_proof(self, clock):
+        made = spending("1000s")
+        reserve_s = LOOKS[0] * 20 + 3 * 10
+        clock[0] = 1000 - reserve_s - 10
+        assert made.affordable([TF32])
+        clock[0] += 1
+        assert not made.affordable([TF32])
+        made.phase = "ablation"
+        assert made.affordable([TF32])
+
+    def test_the_reserve_is_a_share_of_the_budget_at_most(self, clock):
+        made = spending("100s")
+        clock[0] = 100 * (1 - PROOF_SHARE - ABLATION_SHARE) - 10
+        assert made.affordable([TF32])
+        clock[0] += 1
+        assert not made.affordable([TF32])
+
+    def test_the_proof_may_use_all_that_is_left(self, clock):
+        made = spending("100s", "proof")
+        clock[0] = 80
+        assert made.affordable([{}, TF32])
+        clock[0] += 1
+        assert not made.affordable([{}, TF32])
+
+    def test_what_runs_side_by_side_takes_as_long_as_the_longest(self, clock):
+        made = spending("100s", "proof")
+        clock[0] = 80
+        assert made.affordable([TF32] * 8, parallel=4)
+        assert not made.affordable([TF32] * 9, parallel=4)
+
+    def test_time_left_ends_at_zero(self, clock):
+        made = spending("100s")
+        clock[0] = 1000
+        assert made.left_s == 0
+
+    def test_a_budget_that_is_too_small_is_said(self, clock):
+        assert "--budget 6m would allow" in spending("100s").advice()
+        assert spending("10m").advice() is None
+        assert spending("5 trials").advice() is None
