@@ -16,9 +16,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from gpuadvisor.domain.study import Objective  # noqa: E402
-from gpuadvisor.tuners.proof import is_faster, prove  # noqa: E402
-from tests import simulation  # noqa: E402
+from gpuadvisor.domain.study import Objective
+from gpuadvisor.tuners.proof import is_faster, prove
+from tests import simulation
 
 Make = Callable[[random.Random], simulation.Noise]
 

@@ -26,6 +26,7 @@ SCRIPT = """
 import torch
 
 torch.set_num_threads(1)
+torch.set_default_device("cuda" if torch.cuda.is_available() else "cpu")
 model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for _ in range(100_000):

@@ -137,6 +137,8 @@ BEGIN, END = "<!-- recorded output: begin -->", "<!-- recorded output: end -->"
 
 def with_recording(readme: str) -> str:
     """Return the README with the output of the recorded study between its markers."""
+    if not RECORDING.exists():
+        return readme
     block = f"{BEGIN}\n```text\n{recorded_output()}\n```\n{END}"
     pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
     return re.sub(pattern, lambda _: block, readme, flags=re.DOTALL)

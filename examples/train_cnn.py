@@ -115,7 +115,7 @@ def parse():
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--images", type=int, default=3200, help="images in an epoch")
     parser.add_argument("--size", type=int, default=32, help="width and height in pixels")
-    parser.add_argument("--width", type=int, default=8, help="channels of the first layer")
+    parser.add_argument("--width", type=int, default=16, help="channels of the first layer")
     parser.add_argument("--lr", type=float, default=1e-3)
     return parser.parse_args()
 

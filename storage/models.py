@@ -129,7 +129,6 @@ class StudyRow(Base):
     name: Mapped[str] = mapped_column(Text, unique=True)
     script: Mapped[str] = mapped_column(index=True)
     args: Mapped[tuple[str, ...]] = mapped_column(Json(tuple[str, ...]))
-    folder: Mapped[str] = mapped_column(server_default="")
     environment_id: Mapped[int] = mapped_column(ForeignKey("environment.id"))
     level: Mapped[Level] = mapped_column(Member(Level))
     objective: Mapped[Objective] = mapped_column(Member(Objective))
@@ -149,6 +148,7 @@ class StudyRow(Base):
     equivalence: Mapped[Equivalence | None] = mapped_column(Json(Equivalence))
     no_effect: Mapped[Mapping[str, str] | None] = mapped_column(Json(Mapping[str, str]))
     notes: Mapped[tuple[str, ...] | None] = mapped_column(Json(tuple[str, ...]))
+    folder: Mapped[str] = mapped_column(server_default="")
 
     environment: Mapped[EnvironmentRow] = relationship(lazy="joined")
     baseline: Mapped[MeasurementRow | None] = relationship(foreign_keys=[baseline_id])

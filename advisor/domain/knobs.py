@@ -85,6 +85,9 @@ class ScriptFacts:
     """The script uses a `GradScaler`."""
     varying_shapes: bool = False
     """The root's input shapes change between steps."""
+    draws_random: bool = False
+    """The first root's forward pass draws random numbers (dropout, sampling). Another precision or
+    a compiler draws others, so losses then differ as between two seeds."""
     data_wait_share: float | None = None
     """Share of the measured time spent in the loaders' `__next__`, 0 to 1."""
 

@@ -72,6 +72,8 @@ def no_gain_reason(result: StudyResult, dash: str = "-") -> str:
         return f"the best of {tried} measured {speedup_ratio(result.speedup)} ({proof})"
     if not settings_tried(result):
         return "no setting was tried, and the notes say why"
+    if result.settings:
+        return f"the best of {tried} failed in the proof"
     return f"none of {tried} was better beyond the noise"
 
 

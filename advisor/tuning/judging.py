@@ -71,7 +71,8 @@ class Judge:
             )
         return self.comparison.check(
             measurement.trace,
-            other_random_numbers=any(k.effect_for(facts) is Effect.RANDOM_STREAM for k in knobs),
+            other_random_numbers=facts.draws_random
+            or any(k.effect_for(facts) is Effect.RANDOM_STREAM for k in knobs),
             first_call_only=resized,
         )
 

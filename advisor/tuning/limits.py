@@ -10,7 +10,7 @@ from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.tuners.base import Knob
 
-PRUNE_BELOW = 0.8
+PRUNE_BELOW = 0.6
 """A trial is ended early when it would reach less than this share of the best so far."""
 BASELINE_S = 1800.0
 """Most that the unchanged script may take after its first step, until it is measured."""

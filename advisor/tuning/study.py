@@ -166,6 +166,11 @@ class _Study:
         advice = self._spending.advice()
         if advice is not None:
             self._note(advice)
+        if self._devices[0].is_gpu and baseline.facts.device != "cuda":
+            self._note(
+                f"the script computes on the CPU, though torch can use {self._devices[0].name}: "
+                "see whether one of its arguments chooses the device"
+            )
         if first.short:
             self._note(
                 f"the script ends after {first.steps} steps, so the figures rest on "
@@ -175,8 +180,8 @@ class _Study:
             self._note(f"each of the parallel trials had {self._devices[0].cores} CPU cores")
 
     def _other_seed(self, facts: ScriptFacts) -> Measurement | None:
-        """Run with another seed where other random numbers are in play: loaders with workers."""
-        if not (facts.training and facts.loaders):
+        """Run with another seed where a setting may draw other random numbers than the script."""
+        if not (facts.training and (facts.loaders or facts.draws_random)):
             return None
         return self._bench.measure_baseline(seed=self._options.seed + 1).measurement
 

@@ -37,6 +37,19 @@ for step in range(1_000_000):
         began = now
 """
 
+EPOCHS = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+data = TensorDataset(torch.randn(640, 64), torch.randint(0, 4, (640,)))
+model = torch.nn.Linear(64, 4).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(1000):
+    for x, y in DataLoader(data, batch_size=8, num_workers=2):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x.cuda()), y.cuda()).backward()
+        optimizer.step()
+"""
+
 FILL = """
 import torch
 kept = []
@@ -95,6 +108,12 @@ def test_energy_is_between_idle_and_the_limit_of_a_gpu(trained):
 
 def test_the_facts_say_gpu(trained):
     assert trained.measurement.facts.device == "cuda"
+
+
+def test_workers_are_forked_again_while_steps_are_timed(tmp_path):
+    outcome = run(tmp_path, EPOCHS)
+    assert outcome.state is TrialState.COMPLETE, outcome.output[-2000:]
+    assert outcome.steps > 2 * 80  # the measurement has seen workers come and go
 
 
 def test_a_full_gpu_is_out_of_memory(tmp_path):

@@ -117,7 +117,7 @@ class TestBudget:
     def test_the_least_sure_are_measured_first(self):
         bench = SimulatedBench(multiplied({"sure": 2.0, "real": 1.1}), budget=1 + 3)
         fallback = {"sure": 2.0, "real": 1.1, "doubtful": 1.01}
-        _, _, ablation = ablated(bench, all_of("sure", "doubtful", "real"), fallback=fallback)
+        ablated(bench, all_of("sure", "doubtful", "real"), fallback=fallback)
         assert bench.ran[2].settings == all_of("sure", "real")
 
     def test_it_is_never_exceeded(self):

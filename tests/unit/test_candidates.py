@@ -94,28 +94,29 @@ def test_values_are_found_by_name():
     assert selected().of("fp16") is None
 
 
-class TestCombining:
-    KNOBS = {
-        knob.name: knob
-        for knob in (
-            Switch("compile", excludes=["graphs"]),
-            Switch("graphs"),
-            Switch("workers"),
-            Switch("persistent", needs="workers"),
-            Switch("prefetch", needs="persistent"),
-        )
-    }
+RELATED = {
+    knob.name: knob
+    for knob in (
+        Switch("compile", excludes=["graphs"]),
+        Switch("graphs"),
+        Switch("workers"),
+        Switch("persistent", needs="workers"),
+        Switch("prefetch", needs="persistent"),
+    )
+}
 
+
+class TestCombining:
     def test_a_knob_replaces_what_it_excludes_either_way(self):
         for new, old in (("compile", "graphs"), ("graphs", "compile")):
-            settings = combined({old: True, "workers": 4}, self.KNOBS[new], 1, self.KNOBS)
+            settings = combined({old: True, "workers": 4}, RELATED[new], 1, RELATED)
             assert settings == {"workers": 4, new: 1}
 
     def test_the_new_value_stands_last(self):
-        settings = combined({"workers": 4, "compile": True}, self.KNOBS["workers"], 8, self.KNOBS)
+        settings = combined({"workers": 4, "compile": True}, RELATED["workers"], 8, RELATED)
         assert list(settings.items()) == [("compile", True), ("workers", 8)]
 
     def test_what_needs_a_knob_goes_with_it(self):
         whole = {"prefetch": 1, "persistent": True, "workers": 4, "compile": True}
-        assert without(whole, "workers", self.KNOBS, FACTS) == {"compile": True}
-        assert without(whole, "compile", self.KNOBS, FACTS).keys() == whole.keys() - {"compile"}
+        assert without(whole, "workers", RELATED, FACTS) == {"compile": True}
+        assert without(whole, "compile", RELATED, FACTS).keys() == whole.keys() - {"compile"}

@@ -28,6 +28,7 @@ def generator():
 
 
 GENERATOR = generator()
+GENERATED = GENERATOR.pages()
 
 
 def shell_lines(page):
@@ -66,9 +67,9 @@ def test_every_command_that_is_shown_parses(words):
     assert "--" not in words or args.takes_rest
 
 
-@pytest.mark.parametrize("path", GENERATOR.pages(), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.name)
 def test_what_is_generated_is_current(path):
-    assert path.read_text("utf-8") == GENERATOR.pages()[path], "run `make docs`"
+    assert path.read_text("utf-8") == GENERATED[path], "run `make docs`"
 
 
 @pytest.mark.parametrize("name", GENERATOR.subcommands())

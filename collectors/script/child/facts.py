@@ -38,6 +38,9 @@ class FactsRecorder:
         self._device = ""
         self._convolution = False
         self._attention = False
+        self._random: tuple[bytes, bytes] | None = None
+        """State of the random generators before the first call of a root."""
+        self._draws_random = False
         self.optimizers: list[str] = []
         self.compiles = False
         self.autocasts = False
@@ -63,6 +66,8 @@ class FactsRecorder:
         if self._shape_calls >= SHAPE_CALLS:
             return False
         self._shape_calls += 1
+        if self._shape_calls == 1:
+            self._draws_random = self._random != random_state(self._torch)
         tensors = tensors_in(self._torch, (args, kwargs))
         self._shapes.add(tuple(tuple(tensor.shape) for tensor in tensors))
         return True
@@ -74,6 +79,7 @@ class FactsRecorder:
         self._roots.append(type(getattr(module, "_orig_mod", module)).__name__)
         self._device = self._device or next(module.parameters()).device.type
         self._convolution |= any(isinstance(member, convolution) for member in members)
+        self._random = self._random or random_state(self._torch)
         self._attention |= any("attention" in type(m).__name__.lower() for m in members)
 
     @property
@@ -94,12 +100,22 @@ class FactsRecorder:
             "compiles_itself": self.compiles,
             "autocasts_itself": self.autocasts,
             "scales_itself": self.scales,
+            "draws_random": self._draws_random,
             "varying_shapes": len(self._shapes) > FIXED_SHAPES,
         }
 
     def _busy_device(self) -> str:
         cuda = self._torch.cuda
         return "cuda" if cuda.is_initialized() and cuda.max_memory_allocated() else "cpu"
+
+
+def random_state(torch: Any) -> tuple[bytes, bytes]:
+    """Return the state of the generators that a forward pass draws from.
+
+    Reading it neither waits for a GPU nor initialises CUDA.
+    """
+    cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else torch.empty(0)
+    return bytes(torch.get_rng_state().tolist()), bytes(cuda.byte().tolist())
 
 
 def _loader(iterator: Any) -> LoaderFacts:

@@ -87,6 +87,9 @@ class Session:
         """Begin anew in a child: the steps so far were its parent's."""
         self._process = os.getpid()
         self._ended = False
+        # Kept, because a process that did not open them must not destroy the parent's CUDA events:
+        # that aborts forked loader workers.
+        self._inherited = self._clock.windows
         self._clock.restart()
         self._markers.restart()
 

@@ -1,0 +1,88 @@
+"""What a study shows while it runs."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.tui.progress import ConsoleProgress
+from tests.simulation import measurement
+
+
+@pytest.fixture
+def shown():
+    return io.StringIO()
+
+
+@pytest.fixture
+def progress(shown):
+    return ConsoleProgress(Console(file=shown, width=100, highlight=False))
+
+
+def ended(number, settings, phase="search", state=TrialState.COMPLETE, gain=1.0, reason=""):
+    run = measurement([10.0]) if state is TrialState.COMPLETE else None
+    return Trial(number, settings, phase, state, reason, run, gain=gain)
+
+
+STANDING = {"tf32": True, "workers": 4}
+
+
+@pytest.mark.parametrize(
+    ("settings", "phase", "label"),
+    [
+        ({}, "baseline", "baseline"),
+        ({}, "proof", "baseline"),
+        (STANDING, "proof", "best"),
+        (STANDING, "ablation", "best"),
+        ({"tf32": True}, "ablation", "best without workers"),
+        ({}, "ablation", "baseline"),
+        ({**STANDING, "bf16": True}, "search", "+ bf16=True"),
+        ({"tf32": True, "workers": 8}, "search", "+ workers=8"),
+        ({"workers": 4, "compile": "default"}, "search", "+ compile=default - tf32"),
+        ({"tf32": True}, "search", "- workers"),
+    ],
+)
+def test_a_run_is_named_by_what_is_new_in_it(progress, shown, settings, phase, label):
+    progress.better(STANDING, 1.5)
+    progress.started(7, settings, phase)
+    progress.ended(ended(7, settings, phase))
+    line = shown.getvalue()
+    assert line.startswith(f"   7  {label:<42} ")
+    assert line.rstrip().endswith("1.00x" if settings else "10.0 ms")
+
+
+def test_only_what_the_search_stands_on_counts(progress, shown):
+    """A run that is better by chance is not what the next one is compared with."""
+    progress.ended(ended(3, {"tf32": True}, gain=1.004))
+    progress.started(4, {"bf16": True}, "search")
+    progress.ended(ended(4, {"bf16": True}))
+    assert "   4  + bf16=True " in shown.getvalue()
+
+
+def test_a_run_that_failed_says_why(progress, shown):
+    progress.ended(ended(3, {"tf32": True}, state=TrialState.CRASHED, reason="KeyError: 'a' [b]"))
+    assert shown.getvalue().rstrip().endswith("crashed: KeyError: 'a' [b]")
+
+
+def test_on_a_pipe_there_are_lines_only(progress, shown):
+    with progress:
+        progress.phase("search", "2 knobs")
+        progress.started(1, {"tf32": True}, "search")
+        progress.event(1, {"event": "warm"})
+        progress.time_left(60.0)
+        progress.say("a sentence")
+    assert shown.getvalue() == "Search  2 knobs\n  a sentence\n"
+
+
+def test_on_a_terminal_there_is_a_status_line():
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=120, highlight=False)
+    with ConsoleProgress(console) as progress:
+        progress.better(STANDING, 1.5)
+        progress.started(1, {**STANDING, "bf16": True}, "search")
+        progress.event(1, {"event": "compiled"})
+        progress.time_left(61.0)
+        assert str(progress._status.status) == (
+            "+ bf16=True (compiling) - at most 1:00 left - best so far 1.50x"
+        )

@@ -1,0 +1,315 @@
+"""Whole studies on a script that is only simulated: what is concluded, stored and said."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from gpuadvisor.collectors.interpreter import TargetPython
+from gpuadvisor.collectors.script.request import Command, RunOutcome
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import AppliedKnob, Level, ScriptFacts
+from gpuadvisor.domain.measurement import Trace
+from gpuadvisor.domain.study import Objective, TrialState
+from gpuadvisor.errors import Interrupted, ScriptError, UsageError
+from gpuadvisor.reports import wording
+from gpuadvisor.storage.database import open_store
+from gpuadvisor.tuning import bench, study
+from gpuadvisor.tuning.options import Budget, TuneOptions
+from gpuadvisor.tuning.plans import read_plan
+from gpuadvisor.tuning.progress import Silent
+from tests.simulation import measurement
+
+FACTS = ScriptFacts(device="cuda", roots=("Net",), has_convolution=True, optimizers=("SGD",))
+GAINS = {"tf32": 1.5, "channels_last": 1.2, "cudnn_benchmark": 1.0}
+ONLY = frozenset(GAINS)
+
+
+def gpu(index):
+    return Device("cuda", index, "H100", f"GPU-{index}", 80 << 30, (9, 0), cores=16)
+
+
+class Script:
+    """Stands for the script: answers each run from a model."""
+
+    def __init__(self):
+        self.gains = GAINS
+        self.requests = []
+        self.speed = {}
+        self.fail = lambda names, run: None
+        self.lasts_s = 0.0
+        self._count = itertools.count()
+        self._busy = {}
+        self._lock = threading.Lock()
+
+    def run(self, request, read_energy_j):
+        with self._lock:
+            run = next(self._count)
+            self.requests.append(request)
+            assert not self._busy.get(request.device.index), "two runs on one GPU"
+            self._busy[request.device.index] = True
+        time.sleep(self.lasts_s)
+        names = [each.knob for each in request.specification.applications]
+        cost = 100.0 * self.speed.get(request.device.index, 1.0)
+        for name in names:
+            cost /= self.gains.get(name, 1.0)
+        measured = measurement(
+            [cost * (1 + 0.001 * (run % 3))] * 8,
+            facts=FACTS,
+            trace=Trace((1.0, 0.9, 0.8)),
+            applied=tuple(AppliedKnob(name, "effective") for name in names),
+            peak_memory_bytes=(8 if "channels_last" in names else 10) << 30,
+        )
+        failed = self.fail(names, run)
+        with self._lock:
+            self._busy[request.device.index] = False
+        if failed is not None:
+            return RunOutcome(failed, "it failed", None, "output", 1.0, "train.py, line 3")
+        return RunOutcome(TrialState.COMPLETE, "", measured, "", 1.0)
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    made = Script()
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path / "store"))
+    monkeypatch.setattr(bench, "run_script", made.run)
+    python = TargetPython("/usr/bin/python3", "3.12.3", torch="2.7.1")
+    monkeypatch.setattr(study, "target_python", lambda command: python)
+    monkeypatch.setattr(study, "devices_for", lambda python, jobs: [gpu(n) for n in range(jobs)])
+    return made
+
+
+def options(**changes):
+    known = {"budget": Budget(trials=30), "only": ONLY, "level": Level.BALANCED}
+    return TuneOptions(Command("python", "train.py"), **{**known, **changes})
+
+
+def tune(cancelled=lambda: False, progress=None, **changes):
+    return study.tune(options(**changes), progress or Silent(), cancelled)
+
+
+def test_what_pays_is_kept_proven_and_written(script):
+    result = tune()
+    assert result.verdict == "faster"
+    assert result.settings == {"tf32": True, "channels_last": True}
+    assert result.speedup.ratio == pytest.approx(1.8, rel=0.01)
+    assert {c.knob: round(c.ratio, 1) for c in result.contributions} == {
+        "tf32": 1.5,
+        "channels_last": 1.2,
+    }
+    assert read_plan(study.Path("train.plan.toml")).settings == result.settings
+    with open_store() as store:
+        assert store.load_study("train-1").speedup == result.speedup
+
+
+def test_what_is_shown_fits_the_ratio(script):
+    result = tune()
+    shown = result.baseline.mean_step_ms / result.best.mean_step_ms
+    assert shown == pytest.approx(result.speedup.ratio, rel=0.003)
+
+
+def test_a_well_tuned_script_ends_without_a_gain(script):
+    script.gains = {}
+    result = tune()
+    assert (result.verdict, result.settings, result.best) == ("no_gain", {}, None)
+    assert not study.Path("train.plan.toml").exists()
+
+
+def test_a_gain_that_the_proof_does_not_find_is_not_claimed(script):
+    script.fail = lambda names, run: setattr(script, "gains", {}) if run > 12 else None
+    result = tune()
+    assert result.verdict == "no_gain"
+    assert result.speedup.ci99_low <= 1
+    assert result.plan is None
+    assert wording.no_gain_reason(result).startswith("the best of")
+
+
+def test_a_best_that_fails_in_the_proof_is_explained(script):
+    phases = Recorder()
+    script.fail = lambda names, run: TrialState.CRASHED if phases.now == "proof" and names else None
+    result = tune(progress=phases)
+    assert (result.verdict, result.speedup) == ("no_gain", None)
+    (note,) = [note for note in result.notes if "failed in the proof" in note]
+    assert "tf32=True, channels_last=True: crashed: it failed (train.py, line 3)" in note
+    assert wording.no_gain_reason(result).endswith("failed in the proof")
+
+
+class Recorder(Silent):
+    """Remembers what a study told."""
+
+    def __init__(self):
+        self.now = ""
+        self.stood_on = []
+
+    def phase(self, name, detail=""):
+        self.now = name
+
+    def better(self, settings, gain):
+        self.stood_on.append(dict(settings))
+
+
+def test_progress_is_told_what_the_search_stands_on(script):
+    progress = Recorder()
+    tune(progress=progress)
+    assert progress.stood_on[-1] == {"tf32": True, "channels_last": True}
+
+
+def test_a_plan_that_was_there_is_replaced_and_that_is_said(script):
+    study.Path("train.plan.toml").write_text("mine")
+    assert "the plan that was in train.plan.toml before is replaced" in tune().notes
+
+
+@pytest.mark.parametrize(
+    ("objective", "settings"),
+    [
+        (Objective.LATENCY, {"tf32": True, "channels_last": True}),
+        (Objective.MEMORY, {"channels_last": True}),
+    ],
+)
+def test_other_objectives(script, objective, settings):
+    assert tune(
+        objective=objective, only=frozenset({"tf32", "channels_last"})
+    ).settings.items() <= (settings.items())
+
+
+def test_energy_that_the_gpu_does_not_tell(script):
+    with pytest.raises(UsageError, match="choose another objective"):
+        tune(objective=Objective.ENERGY)
+
+
+class TestFailure:
+    def test_a_script_that_fails_leaves_no_study(self, script):
+        script.fail = lambda names, run: TrialState.CRASHED
+        with pytest.raises(
+            ScriptError, match=r"train.py cannot be measured: it failed at train.py"
+        ):
+            tune()
+        with open_store() as store:
+            assert store.study_names() == []
+
+    @pytest.mark.parametrize(
+        ("state", "advice"),
+        [
+            (TrialState.HUNG, "raise --timeout"),
+            (TrialState.UNSUPPORTED, "if it trains elsewhere"),
+            (TrialState.OUT_OF_MEMORY, "make its batch smaller"),
+            (TrialState.CRASHED, "its own arguments go after --"),
+        ],
+    )
+    def test_the_advice(self, script, state, advice):
+        script.fail = lambda names, run: state
+        with pytest.raises(ScriptError, match=advice):
+            tune()
+
+    def test_a_name_that_is_taken(self, script):
+        tune(study="mine")
+        before = len(script.requests)
+        with pytest.raises(UsageError, match="--study: there is a study mine already"):
+            tune(study="mine")
+        assert len(script.requests) == before
+
+
+class TestInterruption:
+    def after(self, script, runs):
+        return lambda: len(script.requests) > runs
+
+    def test_before_anything_was_measured(self, script):
+        with pytest.raises(Interrupted, match="before the unchanged script was measured"):
+            tune(self.after(script, 0))
+
+    @pytest.mark.parametrize("runs", [2, 3, 5, 8, 12])
+    def test_at_any_time_there_is_a_result_and_a_way_on(self, script, runs):
+        result = tune(self.after(script, runs))
+        assert (result.verdict, result.interrupted) == ("no_gain", "interrupted")
+        assert len(result.trials) == runs
+        resumed = tune(resume=True)
+        assert resumed.study == result.study
+        numbers = [trial.number for trial in resumed.trials]
+        assert numbers == sorted(set(numbers))
+        assert resumed.verdict == "faster"
+        assert resumed.started == result.started
+        with open_store() as store:
+            assert len(store.trials(result.study)) == len(resumed.trials)
+
+    def test_what_was_tried_is_not_run_again(self, script):
+        interrupted = tune(self.after(script, 5))
+        known = [t.settings for t in interrupted.trials if t.phase == "search"]
+        again = tune(resume=True).trials[len(interrupted.trials) :]
+        assert known
+        assert not [t for t in again if t.phase == "search" and t.settings in known]
+
+    def test_the_trials_of_both_sessions_count(self, script):
+        script.gains = {}
+        tune(self.after(script, 3), budget=Budget(trials=2))
+        resumed = tune(resume=True, budget=Budget(trials=2))
+        assert sum(trial.phase == "search" for trial in resumed.trials) == 2
+
+    def test_another_folder_has_another_script(self, script, tmp_path, monkeypatch):
+        tune(self.after(script, 3))
+        (tmp_path / "else").mkdir()
+        (tmp_path / "else" / "train.py").write_text("")
+        monkeypatch.chdir(tmp_path / "else")
+        with pytest.raises(UsageError, match="no unfinished study of this script in this folder"):
+            tune(resume=True)
+
+    @pytest.mark.parametrize(
+        "change", [{"level": Level.AGGRESSIVE}, {"objective": Objective.MEMORY}]
+    )
+    def test_other_options_are_another_study(self, script, change):
+        tune(self.after(script, 3), study="mine")
+        with pytest.raises(UsageError, match="no unfinished study"):
+            tune(resume=True, **change)
+        with pytest.raises(UsageError, match=r"study mine is of `train.py` in .*: give the same"):
+            tune(resume=True, study="mine", **change)
+
+    def test_another_gpu_is_another_study(self, script, monkeypatch):
+        tune(self.after(script, 3))
+        other = replace(gpu(0), name="A100")
+        monkeypatch.setattr(study, "devices_for", lambda python, jobs: [other])
+        with pytest.raises(UsageError, match="was measured on H100, and this is A100"):
+            tune(resume=True)
+
+
+class TestSeveralGpus:
+    def test_each_trial_is_compared_on_its_own_gpu(self, script):
+        script.speed = {0: 1.0, 1: 1.5, 2: 0.7, 3: 1.2}
+        script.lasts_s = 0.005
+        result = tune(jobs=4)
+        assert result.settings == {"tf32": True, "channels_last": True}
+        for trial in result.trials:
+            expected = 1.0
+            for name in trial.settings:
+                expected *= GAINS[name]
+            if trial.gain is not None:
+                assert trial.gain == pytest.approx(expected, rel=0.01)
+        numbers = sorted(trial.number for trial in result.trials)
+        assert numbers == list(range(len(numbers)))
+
+    def test_the_cores_are_split(self, script, monkeypatch):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(9)))
+        tune(jobs=4)
+        cores = {r.device.index: r.specification.cores for r in script.requests}
+        assert cores[0] == (0, 1)
+        assert len(set().union(*cores.values())) == sum(map(len, cores.values()))
+
+    def test_one_gpu_keeps_all_cores(self, script):
+        tune()
+        assert {request.specification.cores for request in script.requests} == {()}
+
+    def test_a_failing_store_ends_all(self, script, monkeypatch):
+        script.lasts_s = 0.005
+
+        def full(self, name, trial):
+            raise UsageError("the disk is full")
+
+        tune(lambda: len(script.requests) > 3, jobs=4)
+        monkeypatch.setattr("gpuadvisor.storage.database.Store.add_trial", full)
+        with pytest.raises(UsageError, match="the disk is full"):
+            tune(jobs=4)
