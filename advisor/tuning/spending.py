@@ -12,7 +12,7 @@ from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.options import Budget
 
-FIRST_TIME_SHARE = 0.25
+FIRST_TIME_SHARE = 0.15
 """Part of a knob's allowance for a slow start that is expected of its first trial."""
 PROOF_SHARE = 0.3
 ABLATION_SHARE = 0.2

@@ -80,8 +80,10 @@ class Running:
         """Return once a line of stderr matches."""
         deadline = time.monotonic() + PATIENCE_S
         while not any(re.search(pattern, line) for line in list(self._err)):
-            assert self.process.poll() is None, "".join(self._err)
-            assert time.monotonic() < deadline, "".join(self._err)
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.process.kill()
+                self.process.wait()
+                raise AssertionError(f"{pattern!r} was not said:\n{''.join(self._err)}")
             time.sleep(0.02)
 
     def children(self) -> list[psutil.Process]:

@@ -60,7 +60,7 @@ def interrupt_and_resume(home: Path) -> Stopped:
     first = Running(home, *words)
     first.wait_for("^Baseline")
     intruder = program.run(home, *words)
-    first.wait_for(r"^ +2  \+ arg:pause=0.03")
+    first.wait_for(r"\+ arg:pause=0.03")
     time.sleep(0.5)  # into the next run
     children = first.children()
     first.process.send_signal(signal.SIGINT)

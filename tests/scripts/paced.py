@@ -12,6 +12,6 @@ chosen = parser.parse_args()
 
 model = torch.nn.Linear(4, 1)
 for _ in range(chosen.steps):
-    model(torch.randn(2, 4)).mean().backward()
+    model(torch.ones(2, 4)).mean().backward()
     time.sleep(chosen.pause)
 print("trained", chosen.pause)
