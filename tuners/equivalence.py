@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
+from statistics import median
 
 from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.measurement import OutputSample, Trace
@@ -17,6 +19,8 @@ SPREAD_FACTOR = 3.0
 ERRATIC = 0.5
 """A difference of two unchanged, equally seeded runs above which nothing can be compared."""
 MIN_LOSSES = 3
+LEAST_SCALE = 0.1
+"""Part of the losses' median magnitude that a difference is taken relative to at least."""
 
 
 def difference(
@@ -24,13 +28,14 @@ def difference(
 ) -> tuple[float, str] | None:
     """Return how far two traces are apart and what was compared, or None if nothing can be.
 
-    For training, the mean absolute difference of the first losses over their mean magnitude; for
+    For training, the median of the first losses' relative differences: a single spike of a script
+    that trains at its limit says nothing, while a wrong gradient shows in most steps. For
     inference, the largest relative L2 difference of an output. `calls` limits the outputs.
     """
     count = min(len(reference.losses), len(trace.losses))
     if count >= MIN_LOSSES:
         value = _losses_apart(reference.losses[:count], trace.losses[:count])
-        return value, f"mean relative difference of the first {count} losses"
+        return value, f"median relative difference of the first {count} losses"
     outputs = list(zip(reference.outputs, trace.outputs, strict=False))[:calls]
     apart = [_outputs_apart(a, b) for a, b in outputs]
     comparable = [value for value in apart if value is not None]
@@ -40,9 +45,13 @@ def difference(
 
 
 def _losses_apart(reference: Sequence[float], losses: Sequence[float]) -> float:
-    scale = math.fsum(map(abs, reference)) / len(reference)
-    apart = math.fsum(abs(a - b) for a, b in zip(reference, losses, strict=True)) / len(losses)
-    return apart / scale if scale else (0.0 if apart == 0 else math.inf)
+    if not any(reference):
+        return math.inf if any(losses) else 0.0
+    # A loss near zero by chance would make any difference look large.
+    least = LEAST_SCALE * median(map(abs, reference))
+    pairs = zip(reference, losses, strict=True)
+    apart = [(abs(a - b), max(abs(a), least, sys.float_info.min)) for a, b in pairs]
+    return median(difference / scale for difference, scale in apart)
 
 
 def _outputs_apart(reference: OutputSample, output: OutputSample) -> float | None:

@@ -168,6 +168,7 @@ class ScriptBench:
         specification = Specification(
             applications=applications,
             seed=options.seed if seed is None else seed,
+            reseed=seed,
             cores=self._share_of_cores(device),
             samples_per_step=options.samples_per_step,
             schedule=self._schedule,

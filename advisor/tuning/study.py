@@ -204,8 +204,10 @@ class _Study:
             self._bench, self._knobs, self._candidates, baseline, told=self._stand_on
         )
         self._search.run()
-        if self._search.left_out:
-            self._note(f"not tried for want of budget: {', '.join(self._search.left_out)}")
+        tried = {name for trial in self._search.trials for name in trial.settings}
+        left_out = [name for name in self._search.left_out if name not in tried]
+        if left_out:
+            self._note(f"not tried for want of budget: {', '.join(left_out)}")
 
     def _explore(self) -> None:
         """Try combinations near the best."""

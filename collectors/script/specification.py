@@ -42,6 +42,9 @@ class Specification:
     """Path of the pipe for events; None to apply settings and observe nothing."""
     parent: int = 0
     """Process id of gpuadvisor: when it is gone, the script's process ends too."""
+    reseed: int | None = None
+    """For torch, just before the first root is called: a script that seeds itself still draws other
+    random numbers from there on."""
     seed: int | None = None
     """For `random`, numpy and torch; None to leave them alone."""
     cores: tuple[int, ...] = ()

@@ -62,7 +62,7 @@ class Session:
             self._specification.schedule, channel, counters, lambda: timer_for(torch), self._finish
         )
         self._markers = markers = StepMarkers(torch, clock, counters, facts, self._trace)
-        self._roots = roots = Roots(torch, registry, markers.root_called, facts.root)
+        self._roots = roots = Roots(torch, registry, markers.root_called, self._found_root)
         channel.send("torch", version=str(torch.__version__))
         patches.patch_optimizers(torch, registry, markers.optimizer_built)
         patches.patch_backward(torch, registry, markers.before_backward, markers.backward_done)
@@ -77,6 +77,11 @@ class Session:
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self._script_ended)
         self._at_process_exit()
+
+    def _found_root(self, module: Any) -> None:
+        if self._specification.reseed is not None and not self._facts.has_roots:
+            self._torch.manual_seed(self._specification.reseed)
+        self._facts.root(module)
 
     def _at_process_exit(self) -> None:
         """Children of `multiprocessing` skip `atexit`, but run their finalizers."""
