@@ -38,6 +38,7 @@ from gpuadvisor.tuning.preparation import (
     target_python,
 )
 from gpuadvisor.tuning.progress import Progress
+from gpuadvisor.tuning.remarks import remarks
 from gpuadvisor.tuning.results import keep_plan, measured, plan_path, proven
 from gpuadvisor.tuning.spending import Spending
 
@@ -159,25 +160,16 @@ class _Study:
                 f"--objective {self._options.objective}: this GPU does not show it for this "
                 "script; choose another objective"
             )
-        second = self._bench.measure_baseline()
-        traces = [m.trace for m in (baseline, second.measurement) if m is not None]
+        second = self._bench.measure_baseline().measurement
         other = self._other_seed(baseline.facts)
-        self._bench.comparison.calibrate(traces, other.trace if other else None)
+        runs = [run for run in (baseline, second) if run is not None]
+        self._bench.comparison.calibrate(
+            [run.trace for run in runs], other.trace if other else None
+        )
         advice = self._spending.advice()
-        if advice is not None:
-            self._note(advice)
-        if self._devices[0].is_gpu and baseline.facts.device != "cuda":
-            self._note(
-                f"the script computes on the CPU, though torch can use {self._devices[0].name}: "
-                "see whether one of its arguments chooses the device"
-            )
-        if first.short:
-            self._note(
-                f"the script ends after {first.steps} steps, so the figures rest on "
-                f"{baseline.steps} of them: give it more work for narrower intervals"
-            )
-        if len(self._devices) > 1:
-            self._note(f"each of the parallel trials had {self._devices[0].cores} CPU cores")
+        every = [*runs, other] if other else runs
+        for sentence in filter(None, [advice, *remarks(first, every, self._devices)]):
+            self._note(sentence)
 
     def _other_seed(self, facts: ScriptFacts) -> Measurement | None:
         """Run with another seed where a setting may draw other random numbers than the script."""

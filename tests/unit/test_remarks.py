@@ -1,0 +1,43 @@
+from dataclasses import replace
+
+import pytest
+
+from gpuadvisor.collectors.script.request import RunOutcome
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import ScriptFacts
+from gpuadvisor.domain.measurement import Measurement, Window
+from gpuadvisor.domain.study import TrialState
+from gpuadvisor.tuning.remarks import remarks
+
+GPU = Device("cuda", 0, "NVIDIA H100 80GB HBM3", cores=8)
+
+
+def taking(step_ms: float, device: str = "cuda") -> Measurement:
+    window = Window(10, step_ms / 100)
+    facts = ScriptFacts(device=device)
+    return Measurement(
+        "optimizer", (step_ms,) * 10, (window,), 4, None, 1, 1, 1.0, 2.0, facts=facts
+    )
+
+
+def outcome(run: Measurement, short: bool = False) -> RunOutcome:
+    return RunOutcome(TrialState.COMPLETE, "", run, "", 2.0, steps=12, short=short)
+
+
+CASES = [
+    ("quiet", [10.0, 10.1], "cuda", False, 1, []),
+    ("restless", [10.0, 14.0], "cuda", False, 1, ["differ by 40%"]),
+    ("on the CPU beside a GPU", [10.0], "cpu", False, 1, ["though torch can use NVIDIA H100"]),
+    ("short", [10.0], "cuda", True, 1, ["ends after 12 steps"]),
+    ("parallel", [10.0], "cuda", False, 2, ["had 8 CPU cores"]),
+]
+
+
+@pytest.mark.parametrize(("steps_ms", "device", "short", "gpus", "said"), [c[1:] for c in CASES])
+def test_remarks(steps_ms, device, short, gpus, said):
+    runs = [taking(step_ms, device) for step_ms in steps_ms]
+    sentences = list(
+        remarks(outcome(runs[0], short), runs, [replace(GPU, index=i) for i in range(gpus)])
+    )
+    assert len(sentences) == len(said)
+    assert all(part in sentence for part, sentence in zip(said, sentences, strict=True))
