@@ -56,6 +56,8 @@ class Neighbourhood:
         }
         self._seen: set[frozenset[tuple[str, Value]]] = {frozenset()}
         self._reached: set[tuple[str, Value]] = set()
+        self._hopeless: set[tuple[str, Value]] = set()
+        """Settings that alone made a run fail, or far too slow to be measured to its end."""
 
     def record(self, trial: Trial) -> None:
         """Tell Optuna of a trial that something else proposed."""
@@ -68,8 +70,11 @@ class Neighbourhood:
         if any(value not in self._space[name] for name, value in settings.items()):
             return
         complete = trial.state is TrialState.COMPLETE and trial.gain is not None
+        new = set(settings.items()) - self._reached
         if complete:
-            self._reached |= set(settings.items())
+            self._reached |= new
+        elif len(new) == 1:
+            self._hopeless |= new
         states = optuna.trial.TrialState
         self._study.add_trial(
             optuna.trial.create_trial(
@@ -145,7 +150,7 @@ class Neighbourhood:
 
         The next one may not fit into the memory, and the ordered search has stopped before it.
         """
-        values = self._space[name]
+        values = [value for value in self._space[name] if (name, value) not in self._hopeless]
         if not self._knobs[name].progressive:
             return values
         return [value for value in values if value is None or (name, value) in self._reached]

@@ -93,3 +93,9 @@ def test_optuna_has_the_record():
     told = [t for t in study.trials if "number" in t.user_attrs]
     assert len(told) == len(bench.ran) - 1  # all but the baseline
     assert {t.user_attrs["state"] for t in told} == {"complete", "crashed"}
+
+
+def test_what_failed_alone_is_not_combined():
+    bench = SimulatedBench(lambda s: TrialState.PRUNED if s.get("workers") == 2 else 100.0)
+    explored(bench, [Switch("workers", (1, 2)), Switch("a"), Switch("b")])
+    assert sum(trial.settings.get("workers") == 2 for trial in bench.ran) == 1
