@@ -20,8 +20,8 @@ from gpuadvisor.tuners.statistics import uncertainty
 
 MIN_GAIN = 0.01
 """A trial must be better than the best so far by this share, and by its uncertainty, to be kept.
-Twice the uncertainty turned away compiling, which brought 6 %, after runs of 20 steps. It need not
-be proof: ablation and the final comparison come later."""
+Asking for twice the uncertainty would turn away a true gain of 6 % after 20 steps of a script whose
+loader is uneven. It need not be proof: ablation and the final comparison come later."""
 PROGRESSIVE_GAIN = 0.05
 """A doubling of the batch that brings less is the last: throughput has saturated."""
 RETRY_GROWTH = 1.1
