@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
-PATIENCE_S = 120.0
+PATIENCE_S = 500.0
+"""Ends what hangs; a study of eleven processes takes a minute on a fast, idle machine."""
 
 
 def environment(home: Path, **variables: str) -> dict[str, str]:

@@ -57,7 +57,9 @@ plans = st.builds(
     environment=st.dictionaries(text, value),
     created=text,
 )
-one_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+one_file = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
+)
 
 
 @one_file
