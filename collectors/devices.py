@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuadvisor.collectors import nvml, visible_devices
+from gpuadvisor.collectors import visible_devices
 from gpuadvisor.collectors.limits import ROOT, cores, memory_bytes
+from gpuadvisor.collectors.nvml import library as nvml
 from gpuadvisor.domain.device import Device
 
 ORDER_NOTE = (

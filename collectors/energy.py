@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuadvisor.collectors import nvml
 from gpuadvisor.collectors.devices import handle
+from gpuadvisor.collectors.nvml import library as nvml
 from gpuadvisor.domain.device import Device
 
 MILLIJOULES_PER_JOULE = 1000

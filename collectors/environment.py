@@ -8,9 +8,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gpuadvisor.collectors import nvml
 from gpuadvisor.collectors.devices import handle
 from gpuadvisor.collectors.interpreter import TargetPython, describe_python, inspect_python
+from gpuadvisor.collectors.nvml import library as nvml
 from gpuadvisor.collectors.repository import revision
 from gpuadvisor.domain.device import Device, Environment
 

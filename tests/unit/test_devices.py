@@ -63,7 +63,9 @@ def test_without_nvidia_ml_py_the_reason_says_so(ask):
 
 
 def test_a_driver_that_never_answers_is_given_up(ask):
-    impatient = f"{IMPORT}\nfrom gpuadvisor.collectors import nvml\nnvml.START_TIMEOUT_S = 0.1"
+    impatient = (
+        f"{IMPORT}\nfrom gpuadvisor.collectors.nvml import library\nlibrary.START_TIMEOUT_S = 0.1"
+    )
     reasons = ask(impatient, "[unavailable() for _ in 'ab']", FAKE_NVML_HANG="nvmlInitWithFlags")
     assert "did not answer within 0.1 s" in reasons[0]
     assert "an earlier query still waits" in reasons[1]

@@ -45,7 +45,9 @@ def test_energy_that_cannot_be_read_has_a_reason(ask, code, words):
 
 
 def test_a_counter_that_hangs_does_not_hang_the_caller(ask):
-    impatient = f"{IMPORT}\nfrom gpuadvisor.collectors import nvml\nnvml.CALL_TIMEOUT_S = 0.1"
+    impatient = (
+        f"{IMPORT}\nfrom gpuadvisor.collectors.nvml import library\nlibrary.CALL_TIMEOUT_S = 0.1"
+    )
     hang = "nvmlDeviceGetTotalEnergyConsumption"
     assert ask(impatient, "[meter.read_j(), meter.read_j()]", FAKE_NVML_HANG=hang) == [None, None]
 

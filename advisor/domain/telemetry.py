@@ -1,0 +1,159 @@
+"""What telemetry says of the GPUs and the machine at one moment, and why it may not.
+
+Unknown is never zero: a metric has a value, or a state that says why there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+Number = int | float
+HOST = "host"
+"""Stands for the machine where otherwise a GPU's UUID stands."""
+
+
+class State(str, Enum):
+    """Whether a metric has a value, and if not, why."""
+
+    OK = "ok"
+    NOT_SUPPORTED = "not_supported"
+    """This GPU, driver or nvidia-ml-py does not have it; asked again every hour."""
+    NO_PERMISSION = "no_permission"
+    STALE = "stale"
+    """It had a value, and the driver does not answer now."""
+    LOST = "lost"
+    """The GPU fell off the bus or was removed."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why a metric has no value now."""
+
+    state: State
+    """Never OK."""
+    since_s: float
+    """Unix time of the last good value, or of the first failure where there never was one."""
+    reason: str = ""
+    """What the driver said, in words, where it says more than the state."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """Which GPU (or part of one) a sample is about."""
+
+    uuid: str
+    """`GPU-...`, or `MIG-...` for an instance of a partitioned GPU."""
+    index: int
+    """The number that nvidia-smi gives the GPU; an instance has that of its GPU."""
+    name: str
+    """Such as `NVIDIA H100 80GB HBM3`; instances have their profile in it."""
+    memory_total_bytes: int | None = None
+    pci_bus_id: str | None = None
+    compute_capability: tuple[int, int] | None = None
+    parent_uuid: str | None = None
+    """The GPU that a MIG instance is a part of."""
+
+    @property
+    def is_instance(self) -> bool:
+        return self.parent_uuid is not None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What was read of one GPU, or of the machine, in one sweep."""
+
+    values: Mapping[str, Number]
+    """By the metric's name. A metric in neither mapping was not due in this sweep."""
+    troubles: Mapping[str, Trouble] = field(default_factory=dict)
+    """By the metric's name, in every whole frame all that are not OK; see `Frame.whole`."""
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process that has memory on a GPU."""
+
+    gpu: str
+    """UUID."""
+    pid: int
+    kind: str
+    """`compute` or `graphics`."""
+    memory_bytes: int | None
+    """Device memory that it holds; None where the driver does not say."""
+    name: str | None
+    """None where this process cannot see it: another container's, or already gone."""
+    user: str | None = None
+    command: str | None = None
+    """Its command line, cut to a few hundred characters."""
+    container: str | None = None
+    """Short id of its container, as its control group has it."""
+    is_host_pid: bool = False
+    """Whether the number is the host's and means nothing here, as in a container of its own."""
+    sm_utilization_pct: float | None = None
+    cpu_pct: float | None = None
+    host_memory_bytes: int | None = None
+    parent_pid: int | None = None
+    started_s: float | None = None
+    """Unix time."""
+
+
+class Severity(str, Enum):
+    """How much an event matters."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened, or lasts."""
+
+    kind: str
+    """Such as `throttling`, `xid`, `gap`: the name of the file that detects it."""
+    began_s: float
+    """Unix time."""
+    message: str
+    """One sentence for people, with what to do where something can be done."""
+    severity: Severity = Severity.INFO
+    gpu: str | None = None
+    """UUID; None where it is about the machine or gpuadvisor itself."""
+    ended_s: float | None = None
+    """Unix time; None while it lasts. What has no length ends when it begins."""
+    key: str = ""
+    """Tells apart what may last side by side on one GPU, such as two reasons for throttling.
+
+    (kind, gpu, key, began_s) names an event: the same event comes again when it has ended.
+    """
+    data: Mapping[str, Number | str] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> tuple[str, str | None, str, float]:
+        return (self.kind, self.gpu, self.key, self.began_s)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One sweep over everything."""
+
+    time_s: float
+    """Unix time at which the sweep began."""
+    samples: Mapping[str, Sample] = field(default_factory=dict)
+    """By the GPU's UUID, and HOST for the machine."""
+    whole: bool = True
+    """Once a second a frame is whole: all troubles are in it. Those between hold fast values."""
+    gpus: tuple[Gpu, ...] | None = None
+    """All GPUs, in the first frame and where they have changed; else None."""
+    processes: tuple[GpuProcess, ...] | None = None
+    """All processes on GPUs; None where they were not asked for, or the driver cannot say."""
+    events: tuple[Event, ...] = ()
+    """What only the collector can see: Xid errors, a sampler that was replaced."""
+    problem: str | None = None
+    """Why nothing can be read at all now, in one sentence; None where all is well."""

@@ -1,0 +1,1 @@
+"""Detectors: one file each, from frames to the events that people want to hear of."""

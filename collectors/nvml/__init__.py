@@ -1,0 +1,1 @@
+"""NVML: what the driver knows of every GPU, through nvidia-ml-py."""

@@ -1,0 +1,1 @@
+"""`gpuadvisor watch`: the GPUs of this machine, or of a recording, on a terminal."""
