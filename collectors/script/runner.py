@@ -6,7 +6,6 @@ import contextlib
 import os
 import selectors
 import subprocess
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +19,7 @@ from gpuadvisor.collectors.script.events import Recorder, parse
 from gpuadvisor.collectors.script.output import Tail
 from gpuadvisor.collectors.script.processes import RUN_VARIABLE, end_all
 from gpuadvisor.collectors.script.request import Command, RunOutcome, RunRequest
+from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.specification import VARIABLE, Specification
 from gpuadvisor.errors import AdvisorError
 
@@ -40,8 +40,8 @@ def run_script(
     `read_energy_j` reads the energy counter of the request's GPU in joules. When this returns or
     raises, no process of the run is left.
     """
-    with tempfile.TemporaryDirectory(prefix="gpuadvisor-") as folder:
-        pipe = Path(folder) / "events"
+    with run_folder() as folder:
+        pipe = folder / "events"
         os.mkfifo(pipe, 0o600)
         return _Run(request, pipe, Recorder(read_energy_j)).go()
 

@@ -1,0 +1,49 @@
+"""The folder of one run, for its pipe; those that a killed gpuadvisor left behind are removed.
+
+Whoever uses a folder holds a lock on it, which the system frees however its holder ends. A
+process id in the name would not do: containers share a folder for temporary files, but not ids.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PREFIX = "gpuadvisor-run-"
+
+YOUNG_S = 60.0
+"""A folder of this age may have been made by a process that has yet to lock it."""
+
+
+@contextmanager
+def run_folder() -> Iterator[Path]:
+    """Make a folder that is gone afterwards."""
+    _remove_leftovers()
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as name, _open(Path(name)) as folder:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield Path(name)
+
+
+def _remove_leftovers() -> None:
+    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # another user's, in use, or removed meanwhile
+            if time.time() - path.stat().st_mtime > YOUNG_S:
+                with _open(path) as folder:
+                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path)
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[int]:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
