@@ -8,11 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpuadvisor.errors import AdvisorError
+    from gpuadvisor.section_times import SectionTimes, profile_section, reset_sections, sections
     from gpuadvisor.steps import step
 
-__all__ = ["AdvisorError", "__version__", "step"]
+__all__ = [
+    "AdvisorError",
+    "SectionTimes",
+    "__version__",
+    "profile_section",
+    "reset_sections",
+    "sections",
+    "step",
+]
 
-_HOMES = {"AdvisorError": "gpuadvisor.errors", "step": "gpuadvisor.steps"}
+_HOMES = {
+    "AdvisorError": "gpuadvisor.errors",
+    "SectionTimes": "gpuadvisor.section_times",
+    "profile_section": "gpuadvisor.section_times",
+    "reset_sections": "gpuadvisor.section_times",
+    "sections": "gpuadvisor.section_times",
+    "step": "gpuadvisor.steps",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -17,7 +17,7 @@ from pathlib import Path
 from gpuadvisor.errors import AdvisorError
 
 PACKAGES: dict[str, tuple[str, ...]] = {
-    "gpuadvisor": ("__init__.py", "errors.py", "steps.py"),
+    "gpuadvisor": ("__init__.py", "errors.py", "section_times.py", "steps.py"),
     "gpuadvisor.domain": (),
     "gpuadvisor.collectors": ("__init__.py",),
     "gpuadvisor.collectors.script": ("__init__.py", "specification.py"),
