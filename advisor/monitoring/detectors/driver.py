@@ -1,0 +1,35 @@
+"""A driver of which nothing can be read: absent, replaced under us, or not answering.
+
+Begins with the first frame that has a problem and ends with the first whole one that has none; a
+problem that turns into another one is another event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.domain.latest import Latest
+from gpuadvisor.domain.telemetry import Event, Frame, Severity
+from gpuadvisor.monitoring.episodes import Episodes, Wording
+
+
+class Detector:
+    """Watches the problem of whole frames."""
+
+    def __init__(self) -> None:
+        self._episodes = Episodes("driver")
+        self._problem: str | None = None
+
+    def observe(self, frame: Frame, latest: Latest) -> Iterator[Event]:
+        if not frame.whole:
+            return
+        problem, before = frame.problem, self._problem
+        self._problem = problem
+
+        def wording() -> Wording:
+            return Wording(problem or "", Severity.ERROR)
+
+        if problem is None or (before is not None and before != problem):
+            yield from self._episodes.see(frame.time_s, False, wording)
+        if problem is not None:
+            yield from self._episodes.see(frame.time_s, True, wording)
