@@ -1,0 +1,153 @@
+"""Recordings (`.gpr`): frames in a file, to be shown where there is no GPU.
+
+A gzip stream of JSON lines: a header, then a frame each (`codec`). It is flushed once a second, so
+a recorder that is killed loses a second at most, and what is cut off is readable up to the cut.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from gpuadvisor.collectors.telemetry.codec import decode, encode
+from gpuadvisor.domain.telemetry import Frame
+from gpuadvisor.errors import UsageError
+
+KIND = "gpuadvisor recording"
+FORMAT = 1
+"""Raised when an older gpuadvisor would misread the file; it ignores what is merely added."""
+FLUSH_S = 1.0
+LONGEST_LINE = 1 << 24
+"""Characters. A frame of eight GPUs has some 10,000; what is longer is no recording."""
+
+
+class Recorder:
+    """Writes a recording; a context manager."""
+
+    def __init__(
+        self, path: Path, version: str, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begin the file, replacing one that is there; UsageError where it cannot be written.
+
+        `version` is that of the gpuadvisor that writes it.
+        """
+        self.path = path
+        self.frames = 0
+        self._clock = clock
+        try:
+            self._raw: IO[bytes] = path.open("wb")
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        self._file = gzip.GzipFile(fileobj=self._raw, mode="wb", compresslevel=6, mtime=0)
+        self._flushed_s = clock()
+        self._line({"kind": KIND, "format": FORMAT, "gpuadvisor": version})
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, frame: Frame) -> None:
+        """Add a frame; UsageError where the disk is full."""
+        self._text(encode(frame))
+        self.frames += 1
+
+    def close(self) -> None:
+        """End the file; what was written is safe before as well."""
+        try:
+            self._file.close()
+            self._raw.close()
+        except OSError as error:
+            raise self._given_up(error) from error
+
+    def _line(self, header: dict[str, Any]) -> None:
+        self._text(json.dumps(header))
+
+    def _text(self, line: str) -> None:
+        try:
+            self._file.write(line.encode() + b"\n")
+            if self._clock() - self._flushed_s >= FLUSH_S:
+                self._file.flush(zlib.Z_SYNC_FLUSH)
+                self._flushed_s = self._clock()
+        except OSError as error:
+            raise self._given_up(error) from error
+
+    def _given_up(self, error: OSError) -> UsageError:
+        for file in (self._file, self._raw):
+            with suppress(OSError):
+                file.close()
+        return _unwritable(self.path, error)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recording that was found to be one."""
+
+    path: Path
+    version: str
+    """Of the gpuadvisor that wrote it."""
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield the frames in order; those after a cut or a damage are missing."""
+        lines = _lines(self.path)
+        next(lines, None)
+        for line in lines:
+            try:
+                yield decode(line)
+            except ValueError:
+                return
+
+
+def read_recording(path: Path) -> Recording:
+    """Return the recording in a file; UsageError in one sentence where there is none."""
+    header = _header(path)
+    if header is None:
+        raise UsageError(
+            f"{path} is not a recording of gpuadvisor: make one with `gpuadvisor record -o {path}`"
+        )
+    if header.get("format") != FORMAT:
+        raise UsageError(
+            f"{path} was recorded by gpuadvisor {header.get('gpuadvisor', '?')} in a format that "
+            "this one does not know: upgrade gpuadvisor"
+        )
+    return Recording(path, str(header.get("gpuadvisor", "?")))
+
+
+def _header(path: Path) -> dict[str, Any] | None:
+    try:
+        header = json.loads(next(_lines(path), ""))
+    except (ValueError, RecursionError):
+        return None
+    is_ours = isinstance(header, dict) and header.get("kind") == KIND
+    return header if is_ours else None
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Yield whole lines, as far as the file can be read."""
+    try:
+        with gzip.open(path, "rb") as file:
+            while line := _next(file):
+                yield line.decode("utf-8", "replace")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _next(file: gzip.GzipFile) -> bytes:
+    """Return the next whole line, empty at the end or at the first damage."""
+    try:
+        line = file.readline(LONGEST_LINE)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return b""
+    return line if line.endswith(b"\n") else b""
+
+
+def _unwritable(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"{path} cannot be written ({error.strerror}): choose another place with -o")
