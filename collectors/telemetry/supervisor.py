@@ -1,0 +1,217 @@
+"""The sampler in a child process, and a watchdog: whatever the driver does, frames keep coming.
+
+A call into a broken driver may never return, and its process cannot always be killed. So nobody
+but the child calls NVML here. While it is silent, what was known is handed on as stale.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from gpuadvisor.collectors.telemetry.codec import decode
+from gpuadvisor.domain.telemetry import Event, Frame, Sample, Severity, State, Trouble
+
+SILENCE_S = 2.0
+"""Without a frame for so long, values are stale and the child is replaced."""
+START_S = 30.0
+"""The same for its first frame: without persistence mode the driver first wakes every GPU."""
+EVERY_S = 1.0
+"""A frame comes so often, from the child or in its place."""
+REPLACE_EVERY_S = 60.0
+"""The first replacement comes at once. A driver that hangs for good would otherwise collect a
+process that cannot be killed every few seconds."""
+DEATH_S = 1.0
+"""How long a killed child may take to be gone; one in an uninterruptible call stays."""
+LATE_S = 1.0
+"""When this process itself was held up by so much (suspended, stopped), silence does not count."""
+
+CHILD = (sys.executable, "-m", "gpuadvisor.collectors.telemetry.child")
+
+
+class SamplerProcess:
+    """Frames from a sampler in a process of its own; a context manager."""
+
+    def __init__(
+        self,
+        *,
+        fast_period_s: float | None = None,
+        environ: Mapping[str, str] | None = None,
+        command: Sequence[str] = CHILD,
+        silence_s: float = SILENCE_S,
+        start_s: float = START_S,
+        replace_every_s: float = REPLACE_EVERY_S,
+    ) -> None:
+        """Start it. With `fast_period_s`, frames with fast values come between the whole ones."""
+        fast = [] if fast_period_s is None else ["--fast", str(fast_period_s)]
+        self._command = [*command, *fast]
+        self._environ = dict(os.environ if environ is None else environ)
+        self._silence_s = silence_s
+        self._start_s = start_s
+        self._replace_every_s = replace_every_s
+        self._known: dict[str, dict[str, float]] = {}
+        self._trouble: Event | None = None
+        self._replaced_s: float | None = None
+        self._closed = threading.Event()
+        self._child = _Child(self._command, self._environ)
+
+    def __enter__(self) -> SamplerProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child and `frames`; from any thread, and more than once."""
+        self._closed.set()
+        self._child.end()
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield frames until `close`, at least one a second."""
+        while not self._closed.is_set():
+            asked_s = time.monotonic()
+            frame = self._child.next(EVERY_S)
+            if self._closed.is_set():
+                return
+            if frame is not None:
+                yield self._heard(frame)
+                continue
+            if time.monotonic() - asked_s > EVERY_S + LATE_S:
+                self._child.forgive()
+            reason = self._child.ended() or self._silence()
+            yield self._in_its_place(reason)
+            if reason and self._may_replace():
+                self._replace()
+
+    def _heard(self, frame: Frame) -> Frame:
+        for device, sample in frame.samples.items():
+            times = self._known.setdefault(device, {})
+            times.update(dict.fromkeys(sample.values, frame.time_s))
+        if self._trouble is None:
+            return frame
+        over = replace(self._trouble, ended_s=max(frame.time_s, self._trouble.began_s))
+        self._trouble = None
+        return replace(frame, events=(*frame.events, over))
+
+    def _silence(self) -> str | None:
+        """Return what to say of a child that says nothing, None while that is no wonder."""
+        limit_s = self._silence_s if self._child.heard else self._start_s
+        if self._child.silent_s() < limit_s:
+            return None
+        return f"the NVIDIA driver has not answered for {self._child.silent_s():.0f} s"
+
+    def _in_its_place(self, reason: str | None) -> Frame:
+        """Return a frame without values: what was known is stale."""
+        now_s = time.time()
+        silent = self._child.silent_s() >= self._silence_s
+        if reason is None and not silent:
+            return Frame(now_s, whole=False)  # late by less than counts
+        problem = reason or "the NVIDIA driver is starting"
+        samples = {
+            device: Sample({}, {n: Trouble(State.STALE, t, problem) for n, t in times.items()})
+            for device, times in self._known.items()
+        }
+        events: tuple[Event, ...] = ()
+        if reason is not None and self._trouble is None:
+            self._trouble = Event(
+                "sampler",
+                now_s,
+                f"Nothing is measured, because {reason}: the sampler is started anew.",
+                Severity.WARNING,
+            )
+            events = (self._trouble,)
+        return Frame(now_s, samples, events=events, problem=f"{problem[0].upper()}{problem[1:]}.")
+
+    def _may_replace(self) -> bool:
+        last_s = self._replaced_s
+        return last_s is None or time.monotonic() - last_s >= self._replace_every_s
+
+    def _replace(self) -> None:
+        self._child.end()
+        self._replaced_s = time.monotonic()
+        self._child = _Child(self._command, self._environ)
+        if self._closed.is_set():  # while it was replaced
+            self._child.end()
+
+
+class _Child:
+    """One sampler process, whose lines a thread reads."""
+
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
+        self.heard = False
+        """Whether it has sent a frame yet."""
+        self._frames: queue.Queue[Frame | None] = queue.Queue()
+        self._nonsense = ""
+        self._heard_s = time.monotonic()
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,  # it ends when this end is closed, however we end
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environ,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, name="telemetry", daemon=True)
+        self._reader.start()
+
+    def next(self, timeout_s: float) -> Frame | None:
+        """Return its next frame, or None when none came in that time or none will come."""
+        try:
+            frame = self._frames.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if frame is None:  # the end; asked again, it says so again
+            self._frames.put(None)
+            time.sleep(timeout_s)
+            return None
+        self.heard = True
+        self.forgive()
+        return frame
+
+    def forgive(self) -> None:
+        """Count its silence from now on."""
+        self._heard_s = time.monotonic()
+
+    def silent_s(self) -> float:
+        return time.monotonic() - self._heard_s
+
+    def ended(self) -> str | None:
+        """Return how it ended, None while it runs."""
+        status = self._process.poll()
+        if self._nonsense:
+            return f"the sampler said nonsense ({self._nonsense[:60]!r})"
+        if status is None:
+            return None
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        return f"the sampler {how}"
+
+    def end(self) -> None:
+        """Kill it and wait for a moment; one that cannot be killed is left to the kernel."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(DEATH_S)
+            self._reader.join(DEATH_S)
+        if self._process.stdin:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+
+    def _read(self) -> None:
+        stdout = self._process.stdout
+        assert stdout is not None
+        with stdout:
+            for line in stdout:
+                try:
+                    self._frames.put(decode(line.decode("utf-8", "replace")))
+                except ValueError:
+                    self._nonsense = line.decode("utf-8", "replace").strip()
+                    break
+        self._frames.put(None)

@@ -1,0 +1,152 @@
+"""Frames keep coming, whatever the sampler's process does."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import takewhile
+
+import psutil
+import pytest
+
+from gpuadvisor.collectors.telemetry.supervisor import SamplerProcess
+from gpuadvisor.domain.telemetry import State
+
+SAY = (
+    "import sys, time\n"
+    "def say(n):\n"
+    '    print(\'{"t":%d,"s":{"GPU-1":[{"power_w":%d}]}}\' % (n, n), flush=True)\n'
+)
+GOOD = SAY + "for n in range(10**6): say(n); time.sleep(0.05)"
+HANGS = SAY + "for n in range(3): say(n)\ntime.sleep(600)"
+DIES = SAY + "say(0); say(1); sys.exit(7)"
+RAVES = SAY + "say(0); print('Segmentation fault', flush=True); time.sleep(600)"
+NEVER_SPEAKS = "import time; time.sleep(600)"
+
+HASTY = {"silence_s": 0.3, "start_s": 0.6, "replace_every_s": 600.0}
+
+
+def sampler(program, **options):
+    command = [sys.executable, "-c", program]
+    return SamplerProcess(command=command, **{**HASTY, **options})
+
+
+def first(frames, condition):
+    """The first frame of which the condition holds, within a number that takes half a minute."""
+    for _, frame in zip(range(600), frames, strict=False):
+        if condition(frame):
+            return frame
+    raise AssertionError("no such frame")
+
+
+def children():
+    return psutil.Process().children(recursive=True)
+
+
+@pytest.fixture(autouse=True)
+def no_child_is_left():
+    yield
+    assert not children()
+
+
+def test_the_childs_frames_are_handed_on():
+    with sampler(GOOD) as source:
+        read = [frame for _, frame in zip(range(5), source.frames(), strict=False)]
+    assert [frame.samples["GPU-1"].values["power_w"] for frame in read] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (HANGS, "The NVIDIA driver has not answered for"),
+        (DIES, "The sampler ended with status 7"),
+        (RAVES, "The sampler said nonsense ('Segmentation fault')"),
+    ],
+)
+def test_what_was_known_becomes_stale_and_the_reason_is_said(program, words):
+    with sampler(program) as source:
+        frame = first(source.frames(), lambda frame: frame.problem)
+        trouble = frame.samples["GPU-1"].troubles["power_w"]
+    assert frame.problem.startswith(words)
+    assert trouble.state is State.STALE
+    assert trouble.since_s in (0, 1, 2)  # when the value was read
+    (event,) = frame.events
+    assert (event.kind, event.ended_s) == ("sampler", None)
+
+
+def test_a_child_that_hangs_is_replaced_and_the_event_ends(tmp_path):
+    flag = tmp_path / "was here"
+    program = (
+        f"import pathlib\nflag = pathlib.Path({str(flag)!r})\n"
+        f"if flag.exists():\n    exec({GOOD!r})\nflag.touch()\n{HANGS}"
+    )
+    with sampler(program) as source:
+        frames = source.frames()
+        (began,) = first(frames, lambda frame: frame.events).events
+        (ended,) = first(frames, lambda frame: frame.events).events
+    assert began.identity == ended.identity
+    assert ended.ended_s is not None
+
+
+def test_a_driver_that_hangs_for_good_does_not_collect_processes(tmp_path):
+    starts = tmp_path / "starts"
+    program = f"open({str(starts)!r}, 'a').write('x')\n{HANGS}"
+    with sampler(program) as source:
+        stale = takewhile(lambda n: n < 4, (n for n, f in enumerate(source.frames()) if f.problem))
+        list(zip(range(3), stale, strict=False))
+        assert starts.read_text() == "xx"
+
+
+def test_a_start_that_takes_long_is_said_and_is_no_fault_yet():
+    with sampler(NEVER_SPEAKS, start_s=600.0) as source:
+        frame = next(source.frames())
+    assert (frame.problem, frame.events) == ("The NVIDIA driver is starting.", ())
+
+
+def test_a_process_that_was_stopped_does_not_blame_the_child():
+    program = (
+        "import sys\n"
+        "from gpuadvisor.collectors.telemetry.supervisor import SamplerProcess\n"
+        f"source = SamplerProcess(command=[sys.executable, '-c', {GOOD!r}])\n"
+        "for frame in source.frames():\n"
+        "    print(frame.problem or 'ok', flush=True)\n"
+    )
+    argv = [sys.executable, "-c", program]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout.readline() == "ok\n"
+        family = [psutil.Process(parent.pid), *psutil.Process(parent.pid).children()]
+        for process in family:
+            process.suspend()
+        time.sleep(4)
+        for process in family:
+            process.resume()
+        said = {parent.stdout.readline() for _ in range(40)}
+        parent.kill()
+        psutil.wait_procs(family, timeout=10)
+        for process in family:
+            if process.is_running() and process.pid != parent.pid:
+                process.kill()  # GOOD does not look at its standard input
+    assert said == {"ok\n"}
+
+
+def test_it_can_be_closed_while_somebody_waits_for_a_frame():
+    import threading
+
+    source = sampler(NEVER_SPEAKS, start_s=600.0)
+    waiting = threading.Thread(target=lambda: list(source.frames()))
+    waiting.start()
+    time.sleep(0.2)
+    source.close()
+    source.close()
+    waiting.join(timeout=20)
+    assert not waiting.is_alive()
+
+
+def test_a_child_that_was_killed_is_named_so():
+    with sampler(GOOD) as source:
+        frames = source.frames()
+        next(frames)
+        os.kill(children()[0].pid, signal.SIGKILL)
+        frame = first(frames, lambda frame: frame.problem)
+    assert frame.problem.startswith("The sampler was killed by signal 9")
