@@ -34,6 +34,9 @@ DEATH_S = 1.0
 LATE_S = 1.0
 """When this process itself was held up by so much (suspended, stopped), silence does not count."""
 
+STARTING = "The NVIDIA driver is starting."
+"""What frames say until the first of the sampler's."""
+
 CHILD = (sys.executable, "-m", "gpuadvisor.collectors.telemetry.child")
 
 
@@ -114,7 +117,7 @@ class SamplerProcess:
         silent = self._child.silent_s() >= self._silence_s
         if reason is None and not silent:
             return Frame(now_s, whole=False)  # late by less than counts
-        problem = reason or "the NVIDIA driver is starting"
+        problem = STARTING if reason is None else f"{reason[0].upper()}{reason[1:]}."
         samples = {
             device: Sample({}, {n: Trouble(State.STALE, t, problem) for n, t in times.items()})
             for device, times in self._known.items()
@@ -128,7 +131,7 @@ class SamplerProcess:
                 Severity.WARNING,
             )
             events = (self._trouble,)
-        return Frame(now_s, samples, events=events, problem=f"{problem[0].upper()}{problem[1:]}.")
+        return Frame(now_s, samples, events=events, problem=problem)
 
     def _may_replace(self) -> bool:
         last_s = self._replaced_s
