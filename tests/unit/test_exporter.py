@@ -1,9 +1,11 @@
 """What a scrape sees: read back by Prometheus' own parsers, over real HTTP."""
 
+import json
 import re
 import socket
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 from prometheus_client.exposition import generate_latest
@@ -325,3 +327,37 @@ def test_too_many_clients_are_turned_away_at_once(serve):
     finally:
         for client in silent:
             client.close()
+
+
+# -- the dashboard -----------------------------------------------------------------------------
+
+DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana" / "gpuadvisor.json"
+NAMED = sorted(set(re.findall(r"gpuadvisor_[a-z0-9_]+", DASHBOARD.read_text("utf-8"))))
+
+
+@pytest.fixture(scope="module")
+def everything():
+    """The names of all series that a machine without any trouble can have."""
+    figures = Figures()
+    sample = Sample(VALUES, {"fan_pct": Trouble(State.NOT_SUPPORTED, NOW_S)})
+    host = Sample({metric.name: 50 for metric in HOST_METRICS})
+    process = GpuProcess(H100.uuid, 71, "compute", 5 << 30, "python")
+    seen = Frame(NOW_S, {H100.uuid: sample, HOST: host}, gpus=(H100,), processes=(process,))
+    figures.observe(seen)
+    return set(series(figures, processes=True))
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_dashboard_names_what_is_exported(name, everything):
+    assert name in everything
+
+
+def test_the_dashboard_chooses_by_labels_that_exist(everything):
+    board = json.loads(DASHBOARD.read_text("utf-8"))
+    assert [each["name"] for each in board["templating"]["list"]] == [
+        "datasource",
+        "instance",
+        "gpu",
+    ]
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(set(ids)) == len(ids)
