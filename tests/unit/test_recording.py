@@ -88,20 +88,20 @@ def test_a_killed_recorder_loses_what_was_not_flushed_only(tmp_path):
     assert times[: len(written) - 1] == written[:-1]
 
 
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (b"", "is not a recording of gpuadvisor"),
-        (b"time,power\n1,2\n", "is not a recording of gpuadvisor"),
-        (gzip.compress(b"[1, 2]\n"), "is not a recording of gpuadvisor"),
-        (gzip.compress(b'{"kind": "another"}\n'), "is not a recording of gpuadvisor"),
-        (gzip.compress(b"[" * 100_000 + b"\n"), "is not a recording of gpuadvisor"),
-    ],
-)
-def test_what_is_no_recording_is_refused(tmp_path, content, sentence):
+NO_RECORDINGS = {
+    "an empty file": b"",
+    "a table": b"time,power\n1,2\n",
+    "a compressed list": gzip.compress(b"[1, 2]\n"),
+    "something else's header": gzip.compress(b'{"kind": "another"}\n'),
+    "deep brackets": gzip.compress(b"[" * 100_000 + b"\n"),
+}
+
+
+@pytest.mark.parametrize("name", NO_RECORDINGS)
+def test_what_is_no_recording_is_refused(tmp_path, name):
     path = tmp_path / "run.gpr"
-    path.write_bytes(content)
-    with pytest.raises(UsageError, match=sentence):
+    path.write_bytes(NO_RECORDINGS[name])
+    with pytest.raises(UsageError, match="is not a recording of gpuadvisor"):
         read_recording(path)
 
 
