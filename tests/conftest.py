@@ -1,8 +1,72 @@
-"""Tests marked `gpu` run where there is one; elsewhere they are skipped, and say so."""
+"""A driver's library without a driver, for all tests: the real nvidia-ml-py on top of `fake_nvml`.
+
+Tests marked `gpu` run where there is a GPU; elsewhere they are skipped, and say so.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from gpuadvisor.collectors.devices import inventory
+
+SOURCE = Path(__file__).parent / "fake_nvml" / "fake_nvml.c"
+LIBRARY = "libnvidia-ml.so.1"  # what nvidia-ml-py gives to dlopen(3)
+
+
+@pytest.fixture(scope="session")
+def fake_nvml(tmp_path_factory):
+    """The folder with the fake library, for LD_LIBRARY_PATH."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or not sys.platform.startswith("linux"):
+        pytest.skip("the fake NVML needs a C compiler and Linux")
+    folder = tmp_path_factory.mktemp("fake_nvml")
+    flags = [
+        "-std=c11",
+        "-D_DEFAULT_SOURCE",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-shared",
+        "-fPIC",
+        "-pthread",
+    ]
+    subprocess.run([compiler, *flags, "-o", folder / LIBRARY, SOURCE], check=True)
+    return folder
+
+
+@pytest.fixture
+def nvml_environ(fake_nvml):
+    """The environment of a process in which NVML is the fake, and nothing of the host's shows."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_", "FAKE_NVML_"))}
+    return {**inherited, "LD_LIBRARY_PATH": str(fake_nvml)}
+
+
+@pytest.fixture
+def ask(nvml_environ):
+    """A function that returns what an expression is worth in such a process, as JSON has it."""
+
+    def evaluate(imports, expression, **environ):
+        program = (
+            "import dataclasses, json\n"
+            f"{imports}\n"
+            f"print(json.dumps({expression}, default=dataclasses.asdict))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**nvml_environ, **environ},
+            capture_output=True,
+            text=True,
+            timeout=20,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return evaluate
 
 
 def pytest_collection_modifyitems(items):

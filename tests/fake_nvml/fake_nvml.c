@@ -1,102 +1,46 @@
 /* A stand-in for libnvidia-ml.so.1 that needs no GPU: what gpuadvisor's collectors call, no more.
  *
- * The real nvidia-ml-py loads it in place of the driver's library (see tests/unit/conftest.py).
- * Structures and return codes are those of nvml.h. Environment variables set the scene:
+ * The real nvidia-ml-py loads it in place of the driver's library (see tests/conftest.py), and
+ * makes FUNCTION_NOT_FOUND of what is not here. Structures and return codes are those of nvml.h.
+ * Environment variables set the scene; so do the lines of the file FAKE_NVML_CONTROL, without
+ * their prefix, which is read again when it changes (within 20 ms):
  *
- *   FAKE_NVML_MODELS=h100,t4     the GPUs, from the table below; default: two H100
- *   FAKE_NVML_FAULTS=nvmlDeviceGetTotalEnergyConsumption=3,nvmlDeviceGetName@1=15
- *                                return codes of functions, of all GPUs or of one; 13 is what
- *                                nvidia-ml-py makes of a function that the library lacks
- *   FAKE_NVML_PIDS=71,72         processes that compute on every GPU
- *   FAKE_NVML_HANG=nvmlInitWithFlags     a function that never returns
+ *   FAKE_NVML_MODELS=h100,t4     the GPUs, from the table below; default: two H100. `t4#5` is a T4
+ *                                with the serial number 5, else they are numbered from 0
+ *   FAKE_NVML_LOAD=busy          idle (default), busy (GPU n works at 100 - 5n %, for ever), or
+ *                                wave (up and down every 20 s, each GPU 2 s after the one before)
+ *   FAKE_NVML_FAULTS=nvmlDeviceGetTotalEnergyConsumption=3,nvmlDeviceGetName@1=15,*@0=15
+ *                                return codes of functions (or all: *), of all GPUs or of one; 13
+ *                                is what nvidia-ml-py makes of a function that the library lacks
+ *   FAKE_NVML_VALUES=nvmlDeviceGetPowerUsage=4294967295,186@1=7
+ *                                what functions (or field values, by number) give as first value
+ *   FAKE_NVML_LOST_AFTER=*@1=40  a GPU that is lost for ever after so many calls
+ *   FAKE_NVML_DELAY_US=nvmlDeviceGetPcieThroughput=21000     how long functions (or all: *) take
+ *   FAKE_NVML_HANG=nvmlInitWithFlags#3   a function that never returns, after the third call
+ *   FAKE_NVML_PIDS=71,72:none    processes that compute on every GPU, and their MiB (1024)
+ *   FAKE_NVML_GRAPHICS_PIDS=73   processes that draw
+ *   FAKE_NVML_PROCESS_UTILIZATION=71=40,72=5     in percent; none: NOT_FOUND, as when idle
+ *   FAKE_NVML_XIDS=0:31,1:79     Xid errors of GPUs, each told once; a longer list tells the rest
+ *   FAKE_NVML_MIG=@0=2           GPUs in MIG mode, and how many instances they have
+ *   FAKE_NVML_NVLINKS=18         links of every GPU; default: none
+ *
+ * Numbers that follow an `@` are positions, as nvidia-smi counts.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-enum {
-    SUCCESS = 0,
-    INVALID_ARGUMENT = 2,
-    NOT_FOUND = 6,
-    INSUFFICIENT_SIZE = 7,
-    MAX_GPUS = 16,
-};
-
-typedef struct {
-    const char *key, *name;
-    unsigned long long memory_bytes;
-    int major, minor;
-    unsigned power_limit_mw, sm_clock_max_mhz;
-} Model;
-
-static const Model MODELS[] = {
-    {"h100", "NVIDIA H100 80GB HBM3", 85520809984ULL, 9, 0, 700000, 1980},
-    {"a100", "NVIDIA A100-SXM4-40GB", 42949672960ULL, 8, 0, 400000, 1410},
-    {"t4", "Tesla T4", 16106127360ULL, 7, 5, 70000, 1590},
-};
-
-typedef struct {
-    const Model *model;
-    unsigned index;
-    unsigned long long energy_mj;
-} Gpu;
-
-static Gpu gpus[MAX_GPUS];
-static unsigned gpu_count;
-
-static const Model *model_called(const char *key, size_t length) {
-    for (size_t i = 0; i < sizeof MODELS / sizeof *MODELS; i++)
-        if (strlen(MODELS[i].key) == length && !strncmp(MODELS[i].key, key, length))
-            return &MODELS[i];
-    return &MODELS[0];
-}
-
-static void populate(void) {
-    const char *next = getenv("FAKE_NVML_MODELS");
-    if (!next)
-        next = "h100,h100";
-    for (gpu_count = 0; *next && gpu_count < MAX_GPUS; gpu_count++) {
-        size_t length = strcspn(next, ",");
-        gpus[gpu_count] = (Gpu){model_called(next, length), gpu_count, 1000000};
-        next += length + (next[length] == ',');
-    }
-}
-
-/* The code in FAKE_NVML_FAULTS for a function, on a GPU or (NULL) none. */
-static int fault(const char *function, const Gpu *gpu) {
-    const char *hang = getenv("FAKE_NVML_HANG"), *next = getenv("FAKE_NVML_FAULTS");
-    if (hang && !strcmp(hang, function))
-        for (;;)
-            pause();
-    while (next && *next) {
-        size_t length = strcspn(next, "@=");
-        int matches = strlen(function) == length && !strncmp(next, function, length);
-        const char *value = strchr(next, '=');
-        int anywhere = next[length] == '=';
-        if (value && matches && (anywhere || (gpu && (unsigned)atoi(next + length + 1) == gpu->index)))
-            return atoi(value + 1);
-        next += strcspn(next, ",");
-        next += *next == ',';
-    }
-    return SUCCESS;
-}
-
-#define FAIL_IF_ASKED(gpu)                    \
-    do {                                      \
-        int code = fault(__func__, gpu);      \
-        if (code)                             \
-            return code;                      \
-    } while (0)
+#define _GNU_SOURCE
+#include "scene.h"
 
 int nvmlInitWithFlags(unsigned flags) { /* what nvidia-ml-py's nvmlInit() calls */
     (void)flags;
-    FAIL_IF_ASKED(NULL);
-    populate();
+    FAIL_IF_ASKED_UNLESS(1, NULL);
+    users++;
     return SUCCESS;
 }
 
-int nvmlShutdown(void) { return SUCCESS; }
+int nvmlShutdown(void) {
+    FAIL_IF_ASKED(NULL);
+    users--;
+    return SUCCESS;
+}
 
 const char *nvmlErrorString(int code) {
     (void)code;
@@ -122,44 +66,70 @@ int nvmlDeviceGetCount_v2(unsigned *count) {
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Gpu **gpu) {
+    FAIL_IF_ASKED(index < gpu_count ? listed[index] : NULL);
     if (index >= gpu_count)
         return INVALID_ARGUMENT;
-    FAIL_IF_ASKED(&gpus[index]);
-    *gpu = &gpus[index];
+    *gpu = listed[index];
     return SUCCESS;
+}
+
+static void uuid_of(const Gpu *gpu, char *text, unsigned size) {
+    const char *kind = gpu->parent ? "MIG" : "GPU";
+    snprintf(text, size, "%s-fa4e000%u-0000-4000-8000-%u%011u", kind, gpu->serial % 10,
+             gpu->instance, gpu->serial);
 }
 
 int nvmlDeviceGetUUID(Gpu *gpu, char *text, unsigned size) {
     FAIL_IF_ASKED(gpu);
-    snprintf(text, size, "GPU-fa4e000%u-0000-4000-8000-%012u", gpu->index, gpu->index);
+    uuid_of(gpu, text, size);
     return SUCCESS;
+}
+
+static unsigned instances_of(const Gpu *gpu) {
+    u64 number = 0;
+    if (!gpu->parent)
+        look_up(MIG, "", gpu, &number);
+    return number > MAX_INSTANCES ? MAX_INSTANCES : (unsigned)number;
 }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, Gpu **gpu) {
     char known[96];
     for (unsigned i = 0; i < gpu_count; i++) {
-        if (nvmlDeviceGetUUID(&gpus[i], known, sizeof known) || strcmp(known, uuid))
-            continue;
-        FAIL_IF_ASKED(&gpus[i]);
-        *gpu = &gpus[i];
-        return SUCCESS;
+        for (unsigned part = 0; part <= instances_of(listed[i]); part++) {
+            Gpu *one = part ? &instances[listed[i]->serial % MAX_GPUS][part - 1] : listed[i];
+            uuid_of(one, known, sizeof known);
+            if (strcmp(known, uuid))
+                continue;
+            FAIL_IF_ASKED(one);
+            *gpu = one;
+            return SUCCESS;
+        }
     }
     return NOT_FOUND;
 }
 
 int nvmlDeviceGetName(Gpu *gpu, char *text, unsigned size) {
     FAIL_IF_ASKED(gpu);
-    snprintf(text, size, "%s", gpu->model->name);
+    snprintf(text, size, "%s%s", gpu->model->name, gpu->parent ? " MIG 1g.10gb" : "");
+    return SUCCESS;
+}
+
+int nvmlDeviceGetIndex(Gpu *gpu, unsigned *index) {
+    FAIL_IF_ASKED(gpu);
+    *index = gpu->index;
     return SUCCESS;
 }
 
 typedef struct {
-    unsigned long long total, free, used;
-} Memory;
+    char legacy_id[16];
+    unsigned domain, bus, device, device_id, subsystem_id;
+    char bus_id[32];
+} Pci;
 
-int nvmlDeviceGetMemoryInfo(Gpu *gpu, Memory *memory) {
+int nvmlDeviceGetPciInfo_v3(Gpu *gpu, Pci *pci) {
     FAIL_IF_ASKED(gpu);
-    *memory = (Memory){gpu->model->memory_bytes, gpu->model->memory_bytes, 0};
+    *pci = (Pci){.bus = 0x10 + gpu->serial};
+    snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%02X:00.0", pci->bus);
     return SUCCESS;
 }
 
@@ -170,58 +140,31 @@ int nvmlDeviceGetCudaComputeCapability(Gpu *gpu, int *major, int *minor) {
     return SUCCESS;
 }
 
-int nvmlDeviceGetTotalEnergyConsumption(Gpu *gpu, unsigned long long *energy_mj) {
+int nvmlDeviceGetMigMode(Gpu *gpu, unsigned *now, unsigned *pending) {
     FAIL_IF_ASKED(gpu);
-    *energy_mj = gpu->energy_mj += 1500; /* 1.5 J between two readings */
+    if (gpu->model->major < 8)
+        return NOT_SUPPORTED;
+    u64 number;
+    *now = *pending = (unsigned)look_up(MIG, "", gpu, &number);
     return SUCCESS;
 }
 
-int nvmlDeviceGetEnforcedPowerLimit(Gpu *gpu, unsigned *limit_mw) {
+int nvmlDeviceGetMaxMigDeviceCount(Gpu *gpu, unsigned *count) {
     FAIL_IF_ASKED(gpu);
-    *limit_mw = gpu->model->power_limit_mw;
+    *count = gpu->model->major < 8 ? 0 : MAX_INSTANCES;
     return SUCCESS;
 }
 
-int nvmlDeviceGetClockInfo(Gpu *gpu, int domain, unsigned *clock_mhz) {
-    (void)domain;
+int nvmlDeviceGetMigDeviceHandleByIndex(Gpu *gpu, unsigned number, Gpu **instance) {
     FAIL_IF_ASKED(gpu);
-    *clock_mhz = 345;
+    if (number >= instances_of(gpu))
+        return NOT_FOUND;
+    *instance = &instances[gpu->serial % MAX_GPUS][number];
+    **instance = (Gpu){gpu->model, gpu->serial, gpu->index, 1, number + 1, gpu, 0, 0, 0};
     return SUCCESS;
 }
 
-int nvmlDeviceGetMaxClockInfo(Gpu *gpu, int domain, unsigned *clock_mhz) {
-    (void)domain;
-    FAIL_IF_ASKED(gpu);
-    *clock_mhz = gpu->model->sm_clock_max_mhz;
-    return SUCCESS;
-}
-
-typedef struct {
-    unsigned pid;
-    unsigned long long memory_bytes;
-    unsigned gpu_instance, compute_instance;
-} Process;
-
-static int list_processes(unsigned *count, Process *processes) {
-    unsigned found = 0, room = processes ? *count : 0;
-    const char *next = getenv("FAKE_NVML_PIDS");
-    while (next && *next) {
-        if (found < room)
-            processes[found] = (Process){(unsigned)atoi(next), 1ULL << 30, ~0u, ~0u};
-        found++;
-        next += strcspn(next, ",");
-        next += *next == ',';
-    }
-    *count = found;
-    return found > room ? INSUFFICIENT_SIZE : SUCCESS;
-}
-
-int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, unsigned *count, Process *processes) {
-    FAIL_IF_ASKED(gpu);
-    return list_processes(count, processes);
-}
-
-int nvmlDeviceGetComputeRunningProcesses_v2(Gpu *gpu, unsigned *count, Process *processes) {
-    FAIL_IF_ASKED(gpu);
-    return list_processes(count, processes); /* the two structures are alike */
-}
+#include "events.h"
+#include "gpm.h"
+#include "processes.h"
+#include "values.h"

@@ -1,0 +1,48 @@
+"""What NVML's return codes (`nvmlReturn_t` in nvml.h) mean for telemetry."""
+
+from __future__ import annotations
+
+UNINITIALIZED = 1
+INVALID_ARGUMENT = 2
+NOT_SUPPORTED = 3
+NO_PERMISSION = 4
+NOT_FOUND = 6
+DRIVER_NOT_LOADED = 9
+TIMEOUT = 10
+LIBRARY_NOT_FOUND = 12
+FUNCTION_NOT_FOUND = 13
+GPU_IS_LOST = 15
+RESET_REQUIRED = 16
+LIB_RM_VERSION_MISMATCH = 18
+ARGUMENT_VERSION_MISMATCH = 25
+DEPRECATED = 26
+GPU_NOT_FOUND = 28
+
+OLDER_WAY = frozenset(
+    {INVALID_ARGUMENT, NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, DEPRECATED}
+)
+"""This way of asking does not work here; an older one may. Boards answer any of these for what
+they do not have: `nvmlDeviceGetTemperatureV` exists and says NOT_SUPPORTED where the older
+`nvmlDeviceGetTemperature` works."""
+GPU_GONE = frozenset({GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND})
+"""No call for this GPU works until it was reset, or came back."""
+LIBRARY_GONE = frozenset(
+    {UNINITIALIZED, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, LIB_RM_VERSION_MISMATCH}
+)
+"""No call at all works until the library is initialised again: a driver was upgraded or unloaded
+under us."""
+
+
+def code_of(error: BaseException) -> int:
+    """Return the code of an NVMLError; a function that nvidia-ml-py lacks is not found."""
+    if isinstance(error, AttributeError):
+        return FUNCTION_NOT_FOUND
+    return int(getattr(error, "value", -1))
+
+
+class GpuGoneError(Exception):
+    """A GPU does not answer any more; `__cause__` is what the driver said."""
+
+
+class LibraryGoneError(Exception):
+    """The library does not answer any more; `__cause__` is what it said."""

@@ -1,0 +1,226 @@
+"""The sampler: sweeps over all GPUs, each metric at its own pace, and survives what drivers do.
+
+It runs in a process of its own: a call into a driver may never return, and only somebody outside
+can see that. Two threads take what waits: for Xid errors, and for the counter of PCIe bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gpuadvisor.collectors.nvml import codes
+from gpuadvisor.collectors.nvml.calls import all_calls
+from gpuadvisor.collectors.nvml.device import Device
+from gpuadvisor.collectors.nvml.driver import BackOff, Driver
+from gpuadvisor.collectors.nvml.gpm import Gpm
+from gpuadvisor.collectors.nvml.pcie_throughput import PcieThroughput
+from gpuadvisor.collectors.nvml.processes import Processes
+from gpuadvisor.collectors.nvml.roster import Listed, list_gpus
+from gpuadvisor.collectors.nvml.watched import WatchedGpu
+from gpuadvisor.collectors.nvml.xid import XidWatch
+from gpuadvisor.domain.telemetry import Event, Frame, Gpu, GpuProcess, Sample
+
+LOG = logging.getLogger(__name__)
+
+COUNT_S = 10.0
+"""How often the GPUs are counted: a call of a few microseconds."""
+LIST_S = 60.0
+"""How often they are listed anew, as MIG instances come and go without changing the count."""
+PROCESSES_S = 5.0
+NO_GPU = "The GPUs cannot be read: the NVIDIA driver is loaded but sees none."
+
+
+class Sampler:
+    """Reads all GPUs of the machine."""
+
+    def __init__(
+        self, *, fast_period_s: float | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        """`fast_period_s`: how often fast metrics are read between the whole frames, by the
+        caller's rhythm; None where never. `clock` returns Unix time.
+        """
+        self.fast_period_s = fast_period_s
+        self._clock = clock
+        self._driver = Driver()
+        self._gpus: list[WatchedGpu] = []
+        self._announced: tuple[Gpu, ...] | None = None
+        self._processes = Processes()
+        self._pcie = PcieThroughput()
+        self._xid: XidWatch | None = None
+        self._events: list[Event] = []
+        self._revive = BackOff()
+        self._is_new = True
+        """Whether the library was initialised since the GPUs were listed."""
+        self._count = 0
+        self._counted_s = self._listed_s = self._processes_s = self._last_s = 0.0
+
+    def sweep(self, *, whole: bool) -> Frame:
+        """Return a frame: a whole one with all that is due, or one with the fast metrics only.
+
+        It never raises, but may never return: only another process can see to that.
+        """
+        now_s = self._clock()
+        if now_s < self._last_s:
+            self._begin_anew()  # the clock went back: nothing must wait for it to catch up
+        self._last_s = now_s
+        try:
+            nvml = self._driver.ready(now_s)
+            if nvml is None:
+                return self._frame_of_problem(now_s, whole)
+            return self._read_whole(nvml, now_s) if whole else self._read_fast(nvml, now_s)
+        except codes.LibraryGoneError as error:
+            self._lose_library(now_s, error)
+        except Exception as error:
+            if not hasattr(error, "value"):  # no NVMLError
+                LOG.exception("reading the GPUs failed: report this as a bug")
+            self._lose_library(now_s, error)
+        return self._frame_of_problem(now_s, whole)
+
+    def close(self) -> None:
+        """End the threads and let go of the driver."""
+        self._driver.close(unload=self._stop_threads())
+        self._gpus = []
+
+    def _read_fast(self, nvml: Any, now_s: float) -> Frame:
+        samples: dict[str, Sample] = {}
+        for watched in self._gpus:
+            sample = watched.read_fast(nvml, now_s)
+            if sample is not None:
+                samples[watched.gpu.uuid] = sample
+        return Frame(now_s, samples, whole=False)
+
+    def _read_whole(self, nvml: Any, now_s: float) -> Frame:
+        self._keep_roster(nvml, now_s)
+        if self._xid is not None:
+            for uuid in self._xid.take_ecc():
+                self._hurry(uuid)
+        samples = {watched.gpu.uuid: watched.read(nvml, now_s) for watched in self._gpus}
+        lost = [watched for watched in self._gpus if watched.is_lost]
+        if not lost:
+            self._revive.worked()
+        elif self._revive.is_due(now_s):
+            self._revive.failed(now_s)
+            self._listed_s = 0.0  # look for them with the next frame
+        processes = self._list_processes(nvml, now_s)
+        self._driver.works()
+        return Frame(
+            now_s,
+            samples,
+            gpus=self._news(),
+            processes=processes,
+            events=self._take_events(),
+            problem=None if self._gpus else NO_GPU,
+        )
+
+    def _keep_roster(self, nvml: Any, now_s: float) -> None:
+        """List the GPUs where they may have changed."""
+        if self._is_new or not self._listed_s or now_s - self._listed_s >= LIST_S:
+            self._list(nvml, now_s)
+        elif now_s - self._counted_s >= COUNT_S:
+            self._counted_s = now_s
+            if nvml.nvmlDeviceGetCount() != self._count:
+                self._list(nvml, now_s)
+
+    def _list(self, nvml: Any, now_s: float) -> None:
+        before = {watched.gpu.uuid: watched for watched in self._gpus}
+        known = {w.gpu.index: w.gpu for w in self._gpus if not w.gpu.is_instance}
+        listed = list_gpus(nvml, known)
+        self._count = nvml.nvmlDeviceGetCount()
+        self._listed_s = self._counted_s = now_s
+        self._gpus = [
+            self._watch(nvml, before.pop(gpu.uuid, None), gpu, handle, now_s)
+            for gpu, handle in listed
+        ]
+        for gone in before.values():
+            self._let_go(nvml, gone)
+        if self._is_new or self._has_changed(listed):
+            self._watch_for_xids(nvml, listed)
+        self._is_new = False
+
+    def _watch(
+        self, nvml: Any, before: WatchedGpu | None, gpu: Gpu, handle: Any, now_s: float
+    ) -> WatchedGpu:
+        if before is None:
+            device = Device(handle, gpu.uuid, Gpm(), self._pcie)
+            return WatchedGpu(gpu, device, all_calls(), now_s)
+        if handle is None:
+            if not before.is_lost:
+                before.lose(now_s)
+        elif self._is_new or before.is_lost:
+            self._let_go(nvml, before)
+            before.renew(gpu, Device(handle, gpu.uuid, Gpm(), self._pcie))
+        else:
+            before.gpu, before.device.handle = gpu, handle
+        return before
+
+    def _let_go(self, nvml: Any, watched: WatchedGpu) -> None:
+        watched.device.pcie.forget(watched.gpu.uuid)
+        if not self._is_new:  # else the samples went with the library
+            watched.device.gpm.close(nvml)
+
+    def _has_changed(self, listed: list[Listed]) -> bool:
+        return self._announced != tuple(gpu for gpu, _ in listed)
+
+    def _watch_for_xids(self, nvml: Any, listed: list[Listed]) -> None:
+        if self._xid is not None:
+            self._xid.close()
+            self._events.extend(self._xid.take())
+        self._xid = XidWatch(nvml, listed, self._clock)
+
+    def _list_processes(self, nvml: Any, now_s: float) -> tuple[GpuProcess, ...] | None:
+        if now_s - self._processes_s < PROCESSES_S:
+            return None
+        self._processes_s = now_s
+        alive = [(w.gpu, w.device.handle) for w in self._gpus if not w.is_lost]
+        return self._processes.read(nvml, alive)
+
+    def _news(self) -> tuple[Gpu, ...] | None:
+        """Return the GPUs if they are not those that were told last."""
+        now = tuple(watched.gpu for watched in self._gpus)
+        if now == self._announced:
+            return None
+        self._announced = now
+        return now
+
+    def _take_events(self) -> tuple[Event, ...]:
+        events, self._events = self._events, []
+        return (*events, *(self._xid.take() if self._xid is not None else ()))
+
+    def _hurry(self, uuid: str) -> None:
+        for watched in self._gpus:
+            if watched.gpu.uuid == uuid:
+                watched.hurry(("ecc_corrected_volatile", "ecc_uncorrected_volatile"))
+
+    def _begin_anew(self) -> None:
+        for watched in self._gpus:
+            watched.hurry()
+        self._counted_s = self._listed_s = self._processes_s = 0.0
+
+    def _frame_of_problem(self, now_s: float, whole: bool) -> Frame:
+        """Return a frame without values; in a whole one all that was known is stale."""
+        problem = self._driver.problem or NO_GPU
+        if not whole:
+            return Frame(now_s, whole=False, problem=problem)
+        samples = {w.gpu.uuid: w.silence(now_s, problem) for w in self._gpus}
+        return Frame(now_s, samples, events=self._take_events(), problem=problem)
+
+    def _lose_library(self, now_s: float, error: Exception) -> None:
+        """Let go of the library, to initialise it again later."""
+        cause = error.__cause__ if isinstance(error, codes.LibraryGoneError) else error
+        self._driver.lost(now_s, cause, unload=self._stop_threads())
+
+    def _stop_threads(self) -> bool:
+        """End them; return whether both did, so that the library may be unloaded."""
+        ended = self._pcie.close()
+        if self._xid is not None:
+            ended = self._xid.close() and ended
+            self._events.extend(self._xid.take())
+        if self._driver.nvml is not None:
+            for watched in self._gpus:
+                watched.device.gpm.close(self._driver.nvml)
+        self._pcie, self._xid, self._is_new = PcieThroughput(), None, True
+        self._processes.forget_versions()
+        return ended

@@ -1,0 +1,66 @@
+"""The sampler's process: `python -m gpuadvisor.collectors.telemetry.child [--fast SECONDS]`.
+
+A frame a line on the standard output. It ends when its standard input does, so that it outlives
+nobody, even when a call into the driver never returns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from gpuadvisor.collectors.nvml.sampler import Sampler
+from gpuadvisor.collectors.telemetry.codec import encode
+from gpuadvisor.domain.metrics import Pace
+
+WHOLE_S = Pace.NORMAL.period_s
+
+
+def main() -> None:
+    """Sample until the parent goes away."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fast", type=float, metavar="SECONDS")
+    fast_s = parser.parse_args().fast
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the parent
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    sampler = Sampler(fast_period_s=fast_s)
+    for whole in rhythm(fast_s):
+        try:
+            print(encode(sampler.sweep(whole=whole)), flush=True)
+        except BrokenPipeError:
+            os._exit(0)
+
+
+def rhythm(fast_s: float | None) -> Iterator[bool]:
+    """Return when it is time for a sweep: True for a whole one, False for one between.
+
+    The times are multiples on the monotonic clock, so nothing drifts; what is missed is left out.
+    """
+    steps = 1 if fast_s is None else max(1, round(WHOLE_S / fast_s))
+    period_s = WHOLE_S / steps
+    began_s = time.monotonic()
+    step = 0
+    last_whole = -1
+    while True:
+        whole = step // steps > last_whole
+        if whole:
+            last_whole = step // steps
+        yield whole
+        passed = (time.monotonic() - began_s) / period_s
+        step = max(step + 1, int(passed))
+        time.sleep(max(0.0, began_s + step * period_s - time.monotonic()))
+
+
+def _end_with_parent() -> None:
+    while sys.stdin.buffer.read(1 << 16):
+        pass
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""`gpuadvisor record` with the real program, on GPUs of the fake library."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from gpuadvisor.collectors.telemetry.recording import read_recording
+from gpuadvisor.domain.telemetry import HOST
+
+
+@pytest.fixture
+def record(nvml_environ, tmp_path):
+    """A function that starts `gpuadvisor record words...` in an empty folder."""
+
+    def start(*words, **environ):
+        return subprocess.Popen(
+            [sys.executable, "-m", "gpuadvisor", "record", "-o", "run.gpr", *words],
+            cwd=tmp_path,
+            env={**nvml_environ, "GPUADVISOR_HOME": str(tmp_path / "home"), **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+def test_what_a_command_does_to_the_gpus_is_recorded(record, tmp_path):
+    command = [sys.executable, "-c", "import time; time.sleep(2.5); print('done'); exit(7)"]
+    out, err = (process := record("--fast", "--", *command)).communicate(timeout=60)
+    assert (process.returncode, out) == (7, "done\n")
+    assert err.startswith("run.gpr: 2 GPUs, ")
+    frames = list(read_recording(tmp_path / "run.gpr").frames())
+    assert [gpu.name for gpu in frames[0].gpus] == ["NVIDIA H100 80GB HBM3"] * 2
+    whole = [frame for frame in frames if frame.whole]
+    assert len(whole) >= 2
+    assert len(frames) > 2 * len(whole)
+    gpu = frames[0].gpus[0].uuid
+    assert {"power_w", "gpu_utilization_pct", "temperature_c"} <= set(whole[-1].samples[gpu].values)
+    assert "cpu_pct" in whole[-1].samples[HOST].values
+
+
+def test_ctrl_c_ends_it_with_what_there_is_and_leaves_no_process(record, tmp_path):
+    process = record()
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "run.gpr").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert family
+    assert not [child for child in family if child.is_running()]
+    assert list(read_recording(tmp_path / "run.gpr").frames())
+
+
+def test_a_recorder_that_is_killed_leaves_no_process(record, tmp_path):
+    process = record()
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "run.gpr").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.communicate(timeout=60)
+    assert family
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive
+
+
+def test_without_a_driver_it_says_so_in_one_sentence(record, tmp_path):
+    process = record(FAKE_NVML_FAULTS="nvmlInitWithFlags=9")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    (line,) = err.splitlines()
+    assert line.startswith("gpuadvisor: there is nothing to record: ")
+    assert "driver is not loaded" in line
+    assert not (tmp_path / "run.gpr").exists()
+
+
+def test_what_is_there_is_not_replaced(record, tmp_path):
+    (tmp_path / "run.gpr").write_text("precious")
+    process = record()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert err == ("gpuadvisor: run.gpr is there already: choose another name, or add --force\n")
+    assert (tmp_path / "run.gpr").read_text() == "precious"
+
+
+def test_a_time_that_is_none_is_refused(record):
+    process = record("--duration", "soon")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "--duration takes a time from 1s" in err
