@@ -20,7 +20,9 @@ FAST_S = 0.1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, required=True)
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", type=Path, required=True, help="the recording, FILE.gpr"
+    )
     parser.add_argument("--duration", metavar="TIME", help="such as 90s, 10m or 8h")
     parser.add_argument(
         "--fast", action="store_true", help="read fast values ten times a second, not once"

@@ -108,7 +108,7 @@ def test_links_and_named_files_exist(path):
     assert [target for target in local if not (path.parent / target).exists()] == []
 
 
-@pytest.mark.parametrize("target", re.findall(r"`?\bmake ([a-z]+)\b", README))
+@pytest.mark.parametrize("target", re.findall(r"(?:^|`)make ([a-z]+)\b", README, re.M))
 def test_every_make_target_that_is_shown_exists(target):
     dry = subprocess.run(
         ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False
