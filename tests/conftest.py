@@ -69,6 +69,40 @@ def ask(nvml_environ):
     return evaluate
 
 
+SCENES = """
+import os, time
+from pathlib import Path
+from gpuadvisor.collectors.nvml import gpm, pcie_throughput, xid
+from gpuadvisor.collectors.nvml.sampler import Sampler
+gpm.MIN_GAP_S = 0  # the scenes change faster than a second
+xid.WAIT_MS = 10
+clock = [1e9]
+control = Path(os.environ["FAKE_NVML_CONTROL"])
+
+def scene(**settings):
+    control.write_text("".join(f"{name}={value}\\n" for name, value in settings.items()))
+    time.sleep(0.03)  # the fake looks every 20 ms
+
+def start():
+    return Sampler(clock=lambda: clock[0])
+
+def sweep(sampler, after_s=1.0, whole=True):
+    clock[0] += after_s
+    time.sleep(0.001)  # GPM compares two instants
+    return sampler.sweep(whole=whole)
+"""
+
+
+@pytest.fixture
+def play(ask, tmp_path):
+    """A function that plays a program with scenes; `result` is what the program must set."""
+
+    def played(program, **environ):
+        return ask(SCENES + program, "result", FAKE_NVML_CONTROL=str(tmp_path / "scene"), **environ)
+
+    return played
+
+
 def pytest_collection_modifyitems(items):
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and not inventory().gpus:

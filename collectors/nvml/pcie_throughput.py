@@ -15,7 +15,7 @@ PERIOD_S = 1.0
 """Between two readings of one GPU."""
 _REST_S = 0.2
 """At least so long between two rounds over all GPUs, however many there are."""
-_PATIENCE_S = 5.0
+PATIENCE_S = 5.0
 """After which a thread that tells nothing is stuck in the driver."""
 _BYTES_PER_UNIT = 1024
 """nvml.h says KB/s; all of NVML's sizes are powers of two."""
@@ -43,7 +43,7 @@ class PcieThroughput:
             if codes.code_of(result) in codes.OLDER_WAY:
                 self.forget(uuid)
             raise result
-        if time.monotonic() - time_s > _PATIENCE_S:
+        if time.monotonic() - time_s > PATIENCE_S:
             raise nvml.NVMLError(codes.TIMEOUT)
         return result
 

@@ -21,7 +21,7 @@ from gpuadvisor.domain.telemetry import Event, Gpu
 
 LOG = logging.getLogger(__name__)
 
-_WAIT_MS = 500
+WAIT_MS = 500
 """A wait for events ends after so long, as nothing else can end it."""
 _CLOSE_S = 0.8
 _INSTANT_S = 0.001
@@ -91,7 +91,7 @@ class XidWatch:
         nvml = self._nvml
         while not self._stop.is_set():
             try:
-                self._note(nvml.nvmlEventSetWait_v2(self._set, _WAIT_MS))
+                self._note(nvml.nvmlEventSetWait_v2(self._set, WAIT_MS))
             except nvml.NVMLError as error:
                 if error.value in codes.OLDER_WAY | codes.LIBRARY_GONE:
                     return

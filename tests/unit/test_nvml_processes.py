@@ -1,0 +1,124 @@
+"""The processes on the GPUs: who they are, and how the driver's older calls list them."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gpuadvisor.collectors.nvml.process_facts import ProcessFacts
+
+FIRST = "GPU-fa4e0000-0000-4000-8000-000000000000"
+LISTED = """
+sampler = start()
+result = sweep(sampler).processes
+"""
+CALL = "nvmlDeviceGet{}RunningProcesses{}"
+
+
+def faults(*versions, code=13):
+    kinds = ("Compute", "Graphics")
+    return ",".join(
+        f"{CALL.format(kind, version)}={code}" for kind in kinds for version in versions
+    )
+
+
+@pytest.mark.parametrize("missing", [[], ["_v3"], ["_v3", "_v2"]])
+def test_every_form_of_the_call_lists_them(play, missing):
+    found = play(
+        LISTED,
+        FAKE_NVML_MODELS="h100",
+        FAKE_NVML_PIDS=f"{os.getpid()}:2048,99999999:none",
+        FAKE_NVML_GRAPHICS_PIDS=f"1,{os.getpid()}",
+        FAKE_NVML_FAULTS=faults(*missing),
+    )
+    assert [(p["pid"], p["kind"], p["memory_bytes"]) for p in found] == [
+        (os.getpid(), "compute", 2 * 2**30),
+        (99999999, "compute", None),
+        (1, "graphics", 2**30),
+    ]
+    mine, gone, _ = found
+    assert mine["gpu"] == FIRST
+    assert mine["name"] == Path("/proc/self/comm").read_text("utf-8").strip()
+    assert "pytest" in mine["command"]
+    assert mine["parent_pid"] == os.getppid()
+    assert mine["host_memory_bytes"] > 2**20
+    assert mine["started_s"] > 1e9
+    assert (gone["name"], gone["user"], gone["command"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"), [({"FAKE_NVML_PROCESS_UTILIZATION": "71=40"}, [40, 0]), ({}, [0, 0])]
+)
+def test_utilization_is_that_of_each_process_and_zero_while_idle(play, setting, expected):
+    found = play(LISTED, FAKE_NVML_MODELS="h100", FAKE_NVML_PIDS="71,72", **setting)
+    assert [process["sm_utilization_pct"] for process in found] == expected
+
+
+@pytest.mark.parametrize("code", [3, 4, 13])
+def test_unknown_utilization_is_not_idle(play, code):
+    fault = f"nvmlDeviceGetProcessUtilization={code}"
+    found = play(LISTED, FAKE_NVML_MODELS="h100", FAKE_NVML_PIDS="71", FAKE_NVML_FAULTS=fault)
+    assert [process["sm_utilization_pct"] for process in found] == [None]
+
+
+@pytest.mark.parametrize("code", [3, 4, 999])
+def test_processes_that_are_not_known_are_not_none(play, code):
+    no_list = faults("_v3", "_v2", "", code=code)
+    assert play(LISTED, FAKE_NVML_PIDS="71", FAKE_NVML_FAULTS=no_list) is None
+    assert play(LISTED, FAKE_NVML_FAULTS="") == []
+
+
+def test_they_are_listed_every_few_seconds(play):
+    program = """
+sampler = start()
+result = [sweep(sampler).processes is not None for _ in range(11)]
+"""
+    assert play(program) == [True, *[False] * 4] * 2 + [True]
+
+
+@pytest.fixture
+def proc(tmp_path):
+    """A /proc of a container with its own process numbers, in which this process is itself."""
+    (tmp_path / "self/ns").mkdir(parents=True)
+    (tmp_path / "self/ns/pid").symlink_to("pid:[4026532999]")
+    (tmp_path / f"{os.getpid()}/fd").mkdir(parents=True)
+    return tmp_path
+
+
+def test_a_number_that_is_not_seen_in_a_container_is_the_hosts(proc):
+    process = ProcessFacts(proc).describe(FIRST, 99999999, "compute", 2**30, None)
+    assert (process.is_host_pid, process.name) == (True, None)
+
+
+def test_a_process_without_a_gpu_open_is_not_the_one_that_the_host_means(proc):
+    process = ProcessFacts(proc).describe(FIRST, os.getpid(), "compute", 2**30, None)
+    assert (process.is_host_pid, process.name, process.command) == (True, None, None)
+
+
+def test_a_process_with_a_gpu_open_is_itself(proc):
+    (proc / str(os.getpid()) / "fd/5").symlink_to("/dev/nvidia0")
+    process = ProcessFacts(proc).describe(FIRST, os.getpid(), "compute", 2**30, 12.0)
+    assert (process.is_host_pid, process.sm_utilization_pct) == (False, 12.0)
+    assert process.name == Path("/proc/self/comm").read_text("utf-8").strip()
+
+
+ID = "0123456789ab" + "c" * 52
+
+
+@pytest.mark.parametrize(
+    ("group", "container"),
+    [
+        (f"0::/system.slice/docker-{ID}.scope", "0123456789ab"),
+        (f"12:cpu:/docker/{ID}\n0::/", "0123456789ab"),
+        (f"0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-{ID}.scope", "0123456789ab"),
+        (f"0::/machine.slice/libpod-{ID}.scope/container", "0123456789ab"),
+        ("0::/user.slice/user-1000.slice/session-2.scope", None),
+    ],
+)
+def test_the_container_is_read_from_the_control_group(tmp_path, group, container):
+    (tmp_path / "self/ns").mkdir(parents=True)
+    (tmp_path / "self/ns/pid").symlink_to("pid:[4026531836]")
+    (tmp_path / str(os.getpid())).mkdir()
+    (tmp_path / f"{os.getpid()}/cgroup").write_text(group)
+    process = ProcessFacts(tmp_path).describe(FIRST, os.getpid(), "compute", None, None)
+    assert process.container == container

@@ -1,0 +1,276 @@
+"""What the sampler reads and how it fails, by the real nvidia-ml-py on a fake driver's library."""
+
+import pytest
+
+from gpuadvisor.collectors.nvml.calls import all_calls
+from gpuadvisor.domain.metrics import GPU_METRICS, Pace
+
+FIRST, SECOND, THIRD = (f"GPU-fa4e000{i}-0000-4000-8000-00000000000{i}" for i in (0, 1, 2))
+HOUR_S = 3600
+
+
+def test_every_metric_is_filled_by_one_call():
+    filled = [metric for call in all_calls() for metric in call.metrics]
+    assert sorted(filled) == sorted(metric.name for metric in GPU_METRICS)
+
+
+def test_fast_metrics_come_first_in_a_call():
+    for call in all_calls():
+        fast = [metric.pace is Pace.FAST for metric in GPU_METRICS if metric.name in call.metrics]
+        assert call.fast_metrics == sum(fast)
+        assert set(call.metrics[: call.fast_metrics]) <= {
+            metric.name for metric in GPU_METRICS if metric.pace is Pace.FAST
+        }
+
+
+READ = """
+sampler = start()
+frames = [sweep(sampler) for _ in range(3)] + [sweep(sampler, 0.1, whole=False)]
+end = time.monotonic() + 10
+while "pcie_tx_bytes_per_s" not in frames[2].samples[frames[0].gpus[1].uuid].values:
+    assert time.monotonic() < end
+    frames[2] = sweep(sampler)
+sampler.close()
+result = frames
+"""
+
+H100 = {
+    "gpu_utilization_pct": 100,
+    "memory_utilization_pct": 50,
+    "memory_used_bytes": 51312066560,
+    "memory_free_bytes": 33671872512,
+    "memory_reserved_bytes": 512 * 2**20,
+    "memory_total_bytes": 85520809984,
+    "power_w": 700.0,
+    "power_instant_w": 705.0,
+    "power_limit_w": 700.0,
+    "energy_j": 1001.5,
+    "sm_clock_mhz": 1980,
+    "memory_clock_mhz": 2619,
+    "sm_clock_max_mhz": 1980,
+    "memory_clock_max_mhz": 2619,
+    "throttle_reasons": 4,
+    "performance_state": 0,
+    "temperature_c": 75,
+    "memory_temperature_c": 80,
+    "temperature_slowdown_c": 90,
+    "encoder_utilization_pct": 0,
+    "decoder_utilization_pct": 0,
+    "pcie_generation": 5,
+    "pcie_generation_max": 5,
+    "pcie_width": 16,
+    "pcie_width_max": 16,
+    "pcie_replays": 3,
+    "pcie_tx_bytes_per_s": 100 * 2**20,
+    "pcie_rx_bytes_per_s": 200 * 2**20,
+    "nvlink_tx_bytes_per_s": 2000 * 2**20,
+    "nvlink_rx_bytes_per_s": 1000 * 2**20,
+    "nvlink_links": 17,
+    "nvlink_errors": 4,
+    "graphics_active_pct": 100.0,
+    "sm_active_pct": 90.0,
+    "sm_occupancy_pct": 50.0,
+    "tensor_active_pct": 60.0,
+    "fp64_active_pct": 11.0,
+    "fp32_active_pct": 12.0,
+    "fp16_active_pct": 13.0,
+    "dram_active_pct": 70.0,
+    "power_violation_s": 1.5,
+    "thermal_violation_s": 3.0,
+    "board_limit_violation_s": 6.0,
+    "reliability_violation_s": 9.0,
+    "ecc_corrected_volatile": 10,
+    "ecc_uncorrected_volatile": 0,
+    "ecc_corrected_aggregate": 20,
+    "ecc_uncorrected_aggregate": 21,
+    "remapped_rows_corrected": 2,
+    "remapped_rows_uncorrected": 1,
+    "remap_pending": 0,
+    "remap_failed": 0,
+}
+
+
+def merged(frames, uuid):
+    values = {}
+    for frame in reversed(frames):
+        values.update(frame["samples"][uuid]["values"])
+    return values
+
+
+def test_values_are_in_the_units_of_the_metrics(play):
+    frames = play(READ, FAKE_NVML_MODELS="h100,t4", FAKE_NVML_LOAD="busy", FAKE_NVML_NVLINKS="18")
+    assert merged(frames, FIRST) == H100
+    assert {
+        name: trouble["state"] for name, trouble in frames[2]["samples"][FIRST]["troubles"].items()
+    } == {"fan_pct": "not_supported"}
+    fast = {metric.name for metric in GPU_METRICS if metric.pace is Pace.FAST}
+    assert not frames[3]["whole"]
+    assert {uuid: set(s["values"]) for uuid, s in frames[3]["samples"].items()} == {
+        FIRST: fast,
+        SECOND: fast,
+    }
+    assert [frame["gpus"] is None for frame in frames] == [False, True, True, True]
+    assert frames[0]["gpus"][1] == {
+        "uuid": SECOND,
+        "index": 1,
+        "name": "Tesla T4",
+        "memory_total_bytes": 16106127360,
+        "pci_bus_id": "00000000:11:00.0",
+        "compute_capability": [7, 5],
+        "parent_uuid": None,
+    }
+
+    t4, troubles = merged(frames, SECOND), frames[2]["samples"][SECOND]["troubles"]
+    assert (t4["fan_pct"], t4["power_w"], t4["gpu_utilization_pct"]) == (30, 66.85, 95)
+    assert (t4["pcie_tx_bytes_per_s"], t4["pcie_rx_bytes_per_s"]) == (1000 * 1024, 2000 * 1024)
+    assert t4["nvlink_tx_bytes_per_s"] == pytest.approx(2 * 2**30, rel=0.01)
+    assert t4["nvlink_rx_bytes_per_s"] == pytest.approx(4 * 2**30, rel=0.01)
+    activity = {m for m in H100 if m.endswith("_active_pct") or m == "sm_occupancy_pct"}
+    assert set(troubles) == activity | {m for m in H100 if m.startswith("remap")}
+    assert {trouble["state"] for trouble in troubles.values()} == {"not_supported"}
+
+
+NVML = "nvmlDeviceGet"
+CASES = {
+    # scene: {metric: what it is worth, or its state}
+    f"FAULTS={NVML}PowerUsage=3": {"power_w": "not_supported", "sm_clock_mhz": 1980},
+    f"FAULTS={NVML}PowerUsage=13": {"power_w": "not_supported"},
+    f"FAULTS={NVML}PowerUsage=2": {"power_w": "not_supported"},
+    f"FAULTS={NVML}PowerUsage=25": {"power_w": "not_supported"},
+    f"FAULTS={NVML}PowerUsage=4": {"power_w": "no_permission"},
+    f"FAULTS={NVML}PowerUsage=999": {"power_w": "stale"},
+    f"FAULTS={NVML}PowerUsage=10": {"power_w": "stale"},
+    f"FAULTS={NVML}TemperatureV=3": {"temperature_c": 75},
+    f"FAULTS={NVML}TemperatureV=2": {"temperature_c": 75},
+    f"FAULTS={NVML}TemperatureV=13": {"temperature_c": 75},
+    f"FAULTS={NVML}TemperatureV=25": {"temperature_c": 75},
+    f"FAULTS={NVML}TemperatureV=4": {"temperature_c": "no_permission"},
+    f"FAULTS={NVML}TemperatureV=3,{NVML}Temperature=13": {"temperature_c": "not_supported"},
+    f"FAULTS={NVML}MemoryInfo_v2=25": {
+        "memory_used_bytes": 51312066560,
+        "memory_reserved_bytes": "not_supported",
+    },
+    f"FAULTS={NVML}CurrentClocksEventReasons=13": {"throttle_reasons": 0},
+    f"FAULTS={NVML}FieldValues=13": {
+        "power_instant_w": "not_supported",
+        "memory_temperature_c": "not_supported",
+    },
+    "FAULTS=186=4": {"power_instant_w": "no_permission", "memory_temperature_c": 80},
+    "FAULTS=186=3,82=999": {"power_instant_w": "not_supported", "memory_temperature_c": "stale"},
+    "FAULTS=gpm5=3": {"tensor_active_pct": "not_supported", "sm_active_pct": 90.0},
+    "FAULTS=nvmlGpmSampleGet=999": {"tensor_active_pct": "stale", "sm_clock_mhz": 1980},
+    "FAULTS=nvmlGpmQueryDeviceSupport=13": {"tensor_active_pct": "not_supported"},
+    "FAULTS=nvmlEventSetCreate=3": {"power_w": 700.0},
+    f"VALUES={NVML}PowerUsage=4294967295": {"power_w": "not_supported"},
+    f"VALUES={NVML}TotalEnergyConsumption=18446744073709551615": {"energy_j": "not_supported"},
+    f"VALUES={NVML}TotalEnergyConsumption=9223372036854775794": {"energy_j": "not_supported"},
+    f"VALUES={NVML}UtilizationRates=255": {
+        "gpu_utilization_pct": "not_supported",
+        "memory_utilization_pct": 50,
+    },
+    f"VALUES={NVML}MemoryInfo_v2=18446744073709551615": {"memory_used_bytes": "not_supported"},
+    f"VALUES={NVML}PerformanceState=32": {"performance_state": "not_supported"},
+    f"VALUES={NVML}RemappedRows=4294967295": {
+        "remapped_rows_corrected": "not_supported",
+        "remapped_rows_uncorrected": 1,
+    },
+    "VALUES=82=2147483632": {"memory_temperature_c": "not_supported", "power_instant_w": 705.0},
+    "VALUES=gpm2=200": {"sm_active_pct": "not_supported", "tensor_active_pct": 60.0},
+}
+
+
+def test_each_failure_has_the_state_that_it_deserves(play):
+    program = f"""
+result = []
+for case in {list(CASES)}:
+    name, _, setting = case.partition("=")
+    scene(LOAD="busy", MODELS="h100", **{{name: setting}})
+    sampler = start()
+    first, second = sweep(sampler), sweep(sampler)
+    assert second.problem is None, second.problem
+    samples = [list(frame.samples.values())[0] for frame in (first, second)]
+    known = {{name: trouble.state for name, trouble in samples[1].troubles.items()}}
+    result.append({{**samples[0].values, **samples[1].values, **known}})
+    sampler.close()
+"""
+    found = dict(zip(CASES, play(program), strict=True))
+    assert {
+        case: {metric: found[case].get(metric) for metric in expected}
+        for case, expected in CASES.items()
+    } == CASES
+
+
+def test_a_value_that_was_good_is_stale_since_then_and_says_why(play):
+    program = """
+scene(MODELS="h100")
+sampler = start()
+sweep(sampler)
+scene(MODELS="h100", FAULTS="nvmlDeviceGetPowerUsage=999,nvmlDeviceGetEnforcedPowerLimit=999")
+broken = [sweep(sampler), sweep(sampler), sweep(sampler, 0.1, whole=False)]
+scene(MODELS="h100")
+result = [*broken, sweep(sampler)]
+"""
+    first, second, fast, mended = [f["samples"][FIRST] for f in play(program)]
+    trouble = first["troubles"]["power_w"]
+    assert (trouble["state"], trouble["since_s"]) == ("stale", 1e9 + 1)
+    assert "Unknown Error" in trouble["reason"]
+    assert second["troubles"]["power_w"] == trouble
+    assert "power_w" not in fast["values"]
+    assert mended["values"]["power_w"] == 70.0
+    assert "power_w" not in mended["troubles"]
+
+
+def test_what_is_not_supported_is_asked_again_hourly_and_what_is_not_permitted_each_minute(play):
+    program = f"""
+faults = "nvmlDeviceGetPowerUsage=3,nvmlDeviceGetUtilizationRates=4"
+scene(MODELS="h100", FAULTS=faults)
+sampler = start()
+sweep(sampler)
+scene(MODELS="h100")
+later = [sweep(sampler, after_s).samples["{FIRST}"] for after_s in (58, 3, {HOUR_S - 63}, 3)]
+result = [[name in s.values for name in ("power_w", "gpu_utilization_pct")] for s in later]
+"""
+    assert play(program) == [[False, False], [False, True], [False, True], [True, True]]
+
+
+def test_slow_metrics_of_several_gpus_are_spread_over_the_sweeps(play):
+    program = """
+scene(MODELS=",".join(["h100"] * 8))
+sampler = start()
+result = [[list(s.values) for s in sweep(sampler).samples.values()] for _ in range(31)]
+"""
+    first, *others = play(program)
+    slow = [m.name for m in GPU_METRICS if m.pace is Pace.SLOW and m.name in first[0]]
+    assert "energy_j" in slow
+    for metric in slow:
+        together = [sum(metric in values for values in frame) for frame in others]
+        assert all(metric in values for values in first)
+        assert sum(together) == 8 * 3
+        assert max(together) < 8
+    usual = 8 * len(slow) * 3 / len(others)
+    assert max(sum(m in v for v in frame for m in slow) for frame in others) < 2 * usual
+
+
+def test_a_clock_that_goes_back_makes_nothing_wait(play):
+    program = f"""
+scene(MODELS="h100", FAULTS="nvmlDeviceGetFanSpeed=0")
+sampler = start()
+sweep(sampler)
+result = [name in sweep(sampler, -{HOUR_S}).samples["{FIRST}"].values for name in ("energy_j",)]
+result += [sweep(sampler).problem, sampler.close()]
+"""
+    assert play(program) == [True, None, None]
+
+
+def test_a_counter_of_pcie_bytes_that_never_answers_delays_nothing_else(play):
+    program = f"""
+scene(MODELS="t4", HANG="nvmlDeviceGetPcieThroughput")
+sampler = start()
+sweep(sampler)
+time.sleep(0.05)
+pcie_throughput.PATIENCE_S = 0.04
+result = sweep(sampler).samples["{FIRST}"]
+"""
+    sample = play(program)
+    assert sample["troubles"]["pcie_tx_bytes_per_s"]["state"] == "stale"
+    assert sample["values"]["gpu_utilization_pct"] == 0
