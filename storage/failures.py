@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy.exc import DBAPIError
-
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.home import HOME_VARIABLE
 
@@ -40,14 +38,19 @@ def explained(path: Path) -> Iterator[None]:
     """Turn every error of SQLite in the block into a StoreError about this file."""
     try:
         yield
-    except DBAPIError as error:
-        raise StoreError(sentence(path, error.orig or error)) from error
-    except sqlite3.Error as error:
-        raise StoreError(sentence(path, error)) from error
     except Exception as error:
-        if isinstance(cause := error.__cause__, DBAPIError):  # Optuna's StorageInternalError
-            raise StoreError(sentence(path, cause.orig or cause)) from error
+        if found := _of_sqlite(error):
+            raise StoreError(sentence(path, found)) from error
         raise
+
+
+def _of_sqlite(error: BaseException) -> sqlite3.Error | None:
+    """Return SQLite's own error, which SQLAlchemy has as `orig` and Optuna raises from that."""
+    for each in (error, error.__cause__):
+        for candidate in (each, getattr(each, "orig", None)):
+            if isinstance(candidate, sqlite3.Error):
+                return candidate
+    return None
 
 
 def sentence(path: Path, error: BaseException) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +10,8 @@ from sqlalchemy import Connection, Engine
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage import schema_1, schema_2
 from gpuadvisor.storage.connection import writing
-from gpuadvisor.storage.failures import ELSEWHERE, STRICT_SINCE
+from gpuadvisor.storage.failures import ELSEWHERE
+from gpuadvisor.storage.sqlite_file import strict
 
 Statements = Sequence[str]
 
@@ -32,7 +32,7 @@ def migrate(engine: Engine, path: Path, versions: Sequence[Statements] = VERSION
         # Asked again: another process may have done it while this one waited for the lock.
         for statements in versions[_version(connection, path, versions) :]:
             for statement in statements:
-                connection.exec_driver_sql(statement.replace("{strict}", _strict()))
+                connection.exec_driver_sql(statement.replace("{strict}", strict()))
         connection.exec_driver_sql(f"PRAGMA user_version = {len(versions)}")
 
 
@@ -44,8 +44,3 @@ def _version(connection: Connection, path: Path, versions: Sequence[Statements])
             f"{len(versions)}): upgrade gpuadvisor, or {ELSEWHERE}."
         )
     return version
-
-
-def _strict() -> str:
-    """Return what makes a table refuse values of another type, where this SQLite knows it."""
-    return " STRICT" if sqlite3.sqlite_version_info >= STRICT_SINCE else ""

@@ -161,7 +161,7 @@ result = [first, sweep(sampler, 60)]
     assert (instance["parent_uuid"], instance["index"]) == (FIRST, 0)
     assert instance["name"] == "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
     sample = first["samples"][INSTANCES[0]]
-    memory = {name for name in sample["values"]}
+    memory = set(sample["values"])
     assert memory == {f"memory_{part}_bytes" for part in ("used", "free", "reserved", "total")}
     assert sample["values"]["memory_total_bytes"] == 85520809984 // 8
     assert len(sample["troubles"]) == 53 - len(memory)

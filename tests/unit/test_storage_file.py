@@ -9,11 +9,12 @@ from sqlalchemy import create_engine
 
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage import failures, filesystem, migrations
-from gpuadvisor.storage.connection import connect, engine
+from gpuadvisor.storage.connection import engine
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.storage.failures import explained
 from gpuadvisor.storage.home import home
 from gpuadvisor.storage.models import Base
+from gpuadvisor.storage.sqlite_file import connect
 
 OPTUNAS_TABLES = {"studies", "trials", "trial_params", "version_info", "alembic_version"}
 
@@ -193,7 +194,7 @@ def test_a_full_disk_loses_nothing_stored(path):
 def test_a_file_that_stays_locked(path, monkeypatch):
     with open_store(path):
         pass
-    monkeypatch.setattr("gpuadvisor.storage.connection.BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("gpuadvisor.storage.sqlite_file.BUSY_TIMEOUT_S", 0.05)
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     with open_store(path) as store:
