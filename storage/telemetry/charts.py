@@ -1,0 +1,264 @@
+"""A metric over time, and tables, from the rows that are just fine enough."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from gpuadvisor.domain.metrics import BY_NAME, HOST_METRICS, Kind, Metric
+from gpuadvisor.domain.telemetry import Number
+from gpuadvisor.storage.telemetry import days
+from gpuadvisor.storage.telemetry.read_only import device_names, reading, rows
+from gpuadvisor.storage.telemetry.schema import (
+    GPU_HOURS,
+    GPU_MINUTES,
+    GPU_SAMPLES,
+    HOST_HOURS,
+    HOST_ID,
+    HOST_MINUTES,
+    HOST_SAMPLES,
+    HOUR_S,
+    INDEX,
+    MINUTE_S,
+    Table,
+    present,
+    rolled_columns,
+)
+
+Resolution = Literal["raw", "minute", "hour", "auto"]
+AUTO_RAW_S = 2 * HOUR_S
+"""A table of a longer time is one of minutes: 58,000 rows of eight GPUs are enough to look at."""
+AUTO_MINUTES_S = 7 * 86400.0
+"""And of a longer one, of hours."""
+
+
+class Point(NamedTuple):
+    """A metric in a span of time."""
+
+    time_s: float
+    """When the span began, Unix time."""
+    mean: float
+    """Of a counter, the last value."""
+    min: Number
+    """Of a counter, the first value."""
+    max: Number
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table."""
+
+    resolution: str
+    """`raw`, `minute` or `hour`."""
+    columns: tuple[str, ...]
+    """`time_s`, `gpu` (its UUID), and metrics or their statistics."""
+    rows: Iterator[tuple[Any, ...]]
+
+
+def chart(
+    folder: Path,
+    metric: str,
+    gpus: Sequence[str] | None,
+    since_s: float,
+    until_s: float,
+    points: int,
+) -> Mapping[str, list[Point]]:
+    """Return the metric by the GPU's UUID; see TelemetryReader.chart."""
+    known = BY_NAME[metric]
+    is_host = known in HOST_METRICS
+    raw, minutes, hours = _tables(is_host)
+    step_s = (until_s - since_s) / points
+    chains = [(raw,), (minutes, raw), (hours, minutes, raw)]  # what is not rolled up yet is finer
+    if step_s >= MINUTE_S:
+        chains = chains[1:] if step_s < HOUR_S else [chains[2], chains[1]]
+    names = device_names(folder)
+    wanted = [n for n, uuid in names.items() if n != HOST_ID and (gpus is None or uuid in gpus)]
+    chosen = _Chosen(known, [HOST_ID] if is_host else wanted, step_s)
+    for chain in chains:
+        if spans := _along(folder, chain, chosen, since_s, until_s):
+            break
+    found: dict[str, list[Point]] = {names[number]: [] for number in chosen.gpus}
+    add = {number: found[names[number]].append for number in chosen.gpus}
+    for number, time_s, total, weight, low, high in spans:
+        add[number](Point(time_s, total / weight, low, high))
+    return found
+
+
+class _Chosen(NamedTuple):
+    metric: Metric
+    gpus: Sequence[int]
+    step_s: float
+
+
+_Span = tuple[int, float, float, float, Number, Number]
+"""GPU, begin, the sum of weighted means, the weights, the least and the greatest."""
+
+
+def _along(
+    folder: Path, chain: Sequence[Table], chosen: _Chosen, since_s: float, until_s: float
+) -> list[_Span]:
+    """Read a table, and from where it ends the next one."""
+    spans: list[_Span] = []
+    for table in chain:
+        for path in _files(folder, table, since_s, until_s):
+            with reading(path) as connection:
+                if connection and chosen.metric.name in present(connection, table):
+                    found = _spans(connection, table, chosen, since_s, until_s)
+                    spans = _together(spans, found) if spans else found
+        if table.period_s:
+            query = f"SELECT MAX(ts) FROM {table.name} WHERE ts >= ? AND ts < ?"
+            with reading(folder / INDEX) as connection:
+                ((last_s,),) = rows(connection, query, (since_s, until_s)) or ((None,),)
+            if last_s is None:
+                return []
+            since_s = last_s + table.period_s
+    return spans
+
+
+def _spans(
+    connection: sqlite3.Connection,
+    table: Table,
+    chosen: _Chosen,
+    since_s: float,
+    until_s: float,
+) -> list[_Span]:
+    """Return a table's rows, in order of time."""
+    mean, low, high = _expressions(table, chosen.metric)
+    weight = "sweeps" if table.period_s else "1"
+    step_s = max(chosen.step_s, table.period_s)
+    at, total, grouping = "ts", f"{mean} * {weight}", "ORDER BY ts"
+    if step_s > table.period_s:
+        at = f"CAST(ts / {step_s!r} AS INTEGER) * {step_s!r}"
+        total, weight, low, high = f"SUM({total})", f"SUM({weight})", f"MIN({low})", f"MAX({high})"
+        grouping = "GROUP BY 1, 2 ORDER BY 2"
+    marks = ", ".join("?" * len(chosen.gpus))
+    query = (
+        f"SELECT gpu, {at}, {total}, {weight}, {low}, {high} FROM {table.name} WHERE ts >= ?"
+        f" AND ts < ? AND gpu IN ({marks}) AND {chosen.metric.name} IS NOT NULL {grouping}"
+    )
+    return rows(connection, query, (since_s, until_s, *chosen.gpus))
+
+
+def _together(earlier: list[_Span], later: list[_Span]) -> list[_Span]:
+    """Return all of them; of a span that two tables, or two days, have parts of, one."""
+    parts = {span[:2]: span for span in later}
+    first_s = min((span[1] for span in later), default=0.0)
+    for place, span in enumerate(earlier):
+        if span[1] >= first_s and (other := parts.pop(span[:2], None)):
+            low, high = min(span[4], other[4]), max(span[5], other[5])
+            earlier[place] = (*span[:2], span[2] + other[2], span[3] + other[3], low, high)
+    return earlier + list(parts.values())
+
+
+def _expressions(table: Table, metric: Metric) -> tuple[str, str, str]:
+    name = metric.name
+    if table.period_s and metric.kind is Kind.GAUGE:
+        return name, f"min_{name}", f"max_{name}"
+    if table.period_s and metric.kind is Kind.COUNTER:
+        return name, f"first_{name}", name
+    return name, name, name
+
+
+def table(
+    folder: Path,
+    since_s: float,
+    until_s: float,
+    resolution: Resolution,
+    host: bool,
+    gpus: Sequence[str] | None,
+    metrics: Sequence[str] | None,
+) -> Rows:
+    """Return rows in order of time; see TelemetryReader.table."""
+    if resolution == "auto":
+        span_s = until_s - max(since_s, _oldest_s(folder, since_s, until_s))
+        resolution = (
+            "raw" if span_s <= AUTO_RAW_S else "minute" if span_s <= AUTO_MINUTES_S else "hour"
+        )
+    raw, minutes, hours = _tables(host)
+    chosen = {"raw": raw, "minute": minutes, "hour": hours}[resolution]
+    wanted = [m for m in chosen.metrics if metrics is None or m.name in metrics]
+    columns = [
+        column.name
+        for metric in wanted
+        for column in (rolled_columns(metric) if chosen.period_s else [metric])
+    ]
+    rows = _rows(folder, chosen, columns, gpus, since_s, until_s)
+    return Rows(resolution, ("time_s", "gpu", *columns), rows)
+
+
+def _rows(
+    folder: Path,
+    table: Table,
+    columns: Sequence[str],
+    gpus: Sequence[str] | None,
+    since_s: float,
+    until_s: float,
+) -> Iterator[tuple[Any, ...]]:
+    names = device_names(folder)
+    for path in _files(folder, table, since_s, until_s):
+        with reading(path) as connection:
+            if connection is None:
+                continue
+            known = present(connection, table)
+            selected = ", ".join(name if name in known else f"NULL AS {name}" for name in columns)
+            begin_s = since_s
+            while (end_s := _chunk_end(connection, table, begin_s, until_s)) is not None:
+                for time_s, gpu, *values in connection.execute(
+                    f"SELECT ts, gpu, {selected} FROM {table.name} WHERE ts >= ? AND ts < ?"
+                    " ORDER BY ts, gpu",
+                    (begin_s, end_s),
+                ).fetchall():
+                    if gpus is None or names[gpu] in gpus:
+                        yield (time_s, names[gpu], *values)
+                begin_s = end_s
+
+
+CHUNK_ROWS = 5000
+"""Read at a time, so that no transaction stays open while they are used."""
+
+
+def _chunk_end(
+    connection: sqlite3.Connection, table: Table, begin_s: float, until_s: float
+) -> float | None:
+    """Return before which time to read next; None where no row is left."""
+    span = (begin_s, until_s)
+    where = f"FROM {table.name} WHERE ts >= ? AND ts < ?"
+    if connection.execute(f"SELECT 1 {where} LIMIT 1", span).fetchone() is None:
+        return None
+    row = connection.execute(
+        f"SELECT ts {where} ORDER BY ts LIMIT 1 OFFSET {CHUNK_ROWS}", span
+    ).fetchone()
+    return until_s if row is None else max(float(row[0]), _after(connection, table, begin_s))
+
+
+def _after(connection: sqlite3.Connection, table: Table, begin_s: float) -> float:
+    """Return the second time from `begin_s` on, so that every chunk has at least one."""
+    rows = connection.execute(
+        f"SELECT DISTINCT ts FROM {table.name} WHERE ts >= ? ORDER BY ts LIMIT 2", (begin_s,)
+    ).fetchall()
+    return float(rows[-1][0])
+
+
+def _tables(host: bool) -> tuple[Table, Table, Table]:
+    if host:
+        return HOST_SAMPLES, HOST_MINUTES, HOST_HOURS
+    return GPU_SAMPLES, GPU_MINUTES, GPU_HOURS
+
+
+def _files(folder: Path, table: Table, since_s: float, until_s: float) -> list[Path]:
+    return [folder / INDEX] if table.period_s else days.files(folder, since_s, until_s)
+
+
+def _oldest_s(folder: Path, since_s: float, until_s: float) -> float:
+    """Return the time of the first row then, raw or not; `until_s` where there is none."""
+    found = [until_s]
+    for table in (*_tables(host=False), *_tables(host=True)):
+        query = f"SELECT MIN(ts) FROM {table.name} WHERE ts >= ?"
+        for path in _files(folder, table, since_s, until_s)[:1]:
+            with reading(path) as connection:
+                times = [row[0] for row in rows(connection, query, (since_s,))]
+            found += [float(each) for each in times if each is not None]
+    return min(found)

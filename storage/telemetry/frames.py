@@ -1,0 +1,219 @@
+"""Raw rows as the frames that they were."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpuadvisor.domain.telemetry import (
+    HOST,
+    Event,
+    Frame,
+    Gpu,
+    GpuProcess,
+    Number,
+    Sample,
+    State,
+    Trouble,
+)
+from gpuadvisor.storage.telemetry import days
+from gpuadvisor.storage.telemetry.read_only import reading
+from gpuadvisor.storage.telemetry.rows import (
+    EVENT_COLUMNS,
+    GPU_COLUMNS,
+    PROCESS_COLUMNS,
+    PROGRAM_COLUMNS,
+    event_of,
+    gpu_of,
+    process_of,
+)
+from gpuadvisor.storage.telemetry.schema import DAY_TABLES, GPU_FAST, HOST_ID, INDEX, present
+
+CHUNK_S = 60.0
+"""Read at a time: a reader that takes its time must not hold a transaction open."""
+
+
+@dataclass
+class _Sweep:
+    whole: bool = False
+    values: dict[str, dict[str, Number]] = field(default_factory=dict)
+    processes: list[GpuProcess] | None = None
+
+
+class FrameReader:
+    """Reads frames in order of time, each once; it can be asked again for those that came since."""
+
+    def __init__(self, folder: Path, since_s: float) -> None:
+        self.since_s = since_s
+        """Where `read` goes on."""
+        self._folder = folder
+        self._words = _Words(since_s)
+        self._gpus: tuple[Gpu, ...] | None = None
+
+    def read(self, until_s: float = math.inf) -> Iterator[Frame]:
+        """Yield the frames until before `until_s`. The first has the GPUs, and each after a
+        change."""
+        for path in days.files(self._folder, self.since_s, until_s):
+            begin_s = max(self.since_s, days.begin_of_file(path))
+            end_s = min(until_s, days.begin_of_file(path) + days.DAY_S)
+            while (found := _next(path, begin_s, end_s)) is not None:
+                begin_s = min(found + CHUNK_S, end_s)
+                self._words.read(self._folder)
+                sweeps = _chunk(path, self._words.names, found, begin_s)
+                for time_s in sorted(sweeps):
+                    self.since_s = math.nextafter(time_s, math.inf)
+                    yield self._frame(time_s, sweeps[time_s])
+
+    def _frame(self, time_s: float, sweep: _Sweep) -> Frame:
+        words = self._words
+        if sweep.whole:
+            words.advance(time_s)
+        gpus = words.gpus if words.gpus != self._gpus else None
+        self._gpus = words.gpus
+        return Frame(
+            time_s,
+            {
+                device: Sample(values, words.troubles.get(device, {}) if sweep.whole else {})
+                for device, values in sweep.values.items()
+            },
+            whole=sweep.whole,
+            gpus=gpus,
+            processes=None if sweep.processes is None else tuple(sweep.processes),
+            events=words.take_events(time_s) if sweep.whole else (),
+            problem=words.problem,
+        )
+
+
+def _next(path: Path, begin_s: float, end_s: float) -> float | None:
+    """Return the time of the first row from `begin_s` on; None where none is before `end_s`."""
+    with reading(path) as connection:
+        if connection is None:
+            return None
+        found = [
+            connection.execute(
+                f"SELECT MIN(ts) FROM {table} WHERE ts >= ? AND ts < ?", (begin_s, end_s)
+            ).fetchone()[0]
+            for table in (*(table.name for table in DAY_TABLES), "listings")
+        ]
+        return min((each for each in found if each is not None), default=None)
+
+
+def _chunk(
+    path: Path, names: Mapping[int, str], begin_s: float, end_s: float
+) -> dict[float, _Sweep]:
+    sweeps: dict[float, _Sweep] = {}
+    with reading(path) as connection:
+        if connection is None:
+            return {}
+        for table in DAY_TABLES:
+            known = present(connection, table)
+            metrics = [metric.name for metric in table.metrics if metric.name in known]
+            for time_s, gpu, *values in connection.execute(
+                f"SELECT ts, gpu, {', '.join(metrics)} FROM {table.name} WHERE ts >= ? AND ts < ?",
+                (begin_s, end_s),
+            ):
+                sweep = sweeps.setdefault(time_s, _Sweep())
+                sweep.whole |= table is not GPU_FAST
+                pairs = zip(metrics, values, strict=True)
+                sweep.values[names[gpu]] = {name: v for name, v in pairs if v is not None}
+        _add_processes(connection, names, begin_s, end_s, sweeps)
+    return sweeps
+
+
+def _add_processes(
+    connection: sqlite3.Connection,
+    names: Mapping[int, str],
+    begin_s: float,
+    end_s: float,
+    sweeps: dict[float, _Sweep],
+) -> None:
+    span = (begin_s, end_s)
+    for (time_s,) in connection.execute("SELECT ts FROM listings WHERE ts >= ? AND ts < ?", span):
+        sweep = sweeps.setdefault(time_s, _Sweep())
+        sweep.whole, sweep.processes = True, []
+    rows = connection.execute(
+        f"SELECT ts, {PROGRAM_COLUMNS}, {PROCESS_COLUMNS} FROM processes"
+        " JOIN programs ON programs.id = program WHERE ts >= ? AND ts < ? ORDER BY ts, program",
+        span,
+    )
+    for time_s, gpu, *row in rows:
+        processes = sweeps[time_s].processes
+        if processes is not None:
+            processes.append(process_of(names[gpu], row))
+
+
+class _Words:
+    """What index.db says beside the numbers, as time goes on: GPUs, states, events, problems."""
+
+    def __init__(self, since_s: float) -> None:
+        self.gpus: tuple[Gpu, ...] = ()
+        self.names: dict[int, str] = {}
+        self.troubles: dict[str, dict[str, Trouble]] = {}
+        self.problem: str | None = None
+        self._since_s = since_s
+        self._last_state = self._last_problem = self._last_change = 0
+        self._states: deque[tuple[float, str, str, Trouble | None]] = deque()
+        self._problems: deque[tuple[float, str | None]] = deque()
+        self._events: list[Event] = []
+
+    def read(self, folder: Path) -> None:
+        """Learn what was written since it was asked last."""
+        with reading(folder / INDEX) as index:
+            if index is not None:
+                self._read_gpus(index)
+                self._read_states(index)
+                self._read_events(index)
+
+    def advance(self, time_s: float) -> None:
+        """Take in what changed until then."""
+        while self._states and self._states[0][0] <= time_s:
+            _, device, metric, trouble = self._states.popleft()
+            changed = dict(self.troubles.get(device, {}))  # frames have the one before
+            changed.pop(metric, None)
+            if trouble:
+                changed[metric] = trouble
+            self.troubles[device] = changed
+        while self._problems and self._problems[0][0] <= time_s:
+            self.problem = self._problems.popleft()[1]
+
+    def take_events(self, time_s: float) -> tuple[Event, ...]:
+        """Return the collectors' events that began until then and were not returned as they are."""
+        taken = [event for event in self._events if event.began_s <= time_s]
+        self._events = [event for event in self._events if event.began_s > time_s]
+        return tuple(taken)
+
+    def _read_gpus(self, index: sqlite3.Connection) -> None:
+        query = f"SELECT {GPU_COLUMNS} FROM gpus WHERE place IS NOT NULL ORDER BY place"
+        self.gpus = tuple(gpu_of(row) for row in index.execute(query))
+        self.names = {HOST_ID: HOST, **dict(index.execute("SELECT id, uuid FROM gpus"))}
+
+    def _read_states(self, index: sqlite3.Connection) -> None:
+        # At first the last ones before the time, then those that came since.
+        old = "id IN (SELECT MAX(id) FROM states WHERE ts <= :since GROUP BY gpu, metric)"
+        values = {"since": self._since_s, "last": self._last_state}
+        for row, time_s, gpu, metric, state, since_s, reason in index.execute(
+            "SELECT id, ts, gpu, metric, state, since_s, reason FROM states WHERE id > :last"
+            f" AND (ts > :since OR {old}) ORDER BY id",
+            values,
+        ):
+            trouble = Trouble(State(state), since_s, reason) if state != State.OK else None
+            self._states.append((time_s, self.names[gpu], metric, trouble))
+            self._last_state = row
+        for row, time_s, problem in index.execute(
+            "SELECT id, ts, problem FROM problems WHERE id > ? ORDER BY id", (self._last_problem,)
+        ):
+            self._problems.append((time_s, problem))
+            self._last_problem = row
+
+    def _read_events(self, index: sqlite3.Connection) -> None:
+        for change, *event in index.execute(
+            f"SELECT changed, {EVENT_COLUMNS} FROM events WHERE changed > ? AND collected"
+            " AND (began_s >= ? OR ended_s IS NULL) ORDER BY changed",
+            (self._last_change, self._since_s),
+        ):
+            self._events.append(event_of(event))
+            self._last_change = change

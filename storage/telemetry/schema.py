@@ -1,0 +1,181 @@
+"""The telemetry files: what tables they have, made from the metrics that are known.
+
+`index.db` has what is kept for long: roll-ups, events, states. `samples-YYYYMMDD.db` has the raw
+rows of one day (UTC), so that the oldest go by removing a file, which also works on a full disk.
+They are not in gpuadvisor.db: each file has one writer, and a study and the daemon never wait for
+each other.
+
+A new metric is a new column, added when the writer opens a file. What changes in another way is a
+new version: `STEPS` leads to it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Kind, Metric, Pace
+from gpuadvisor.errors import StoreError
+from gpuadvisor.storage.failures import ELSEWHERE
+from gpuadvisor.storage.sqlite_file import strict
+
+INDEX = "index.db"
+HOST_ID = 0
+"""Stands for the machine where a GPU's number stands."""
+
+STEPS: tuple[Sequence[str], ...] = ()
+"""What leads from version n + 1 to n + 2, in order."""
+VERSION = 1 + len(STEPS)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that holds a metric, or a statistic of one."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of metrics: a row for each time and GPU. The machine is `HOST_ID`."""
+
+    name: str
+    metrics: tuple[Metric, ...]
+    period_s: float
+    """0: a row for each sweep. Else each row is about so many seconds, from its `ts` on."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns after the key, and after `sweeps` in a roll-up."""
+        if not self.period_s:
+            return tuple(Column(m.name, sql_type(m)) for m in self.metrics)
+        return tuple(column for metric in self.metrics for column in rolled_columns(metric))
+
+    @property
+    def statement(self) -> str:
+        """What creates it. Keys begin with the time: a sixth of the log that GPU first needs."""
+        rows = ["ts REAL NOT NULL", "gpu INTEGER NOT NULL"]
+        rows += ["sweeps INTEGER NOT NULL"] if self.period_s else []
+        rows += [f"{column.name} {column.type}" for column in self.columns]
+        body = ", ".join([*rows, "PRIMARY KEY (ts, gpu)"])
+        return f"CREATE TABLE IF NOT EXISTS {self.name} ({body}) WITHOUT ROWID{{and_strict}}"
+
+
+def sql_type(metric: Metric) -> str:
+    """Return the type of a metric's values."""
+    return "INTEGER" if metric.whole else "REAL"
+
+
+def rolled_columns(metric: Metric) -> tuple[Column, ...]:
+    """Return what a roll-up has of a metric.
+
+    Of a level, under its own name, the mean, and the least, the greatest and the 95th percentile;
+    of a counter the last value and the first; of flags all that were set.
+    """
+    own, kind = metric.name, sql_type(metric)
+    if metric.kind is Kind.GAUGE:
+        parts = tuple(Column(f"{part}_{own}", kind) for part in ("min", "max", "p95"))
+        return (Column(own, "REAL"), *parts)
+    if metric.kind is Kind.COUNTER:
+        return (Column(own, kind), Column(f"first_{own}", kind))
+    return (Column(own, kind),)
+
+
+MINUTE_S = 60.0
+HOUR_S = 3600.0
+_FAST = tuple(metric for metric in GPU_METRICS if metric.pace is Pace.FAST)
+
+GPU_SAMPLES = Table("gpu_samples", GPU_METRICS, 0.0)
+GPU_FAST = Table("gpu_fast", _FAST, 0.0)
+"""The sweeps between two whole ones, kept for some minutes only."""
+HOST_SAMPLES = Table("host_samples", HOST_METRICS, 0.0)
+GPU_MINUTES = Table("gpu_minutes", GPU_METRICS, MINUTE_S)
+HOST_MINUTES = Table("host_minutes", HOST_METRICS, MINUTE_S)
+GPU_HOURS = Table("gpu_hours", GPU_METRICS, HOUR_S)
+HOST_HOURS = Table("host_hours", HOST_METRICS, HOUR_S)
+
+DAY_TABLES = (GPU_SAMPLES, GPU_FAST, HOST_SAMPLES)
+INDEX_TABLES = (GPU_MINUTES, HOST_MINUTES, GPU_HOURS, HOST_HOURS)
+
+_DAY_STATEMENTS = (
+    # A program's words are long and always the same, its numbers short and new in every listing.
+    "CREATE TABLE IF NOT EXISTS programs (id INTEGER PRIMARY KEY, gpu INTEGER NOT NULL,"
+    " pid INTEGER NOT NULL, kind TEXT NOT NULL, name TEXT, user TEXT, command TEXT,"
+    " container TEXT, is_host_pid INTEGER NOT NULL, parent_pid INTEGER, started_s REAL){strict}",
+    "CREATE INDEX IF NOT EXISTS programs_by_pid ON programs (pid)",
+    "CREATE TABLE IF NOT EXISTS listings (ts REAL PRIMARY KEY){strict}",
+    "CREATE TABLE IF NOT EXISTS processes (ts REAL NOT NULL, program INTEGER NOT NULL,"
+    " memory_bytes INTEGER, sm_utilization_pct REAL, cpu_pct REAL, host_memory_bytes INTEGER,"
+    " PRIMARY KEY (ts, program)) WITHOUT ROWID{and_strict}",
+)
+_INDEX_STATEMENTS = (
+    "CREATE TABLE IF NOT EXISTS gpus (id INTEGER PRIMARY KEY, uuid TEXT NOT NULL UNIQUE,"
+    " place INTEGER, number INTEGER NOT NULL, name TEXT NOT NULL, memory_total_bytes INTEGER,"
+    " pci_bus_id TEXT, compute_capability TEXT, parent_uuid TEXT){strict}",
+    "CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, kind TEXT NOT NULL,"
+    " gpu TEXT NOT NULL, key TEXT NOT NULL, began_s REAL NOT NULL, ended_s REAL,"
+    " severity TEXT NOT NULL, message TEXT NOT NULL, data TEXT NOT NULL,"
+    " collected INTEGER NOT NULL, changed INTEGER NOT NULL,"
+    " UNIQUE (kind, gpu, key, began_s)){strict}",
+    "CREATE INDEX IF NOT EXISTS events_by_time ON events (began_s)",
+    "CREATE INDEX IF NOT EXISTS events_by_change ON events (changed)",
+    "CREATE INDEX IF NOT EXISTS open_events ON events (began_s) WHERE ended_s IS NULL",
+    "CREATE TABLE IF NOT EXISTS states (id INTEGER PRIMARY KEY, ts REAL NOT NULL,"
+    " gpu INTEGER NOT NULL, metric TEXT NOT NULL, state TEXT NOT NULL, since_s REAL NOT NULL,"
+    " reason TEXT NOT NULL){strict}",
+    "CREATE INDEX IF NOT EXISTS states_of_metric ON states (gpu, metric, id)",
+    "CREATE TABLE IF NOT EXISTS problems (id INTEGER PRIMARY KEY, ts REAL NOT NULL,"
+    " problem TEXT){strict}",
+)
+
+
+def prepare(connection: sqlite3.Connection, path: Path, *, is_index: bool) -> None:
+    """Bring a file to this version, wholly or not at all; StoreError where it is newer."""
+    tables = INDEX_TABLES if is_index else DAY_TABLES
+    others = _INDEX_STATEMENTS if is_index else _DAY_STATEMENTS
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = check_version(connection, path)
+        for statements in STEPS[version - 1 :] if version else ():
+            _execute(connection, statements)
+        _execute(connection, (*(table.statement for table in tables), *others))
+        for table in tables:
+            _add_columns(connection, table)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def check_version(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the file's version, 0 for a new one; StoreError where it is newer than ours."""
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > VERSION:
+        raise StoreError(
+            f"{path} was written by a newer gpuadvisor (its schema is {version}, this one knows "
+            f"{VERSION}): upgrade gpuadvisor, or {ELSEWHERE}."
+        )
+    return version
+
+
+def present(connection: sqlite3.Connection, table: Table) -> set[str]:
+    """Return the columns that the file's table has; an older file lacks newer metrics."""
+    return {str(row[1]) for row in connection.execute(f"PRAGMA table_info({table.name})")}
+
+
+def _execute(connection: sqlite3.Connection, statements: Iterable[str]) -> None:
+    options = {"strict": strict(), "and_strict": f",{strict()}" if strict() else ""}
+    for statement in statements:
+        connection.execute(statement.format_map(options))
+
+
+def _add_columns(connection: sqlite3.Connection, table: Table) -> None:
+    known = present(connection, table)
+    for column in table.columns:
+        if column.name not in known:
+            connection.execute(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {column.type}")

@@ -1,0 +1,222 @@
+"""The one that writes the telemetry store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from itertools import groupby
+from pathlib import Path
+
+from gpuadvisor.domain.telemetry import HOST, Event, Frame
+from gpuadvisor.errors import UsageError
+from gpuadvisor.storage.failures import explained
+from gpuadvisor.storage.home import writable_folder
+from gpuadvisor.storage.locks import Held, locked
+from gpuadvisor.storage.telemetry import days, history, retention
+from gpuadvisor.storage.telemetry.day_file import DayFile
+from gpuadvisor.storage.telemetry.index_file import IndexFile, RolledRow
+from gpuadvisor.storage.telemetry.retention import Retention
+from gpuadvisor.storage.telemetry.rollups import Minute, minute_of
+from gpuadvisor.storage.telemetry.schema import (
+    GPU_MINUTES,
+    HOST_ID,
+    HOST_MINUTES,
+    HOUR_S,
+    INDEX,
+    MINUTE_S,
+)
+from gpuadvisor.storage.telemetry.space import Space
+
+LOCK = "writer.lock"
+LOCK_PATIENCE_S = 0.5
+"""A reader that asks who writes holds the lock for microseconds."""
+CATCH_UP = 60
+"""Minutes of an earlier writer that are rolled up at a time: 20 ms each with eight GPUs."""
+
+
+class TelemetryWriter:
+    """Writes frames and events; a context manager. One for each store, from one thread.
+
+    What `append` has taken outlives this process, however it ends; a power cut may take the last
+    seconds with it but leaves the files whole.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        kept: Retention | None = None,
+        spare_bytes: int | None = None,
+    ) -> None:
+        """Open the store, created if need be.
+
+        UsageError if another process writes it, StoreError where it cannot be written.
+        `spare_bytes` is left free on the disk (None: 256 MiB, or 5 % of a small disk).
+        """
+        self.folder = folder
+        self._clock = clock
+        self._kept = kept or Retention()
+        self._space = Space(folder, spare_bytes)
+        self._days: dict[Path, DayFile] = {}
+        self._minute: Minute | None = None
+        self._started_s = 0.0
+        self._pending: list[RolledRow] = []
+        self._dirty_hours = set[float]()
+        self._distrusted = set[float]()
+        """Minutes of which this process did not see all, but the raw rows are there."""
+        with ExitStack() as stack:
+            _lock(stack, folder)
+            self._index = IndexFile(folder / INDEX)
+            stack.callback(self._index.close)
+            self._remember()
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> TelemetryWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def paused(self) -> str | None:
+        """Why raw rows are left out now, in one sentence; roll-ups, states and events go on."""
+        return self._space.problem
+
+    def append(self, frames: Sequence[Frame], events: Sequence[Event] = ()) -> None:
+        """Store frames in order of their arrival, and events: all of it when this returns.
+
+        An event that is stored already, by its identity, is replaced. StoreError where something
+        could not be stored; the same call may then be made again.
+        """
+        self._space.look()
+        if frames:
+            self._index.note_gpus(frames)
+        if not self._space.problem:
+            for path, part in groupby(frames, lambda f: days.file_of(self.folder, f.time_s)):
+                self._day(path).write(part, self._index.ids)
+        self._index.write(frames, events, self._pending)
+        self._forget_pending()
+        for frame in frames:
+            self._roll(frame)
+
+    def tend(self) -> None:
+        """Do what is due about once a minute: roll-ups, retention, and the files' upkeep."""
+        now_s = self._clock()
+        self._catch_up()
+        self._flush()
+        current_s = self._minute.begin_s if self._minute else minute_of(now_s)
+        self._roll_hours(current_s)
+        retention.apply(self._index, self.folder, self._kept, now_s, self._close_day)
+        for path, day in list(self._days.items()):
+            day.tend(now_s)
+            if path != days.file_of(self.folder, now_s):
+                self._close_day(path)
+        with explained(self._index.path):
+            self._index.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
+    def close(self) -> None:
+        """End writing. What was appended is stored; the minute under way is rolled up later."""
+        try:
+            if self._minute and self._space.problem:  # nothing else will know of it
+                self._close_minute(self._minute)
+                self._flush()
+        finally:
+            for path in list(self._days):
+                self._close_day(path)
+            self._stack.close()
+
+    def _day(self, path: Path) -> DayFile:
+        if path not in self._days:
+            self._days[path] = DayFile(path)
+        return self._days[path]
+
+    def _close_day(self, path: Path) -> None:
+        if day := self._days.pop(path, None):
+            day.close()
+
+    # -- roll-ups ------------------------------------------------------------------------------
+
+    def _remember(self) -> None:
+        """Learn what earlier writers have rolled up."""
+        with explained(self._index.path):
+            self._rolled_s = history.last_minute(self._index.connection)
+            self._dirty_hours = history.hours_to_roll(self._index.connection)
+        self._caught_up_s = self._rolled_s + MINUTE_S
+
+    def _roll(self, frame: Frame) -> None:
+        begin_s = minute_of(frame.time_s)
+        if self._minute is None:
+            self._started_s = begin_s
+            self._distrusted.add(begin_s)  # an earlier writer may have written in it
+        elif self._minute.begin_s != begin_s:
+            self._close_minute(self._minute)
+            self._minute = None
+        if self._minute is None:
+            self._minute = Minute(begin_s)
+        if self._space.problem:
+            self._minute.is_raw_complete = False
+        self._minute.add(frame)
+
+    def _close_minute(self, minute: Minute) -> None:
+        """Have it written. One that is rolled up already is made anew from all its raw rows."""
+        begin_s = minute.begin_s
+        is_seen = begin_s not in self._distrusted and begin_s > self._rolled_s
+        if not is_seen and minute.is_raw_complete:
+            minute = history.minute(self.folder, begin_s) or minute
+        self._distrusted.discard(begin_s)
+        self._write_later(minute)
+        self._rolled_s = max(self._rolled_s, begin_s)
+
+    def _write_later(self, minute: Minute) -> None:
+        for device, (sweeps, rolled) in minute.rows().items():
+            is_host = device == HOST
+            table = HOST_MINUTES if is_host else GPU_MINUTES
+            number = HOST_ID if is_host else self._index.ids[device]
+            self._pending.append((table, minute.begin_s, number, sweeps, rolled))
+
+    def _flush(self) -> None:
+        self._index.write((), (), self._pending)
+        self._forget_pending()
+
+    def _forget_pending(self) -> None:
+        self._dirty_hours.update(row[1] // HOUR_S * HOUR_S for row in self._pending)
+        self._pending.clear()
+
+    def _catch_up(self) -> None:
+        """Roll up what an earlier writer could not, some of it at a time."""
+        if self._minute is None:
+            return
+        for _ in range(CATCH_UP):
+            begin_s = history.next_minute(self.folder, self._caught_up_s, self._started_s)
+            if begin_s is None:
+                self._caught_up_s = self._started_s
+                return
+            if (minute := history.minute(self.folder, begin_s)) is not None:
+                self._write_later(minute)
+            self._caught_up_s = begin_s + MINUTE_S
+
+    def _roll_hours(self, current_s: float) -> None:
+        ready = sorted(hour for hour in self._dirty_hours if hour + HOUR_S <= current_s)
+        for begin_s in ready:
+            with explained(self._index.path):
+                rows = list(history.hour(self._index.connection, self.folder, begin_s))
+            self._index.write((), (), rows)
+            self._dirty_hours.discard(begin_s)
+
+
+def _lock(stack: ExitStack, folder: Path) -> None:
+    writable_folder(folder)
+    deadline = time.monotonic() + LOCK_PATIENCE_S
+    while True:
+        try:
+            stack.enter_context(locked(folder / LOCK))
+            return
+        except Held as other:
+            if time.monotonic() > deadline:
+                raise UsageError(
+                    f"Telemetry in {folder} is being written by process {other.process or '?'}: "
+                    "`gpuadvisor daemon stop` ends it, and GPUADVISOR_HOME names another store."
+                ) from None
+        time.sleep(LOCK_PATIENCE_S / 20)
