@@ -12,6 +12,8 @@ from enum import Enum
 Number = int | float
 HOST = "host"
 """Stands for the machine where otherwise a GPU's UUID stands."""
+STARTING = "The NVIDIA driver is starting."
+"""The problem of a frame from before the driver's first answer: nothing is wrong so far."""
 
 
 class State(str, Enum):

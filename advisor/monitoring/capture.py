@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuadvisor.collectors.telemetry.supervisor import STARTING
 from gpuadvisor.domain.telemetry import Frame
 from gpuadvisor.errors import AdvisorError, UsageError
-from gpuadvisor.monitoring.sources import Source
+from gpuadvisor.monitoring.sources import Source, has_answered
 
 POLL_S = 0.1
 
@@ -81,7 +80,7 @@ def _first(frames: Iterator[Frame]) -> Frame:
         if frame.gpus:
             return frame
         problem = frame.problem or problem
-        if frame.problem and frame.problem != STARTING:
+        if has_answered(frame):
             break
     raise AdvisorError(f"there is nothing to record: {problem}")
 

@@ -86,7 +86,7 @@ def _gpu_families(latest: Latest, now_s: float) -> Families:
         for gpu in latest.gpus:
             value = _ok(latest, gpu.uuid, each.metric.name, now_s)
             if value is not None:
-                _add(family, _labels(gpu), value * each.factor)
+                _add(family, _labels(gpu), each.in_base_unit(value))
         yield family
 
 
@@ -116,7 +116,7 @@ def _host_families(latest: Latest, now_s: float) -> Families:
         family = _family(each.name, each.metric.help, each.is_counter)
         value = _ok(latest, HOST, each.metric.name, now_s)
         if value is not None:
-            _add(family, (), value * each.factor)
+            _add(family, (), each.in_base_unit(value))
         yield family
 
 

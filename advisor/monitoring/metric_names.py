@@ -33,6 +33,10 @@ class Exported:
     """Of a counter without its `_total`."""
     factor: float
 
+    def in_base_unit(self, value: float) -> float:
+        """Return a value in the unit of the name: 95 % as 0.95, and not as 0.9500000000000001."""
+        return value * self.factor if self.factor >= 1 else value / round(1 / self.factor)
+
     @property
     def is_counter(self) -> bool:
         return self.metric.kind is Kind.COUNTER

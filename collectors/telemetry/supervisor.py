@@ -18,7 +18,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gpuadvisor.collectors.telemetry.codec import decode
-from gpuadvisor.domain.telemetry import Event, Frame, Sample, Severity, State, Trouble
+from gpuadvisor.domain.telemetry import (
+    STARTING,
+    Event,
+    Frame,
+    Sample,
+    Severity,
+    State,
+    Trouble,
+)
 
 SILENCE_S = 2.0
 """Without a frame for so long, values are stale and the child is replaced."""
@@ -33,9 +41,6 @@ DEATH_S = 1.0
 """How long a killed child may take to be gone; one in an uninterruptible call stays."""
 LATE_S = 1.0
 """When this process itself was held up by so much (suspended, stopped), silence does not count."""
-
-STARTING = "The NVIDIA driver is starting."
-"""What frames say until the first of the sampler's."""
 
 CHILD = (sys.executable, "-m", "gpuadvisor.collectors.telemetry.child")
 

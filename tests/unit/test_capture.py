@@ -8,8 +8,7 @@ import time
 import pytest
 
 from gpuadvisor.collectors.telemetry.recording import read_recording
-from gpuadvisor.collectors.telemetry.supervisor import STARTING
-from gpuadvisor.domain.telemetry import Frame, Gpu, Sample
+from gpuadvisor.domain.telemetry import STARTING, Frame, Gpu, Sample
 from gpuadvisor.errors import AdvisorError, UsageError
 from gpuadvisor.monitoring.capture import capture
 

@@ -1,5 +1,10 @@
 """gpuadvisor.toml: what it may say, and the sentence for what it may not."""
 
+import re
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -212,3 +217,24 @@ def test_a_file_cut_anywhere_is_read_or_refused(read, data):
         read(changed.encode("utf-8", "surrogatepass"))
     except UsageError as error:
         assert len(str(error).splitlines()) == 1
+
+
+def test_the_documentation_shows_every_key_and_is_right():
+    page = (Path(__file__).parents[2] / "docs" / "daemon.md").read_text("utf-8")
+    block = page.partition("```toml\n")[2].partition("\n```")[0]
+    shown = tomllib.loads(re.sub(r"^# (?=\w+ = )", "", block, flags=re.M))
+    endpoint = {f.name for f in fields(Prometheus)} - {"host", "port"}
+    asked = {
+        "daemon": {"fast", "fast_period", "log_level"},
+        "prometheus": endpoint | {"enabled", "address"},
+        "retention": {"raw", "minutes"},
+    }
+    assert {name: set(shown[name]) for name in asked} == asked
+    expected = {f.name.removesuffix("_s") for f in fields(AlertRule)}
+    assert set(shown["alert"][0]) == expected
+
+
+def test_the_documentation_explains_every_kind():
+    page = (Path(__file__).parents[2] / "docs" / "daemon.md").read_text("utf-8")
+    table = page.partition("| kind | begins |")[2]
+    assert [kind for kind in configuration.KINDS if f"`{kind}`" not in table] == []

@@ -9,7 +9,16 @@ from gpuadvisor.collectors.telemetry.recording import Recorder
 from gpuadvisor.domain.metrics import HOST_METRICS
 from gpuadvisor.domain.telemetry import Frame, Sample, State
 from gpuadvisor.errors import UsageError
-from gpuadvisor.monitoring.sources import LONGEST_PAUSE_S, Replay
+from gpuadvisor.monitoring.sources import (
+    BEFORE_S,
+    LONGEST_PAUSE_S,
+    SILENT_S,
+    FromStore,
+    Replay,
+    choose,
+)
+from gpuadvisor.storage.telemetry.writer import TelemetryWriter
+from tests.telemetry import START_S, frame, h100, sample
 
 NAMES = {metric.name for metric in HOST_METRICS}
 PRESSURE = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 total=1\n"
@@ -79,8 +88,8 @@ def test_a_recording_can_be_read_at_once(recording):
 def test_a_replay_ends_when_it_is_closed(recording):
     source = Replay(recording[0])
     seen = []
-    for frame in source.frames():
-        seen.append(frame)
+    for each in source.frames():
+        seen.append(each)
         source.close()
     assert len(seen) == 1
 
@@ -90,3 +99,60 @@ def test_what_is_no_recording_is_refused_at_once(tmp_path):
     path.write_text("hello")
     with pytest.raises(UsageError, match="not a recording"):
         Replay(path)
+
+
+class Clock:
+    now_s = START_S + BEFORE_S
+
+    def __call__(self):
+        return self.now_s
+
+
+def test_a_daemons_rows_come_from_two_minutes_ago_on_and_then_as_they_are_written(tmp_path):
+    clock = Clock()
+    with TelemetryWriter(tmp_path, clock=clock) as writer:
+        writer.append([frame(at, sample()) for at in (-1, 0, BEFORE_S - 1)])
+        source = FromStore(tmp_path, clock=clock)
+        frames = source.frames()
+        assert [next(frames).time_s - START_S for _ in range(2)] == [0, BEFORE_S - 1]
+        writer.append([frame(BEFORE_S, sample())])
+        assert next(frames).time_s == START_S + BEFORE_S
+        clock.now_s += SILENT_S
+        assert "has stored nothing for 5 s" in next(frames).problem
+        writer.append([frame(BEFORE_S + SILENT_S, sample())])
+        assert next(frames).problem is None
+    clock.now_s += SILENT_S
+    silent = next(frames)
+    assert silent.problem.startswith("The daemon has stopped")
+    assert (silent.time_s, silent.samples) == (clock.now_s, {})
+    source.close()
+    assert list(frames) == []
+
+
+def test_a_daemons_rows_go_on_after_the_clock_was_set_back(tmp_path):
+    clock = Clock()
+    with TelemetryWriter(tmp_path, clock=clock) as writer:
+        writer.append([frame(BEFORE_S, sample())])
+        source = FromStore(tmp_path, clock=clock)
+        frames = source.frames()
+        assert next(frames).gpus == (h100(0),)
+        clock.now_s -= 3600
+        writer.append([frame(BEFORE_S - 3600 + SILENT_S, sample())])
+        clock.now_s += SILENT_S
+        found = next(frames)
+        while found.problem:
+            found = next(frames)
+        assert found.time_s == clock.now_s
+        source.close()
+
+
+def test_a_daemon_is_chosen_where_one_writes_and_a_recording_before_it(
+    tmp_path, recording, monkeypatch
+):
+    monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path / "home"))
+    with TelemetryWriter(tmp_path / "home" / "telemetry"):
+        assert choose().label == "daemon"
+        assert choose(recording=recording[0]).label == "run.gpr"
+    alone = choose()
+    assert alone.label == "live"
+    alone.close()

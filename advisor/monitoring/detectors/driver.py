@@ -1,7 +1,8 @@
 """A driver of which nothing can be read: absent, replaced under us, or not answering.
 
 Begins with the first frame that has a problem and ends with the first whole one that has none; a
-problem that turns into another one is another event.
+problem that turns into another one is another event. A driver that has just been started says
+nothing yet, which is neither.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.latest import Latest
-from gpuadvisor.domain.telemetry import Event, Frame, Severity
+from gpuadvisor.domain.telemetry import STARTING, Event, Frame, Severity
 from gpuadvisor.monitoring.episodes import Episodes, Wording
 
 
@@ -21,7 +22,7 @@ class Detector:
         self._problem: str | None = None
 
     def observe(self, frame: Frame, latest: Latest) -> Iterator[Event]:
-        if not frame.whole:
+        if not frame.whole or frame.problem == STARTING:
             return
         problem, before = frame.problem, self._problem
         self._problem = problem

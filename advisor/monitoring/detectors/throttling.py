@@ -64,11 +64,11 @@ class Detector(GpuDetector):
         mask = sample.values.get("throttle_reasons") if sample else None
         seen = self._seen.setdefault(gpu.uuid, set())
         if mask is None:
-            yield from ((key, None) for key in seen if frame.whole)
+            yield from ((key, None) for key in REASONS if key in seen and frame.whole)
         elif int(mask) & ANY or seen:
             now = {key for key in REASONS if _holds(int(mask), key)}
             seen |= now
-            yield from ((key, key in now) for key in seen)
+            yield from ((key, key in now) for key in REASONS if key in seen)
 
     def word(self, gpu: Gpu, key: str, latest: Latest) -> Wording:
         read = {name: latest.value(gpu.uuid, name) for name in SAID}

@@ -1,0 +1,136 @@
+"""The systemd unit of the daemon, for the system or for one user."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from gpuadvisor.errors import AdvisorError
+from gpuadvisor.storage.home import HOME_VARIABLE
+
+UNIT = "gpuadvisor.service"
+SYSTEM_FOLDER = Path("/etc/systemd/system")
+SYSTEM_STORE = "/var/lib/gpuadvisor"
+RUNNING = Path("/run/systemd/system")
+"""There where systemd is the init system (sd_booted(3))."""
+WATCHDOG_S = 60
+"""The daemon reports every second; a disk may keep one commit for half a minute."""
+
+SERVICE = """\
+[Unit]
+Description=gpuadvisor: telemetry of this machine's GPUs
+Documentation=https://pypi.org/project/gpuadvisor/
+{after}
+
+[Service]
+Type=notify
+ExecStart={command}
+ExecReload=/bin/kill -HUP $MAINPID
+Restart=on-failure
+RestartSec=5
+WatchdogSec={watchdog_s}
+TimeoutStopSec=60
+{environment}
+# Another's work on this machine comes first.
+Nice=5
+# No PrivateDevices and no DevicePolicy: NVML needs /dev/nvidia*, whose number systemd cannot know
+# before the driver is loaded. No PrivateNetwork: the endpoint and webhooks need it.
+{hardening}
+
+[Install]
+WantedBy={target}
+"""
+
+SYSTEM_HARDENING = """\
+ProtectSystem=strict
+ProtectHome=read-only
+PrivateTmp=yes
+ProtectControlGroups=yes
+ProtectKernelTunables=yes
+ProtectHostname=yes
+ProtectClock=yes
+LockPersonality=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+RestrictNamespaces=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+SystemCallArchitectures=native
+UMask=0022"""
+USER_HARDENING = """\
+LockPersonality=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native"""
+
+
+def unit(*, system: bool, options: list[str]) -> str:
+    """Return the unit's text; `options` are those of `daemon run`."""
+    words = [sys.executable, "-P", "-m", "gpuadvisor", "daemon", "run", "--wait-for-gpu", *options]
+    store = os.environ.get(HOME_VARIABLE)
+    lines = []
+    if system:
+        store = store or SYSTEM_STORE
+        lines.append("StateDirectory=gpuadvisor" if store == SYSTEM_STORE else _writable(store))
+        lines.append("StateDirectoryMode=0755" if store == SYSTEM_STORE else "")
+    if store:
+        lines.append(f"Environment={_quoted(f'{HOME_VARIABLE}={store}')}")
+    return SERVICE.format(
+        after="After=nvidia-persistenced.service" if system else "",
+        command=" ".join(map(_quoted, words)),
+        watchdog_s=WATCHDOG_S,
+        environment="\n".join(line for line in lines if line),
+        hardening=SYSTEM_HARDENING if system else USER_HARDENING,
+        target="multi-user.target" if system else "default.target",
+    )
+
+
+def path(*, system: bool) -> Path:
+    """Return where the unit belongs."""
+    if system:
+        return SYSTEM_FOLDER / UNIT
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    folder = Path(base) if Path(base).is_absolute() else Path("~/.config").expanduser()
+    return folder / "systemd" / "user" / UNIT
+
+
+def install(*, system: bool, options: list[str]) -> Path:
+    """Write the unit and return its path; AdvisorError where there is no systemd or no right."""
+    if not RUNNING.is_dir():
+        raise AdvisorError(
+            "systemd does not run here (as in most containers): `gpuadvisor daemon start` begins"
+            " the daemon without it, and `gpuadvisor daemon install --print` shows the unit."
+        )
+    where = path(system=system)
+    try:
+        where.parent.mkdir(parents=True, exist_ok=True)
+        where.write_text(unit(system=system, options=options), "utf-8")
+    except OSError as error:
+        raise AdvisorError(
+            f"{where} cannot be written ({error.strerror}): use sudo for --system, or --user."
+        ) from None
+    return where
+
+
+def remove(where: Path) -> None:
+    """Delete the unit; AdvisorError without the right."""
+    try:
+        where.unlink()
+    except OSError as error:
+        raise AdvisorError(f"{where} cannot be removed ({error.strerror}): use sudo.") from None
+
+
+def commands(*, system: bool) -> tuple[str, str]:
+    """Return what makes systemd see the unit, and what starts it now and at every boot."""
+    systemctl = "sudo systemctl" if system else "systemctl --user"
+    return f"{systemctl} daemon-reload", f"{systemctl} enable --now {UNIT}"
+
+
+def _writable(store: str) -> str:
+    return f"ReadWritePaths={_quoted(store)}"
+
+
+def _quoted(word: str) -> str:
+    """Return a word as units have it (systemd.syntax(7), and % of specifiers doubled)."""
+    plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{plain}"' if plain != word or not word or set(word) & set(" \t'") else word

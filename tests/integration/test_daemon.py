@@ -1,0 +1,272 @@
+"""The real daemon on a fake driver: begun, asked, scraped, broken and ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from itertools import pairwise
+
+import psutil
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+PATIENCE_S = 60.0
+"""Ends what hangs; each of these takes seconds on an idle machine."""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Machine:
+    """A machine with two GPUs, whose fake driver obeys `control`."""
+
+    def __init__(self, folder, library):
+        self.folder = folder
+        self.control_file = folder / "control"
+        self.telemetry = folder / "store" / "telemetry"
+        self.configuration = folder / "gpuadvisor.toml"
+        self.port = free_port()
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_", "FAKE_"))}
+        self.environ = {
+            **inherited,
+            "LD_LIBRARY_PATH": str(library),
+            "GPUADVISOR_HOME": str(folder / "store"),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "FAKE_NVML_CONTROL": str(self.control_file),
+        }
+        self.control("LOAD=busy")
+        self.configure()
+
+    def control(self, *lines):
+        """Set the scene; nothing of the one before stays."""
+        new = self.control_file.with_suffix(".new")
+        new.write_text("\n".join(lines) + "\n")
+        new.replace(self.control_file)
+
+    def configure(self, more=""):
+        self.configuration.write_text(f'[prometheus]\naddress = "127.0.0.1:{self.port}"\n{more}\n')
+
+    def ask(self, *words, **environ):
+        return self.run("daemon", *words, **environ)
+
+    def run(self, *words, **environ):
+        return subprocess.run(
+            [sys.executable, "-m", "gpuadvisor", *words],
+            env={**self.environ, **environ},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+
+    def start(self):
+        done = self.ask("start", "--config", str(self.configuration))
+        assert done.returncode == 0, done.stderr
+        return self.status()["pid"]
+
+    def status(self):
+        return json.loads(self.ask("status", "--json").stdout)
+
+    def scrape(self):
+        """Return name -> {the label that tells series apart: value}."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=20) as answer:
+            text = answer.read().decode()
+        found = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                labels = sample.labels
+                key = labels.get("gpu") or labels.get("kind") or ""
+                found.setdefault(sample.name, {})[key] = sample.value
+                if "state" in labels:
+                    found.setdefault("states", {})[key, labels["metric"]] = labels["state"]
+        return found
+
+    def wait(self, what, see):
+        """Return what `see` returns once it is true."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            if seen := see():
+                return seen
+            time.sleep(0.1)
+        log = self.telemetry / "daemon.log"
+        raise AssertionError(f"{what}: never\n{log.read_text() if log.exists() else ''}")
+
+    def log(self):
+        return (self.telemetry / "daemon.log").read_text()
+
+    def said(self, words):
+        self.wait(words, lambda: words in self.log())
+
+    def events(self, kind):
+        from gpuadvisor.storage.telemetry.reader import TelemetryReader
+
+        return [e for e in TelemetryReader(self.telemetry).events(0) if e.kind == kind]
+
+    def end(self):
+        told = self.ask("stop")
+        assert told.returncode == 0, told.stderr
+
+
+@pytest.fixture
+def machine(tmp_path, fake_nvml):
+    made = Machine(tmp_path, fake_nvml)
+    yield made
+    made.end()
+    left = [p for p in psutil.process_iter(["environ"]) if _is_of(p, made)]
+    assert left == []
+
+
+def _is_of(process, machine):
+    environ = process.info["environ"] or {}
+    return environ.get("GPUADVISOR_HOME") == machine.environ["GPUADVISOR_HOME"]
+
+
+def test_a_day_in_the_life(machine):
+    pid = machine.start()
+    told = machine.wait("a fresh row", lambda: (s := machine.status())["fresh"] and s)
+    assert [gpu["state"] for gpu in told["gpus"]] == ["ok", "ok"]
+    assert told["endpoint"] == f"http://127.0.0.1:{machine.port}/metrics"
+    assert machine.ask("status").returncode == 0
+
+    second = machine.ask("start", "--config", str(machine.configuration))
+    assert second.returncode == 2
+    assert f"A daemon writes this store already (process {pid})" in second.stderr
+    assert len(second.stderr.splitlines()) == 1
+
+    seen = json.loads(machine.run("watch", "--once", "--json").stdout)
+    assert (seen["source"], len(seen["gpus"]), seen["problem"]) == ("daemon", 2, None)
+
+    found = machine.scrape()
+    assert found["gpuadvisor_gpu_utilization_ratio"] == {"0": 1.0, "1": 0.95}
+    assert found["gpuadvisor_driver_up"] == {"": 1.0}
+
+    machine.configure("nonsense = 1")
+    assert machine.ask("reload").returncode == 0
+    machine.said("`prometheus.nonsense` is not a key here")
+    machine.configure("host_metrics = false\n[daemon]\nfast = true")
+    assert machine.ask("reload").returncode == 0
+    machine.said("the configuration was read again")
+    machine.wait("no host metrics", lambda: not any("_host_" in name for name in machine.scrape()))
+    before = machine.scrape()["gpuadvisor_daemon_frames_total"][""]
+    time.sleep(2)
+    assert machine.scrape()["gpuadvisor_daemon_frames_total"][""] - before > 8
+
+    stopped = machine.ask("stop")
+    assert (stopped.returncode, stopped.stdout) == (0, f"Stopped process {pid}.\n")
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    again = machine.ask("stop")
+    assert (again.returncode, again.stdout) == (0, "No daemon runs on this store.\n")
+    assert machine.ask("status").returncode == 1
+    assert not (machine.telemetry / "daemon.json").exists()
+
+
+def test_a_lost_gpu_a_hanging_driver_and_a_kill(machine):
+    machine.start()
+    machine.control("LOAD=busy", "LOST_AFTER=*@1=0")
+    machine.wait("the loss", lambda: ("1", "gpuadvisor_power_watts") in states(machine))
+    assert states(machine)["1", "gpuadvisor_power_watts"] == "lost"
+    found = machine.scrape()
+    assert set(found["gpuadvisor_power_watts"]) == {"0"}
+    assert found["gpuadvisor_events_total"]["gpu_lost"] == 1
+    assert "GPU 1 (NVIDIA H100 80GB HBM3) is lost" in machine.ask("status").stdout
+
+    machine.control("LOAD=busy", "HANG=nvmlDeviceGetUtilizationRates")
+    key = ("0", "gpuadvisor_gpu_utilization_ratio")
+    machine.wait("staleness", lambda: states(machine).get(key) == "stale")
+    assert "gpuadvisor_gpu_utilization_ratio" not in machine.scrape()
+    machine.control("LOAD=busy")
+
+    killed = machine.status()["pid"]
+    os.kill(killed, signal.SIGKILL)
+    machine.wait("its end", lambda: machine.status()["pid"] is None)
+    assert machine.start() != killed
+    machine.wait("a fresh row", lambda: machine.status()["fresh"])
+    lost, *_ = machine.wait("the end of the loss", lambda: ended(machine.events("gpu_lost")))
+    assert lost.ended_s >= lost.began_s
+
+
+def states(machine):
+    return machine.scrape().get("states", {})
+
+
+def ended(events):
+    return [event for event in events if event.ended_s is not None]
+
+
+def test_a_store_that_cannot_be_written_for_a_while(machine):
+    pid = machine.start()
+    machine.wait("a fresh row", lambda: machine.status()["fresh"])
+    # No file may grow: what a full disk is to SQLite, for this process alone.
+    daemon = psutil.Process(pid)
+    daemon.rlimit(psutil.RLIMIT_FSIZE, (1, -1))
+    waiting = "gpuadvisor_daemon_frames_waiting"
+    machine.wait("waiting frames", lambda: machine.scrape()[waiting][""] >= 2)
+    held_s = time.time()
+    daemon.rlimit(psutil.RLIMIT_FSIZE, (-1, -1))
+    machine.wait("nothing that waits", lambda: machine.scrape()[waiting][""] == 0)
+    (event,) = machine.wait("the event", lambda: ended(machine.events("store")))
+    assert event.began_s < held_s < event.ended_s
+    assert event.data["seconds_lost"] == 0
+    machine.said("store, over after")  # its beginning had no room in the log either
+    assert_no_gap(machine, event.began_s - 1, event.ended_s)
+
+
+def assert_no_gap(machine, since_s, until_s):
+    from gpuadvisor.storage.telemetry.reader import TelemetryReader
+
+    times = [f.time_s for f in TelemetryReader(machine.telemetry).frames(since_s, until_s)]
+    assert max(b - a for a, b in pairwise(times)) < 3
+
+
+def test_alerts_reach_a_command(machine):
+    told = machine.folder / "told"
+    machine.configure(
+        f'[[alert]]\nkinds = ["xid"]\ncommand = ["sh", "-c", "cat >> {told}; echo >> {told}"]'
+    )
+    machine.start()
+    machine.control("LOAD=busy", "XIDS=1:79")
+    machine.wait("the alert", lambda: told.exists() and told.read_text().count("\n"))
+    notice = json.loads(told.read_text().splitlines()[0])
+    assert (notice["event"]["kind"], notice["gpu_index"]) == ("xid", 1)
+
+
+def test_no_gpu_is_a_sentence_and_leaves_nothing(tmp_path, fake_nvml):
+    machine = Machine(tmp_path, fake_nvml)
+    done = machine.ask("run", LD_LIBRARY_PATH="", FAKE_NVML_MODELS="")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("gpuadvisor: ")
+    assert line.endswith("; with --wait-for-gpu the daemon stays.")
+    assert not machine.telemetry.exists() or not list(machine.telemetry.iterdir())
+
+
+def test_the_foreground_ends_with_a_signal_and_tells_systemd(machine):
+    address = str(machine.folder / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(address)
+        systemd.settimeout(PATIENCE_S)
+        environ = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "30000000"}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gpuadvisor", "daemon", "run", "--wait-for-gpu"],
+            env={**machine.environ, **environ},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        states = systemd.recv(4096).decode().splitlines()
+        assert states[0] == "READY=1"
+        while systemd.recv(4096) != b"WATCHDOG=1":
+            pass
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=PATIENCE_S)
+        while systemd.recv(4096) != b"STOPPING=1":
+            pass
+    assert process.returncode == 0
+    assert "has stopped" in log.splitlines()[-1]
