@@ -1,0 +1,121 @@
+"""Watch the GPUs: values, their last minute and the newest events, on a page that `q` leaves.
+
+Without a terminal it prints the page once. Exit status: 0; 1 where there is no GPU to watch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuadvisor.monitoring.sources import Source
+    from gpuadvisor.tui.watch.board import Board
+
+EPILOG = """examples:
+  gpuadvisor watch
+  gpuadvisor watch --once
+  gpuadvisor watch --replay train.gpr --speed 10
+  gpuadvisor watch --json | jq '.gpus[].metrics.power_w.value'
+"""
+PIPE_WIDTH = 200
+"""Characters of a line where there is no terminal to fit."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "--replay", metavar="FILE", type=Path, help="a recording of `gpuadvisor record`"
+    )
+    parser.add_argument(
+        "--speed",
+        metavar="N",
+        type=float,
+        help="how fast a recording goes by; default: 1, as it was, and `inf`: at once",
+    )
+    parser.add_argument("--once", action="store_true", help="print what is known, and end")
+    parser.add_argument(
+        "--json", action="store_true", help="a line of JSON every second, or once with --once"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from gpuadvisor.tui.watch.board import Board
+
+    speed = _speed(args)
+    has_screen = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    is_once = args.once or not (args.json or has_screen)
+    source = _source(args.replay, math.inf if is_once else speed)
+    board = Board(source.label, host="" if args.replay else _host(), rate=speed)
+    try:
+        if is_once:
+            return _once(source, board, args)
+        return _stream(source, board) if args.json else _page(source, board)
+    finally:
+        source.close()
+
+
+def _source(replay: Path | None, speed: float) -> Source:
+    """Return where the frames come from."""
+    from gpuadvisor.monitoring import sources
+
+    return sources.choose(recording=replay, speed=speed)
+
+
+def _once(source: Source, board: Board, args: argparse.Namespace) -> int:
+    import shutil
+
+    from gpuadvisor.tui.watch import plain
+
+    plain.once(source, board, to_the_end=args.replay is not None)
+    if args.json:
+        print(plain.as_json(board))
+        return 0
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
+    for line in plain.table(board, width):
+        print(_encodable(line))
+    return 0
+
+
+def _stream(source: Source, board: Board) -> int:
+    from gpuadvisor.tui.watch import plain
+
+    try:
+        plain.stream(source, board, sys.stdout)
+    except KeyboardInterrupt:  # how one who reads a stream ends it
+        return 0
+    return 0
+
+
+def _page(source: Source, board: Board) -> int:
+    from gpuadvisor.tui.watch import page
+
+    return page.show(source, board)
+
+
+def _speed(args: argparse.Namespace) -> float:
+    from gpuadvisor.errors import UsageError
+
+    if args.speed is None:
+        return 1.0
+    if args.replay is None:
+        raise UsageError("--speed is for a recording: add --replay FILE")
+    if not args.speed > 0:
+        raise UsageError(f"--speed takes a number above 0, not {args.speed}")
+    return float(args.speed)
+
+
+def _host() -> str:
+    import socket
+
+    return socket.gethostname()
+
+
+def _encodable(line: str) -> str:
+    """Return a line that the terminal's encoding has all characters of."""
+    encoding = sys.stdout.encoding or "utf-8"
+    return line.encode(encoding, "replace").decode(encoding)

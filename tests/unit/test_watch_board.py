@@ -1,0 +1,232 @@
+"""What the page and the JSON say of a source and its events."""
+
+import json
+
+import pytest
+
+from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS
+from gpuadvisor.domain.telemetry import Event, Severity, State, Trouble
+from gpuadvisor.errors import AdvisorError
+from gpuadvisor.tui.watch import details, plain
+from gpuadvisor.tui.watch.as_json import document
+from gpuadvisor.tui.watch.board import Board
+from gpuadvisor.tui.watch.events import EventLog
+from tests.telemetry import START_S, frame, h100, sample
+
+LABELS = {"GPU-0": "0"}
+
+
+class Frames:
+    """A source of made frames."""
+
+    label = "made"
+
+    def __init__(self, *frames):
+        self._frames = frames
+
+    def frames(self):
+        yield from self._frames
+
+    def close(self):
+        pass
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch):
+    import time
+
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def now():
+    return [0.0]
+
+
+@pytest.fixture
+def board(now):
+    return Board("live", host="node7", clock=lambda: now[0])
+
+
+def event(at_s, message, ended_s=None, gpu="GPU-0", severity=Severity.WARNING, key=""):
+    return Event("made", START_S + at_s, message, severity, gpu, ended_s and START_S + ended_s, key)
+
+
+def log_lines(*events, width=100, most=10):
+    log = EventLog()
+    log.add(events)
+    return [line.text for line in log.lines(LABELS, width, most)]
+
+
+def test_the_heading_says_what_is_watched(board):
+    board.update(frame(4, sample(), sample()))
+    assert board.heading(100) == (
+        "gpuadvisor watch  node7  live  22:13:24  2 GPUs  CPU 12%  RAM 100/512 GiB"
+    )
+    assert board.heading(40) == "gpuadvisor watch  node7  live  22:13:24"
+    assert board.heading(3) == "gp…"
+
+
+def test_a_silent_source_is_said_to_be(board, now):
+    assert board.notice == "The first values are awaited."
+    board.update(frame(0, sample()))
+    assert board.notice == ""
+    now[0] = 7.0
+    assert board.notice == "No values have come for 7 s."
+    board.end()
+    assert board.notice == "This is the end of the recording."
+
+
+def test_a_recording_gets_old_at_its_own_pace(now):
+    board = Board("run.gpr", rate=10.0, clock=lambda: now[0])
+    board.update(frame(0, sample()))
+    now[0] = 1.5
+    assert board.now_s == START_S + 15
+
+
+def test_a_problem_of_the_driver_is_shown(board):
+    board.update(frame(0, sample()))
+    board.update(frame(1, sample(), problem="The driver sleeps."))
+    assert board.notice == "The driver sleeps."
+
+
+def test_the_newest_event_comes_first():
+    assert log_lines(event(0, "First."), event(5, "Second.", gpu=None)) == [
+        "22:13:25 warning host    Second. (lasts)",
+        "22:13:20 warning GPU 0   First. (lasts)",
+    ]
+    assert len(log_lines(event(0, "First."), event(5, "Second."), most=1)) == 1
+
+
+def test_of_events_at_one_time_the_worst_comes_first_whatever_came_first():
+    slow = event(0, "Slow.", key="a")
+    hot = event(0, "Hot.", key="b", severity=Severity.ERROR)
+    assert log_lines(slow, hot) == log_lines(hot, slow)
+    assert [line[-12:] for line in log_lines(slow, hot)] == ["Hot. (lasts)", "low. (lasts)"]
+
+
+def test_an_event_that_ends_is_one_event():
+    assert log_lines(event(0, "Slow."), event(0, "Slow.", ended_s=12)) == [
+        "22:13:20 warning GPU 0   Slow. (12 s)"
+    ]
+
+
+def test_what_has_no_length_shows_none_and_an_unknown_gpu_its_uuid():
+    assert log_lines(event(1, "Now.", ended_s=1, gpu="GPU-12345678-abcdefgh")) == [
+        "22:13:21 warning abcdefgh Now."
+    ]
+
+
+def test_a_long_message_goes_on_below_itself():
+    message = "The clocks are held down by the power limit of the board."
+    assert log_lines(event(0, message, ended_s=3), width=60) == [
+        "22:13:20 warning GPU 0   The clocks are held down by the",
+        "                         power limit of the board. (3 s)",
+    ]
+    assert log_lines(event(0, message, ended_s=3), width=30) == [
+        "22:13:20 warning GPU 0",
+        "  The clocks are held down by",
+        "  the power limit of the",
+        "  board. (3 s)",
+    ]
+
+
+@pytest.mark.parametrize("width", [1, 2, 5, 9, 26])
+def test_any_width_will_do_for_events(width):
+    lines = log_lines(event(0, "The clocks are held down."), width=width)
+    assert max(map(len, lines)) <= max(width, 3)
+
+
+def test_only_the_newest_events_are_kept():
+    log = EventLog()
+    log.add(event(at_s, f"Number {at_s}.") for at_s in range(500))
+    kept = log.newest()
+    assert (len(kept), kept[0].message, kept[-1].message) == (200, "Number 499.", "Number 300.")
+
+
+def test_json_has_every_metric_with_its_state(board):
+    lost = Trouble(State.NOT_SUPPORTED, START_S, "no sensor")
+    board.update(frame(0, sample({"fan_pct": lost}, gpu_utilization_pct=0)))
+    stale = Trouble(State.STALE, START_S, "silence")
+    told = event(1, "Odd.")
+    board.update(frame(1, sample({"power_w": stale, "fan_pct": lost}), events=(told,)))
+    said = json.loads(json.dumps(document(board, [told])))
+    assert (said["version"], said["time_s"], said["source"]) == (1, START_S + 1, "live")
+    (gpu,) = said["gpus"]
+    assert (gpu["uuid"], gpu["index"], gpu["name"]) == ("GPU-0", 0, "NVIDIA H100 80GB HBM3")
+    metrics = gpu["metrics"]
+    assert set(metrics) == {metric.name for metric in GPU_METRICS}
+    assert set(said["host"]) == {metric.name for metric in HOST_METRICS}
+    assert metrics["gpu_utilization_pct"] == {"value": 97, "state": "ok"}
+    assert metrics["energy_j"] == {"value": None, "state": "unread"}
+    assert metrics["fan_pct"] == {
+        "value": None,
+        "state": "not_supported",
+        "since_s": START_S,
+        "reason": "no sensor",
+    }
+    assert metrics["power_w"] == {
+        "value": None,
+        "state": "stale",
+        "since_s": START_S,
+        "reason": "silence",
+        "last_value": 652.3,
+    }
+    assert said["events"][0]["message"] == "Odd."
+    assert said["events"][0]["ended_s"] is None
+
+
+def test_a_stream_tells_each_event_once_with_the_next_whole_frame(board, capsys):
+    from dataclasses import replace
+    from sys import stdout
+
+    between = replace(frame(1, sample(), events=(event(1, "Odd."),)), whole=False)
+    plain.stream(Frames(frame(0, sample()), between, frame(2, sample())), board, stdout)
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["time_s"] - START_S for each in said] == [0, 2]
+    assert [[e["message"] for e in each["events"]] for each in said] == [[], ["Odd."]]
+
+
+def test_once_is_when_the_values_that_need_two_readings_are_there(board):
+    frames = [frame(at_s, sample(gpu_utilization_pct=at_s)) for at_s in range(5)]
+    plain.once(Frames(*frames), board, to_the_end=False)
+    assert board.latest.value("GPU-0", "gpu_utilization_pct") == 1
+
+
+def test_once_of_a_recording_is_its_end(board):
+    frames = [frame(at_s, sample(gpu_utilization_pct=at_s)) for at_s in range(5)]
+    plain.once(Frames(*frames), board, to_the_end=True)
+    assert board.latest.value("GPU-0", "gpu_utilization_pct") == 4
+
+
+def test_without_a_gpu_there_is_one_sentence(board):
+    starting = frame(0, problem="The NVIDIA driver is starting.")
+    with pytest.raises(AdvisorError, match=r"^there is nothing to watch: No GPU was found\.$"):
+        plain.once(Frames(starting, frame(1, problem="No GPU was found.")), board, to_the_end=False)
+    with pytest.raises(AdvisorError, match=r"^there is nothing to watch: there is no frame$"):
+        plain.once(Frames(), board, to_the_end=True)
+
+
+def test_the_plain_table_has_a_line_for_each_gpu_and_the_newest_events(board):
+    board.update(frame(0, sample(), sample(), events=(event(0, "Odd.", ended_s=0),)))
+    lines = list(plain.table(board, 80))
+    assert lines[0].startswith("gpuadvisor watch  node7  live  22:13:20  2 GPUs")
+    assert lines[1].startswith("GPU name")
+    assert [line.split()[:2] for line in lines[2:4]] == [["0", "H100"], ["1", "H100"]]
+    assert lines[4:] == ["", "22:13:20 warning GPU 0   Odd."]
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 160])
+def test_the_details_have_each_value_or_why_there_is_none(board, width):
+    denied = Trouble(State.NO_PERMISSION, START_S, "ask the administrator")
+    board.update(frame(0, sample({"energy_j": denied})))
+    text = ["".join(span for span, _ in line) for line in details.lines(board, h100(0), width)]
+    assert max(map(len, text)) <= width
+    assert any(line.startswith("no perm: ask") for line in text)
+    if width >= 40:
+        assert any("sm_clock_mhz              1755 MHz" in line for line in text)

@@ -1,0 +1,301 @@
+"""The page: what it looks like, what its keys do, and that `q` always ends it."""
+
+import threading
+import time
+
+import pytest
+
+from gpuadvisor.domain.telemetry import Event, Severity, State, Trouble
+from gpuadvisor.tui.watch.board import Board
+from gpuadvisor.tui.watch.help import Help
+from gpuadvisor.tui.watch.page import Page
+from gpuadvisor.tui.watch.table import GpuTable
+from tests.telemetry import START_S, all_in, frame, sample
+
+PATIENCE_S = 30.0
+"""For what comes at once unless something is broken."""
+
+
+class Made:
+    """A source of made frames, which then says nothing until it is closed."""
+
+    label = "live"
+
+    def __init__(self, *frames, ends=False):
+        self._frames = frames
+        self._ends = ends
+        self.closed = threading.Event()
+
+    def frames(self):
+        yield from self._frames
+        if not self._ends:
+            self.closed.wait()
+
+    def close(self):
+        self.closed.set()
+
+
+class Deaf(Made):
+    """A source that hangs, and that cannot be closed either."""
+
+    def __init__(self):
+        super().__init__()
+        self.is_asked = threading.Event()
+
+    def frames(self):
+        self.is_asked.set()
+        yield from super().frames()
+
+    def close(self):
+        threading.Event().wait()
+
+
+class Broken(Made):
+    """A source that fails."""
+
+    def frames(self):
+        yield from self._frames
+        raise OSError("the disk is gone")
+
+
+@pytest.fixture(autouse=True)
+def same_everywhere(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    for name in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_FILTERS"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def page(source, label="live"):
+    """A page on which no time goes by but that of the frames."""
+    return Page(source, Board(label, host="node7", clock=lambda: 0.0))
+
+
+async def until(pilot, is_true):
+    """Wait for what a thread brings about."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_true():
+        assert time.monotonic() < deadline, "it has not come about"
+        await pilot.pause(0.02)
+    await pilot.pause()
+
+
+def taken(count):
+    """Wait, before a picture is taken, until so many frames are on the page."""
+
+    async def wait(pilot):
+        await until(pilot, lambda: pilot.app.board.frames == count)
+        pilot.app.draw()
+        await pilot.pause()
+
+    return wait
+
+
+def wave(at_s, index):
+    """How busy a GPU is: up and down in 40 s, each a little behind the one before."""
+    level = abs((at_s - 5 * index) % 40 - 20) / 20
+    return {
+        "gpu_utilization_pct": round(100 * level),
+        "power_w": 120 + 580 * level,
+        "temperature_c": round(35 + 40 * level),
+        "sm_clock_mhz": round(1980 - 400 * level),
+    }
+
+
+SINCE_S = START_S + 87
+POWER_CAP = {"throttle_reasons": 0x4}
+DENIED = {
+    "power_w": Trouble(State.NO_PERMISSION, START_S, "the driver allows it to root only"),
+    "tensor_active_pct": Trouble(State.NOT_SUPPORTED, START_S),
+}
+XID = Event(
+    "xid",
+    START_S + 61,
+    "GPU 3 reported Xid 79, the GPU fell off the bus: reboot, then check its power, cooling and "
+    "seat if it comes back.",
+    Severity.ERROR,
+    "GPU-3",
+    ended_s=START_S + 61,
+)
+
+
+def busy_node():
+    """A minute and a half of six GPUs, of which some are in trouble in the end."""
+    for at_s in range(91):
+        in_trouble = at_s > 87
+        yield frame(
+            at_s,
+            sample(**wave(at_s, 0), **(POWER_CAP if at_s > 70 else {})),
+            sample(**wave(at_s, 1), throttle_reasons=0x60 if at_s > 80 else 0),
+            all_in(State.STALE, SINCE_S, "no answer") if in_trouble else sample(**wave(at_s, 2)),
+            all_in(State.LOST, START_S + 61) if at_s > 60 else sample(**wave(at_s, 3)),
+            sample(DENIED, gpu_utilization_pct=0),
+            sample(**dict.fromkeys(sample().values)),
+            events=(XID,) if at_s == 61 else (),
+        )
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 45)], ids=["80x24", "160x45"])
+def test_a_node_whose_gpus_are_in_every_state(snap_compare, size):
+    app = page(Made(*busy_node()))
+    assert snap_compare(app, terminal_size=size, run_before=taken(91))
+
+
+def test_without_colours_all_can_still_be_read(snap_compare, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = page(Made(*busy_node()))
+    assert snap_compare(app, terminal_size=(80, 24), run_before=taken(91))
+
+
+def test_the_details_of_a_gpu_say_why_values_are_missing(snap_compare):
+    app = page(Made(*busy_node()))
+    assert snap_compare(
+        app, press=["down", "down", "enter"], terminal_size=(100, 30), run_before=taken(91)
+    )
+
+
+def test_a_terminal_that_is_tiny(snap_compare):
+    app = page(Made(*busy_node()))
+    assert snap_compare(app, terminal_size=(30, 8), run_before=taken(91))
+
+
+def test_the_end_of_a_recording(snap_compare):
+    async def ended(pilot):
+        await until(pilot, lambda: pilot.app.board.has_ended)
+
+    app = page(Made(*busy_node(), ends=True), label="night.gpr")
+    assert snap_compare(app, terminal_size=(80, 24), run_before=ended)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 45)], ids=["80x24", "160x45"])
+def test_before_the_first_values(snap_compare, size):
+    starting = frame(0, problem="The NVIDIA driver is starting.")
+    assert snap_compare(page(Made(starting)), terminal_size=size, run_before=taken(1))
+
+
+def test_the_help(snap_compare):
+    app = page(Made(frame(0, sample())))
+    assert snap_compare(app, press=["question_mark"], terminal_size=(80, 24), run_before=taken(1))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("size", [(80, 24), (1, 1), (300, 100)])
+@pytest.mark.parametrize("keys", [["q"], ["ctrl+c"], ["question_mark", "q"], ["enter", "tab", "q"]])
+async def test_q_ends_it(keys, size):
+    source = Made(frame(0, sample()))
+    app = page(source)
+    async with app.run_test(size=size) as pilot:
+        await pilot.press(*keys)
+        await until(pilot, lambda: not app.is_running)
+    assert app.return_code == 0
+    assert source.closed.wait(PATIENCE_S)
+
+
+@pytest.mark.asyncio
+async def test_q_ends_it_while_the_source_hangs_for_ever():
+    source = Deaf()
+    app = page(source)
+    async with app.run_test() as pilot:
+        await until(pilot, source.is_asked.is_set)
+        await pilot.press("q")
+        await until(pilot, lambda: not app.is_running)
+    assert app.return_code == 0
+
+
+@pytest.mark.asyncio
+async def test_m_goes_through_the_metrics():
+    app = page(Made(frame(0, sample())))
+    async with app.run_test(size=(160, 45)) as pilot:
+        await taken(1)(pilot)
+        table = app.query_one(GpuTable)
+
+        def title():
+            return str(table.ordered_columns[-1].label).split(",")[0]
+
+        seen = [title()]
+        for _ in range(3):
+            await pilot.press("m")
+            seen.append(title())
+        assert seen == ["util", "memory", "power", "temp"]
+
+
+@pytest.mark.asyncio
+async def test_enter_shows_and_hides_the_details_of_the_gpu_under_the_cursor():
+    app = page(Made(frame(0, sample(), sample())))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await taken(1)(pilot)
+        panel = app.query_one("#details")
+        assert not panel.display
+        await pilot.press("down", "enter")
+        assert panel.display
+        assert app.query_one(GpuTable).selected == "GPU-1"
+        await pilot.press("enter")
+        assert not panel.display
+
+
+@pytest.mark.asyncio
+async def test_the_cursor_stays_where_it_is_while_values_change_and_gpus_come():
+    frames = [frame(0, sample(), sample()), frame(1, sample(), sample(), sample())]
+    source = Made(frames[0])
+    app = page(source)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await taken(1)(pilot)
+        await pilot.press("down")
+        app.board.update(frames[1])
+        app.draw()
+        await pilot.pause()
+        table = app.query_one(GpuTable)
+        assert (table.selected, table.row_count) == ("GPU-1", 3)
+
+
+@pytest.mark.asyncio
+async def test_the_help_goes_with_any_key():
+    app = page(Made(frame(0, sample())))
+    async with app.run_test() as pilot:
+        for key in ("x", "enter", "escape"):
+            await pilot.press("question_mark")
+            assert isinstance(app.screen, Help)
+            await pilot.press(key)
+            assert not isinstance(app.screen, Help)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        (Made(frame(0, problem="No GPU was found.")), "nothing to watch: No GPU was found."),
+        (Made(ends=True), "nothing to watch: there is no frame"),
+        (Broken(frame(0, sample())), "the disk is gone"),
+    ],
+    ids=["no GPU", "no frame", "a source that fails"],
+)
+async def test_without_anything_to_show_it_ends_and_says_why(source, sentence):
+    app = page(source)
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: not app.is_running)
+    assert app.return_code == 1
+    assert sentence in str(app.failure)
+
+
+@pytest.mark.asyncio
+async def test_gpus_that_go_away_do_not_end_it():
+    gone = frame(1, gpus=(), problem="No GPU was found.")
+    app = page(Made(frame(0, sample()), gone))
+    async with app.run_test() as pilot:
+        await taken(2)(pilot)
+        assert app.is_running
+        assert app.board.notice == "No GPU was found."
+        assert "0 GPUs" in app.board.heading(80)
+        assert app.query_one(GpuTable).row_count == 0
+
+
+@pytest.mark.asyncio
+async def test_a_long_recording_read_at_once_is_shown_to_its_end():
+    frames = [frame(at_s, sample(gpu_utilization_pct=at_s % 100)) for at_s in range(1000)]
+    app = page(Made(*frames, ends=True))
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: app.board.has_ended)
+        assert app.board.frames == 1000

@@ -1,0 +1,129 @@
+"""A reading as a few characters: its value by its unit, or the sign of why there is none.
+
+No sign looks like a number, so that unknown is never taken for zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from gpuadvisor.domain.latest import Reading
+from gpuadvisor.domain.metrics import Metric
+from gpuadvisor.domain.telemetry import Gpu, Number, State
+from gpuadvisor.monitoring.detectors import throttling
+
+UNREAD = "…"
+"""Not read yet."""
+SIGNS: dict[State, tuple[str, ...]] = {
+    State.NOT_SUPPORTED: ("n/a",),
+    State.NO_PERMISSION: ("no perm", "perm"),
+    State.LOST: ("lost",),
+}
+"""What stands for a state, the clearest first and then what fits a narrow column."""
+CUT = "…"
+
+THROTTLED: tuple[tuple[int, str], ...] = (
+    (throttling.HW_THERMAL_SLOWDOWN, "hw thermal"),
+    (throttling.HW_POWER_BRAKE_SLOWDOWN, "power brake"),
+    (throttling.HW_SLOWDOWN, "hw slowdown"),
+    (throttling.SW_THERMAL_SLOWDOWN, "thermal"),
+    (throttling.SW_POWER_CAP, "power cap"),
+    (throttling.SYNC_BOOST, "sync boost"),
+)
+"""The reasons that cost speed in words, the worst first."""
+
+_STEPS_S = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
+
+
+def age(seconds: float) -> str:
+    """Return a time in its largest unit: `3 s`, `5 min`, `2 h`."""
+    for unit_s, unit in _STEPS_S:
+        if seconds >= unit_s:
+            return f"{seconds / unit_s:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def signs(reading: Reading | None, now_s: float) -> tuple[str, ...]:
+    """Return what stands for a reading without a value, the clearest first."""
+    if reading is None:
+        return (UNREAD,)
+    if reading.state is State.STALE:
+        return (f"stale {age(now_s - reading.since_s)}", "stale", "old")
+    return SIGNS[reading.state]
+
+
+def fit(texts: Sequence[str], width: int) -> str:
+    """Return the first text that fits, else the last one, cut."""
+    for text in texts:
+        if len(text) <= width:
+            return text
+    last = texts[-1]
+    return last[: max(width - 1, 0)] + CUT if width > 0 else ""
+
+
+def short(metric: Metric, value: Number) -> str:
+    """Return a value without its unit, for a column whose title says it; sizes are in GiB."""
+    if metric.unit == "bytes":
+        return f"{value / 2**30:.1f}"
+    if metric.unit == "bytes/s":
+        return rate(value)
+    return f"{value:.0f}"
+
+
+def full(metric: Metric, value: Number) -> str:
+    """Return a value with its unit."""
+    if metric.name == "throttle_reasons":
+        return ", ".join(reasons(int(value))) or "none"
+    if metric.unit == "bytes":
+        return f"{value / 2**30:.2f} GiB"
+    if metric.unit == "bytes/s":
+        digits = rate(value).rstrip("kMG")
+        return f"{digits} {rate(value).removeprefix(digits)}B/s"
+    number = f"{value:.0f}" if metric.whole else f"{value:.1f}"
+    return f"{number} {metric.unit}".rstrip()
+
+
+def rate(bytes_per_s: Number) -> str:
+    """Return a rate in three digits and a decimal prefix: `950M`, `41.2G`; what is small is 0."""
+    for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if bytes_per_s >= factor:
+            number = bytes_per_s / factor
+            return f"{number:.1f}{prefix}" if number < 99.95 else f"{number:.0f}{prefix}"
+    return f"{bytes_per_s:.0f}"
+
+
+def reasons(mask: int) -> list[str]:
+    """Return in words what holds the clocks down, the worst first; what costs nothing is left out.
+
+    The general hardware bit is set beside each of the two that say more.
+    """
+    said = throttling.HW_THERMAL_SLOWDOWN | throttling.HW_POWER_BRAKE_SLOWDOWN
+    if mask & said:
+        mask &= ~throttling.HW_SLOWDOWN
+    return [words for bit, words in THROTTLED if mask & bit]
+
+
+def name(gpu: Gpu) -> str:
+    """Return what tells a GPU's model apart: `H100 80GB HBM3`, `MIG 1g.10gb`."""
+    plain = gpu.name.removeprefix("NVIDIA ").removeprefix("GeForce ")
+    if gpu.is_instance and " MIG " in gpu.name:
+        return "MIG " + gpu.name.rpartition(" MIG ")[2]
+    return plain
+
+
+def labels(gpus: Sequence[Gpu]) -> dict[str, str]:
+    """Return the number that stands for each GPU, by UUID; instances are `0/1`, `0/2`, ..."""
+    numbers: dict[str, str] = {}
+    instances: dict[str | None, int] = {}
+    for gpu in gpus:
+        numbers[gpu.uuid] = str(gpu.index)
+        if gpu.is_instance:
+            instances[gpu.parent_uuid] = instances.get(gpu.parent_uuid, 0) + 1
+            numbers[gpu.uuid] += f"/{instances[gpu.parent_uuid]}"
+    return numbers
+
+
+def time_of_day(time_s: float) -> str:
+    """Return a Unix time as the local time of day."""
+    return datetime.fromtimestamp(time_s).strftime("%H:%M:%S")

@@ -1,0 +1,227 @@
+"""The columns of the table: what each shows of a GPU, and which of them fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gpuadvisor.domain.latest import Reading
+from gpuadvisor.domain.metrics import BY_NAME
+from gpuadvisor.domain.telemetry import Gpu, State
+from gpuadvisor.tui.watch import cells, history
+from gpuadvisor.tui.watch.board import Board
+from gpuadvisor.tui.watch.tones import Tone, tone_of
+
+GAP = 1
+"""Blank characters between two columns."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in the table: the first text that fits, and how it looks."""
+
+    texts: tuple[str, ...]
+    tone: Tone = Tone.PLAIN
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column; `rank` 0 is left out last."""
+
+    titles: tuple[str, ...]
+    rank: int
+    width: int
+    """At least."""
+    show: Callable[[Board, Gpu, int], Cell]
+    """Given the width that it has."""
+    most: int = 0
+    """As wide as there is room for, up to this."""
+    needs: tuple[str, ...] = ()
+    """Shown only where a GPU has one of these metrics."""
+    is_number: bool = True
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A column with the width that it has."""
+
+    column: Column
+    width: int
+
+    def title(self, board: Board) -> str:
+        titles = self.column.titles or _picture_titles(board, self.width)
+        return self._padded(cells.fit(titles, self.width))
+
+    def cell(self, board: Board, gpu: Gpu) -> tuple[str, Tone]:
+        """Return its text, exactly as wide as the column, and its tone."""
+        shown = self.column.show(board, gpu, self.width)
+        return self._padded(cells.fit(shown.texts, self.width)), shown.tone
+
+    def _padded(self, text: str) -> str:
+        return text.rjust(self.width) if self.column.is_number else text.ljust(self.width)
+
+
+def chosen(board: Board, width: int, *, with_picture: bool = True) -> list[Placed]:
+    """Return the columns that fit in `width` characters; at least one, whatever the width."""
+    there = [
+        column
+        for column in COLUMNS
+        if (with_picture or column is not PICTURE)
+        and (not column.needs or any(board.is_known(name) for name in column.needs))
+    ]
+    kept: list[Column] = []
+    left = width + GAP
+    for column in sorted(there, key=lambda column: column.rank):
+        if not kept or column.width + GAP <= left:
+            kept.append(column)
+            left -= column.width + GAP
+    return _grown(board, [column for column in there if column in kept], left)
+
+
+def _grown(board: Board, kept: Sequence[Column], left: int) -> list[Placed]:
+    """Give what is left to the columns that can use it, from left to right."""
+    placed = []
+    for column in kept:
+        most = _longest(column, board) if column in (NUMBER, NAME) else column.most
+        more = min(max(most - column.width, 0), max(left, 0))
+        left -= more
+        placed.append(Placed(column, column.width + more))
+    return placed
+
+
+def _longest(column: Column, board: Board) -> int:
+    texts = [column.show(board, gpu, column.most).texts[0] for gpu in board.gpus]
+    return min(max(map(len, texts), default=0), column.most)
+
+
+def _number(board: Board, gpu: Gpu, width: int) -> Cell:
+    return Cell((board.labels[gpu.uuid],))
+
+
+def _name(board: Board, gpu: Gpu, width: int) -> Cell:
+    """Show the model; what is left out first is what models share: `MIG`, and the memory."""
+    name = cells.name(gpu)
+    if gpu.is_instance:
+        return Cell((name, name.removeprefix("MIG ")))
+    words = name.split()
+    return Cell(tuple(" ".join(words[:count]) for count in range(len(words), 0, -1)) or ("?",))
+
+
+def _value(metric: str, suffix: str = "") -> Callable[[Board, Gpu, int], Cell]:
+    def show(board: Board, gpu: Gpu, width: int) -> Cell:
+        reading = board.reading(gpu.uuid, metric)
+        value = _known(reading, metric)
+        if value is None:
+            return Cell(cells.signs(reading, board.now_s), tone_of(reading))
+        return Cell((f"{value}{suffix}", value))
+
+    return show
+
+
+def _of(metric: str, limit: str) -> Callable[[Board, Gpu, int], Cell]:
+    """Show a metric and what it is limited to as `71.0/80`; a limit that is not known as `?`."""
+
+    def show(board: Board, gpu: Gpu, width: int) -> Cell:
+        reading = board.reading(gpu.uuid, metric)
+        value = _known(reading, metric)
+        if value is None:
+            return Cell(cells.signs(reading, board.now_s), tone_of(reading))
+        most = _known(board.reading(gpu.uuid, limit), limit)
+        rounded = "?" if most is None else f"{float(most):.0f}"
+        return Cell((f"{value}/{rounded}", value))
+
+    return show
+
+
+def _both(first: str, second: str) -> Callable[[Board, Gpu, int], Cell]:
+    """Show two rates as `1.2G/340M`; one that is not known beside one that is as `?`."""
+
+    def show(board: Board, gpu: Gpu, width: int) -> Cell:
+        reading = board.reading(gpu.uuid, first)
+        known = [_known(board.reading(gpu.uuid, name), name) for name in (first, second)]
+        if known == [None, None]:
+            return Cell(cells.signs(reading, board.now_s), tone_of(reading))
+        return Cell(("/".join(text or "?" for text in known),))
+
+    return show
+
+
+def _known(reading: Reading | None, metric: str) -> str | None:
+    if reading is None or not reading.is_ok or reading.value is None:
+        return None
+    return cells.short(BY_NAME[metric], reading.value)
+
+
+def _state(board: Board, gpu: Gpu, width: int) -> Cell:
+    """Show whether the GPU is read at all, then what holds its clocks down."""
+    reading = board.reading(gpu.uuid, "throttle_reasons")
+    if reading is None or reading.state is State.NOT_SUPPORTED:
+        reading = board.reading(gpu.uuid, "memory_used_bytes") or reading
+        if reading is not None and reading.is_ok:
+            return Cell(("answers",), Tone.GOOD)
+    elif reading.is_ok:
+        return _throttled(int(reading.value or 0))
+    return Cell(cells.signs(reading, board.now_s), tone_of(reading))
+
+
+def _throttled(mask: int) -> Cell:
+    words = cells.reasons(mask)
+    if not words:
+        return Cell(("ok",), Tone.GOOD)
+    more = f"{words[0]} +{len(words) - 1}" if len(words) > 1 else words[0]
+    return Cell((", ".join(words), more, words[0]), Tone.WARNING)
+
+
+def _picture(board: Board, gpu: Gpu, width: int) -> Cell:
+    metric = board.pictured.metric
+    step_s = history.step_s(width)
+    means = board.history.means(gpu.uuid, metric, board.now_s, step_s, width)
+    if all(mean is None for mean in means):
+        reading = board.reading(gpu.uuid, metric)
+        if reading is None or not reading.is_ok:
+            return Cell(cells.signs(reading, board.now_s), tone_of(reading))
+    top = history.top_of(board.pictured, gpu.uuid, board.latest)
+    return Cell((history.blocks(means, top),), Tone.PICTURE)
+
+
+def _picture_titles(board: Board, width: int) -> tuple[str, ...]:
+    title = board.pictured.title
+    span = cells.age(history.step_s(width) * width)
+    return (f"{title}, last {span}", f"{title} {span}", title)
+
+
+NUMBER = Column(("GPU",), 0, 3, _number, most=7)
+NAME = Column(("name",), 8, 8, _name, most=24, is_number=False)
+STATE = Column(("state",), 3, 10, _state, most=22, is_number=False)
+PICTURE = Column((), 4, 12, _picture, most=120, is_number=False)
+
+COLUMNS = (
+    NUMBER,
+    NAME,
+    Column(("util",), 1, 5, _value("gpu_utilization_pct", "%")),
+    Column(("SM",), 9, 5, _value("sm_active_pct", "%"), needs=("sm_active_pct",)),
+    Column(("occup",), 11, 5, _value("sm_occupancy_pct", "%"), needs=("sm_occupancy_pct",)),
+    Column(("tensor",), 10, 6, _value("tensor_active_pct", "%"), needs=("tensor_active_pct",)),
+    Column(("DRAM",), 12, 5, _value("dram_active_pct", "%"), needs=("dram_active_pct",)),
+    Column(("mem GiB",), 2, 9, _of("memory_used_bytes", "memory_total_bytes")),
+    Column(("power W",), 5, 9, _of("power_w", "power_limit_w")),
+    Column(("°C",), 6, 4, _value("temperature_c")),
+    Column(("MHz",), 7, 5, _value("sm_clock_mhz")),
+    Column(
+        ("NVLink in/out",),
+        13,
+        13,
+        _both("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s"),
+        needs=("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s"),
+    ),
+    Column(
+        ("PCIe in/out",),
+        14,
+        11,
+        _both("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s"),
+        needs=("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s"),
+    ),
+    STATE,
+    PICTURE,
+)
+"""From left to right."""

@@ -1,0 +1,114 @@
+"""What was read in the last minutes, and its picture in a line."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuadvisor.domain.latest import Latest
+from gpuadvisor.domain.telemetry import Frame, Number
+
+KEPT_S = 600.0
+KEPT_READINGS = 6000
+"""Ten minutes at ten readings a second, for each GPU and metric."""
+SHOWN_S = 60.0
+"""A picture shows at least that much time."""
+STEPS_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
+"""A character of a picture stands for one of these times."""
+BLOCKS = "▁▂▃▄▅▆▇█"
+NOTHING = " "
+"""A character without any reading in its time: not the lowest block, which is zero."""
+
+
+@dataclass(frozen=True)
+class Pictured:
+    """A metric that can be drawn over time."""
+
+    metric: str
+    title: str
+    limit: str | None = None
+    """The metric that the highest block stands for, where it is known."""
+    top: float | None = None
+    """The same as a number; with neither, the highest value shown is the highest block."""
+
+
+PICTURED = (
+    Pictured("gpu_utilization_pct", "util", top=100.0),
+    Pictured("memory_used_bytes", "memory", "memory_total_bytes"),
+    Pictured("power_w", "power", "power_limit_w"),
+    Pictured("temperature_c", "temp", "temperature_slowdown_c", 100.0),
+    Pictured("sm_clock_mhz", "clock", "sm_clock_max_mhz"),
+    Pictured("sm_active_pct", "SM active", top=100.0),
+    Pictured("tensor_active_pct", "tensor", top=100.0),
+    Pictured("dram_active_pct", "DRAM", top=100.0),
+    Pictured("pcie_rx_bytes_per_s", "PCIe in"),
+    Pictured("nvlink_rx_bytes_per_s", "NVLink in"),
+)
+"""In the order in which they are gone through."""
+
+
+class History:
+    """The last readings of the pictured metrics."""
+
+    def __init__(self) -> None:
+        self._readings: dict[tuple[str, str], deque[tuple[float, Number]]] = {}
+
+    def update(self, frame: Frame) -> None:
+        """Take in a frame; frames come in order of time."""
+        for device, sample in frame.samples.items():
+            for pictured in PICTURED:
+                value = sample.values.get(pictured.metric)
+                if value is not None:
+                    self._add(device, pictured.metric, frame.time_s, value)
+
+    def means(
+        self, device: str, metric: str, now_s: float, step_s: float, count: int
+    ) -> list[float | None]:
+        """Return the means of the last `count` steps, oldest first; None for one without readings.
+
+        Steps begin at whole multiples of `step_s`, so that a picture moves but does not flicker.
+        """
+        sums, numbers = [0.0] * count, [0] * count
+        last = int(now_s // step_s)
+        for time_s, value in reversed(self._readings.get((device, metric), ())):
+            place = count - 1 - (last - int(time_s // step_s))
+            if place < 0:
+                break
+            if place < count:
+                sums[place] += value
+                numbers[place] += 1
+        return [
+            each / number if number else None for each, number in zip(sums, numbers, strict=True)
+        ]
+
+    def _add(self, device: str, metric: str, time_s: float, value: Number) -> None:
+        kept = self._readings.setdefault((device, metric), deque(maxlen=KEPT_READINGS))
+        if kept and time_s < kept[-1][0]:  # the clock was set back: the rest is at no known time
+            kept.clear()
+        kept.append((time_s, value))
+        while time_s - kept[0][0] > KEPT_S:
+            kept.popleft()
+
+
+def step_s(width: int) -> float:
+    """Return what a character stands for, in seconds, where a picture has `width` of them."""
+    return next((step for step in STEPS_S if step * width >= SHOWN_S), STEPS_S[-1])
+
+
+def blocks(means: Sequence[float | None], top: float | None) -> str:
+    """Return one character for each mean, from zero to `top`; without it, to the highest mean."""
+    known = [mean for mean in means if mean is not None]
+    scale = top if top and top > 0 else max(known, default=0.0)
+    return "".join(NOTHING if mean is None else _block(mean, scale) for mean in means)
+
+
+def top_of(pictured: Pictured, device: str, latest: Latest) -> float | None:
+    """Return what the highest block stands for on that GPU, None where that is not known."""
+    limit = latest.value(device, pictured.limit) if pictured.limit else None
+    return pictured.top if limit is None else float(limit)
+
+
+def _block(value: float, scale: float) -> str:
+    share = value / scale if scale > 0 else 0.0
+    return BLOCKS[min(max(round(share * (len(BLOCKS) - 1)), 0), len(BLOCKS) - 1)]
