@@ -42,7 +42,8 @@ DEATH_S = 1.0
 LATE_S = 1.0
 """When this process itself was held up by so much (suspended, stopped), silence does not count."""
 
-CHILD = (sys.executable, "-m", "gpuadvisor.collectors.telemetry.child")
+# -P: a file of that name in the user's folder must not be imported for nvidia-ml-py.
+CHILD = (sys.executable, "-P", "-m", "gpuadvisor.collectors.telemetry.child")
 
 
 class SamplerProcess:
@@ -158,6 +159,7 @@ class _Child:
         """Whether it has sent a frame yet."""
         self._frames: queue.Queue[Frame | None] = queue.Queue()
         self._nonsense = ""
+        self._ending = threading.Event()
         self._heard_s = time.monotonic()
         self._process = subprocess.Popen(
             command,
@@ -178,7 +180,7 @@ class _Child:
             return None
         if frame is None:  # the end; asked again, it says so again
             self._frames.put(None)
-            time.sleep(timeout_s)
+            self._ending.wait(timeout_s)
             return None
         self.heard = True
         self.forgive()
@@ -203,6 +205,7 @@ class _Child:
 
     def end(self) -> None:
         """Kill it and wait for a moment; one that cannot be killed is left to the kernel."""
+        self._ending.set()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from gpuadvisor.storage.telemetry.schema import (
     INDEX,
     MINUTE_S,
     Table,
+    plain_column,
     present,
     rolled_columns,
 )
@@ -55,6 +57,8 @@ class Rows:
     """`raw`, `minute` or `hour`."""
     columns: tuple[str, ...]
     """`time_s`, `gpu` (its UUID), and metrics or their statistics."""
+    types: tuple[str, ...]
+    """SQL's names of the columns' types: REAL, TEXT, INTEGER. All but the first may be NULL."""
     rows: Iterator[tuple[Any, ...]]
 
 
@@ -103,18 +107,20 @@ def _along(
     """Read a table, and from where it ends the next one."""
     spans: list[_Span] = []
     for table in chain:
-        for path in _files(folder, table, since_s, until_s):
-            with reading(path) as connection:
-                if connection and chosen.metric.name in present(connection, table):
-                    found = _spans(connection, table, chosen, since_s, until_s)
-                    spans = _together(spans, found) if spans else found
-        if table.period_s:
+        end_s = until_s
+        if table.period_s:  # first: of what is rolled up meanwhile, the next table has all
             query = f"SELECT MAX(ts) FROM {table.name} WHERE ts >= ? AND ts < ?"
             with reading(folder / INDEX) as connection:
                 ((last_s,),) = rows(connection, query, (since_s, until_s)) or ((None,),)
             if last_s is None:
                 return []
-            since_s = last_s + table.period_s
+            end_s = min(last_s + table.period_s, until_s)
+        for path in _files(folder, table, since_s, end_s):
+            with reading(path) as connection:
+                if connection and chosen.metric.name in present(connection, table):
+                    found = _spans(connection, table, chosen, since_s, end_s)
+                    spans = _together(spans, found) if spans else found
+        since_s = end_s
     return spans
 
 
@@ -173,7 +179,7 @@ def table(
 ) -> Rows:
     """Return rows in order of time; see TelemetryReader.table."""
     if resolution == "auto":
-        span_s = until_s - max(since_s, _oldest_s(folder, since_s, until_s))
+        span_s = min(until_s, time.time()) - max(since_s, _oldest_s(folder, since_s, until_s))
         resolution = (
             "raw" if span_s <= AUTO_RAW_S else "minute" if span_s <= AUTO_MINUTES_S else "hour"
         )
@@ -181,12 +187,17 @@ def table(
     chosen = {"raw": raw, "minute": minutes, "hour": hours}[resolution]
     wanted = [m for m in chosen.metrics if metrics is None or m.name in metrics]
     columns = [
-        column.name
+        column
         for metric in wanted
-        for column in (rolled_columns(metric) if chosen.period_s else [metric])
+        for column in (rolled_columns(metric) if chosen.period_s else [plain_column(metric)])
     ]
-    rows = _rows(folder, chosen, columns, gpus, since_s, until_s)
-    return Rows(resolution, ("time_s", "gpu", *columns), rows)
+    names = [column.name for column in columns]
+    return Rows(
+        resolution,
+        ("time_s", "gpu", *names),
+        ("REAL", "TEXT", *(column.type for column in columns)),
+        _rows(folder, chosen, names, gpus, since_s, until_s),
+    )
 
 
 def _rows(
@@ -197,7 +208,6 @@ def _rows(
     since_s: float,
     until_s: float,
 ) -> Iterator[tuple[Any, ...]]:
-    names = device_names(folder)
     for path in _files(folder, table, since_s, until_s):
         with reading(path) as connection:
             if connection is None:
@@ -206,13 +216,16 @@ def _rows(
             selected = ", ".join(name if name in known else f"NULL AS {name}" for name in columns)
             begin_s = since_s
             while (end_s := _chunk_end(connection, table, begin_s, until_s)) is not None:
-                for time_s, gpu, *values in connection.execute(
+                found = connection.execute(
                     f"SELECT ts, gpu, {selected} FROM {table.name} WHERE ts >= ? AND ts < ?"
                     " ORDER BY ts, gpu",
                     (begin_s, end_s),
-                ).fetchall():
-                    if gpus is None or names[gpu] in gpus:
-                        yield (time_s, names[gpu], *values)
+                ).fetchall()
+                names = device_names(folder)  # after the rows: it has all of their GPUs
+                for time_s, gpu, *values in found:
+                    device = names.get(gpu)  # None: the index was made anew
+                    if device and (gpus is None or device in gpus):
+                        yield (time_s, device, *values)
                 begin_s = end_s
 
 

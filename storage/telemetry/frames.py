@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gpuadvisor.domain.telemetry import (
     HOST,
     Event,
     Frame,
     Gpu,
-    GpuProcess,
     Number,
     Sample,
     State,
@@ -40,8 +40,10 @@ CHUNK_S = 60.0
 @dataclass
 class _Sweep:
     whole: bool = False
-    values: dict[str, dict[str, Number]] = field(default_factory=dict)
-    processes: list[GpuProcess] | None = None
+    values: dict[int, dict[str, Number]] = field(default_factory=dict)
+    """By the GPU's number."""
+    processes: list[tuple[int, Sequence[Any]]] | None = None
+    """Each with its GPU's number."""
 
 
 class FrameReader:
@@ -61,12 +63,12 @@ class FrameReader:
             begin_s = max(self.since_s, days.begin_of_file(path))
             end_s = min(until_s, days.begin_of_file(path) + days.DAY_S)
             while (found := _next(path, begin_s, end_s)) is not None:
-                begin_s = min(found + CHUNK_S, end_s)
-                self._words.read(self._folder)
-                sweeps = _chunk(path, self._words.names, found, begin_s)
+                sweeps = _chunk(path, found, min(found + CHUNK_S, end_s))
+                self._words.read(self._folder)  # after the rows: it has all of their GPUs
                 for time_s in sorted(sweeps):
                     self.since_s = math.nextafter(time_s, math.inf)
                     yield self._frame(time_s, sweeps[time_s])
+                begin_s = self.since_s  # more may have come into this minute
 
     def _frame(self, time_s: float, sweep: _Sweep) -> Frame:
         words = self._words
@@ -74,15 +76,21 @@ class FrameReader:
             words.advance(time_s)
         gpus = words.gpus if words.gpus != self._gpus else None
         self._gpus = words.gpus
+        samples, processes = {}, None
+        names = words.names  # an index that was made anew may lack some
+        for number, values in sweep.values.items():
+            if device := names.get(number):
+                troubles = words.troubles.get(device, {}) if sweep.whole else {}
+                samples[device] = Sample(values, troubles)
+        if sweep.processes is not None:
+            listed = [(names.get(gpu), row) for gpu, row in sweep.processes]
+            processes = tuple(process_of(gpu, row) for gpu, row in listed if gpu)
         return Frame(
             time_s,
-            {
-                device: Sample(values, words.troubles.get(device, {}) if sweep.whole else {})
-                for device, values in sweep.values.items()
-            },
+            samples,
             whole=sweep.whole,
             gpus=gpus,
-            processes=None if sweep.processes is None else tuple(sweep.processes),
+            processes=processes,
             events=words.take_events(time_s) if sweep.whole else (),
             problem=words.problem,
         )
@@ -93,6 +101,7 @@ def _next(path: Path, begin_s: float, end_s: float) -> float | None:
     with reading(path) as connection:
         if connection is None:
             return None
+        connection.execute("BEGIN")  # else one table may have what another does not have yet
         found = [
             connection.execute(
                 f"SELECT MIN(ts) FROM {table} WHERE ts >= ? AND ts < ?", (begin_s, end_s)
@@ -102,13 +111,12 @@ def _next(path: Path, begin_s: float, end_s: float) -> float | None:
         return min((each for each in found if each is not None), default=None)
 
 
-def _chunk(
-    path: Path, names: Mapping[int, str], begin_s: float, end_s: float
-) -> dict[float, _Sweep]:
+def _chunk(path: Path, begin_s: float, end_s: float) -> dict[float, _Sweep]:
     sweeps: dict[float, _Sweep] = {}
     with reading(path) as connection:
         if connection is None:
             return {}
+        connection.execute("BEGIN")  # else a frame that is written meanwhile is read in part
         for table in DAY_TABLES:
             known = present(connection, table)
             metrics = [metric.name for metric in table.metrics if metric.name in known]
@@ -119,17 +127,13 @@ def _chunk(
                 sweep = sweeps.setdefault(time_s, _Sweep())
                 sweep.whole |= table is not GPU_FAST
                 pairs = zip(metrics, values, strict=True)
-                sweep.values[names[gpu]] = {name: v for name, v in pairs if v is not None}
-        _add_processes(connection, names, begin_s, end_s, sweeps)
+                sweep.values[gpu] = {name: v for name, v in pairs if v is not None}
+        _add_processes(connection, begin_s, end_s, sweeps)
     return sweeps
 
 
 def _add_processes(
-    connection: sqlite3.Connection,
-    names: Mapping[int, str],
-    begin_s: float,
-    end_s: float,
-    sweeps: dict[float, _Sweep],
+    connection: sqlite3.Connection, begin_s: float, end_s: float, sweeps: dict[float, _Sweep]
 ) -> None:
     span = (begin_s, end_s)
     for (time_s,) in connection.execute("SELECT ts FROM listings WHERE ts >= ? AND ts < ?", span):
@@ -143,7 +147,7 @@ def _add_processes(
     for time_s, gpu, *row in rows:
         processes = sweeps[time_s].processes
         if processes is not None:
-            processes.append(process_of(names[gpu], row))
+            processes.append((gpu, row))
 
 
 class _Words:

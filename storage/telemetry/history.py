@@ -78,6 +78,8 @@ def minute(folder: Path, begin_s: float) -> Minute | None:
             assert connection is not None
             metrics, query = _select(connection, table)
             for _, gpu, *values in connection.execute(query, (begin_s, begin_s + MINUTE_S)):
+                if gpu not in names:  # the index was made anew
+                    continue
                 is_empty = False
                 known = zip(metrics, values, strict=True)
                 made.add_values(names[gpu], ((n, v) for n, v in known if v is not None))

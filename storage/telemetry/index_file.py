@@ -132,11 +132,11 @@ class IndexFile:
     def _write_rolled(
         self, table: Table, begin_s: float, gpu: int, sweeps: int, rolled: Rolled
     ) -> None:
+        """Write it, but never over one of more sweeps: of those, some are no longer there."""
         names = [column.name for column in table.columns]
-        marks = ", ".join("?" * (3 + len(names)))
+        columns = ", ".join(["ts", "gpu", "sweeps", *names])
         self.connection.execute(
-            f"INSERT OR REPLACE INTO {table.name} (ts, gpu, sweeps, {', '.join(names)})"
-            f" VALUES ({marks})",
+            f"{_upsert(table.name, columns, 'ts, gpu')} WHERE excluded.sweeps >= sweeps",
             (begin_s, gpu, sweeps, *(rolled.get(name) for name in names)),
         )
 
@@ -195,7 +195,9 @@ def _differences(
 def _upsert(table: str, columns: str, key: str) -> str:
     names = columns.split(", ")
     marks = ", ".join("?" * len(names))
-    updates = ", ".join(f"{name} = excluded.{name}" for name in names if name != key)
+    updates = ", ".join(
+        f"{name} = excluded.{name}" for name in names if name not in key.split(", ")
+    )
     return (
         f"INSERT INTO {table} ({columns}) VALUES ({marks})"
         f" ON CONFLICT ({key}) DO UPDATE SET {updates}"

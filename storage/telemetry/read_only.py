@@ -22,14 +22,15 @@ MAPPED_BYTES = 256 << 20
 def reading(path: Path) -> Iterator[sqlite3.Connection | None]:
     """Give a connection to the file, None where there is no file or nothing in it yet.
 
-    Each statement is a transaction of its own: keep it short, as the write-ahead log can only be
-    emptied between them. StoreError where the file fails or is newer than this gpuadvisor.
+    Each statement is a transaction of its own, unless one is begun: keep it short, as the
+    write-ahead log can only be emptied between them. StoreError where the file fails or is newer
+    than this gpuadvisor.
     """
-    if not path.exists():
-        yield None
-        return
     with explained(path):
-        connection = _open(path)
+        connection = open_read_only(path)
+        if connection is None:
+            yield None
+            return
         with closing(connection):
             yield connection if check_version(connection, path) else None
 
@@ -47,15 +48,30 @@ def device_names(folder: Path) -> dict[int, str]:
         return {HOST_ID: HOST, **dict(rows(index, "SELECT id, uuid FROM gpus"))}
 
 
-def _open(path: Path) -> sqlite3.Connection:
+def open_read_only(path: Path) -> sqlite3.Connection | None:
+    """Return a connection to any of our files; None where there is none. sqlite3.Error else."""
     try:
         return _opened(path, "mode=ro")
     except sqlite3.OperationalError as error:
+        if primary_code(error) != "SQLITE_CANTOPEN":
+            raise
+        if _is_missing(path):  # perhaps only now: the writer removes old days
+            return None
         # A write-ahead log needs a file beside it, also to be read. In a folder that may not be
         # written, with no log there, nobody can be writing.
-        if primary_code(error) != "SQLITE_CANTOPEN" or path.with_name(path.name + "-wal").exists():
+        if not _is_missing(path.with_name(path.name + "-wal")):
             raise
-        return _opened(path, "immutable=1")
+        return _opened(path, "mode=ro&immutable=1")
+
+
+def _is_missing(path: Path) -> bool:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:  # it may be there
+        pass
+    return False
 
 
 def _opened(path: Path, mode: str) -> sqlite3.Connection:

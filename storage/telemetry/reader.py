@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuadvisor.domain.telemetry import Event, Frame, Gpu
-from gpuadvisor.storage.telemetry import charts, days
+from gpuadvisor.storage.telemetry import charts, days, listings
 from gpuadvisor.storage.telemetry.charts import Point, Resolution, Rows
 from gpuadvisor.storage.telemetry.frames import FrameReader
 from gpuadvisor.storage.telemetry.read_only import reading, rows
@@ -99,6 +99,10 @@ class TelemetryReader:
     ) -> Rows:
         """Return rows for tables: of GPUs, or of the machine."""
         return charts.table(self.folder, since_s, until_s, resolution, host, gpus, metrics)
+
+    def processes(self, since_s: float, until_s: float) -> Rows:
+        """Return each process that was listed then, a row for each listing."""
+        return listings.processes(self.folder, since_s, until_s)
 
     def writer_process(self) -> int | None:
         """Return the process that writes the store now; None where none does."""

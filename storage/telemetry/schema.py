@@ -51,7 +51,7 @@ class Table:
     def columns(self) -> tuple[Column, ...]:
         """The columns after the key, and after `sweeps` in a roll-up."""
         if not self.period_s:
-            return tuple(Column(m.name, sql_type(m)) for m in self.metrics)
+            return tuple(plain_column(metric) for metric in self.metrics)
         return tuple(column for metric in self.metrics for column in rolled_columns(metric))
 
     @property
@@ -67,6 +67,11 @@ class Table:
 def sql_type(metric: Metric) -> str:
     """Return the type of a metric's values."""
     return "INTEGER" if metric.whole else "REAL"
+
+
+def plain_column(metric: Metric) -> Column:
+    """Return the column of a metric's own values."""
+    return Column(metric.name, sql_type(metric))
 
 
 def rolled_columns(metric: Metric) -> tuple[Column, ...]:

@@ -14,7 +14,7 @@ from gpuadvisor.storage.failures import explained
 from gpuadvisor.storage.home import writable_folder
 from gpuadvisor.storage.locks import Held, locked
 from gpuadvisor.storage.telemetry import days, history, retention
-from gpuadvisor.storage.telemetry.day_file import DayFile
+from gpuadvisor.storage.telemetry.day_file import FAST_KEPT_S, DayFile
 from gpuadvisor.storage.telemetry.index_file import IndexFile, RolledRow
 from gpuadvisor.storage.telemetry.retention import Retention
 from gpuadvisor.storage.telemetry.rollups import Minute, minute_of
@@ -96,6 +96,8 @@ class TelemetryWriter:
         if not self._space.problem:
             for path, part in groupby(frames, lambda f: days.file_of(self.folder, f.time_s)):
                 self._day(path).write(part, self._index.ids)
+        if self._pending:
+            self._catch_up()  # before, as the next writer goes on after the last that is written
         self._index.write(frames, events, self._pending)
         self._forget_pending()
         for frame in frames:
@@ -149,6 +151,8 @@ class TelemetryWriter:
         begin_s = minute_of(frame.time_s)
         if self._minute is None:
             self._started_s = begin_s
+            if begin_s <= self._rolled_s:  # the clock was set back: that says nothing of before
+                self._caught_up_s = begin_s - FAST_KEPT_S
             self._distrusted.add(begin_s)  # an earlier writer may have written in it
         elif self._minute.begin_s != begin_s:
             self._close_minute(self._minute)
@@ -186,7 +190,7 @@ class TelemetryWriter:
 
     def _catch_up(self) -> None:
         """Roll up what an earlier writer could not, some of it at a time."""
-        if self._minute is None:
+        if self._minute is None or self._caught_up_s >= self._started_s:
             return
         for _ in range(CATCH_UP):
             begin_s = history.next_minute(self.folder, self._caught_up_s, self._started_s)

@@ -66,7 +66,7 @@ class Detector(GpuDetector):
         if mask is None:
             yield from ((key, None) for key in REASONS if key in seen and frame.whole)
         elif int(mask) & ANY or seen:
-            now = {key for key in REASONS if _holds(int(mask), key)}
+            now = {key for key in REASONS if holds(int(mask), key)}
             seen |= now
             yield from ((key, key in now) for key in REASONS if key in seen)
 
@@ -76,8 +76,8 @@ class Detector(GpuDetector):
         return Wording(_sentence(gpu, key, known), REASONS[key][1], known)
 
 
-def _holds(mask: int, key: str) -> bool:
-    """The general hardware bit is set beside each of the two that say more."""
+def holds(mask: int, key: str) -> bool:
+    """Return whether a reason holds; the general hardware bit is set beside each that says more."""
     if key == "hw_slowdown" and mask & (HW_THERMAL_SLOWDOWN | HW_POWER_BRAKE_SLOWDOWN):
         return False
     return bool(mask & REASONS[key][0])

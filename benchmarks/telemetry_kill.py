@@ -1,0 +1,615 @@
+"""What `kill -9` does to the telemetry store under load, and what readers do to its writer.
+
+    python benchmarks/telemetry_kill.py [--kills 50] [--readers 8] [--alone 10]
+
+A writer appends eight GPUs' frames and events as fast as it can and says so after each append.
+It is killed at random moments, over the same store, while others read it and a study writes its
+own database beside it. After each kill everything that was acknowledged must be there, once, and
+the next writer must begin soon. The frames' clock is simulated: a second for each append, so that
+minutes, hours and a midnight go by. Status 1 if anything was lost or anybody failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import multiprocessing
+import os
+import random
+import signal
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from multiprocessing.synchronize import Event as Stop
+from pathlib import Path
+from typing import Any
+
+from gpuadvisor.domain.device import Device, Environment
+from gpuadvisor.domain.knobs import Level
+from gpuadvisor.domain.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Kind, Metric, Pace
+from gpuadvisor.domain.study import Objective, Trial, TrialState
+from gpuadvisor.domain.telemetry import (
+    HOST,
+    Event,
+    Frame,
+    Gpu,
+    GpuProcess,
+    Number,
+    Sample,
+    Severity,
+    State,
+    Trouble,
+)
+from gpuadvisor.storage.telemetry import days
+from gpuadvisor.storage.telemetry.day_file import FAST_KEPT_S
+from gpuadvisor.storage.telemetry.reader import TelemetryReader
+from gpuadvisor.storage.telemetry.writer import TelemetryWriter
+
+BEGIN_S = 1_700_000_000.0 // 86400 * 86400 + 82800
+"""An hour before midnight (UTC)."""
+EARLIER_S = (-0.75, -0.5, -0.25)
+"""When the fast frames of an append were, before its whole one."""
+TEND_EVERY = 23
+LIFE_S = 3.0
+"""A writer lives for up to so long after its first append."""
+OPENING_S = 0.3
+"""Every fifth is killed so soon after its start, perhaps while it opens the store."""
+PAUSE_S = 0.02
+"""Between a reader's queries."""
+GIVEN_UP_S = 60.0
+
+
+# -- what is written ---------------------------------------------------------------------------
+
+
+def time_of(number: int) -> float:
+    """Return when the whole frame of this append was."""
+    return BEGIN_S + number
+
+
+def gpus_of(number: int) -> tuple[Gpu, ...]:
+    """Return seven GPUs and an instance of a partitioned one, which is made anew at times."""
+    made = Gpu(f"MIG-{number // 300}", 7, "NVIDIA H100 80GB HBM3 MIG 3g.40gb")
+    return (*(Gpu(f"GPU-{index}", index, "NVIDIA H100 80GB HBM3") for index in range(7)), made)
+
+
+def due(metric: Metric, number: int, whole: bool) -> bool:
+    """Return whether a collector would have read it then."""
+    return metric.pace is Pace.FAST or (whole and number % round(metric.pace.value) == 0)
+
+
+def values(metrics: Sequence[Metric], number: int, quarter: int, gpu: int) -> dict[str, Number]:
+    """Return values that tell this sweep and this GPU from all others."""
+    found: dict[str, Number] = {}
+    for place, metric in enumerate(metrics):
+        if not due(metric, number, quarter == 0):
+            continue
+        if metric.kind is Kind.COUNTER:
+            value = number * 10.0 + gpu
+        elif metric.kind is Kind.FLAGS:
+            value = 1 << (number + gpu) % 9
+        else:
+            value = (number * 7919 + quarter * 1299 + gpu * 104729 + place * 31) % 100_003 / 7
+        found[metric.name] = int(value) if metric.whole else value
+    return found
+
+
+def frame(number: int, quarter: int, gpus: tuple[Gpu, ...]) -> Frame:
+    """Return one of an append's frames; quarter 0 is the whole one."""
+    whole = quarter == 0
+    at_s = time_of(number) + (0.0 if whole else EARLIER_S[quarter - 1])
+    samples = {
+        gpu.uuid: Sample(values(GPU_METRICS, number, quarter, index))
+        for index, gpu in enumerate(gpus)
+    }
+    if not whole:
+        return Frame(at_s, samples, whole=False)
+    if number % 40 < 10:
+        stale = Trouble(State.STALE, time_of(number - number % 40), "the driver does not answer")
+        without = {n: v for n, v in samples["GPU-3"].values.items() if n != "fan_pct"}
+        samples["GPU-3"] = Sample(without, {"fan_pct": stale})
+    samples[HOST] = Sample(values(HOST_METRICS, number, 0, 8))
+    processes = None
+    if number % 5 == 0:
+        processes = tuple(
+            GpuProcess(f"GPU-{index}", 100 + number // 50, "compute", number << 20, "python", "ann")
+            for index in range(2)
+        )
+    collected = tuple(event for event in events_of(number) if event.kind == "xid")
+    return Frame(at_s, samples, processes=processes, events=collected)
+
+
+def frames_of(number: int) -> list[Frame]:
+    """Return an append's frames, in order of time."""
+    gpus = gpus_of(number)
+    return [frame(number, quarter, gpus) for quarter in (1, 2, 3, 0)]
+
+
+def events_of(number: int) -> list[Event]:
+    """Return an append's events: one with no length, and the begin or end of one that lasts."""
+    found, now_s = list[Event](), time_of(number)
+    if number % 5 == 0:
+        found.append(
+            Event("xid", now_s, "Xid 79", Severity.ERROR, "GPU-1", now_s, data={"xid": number})
+        )
+    if number % 20 in (0, 10):
+        began_s = now_s - number % 20
+        over_s = now_s if number % 20 else None
+        found.append(Event("throttling", began_s, "power", Severity.WARNING, "GPU-0", over_s))
+    return found
+
+
+def write(folder: Path, first: int) -> None:
+    """Append until the end, which is a kill; print each append's number and what it took."""
+    began = time.perf_counter()
+    clock = [time_of(first)]
+    with TelemetryWriter(folder, clock=lambda: clock[0]) as writer:
+        number = first
+        while True:
+            frames, events = frames_of(number), events_of(number)
+            if number == first or gpus_of(number) != gpus_of(number - 1):
+                frames[-1] = replace(frames[-1], gpus=gpus_of(number))
+            clock[0] = time_of(number)
+            asked = time.perf_counter()
+            writer.append(frames, events)
+            took = time.perf_counter() - asked
+            print(number, took, time.perf_counter() - began, flush=True)
+            if number % TEND_EVERY == 0:
+                writer.tend()
+            number += 1
+
+
+# -- one writer's life -------------------------------------------------------------------------
+
+
+@dataclass
+class Life:
+    """What one writer did before it was killed."""
+
+    first: int
+    last: int
+    """The last append that was acknowledged; `first - 1` where none was."""
+    restart_ms: float | None
+    """From the process's start to its first acknowledged append."""
+    opening_ms: float | None
+    """The same without the start of Python: from opening the store on."""
+    appends_ms: list[float]
+    halfway: list[Frame] = field(default_factory=list)
+    """Frames of the append that was not acknowledged, and are there."""
+
+    @property
+    def numbers(self) -> range:
+        return range(self.first, self.last + 1)
+
+
+def live(folder: Path, first: int, seconds: float, *, after_first: bool) -> Life:
+    """Start a writer and kill it `seconds` after its start, or after its first append."""
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, __file__, "--write", folder, "--first", str(first)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    life = Life(first, first - 1, None, None, [])
+    killer = threading.Timer(GIVEN_UP_S if after_first else seconds, process.kill)
+    killer.start()
+    assert process.stdout is not None
+    for line in process.stdout:
+        if not line.endswith("\n"):
+            break
+        number, took, opening = line.split()
+        if life.restart_ms is None:
+            life.restart_ms = (time.perf_counter() - began) * 1e3
+            life.opening_ms = float(opening) * 1e3
+            if after_first:
+                killer.cancel()
+                killer = threading.Timer(seconds, process.kill)
+                killer.start()
+        life.last = int(number)
+        life.appends_ms.append(float(took) * 1e3)
+    killer.cancel()
+    if process.wait() != -signal.SIGKILL:
+        raise SystemExit(f"the writer ended by itself, with status {process.returncode}")
+    return life
+
+
+# -- what must be there ------------------------------------------------------------------------
+
+
+@dataclass
+class Found:
+    """What was wrong."""
+
+    lost: int = 0
+    """Rows and events that were acknowledged and are not there, or not as they were."""
+    twice: int = 0
+    """Rows and events that are there and should not be."""
+    torn: int = 0
+    """Transactions of which a part is there."""
+    damaged: list[str] = field(default_factory=list)
+    """What the integrity check says."""
+    rolled_wrong: int = 0
+    """Minutes and hours that are not what their rows say."""
+    minutes: int = 0
+    hours: int = 0
+
+    def is_wrong(self) -> bool:
+        """Return whether anything was."""
+        wrong = self.lost + self.twice + self.torn + self.rolled_wrong + len(self.damaged)
+        return wrong > 0
+
+
+def check_files(folder: Path, found: Found) -> None:
+    """Let SQLite look at every page, and leave the write-ahead logs to the next writer."""
+    for path in sorted(folder.rglob("*.db")):
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            said = [row[0] for row in connection.execute("PRAGMA integrity_check")]
+        if said != ["ok"]:
+            found.damaged.append(f"{path.name}: {said[0]}")
+
+
+def check_frames(folder: Path, life: Life, found: Found, *, with_fast: bool) -> None:
+    """Compare what is there with what was appended."""
+    following = time_of(life.last + 1)
+    there = {
+        each.time_s: each
+        for each in TelemetryReader(folder).frames(time_of(life.first) - 0.9, following + 0.01)
+    }
+    for number in life.numbers:
+        for wanted in frames_of(number):
+            is_old = wanted.time_s <= following - FAST_KEPT_S or not with_fast
+            got = there.pop(wanted.time_s, None)
+            if got is None and is_old and not wanted.whole:
+                continue
+            found.lost += differing(wanted, got)
+            found.twice += len(got.samples.keys() - wanted.samples.keys()) if got else 0
+    if with_fast:
+        check_halfway(life, there, found)
+    for each in life.halfway:
+        there.pop(each.time_s, None)
+    found.twice += sum(len(each.samples) for each in there.values())
+
+
+def differing(wanted: Frame, got: Frame | None) -> int:
+    """Return how many of a frame's rows are not there as they were."""
+    if got is None:
+        return len(wanted.samples)
+    missed = sum(got.samples.get(device) != each for device, each in wanted.samples.items())
+    return missed + (got.processes != wanted.processes or got.whole != wanted.whole)
+
+
+def check_halfway(life: Life, there: dict[float, Frame], found: Found) -> None:
+    """Take the append that was not acknowledged from `there`: each file has all of it, or none.
+
+    Only its numbers count: its states are in another file, and the next frame has them too.
+    """
+    for _, part in groupby(frames_of(life.last + 1), lambda each: days.begin_of(each.time_s)):
+        wanted = list(part)
+        got = [there.pop(each.time_s, None) for each in wanted]
+        whole = [
+            one is not None and numbers_of(one) == numbers_of(other)
+            for one, other in zip(got, wanted, strict=True)
+        ]
+        if all(whole):
+            life.halfway += wanted
+        elif any(got):
+            found.torn += 1
+
+
+def numbers_of(each: Frame) -> Any:
+    """Return a frame without what is kept elsewhere."""
+    return {d: sample.values for d, sample in each.samples.items()}, each.processes
+
+
+def check_events(folder: Path, lives: Sequence[Life], found: Found) -> None:
+    """Compare the events, each of which is there once and with its end."""
+    wanted: dict[Any, Event] = {}
+    perhaps: dict[Any, Event] = {}
+    for life in lives:
+        for number in life.numbers:
+            wanted |= {each.identity: each for each in events_of(number)}
+        perhaps |= {each.identity: each for each in events_of(life.last + 1)}
+    for got in TelemetryReader(folder).events(0):
+        expected = wanted.pop(got.identity, None)
+        if expected is None and got.identity not in perhaps:
+            found.twice += 1
+        elif got not in (expected, perhaps.get(got.identity)):
+            found.lost += 1
+    found.lost += len(wanted)
+
+
+def check_rollups(folder: Path, lives: Sequence[Life], found: Found) -> None:
+    """Compare every minute and hour with the rows that it was made of."""
+    with TelemetryWriter(folder, clock=lambda: now_s) as writer:
+        now_s = time_of(lives[-1].last + 2 * 3600)
+        writer.append(frames_of(lives[-1].last + 2 * 3600)[-1:])
+        writer.tend()
+    hours: dict[tuple[float, str], int] = {}
+    minutes, stored = table(folder, "minute"), table(folder, "hour")
+    for begin_s, frames in groupby(all_frames(lives), lambda each: each.time_s // 60 * 60):
+        for device, sweeps in by_device(frames).items():
+            found.minutes += 1
+            key = (begin_s, device)
+            found.rolled_wrong += not agrees(minutes.pop(key, {}), sweeps)
+            hour = (begin_s // 3600 * 3600, device)
+            hours[hour] = hours.get(hour, 0) + len(sweeps)
+    found.rolled_wrong += len(minutes)
+    for key, number in hours.items():
+        found.hours += 1
+        found.rolled_wrong += stored.get(key, {}).get("sweeps") != number
+
+
+def all_frames(lives: Sequence[Life]) -> Iterator[Frame]:
+    """Yield every frame that was stored, in order of time."""
+    for life in lives:
+        for number in life.numbers:
+            yield from frames_of(number)
+        yield from life.halfway
+
+
+def by_device(frames: Iterator[Frame]) -> dict[str, list[Mapping[str, Number]]]:
+    """Return each device's sweeps."""
+    found: dict[str, list[Mapping[str, Number]]] = {}
+    for each in frames:
+        for device, sample in each.samples.items():
+            found.setdefault(device, []).append(sample.values)
+    return found
+
+
+def table(folder: Path, resolution: str) -> dict[tuple[float, str], dict[str, Any]]:
+    """Return all roll-ups by their begin and device, straight from the file."""
+    with closing(sqlite3.connect(folder / "index.db")) as connection:
+        connection.row_factory = sqlite3.Row
+        names = {0: HOST, **dict(connection.execute("SELECT id, uuid FROM gpus").fetchall())}
+        return {
+            (row["ts"], names[row["gpu"]]): dict(row)
+            for kind in ("gpu", "host")
+            for row in connection.execute(f"SELECT * FROM {kind}_{resolution}s")
+        }
+
+
+def agrees(row: Mapping[str, Any], sweeps: Sequence[Mapping[str, Number]]) -> bool:
+    """Return whether a minute has the statistics of its sweeps."""
+    wanted: dict[str, Number] = {"sweeps": len(sweeps)}
+    for name in {name for each in sweeps for name in each}:
+        numbers = [each[name] for each in sweeps if name in each]
+        kind = BY_NAME[name].kind
+        if kind is Kind.COUNTER:
+            wanted |= {name: numbers[-1], f"first_{name}": numbers[0]}
+        elif kind is Kind.FLAGS:
+            wanted[name] = sum({int(number) for number in numbers})  # each is one bit
+        else:
+            rank = math.ceil(0.95 * len(numbers)) - 1
+            wanted |= {name: statistics.fmean(numbers), f"p95_{name}": sorted(numbers)[rank]}
+            wanted |= {f"min_{name}": min(numbers), f"max_{name}": max(numbers)}
+    got = {name: value for name, value in row.items() if value is not None}
+    keys = wanted.keys() | {"ts", "gpu"}
+    return got.keys() == keys and all(math.isclose(got[n], v) for n, v in wanted.items())
+
+
+# -- those beside the writer -------------------------------------------------------------------
+
+
+@dataclass
+class Done:
+    """What one beside the writer did."""
+
+    who: str
+    times: int = 0
+    failed: int = 0
+    first_failure: str = ""
+    seen: list[int] = field(default_factory=list)
+    """Appends whose whole frame a follower got."""
+
+    def fail(self, reason: str) -> None:
+        self.failed += 1
+        self.first_failure = self.first_failure or reason
+
+
+def read(folder: Path, stop: Stop, answers: multiprocessing.Queue[Done], number: int) -> None:
+    """Ask everything that can be asked, again and again."""
+    reader, chance, done = TelemetryReader(folder), random.Random(number), Done("reader")
+    follower = reader.follow(0.0)
+    while not stop.is_set():
+        question = chance.randrange(7)
+        try:
+            if question == 0:
+                for each in follower.read():
+                    done.seen += follow(each, done)
+            else:
+                ask(reader, question, done)
+        except Exception as error:  # whatever it is, it is what is to be counted
+            done.fail(f"question {question}: {error!r}")
+        done.times += 1
+        time.sleep(PAUSE_S)
+    answers.put(done)
+
+
+def follow(each: Frame, done: Done) -> Iterator[int]:
+    """Yield the append's number of a whole frame; one with rows missing is a failure."""
+    if each.whole:
+        number = round(each.time_s - BEGIN_S)
+        devices = {HOST, *(gpu.uuid for gpu in gpus_of(number))}
+        if each.samples.keys() != devices or (each.processes is None) == (number % 5 == 0):
+            done.fail(f"append {number} was read in part")
+        yield number
+
+
+def ask(reader: TelemetryReader, question: int, done: Done) -> None:
+    """Ask one question."""
+    newest_s = reader.newest_s()
+    if newest_s is None:
+        return
+    if question == 1:
+        for each in reader.frames(newest_s - 20):
+            list(follow(each, done))
+    elif question == 2:
+        reader.chart("power_w", None, newest_s - 3600, newest_s + 1, 240)
+    elif question == 3:
+        reader.chart("temperature_c", None, newest_s - 86400, newest_s + 1, 1440)
+    elif question == 4:
+        list(reader.table(newest_s - 60, newest_s + 1).rows)
+    elif question == 5:
+        list(reader.table(newest_s - 3600, newest_s + 1, "minute", host=True).rows)
+    else:
+        reader.events(newest_s - 600)
+        reader.gpus()
+        reader.writer_process()
+
+
+def tune(path: Path, stop: Stop, answers: multiprocessing.Queue[Done]) -> None:
+    """Write to the database of studies, beside the telemetry."""
+    from gpuadvisor.storage.database import open_store  # SQLAlchemy would delay the writer's start
+
+    done = Done("study")
+    machine = Environment(Device("cpu", 0, "CPU"), "3.12", None, None, None, None, "Linux", "0")
+    with open_store(path) as store:
+        name = store.create_study(
+            None, "train.py", (), machine, Level.BALANCED, Objective.THROUGHPUT
+        )
+        while not stop.is_set():
+            try:
+                store.add_trial(name, Trial(done.times, {}, "search", TrialState.COMPLETE))
+                assert store.trials(name)[-1].number == done.times
+            except Exception as error:
+                done.fail(repr(error))
+            done.times += 1
+            time.sleep(PAUSE_S)
+    answers.put(done)
+
+
+class Company:
+    """Readers and a study, while the block runs."""
+
+    def __init__(self, home: Path, readers: int) -> None:
+        spawned = multiprocessing.get_context("spawn")
+        self._stop = spawned.Event()
+        self._answers: multiprocessing.Queue[Done] = spawned.Queue()
+        said = (self._stop, self._answers)
+        self._processes = [
+            spawned.Process(target=read, args=(home / "telemetry", *said, number))
+            for number in range(readers)
+        ]
+        self._processes.append(spawned.Process(target=tune, args=(home / "gpuadvisor.db", *said)))
+        self.done: list[Done] = []
+
+    def __enter__(self) -> Company:
+        for process in self._processes:
+            process.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self.done = [self._answers.get(timeout=GIVEN_UP_S) for _ in self._processes]
+        for process in self._processes:
+            process.join()
+
+
+def check_followers(readers: Sequence[Done], lives: Sequence[Life]) -> None:
+    """Count as failures what a follower did not get, or got twice."""
+    acknowledged = {number for life in lives for number in life.numbers}
+    for each in readers:
+        seen = set(each.seen)
+        wanted = {number for number in acknowledged if number <= max(seen, default=0)}
+        if missing := len(wanted - seen) + len(each.seen) - len(seen):
+            each.fail(f"a follower missed {missing} frames, or got them twice")
+
+
+# -- all of it ---------------------------------------------------------------------------------
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Kill writers and say what came of it."""
+    found, chance = Found(), random.Random(arguments.seed)
+    with tempfile.TemporaryDirectory() as name:
+        alone = live(Path(name) / "alone", 0, arguments.alone, after_first=True)
+        home = Path(name) / "home"
+        with Company(home, arguments.readers) as company:
+            time.sleep(1)  # they have begun, on a store that does not exist
+            lives = kill(home / "telemetry", arguments.kills, chance, found)
+            check_files(home, found)
+        check_rollups(home / "telemetry", lives, found)
+        for life in lives:
+            check_frames(home / "telemetry", life, found, with_fast=False)
+    readers = [each for each in company.done if each.who == "reader"]
+    check_followers(readers, lives)
+    report(alone, lives, found, company.done)
+    return int(found.is_wrong() or any(each.failed for each in company.done))
+
+
+def kill(folder: Path, times: int, chance: random.Random, found: Found) -> list[Life]:
+    """Let writers live one after the other, and look at the store after each."""
+    lives, first = list[Life](), 0
+    for place in range(times):
+        early = place % 5 == 4
+        seconds = chance.uniform(0, OPENING_S if early else LIFE_S)
+        life = live(folder, first, seconds, after_first=not early)
+        lives.append(life)
+        check_files(folder, found)
+        check_frames(folder, life, found, with_fast=True)
+        check_events(folder, lives, found)
+        # It is away for seconds, for minutes, or for longer.
+        first = life.last + 2 + chance.choice((0, 1, 20, 100, 1000))
+        if sys.stderr.isatty():
+            print(f"\r{place + 1} kills", end="", file=sys.stderr)
+    return lives
+
+
+def report(alone: Life, lives: Sequence[Life], found: Found, done: Sequence[Done]) -> None:
+    """Print the figures."""
+    appends = sum(len(life.numbers) for life in lives)
+    events = sum(len(events_of(number)) for life in lives for number in life.numbers)
+    print(f"{os.cpu_count()} cores, SQLite {sqlite3.sqlite_version}; 8 GPUs, 4 frames an append")
+    print(f"kills: {len(lives)}, of which {sum(not x.numbers for x in lives)} before any append")
+    print(f"acknowledged: {appends} appends, {appends * 33} rows and {events} events,", end=" ")
+    print(f"over {(lives[-1].last - lives[0].first) / 3600:.1f} h of the frames' clock")
+    print(f"lost: {found.lost}, twice: {found.twice}, torn: {found.torn}")
+    print(f"integrity failures: {len(found.damaged)}", *found.damaged[:3])
+    print(
+        f"roll-ups: {found.minutes} of minutes, {found.hours} of hours, {found.rolled_wrong} wrong"
+    )
+    restarts = [life for life in lives if life.restart_ms is not None]
+    for what, took in (
+        ("restart, from the process's start to its first append", [x.restart_ms for x in restarts]),
+        ("of that, from opening the store on", [x.opening_ms for x in restarts]),
+    ):
+        known = [each for each in took if each is not None]
+        print(f"{what}: median {statistics.median(known):.0f} ms, worst {max(known):.0f} ms")
+    print("append, alone:", spread(alone.appends_ms))
+    print("append, in company:", spread([each for life in lives for each in life.appends_ms]))
+    for who in ("reader", "study"):
+        their = [each for each in done if each.who == who]
+        times, failed = sum(each.times for each in their), sum(each.failed for each in their)
+        what = "queries of readers" if who == "reader" else "trials of a study"
+        print(f"{what}: {times} done by {len(their)}, {failed} failed")
+        print(*[f"  {each.first_failure}\n" for each in their if each.failed], sep="", end="")
+
+
+def spread(took_ms: Sequence[float]) -> str:
+    """Say how long appends took."""
+    ordered = sorted(took_ms)
+    high = ordered[math.ceil(0.99 * len(ordered)) - 1]
+    middle = statistics.median(ordered)
+    return f"p50 {middle:.1f} ms, p99 {high:.1f} ms, worst {ordered[-1]:.1f} ms of {len(ordered)}"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--readers", type=int, default=8)
+    parser.add_argument("--alone", type=float, default=10.0, help="seconds without readers")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--first", type=int, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.write:
+        write(chosen.write, chosen.first)
+    sys.exit(main(chosen))
