@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpuadvisor.errors import AdvisorError
+    from gpuadvisor.monitoring.block import monitor
+    from gpuadvisor.monitoring.history import events, telemetry
     from gpuadvisor.section_times import SectionTimes, profile_section, reset_sections, sections
     from gpuadvisor.steps import step
 
@@ -15,19 +17,25 @@ __all__ = [
     "AdvisorError",
     "SectionTimes",
     "__version__",
+    "events",
+    "monitor",
     "profile_section",
     "reset_sections",
     "sections",
     "step",
+    "telemetry",
 ]
 
 _HOMES = {
     "AdvisorError": "gpuadvisor.errors",
     "SectionTimes": "gpuadvisor.section_times",
+    "events": "gpuadvisor.monitoring.history",
+    "monitor": "gpuadvisor.monitoring.block",
     "profile_section": "gpuadvisor.section_times",
     "reset_sections": "gpuadvisor.section_times",
     "sections": "gpuadvisor.section_times",
     "step": "gpuadvisor.steps",
+    "telemetry": "gpuadvisor.monitoring.history",
 }
 
 

@@ -8,10 +8,11 @@ from gpuadvisor.collectors import visible_devices
 from gpuadvisor.domain.telemetry import Gpu
 from gpuadvisor.errors import UsageError
 
+Wanted = Sequence[int | str] | int | str | None
+"""One GPU, some, or (None) all."""
 
-def choose(
-    known: Sequence[Gpu], wanted: Sequence[int | str] | None, visible: str | None
-) -> tuple[Gpu, ...]:
+
+def choose(known: Sequence[Gpu], wanted: Wanted, visible: str | None) -> tuple[Gpu, ...]:
     """Return those wanted of all that are known; `visible` is `CUDA_VISIBLE_DEVICES`.
 
     Numbers count what is visible; UUIDs, or how they begin, name any GPU. UsageError where one
@@ -19,6 +20,8 @@ def choose(
     """
     if wanted is None:
         return _usable(known, visible)
+    if isinstance(wanted, (int, str)):
+        wanted = (wanted,)
     return tuple(_named(known, visible, each) for each in wanted)
 
 

@@ -84,13 +84,10 @@ class Tally:
                 tally.add(frame, sample, self._began_s, ended_s)
 
     def figures(self, ended_s: float, gpus: Iterable[Gpu] | None = None) -> BlockFigures:
-        """End the block: return the figures of these GPUs, or of all."""
-        known = {gpu.uuid: self._tallies.get(gpu.uuid, _GpuTally()) for gpu in self.gpus}
-        chosen = self.gpus if gpus is None else gpus
+        """End the block: return the figures of these GPUs, or of all that are there at its end."""
         found = tuple(
-            known[gpu.uuid].figures(gpu, self._began_s, ended_s)
-            for gpu in chosen
-            if gpu.uuid in known
+            self._tallies.get(gpu.uuid, _GpuTally()).figures(gpu, self._began_s, ended_s)
+            for gpu in (self.gpus if gpus is None else gpus)
         )
         problem = self._problem or (None if self.gpus else SILENT)
         return BlockFigures(ended_s - self._began_s, found, problem)
@@ -242,5 +239,5 @@ def _in_words(masks: Iterable[int]) -> tuple[str, ...]:
     return tuple(
         words.removeprefix("by ")
         for key, (_, _, words) in throttling.REASONS.items()
-        if any(throttling._holds(mask, key) for mask in masks)
+        if any(throttling.holds(mask, key) for mask in masks)
     )

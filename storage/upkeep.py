@@ -1,0 +1,96 @@
+"""Files of the store looked through, and made small."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuadvisor.errors import StoreError
+from gpuadvisor.storage.failures import explained, sentence
+from gpuadvisor.storage.home import DATABASE
+from gpuadvisor.storage.sqlite_file import connect
+from gpuadvisor.storage.telemetry import days
+from gpuadvisor.storage.telemetry.read_only import open_read_only
+from gpuadvisor.storage.telemetry.schema import INDEX, check_version
+
+TELEMETRY = "telemetry"
+"""The folder of telemetry in the store's."""
+ROOM_FACTOR = 2
+"""`VACUUM` writes a copy, and then the write-ahead log of it (sqlite.org/lang_vacuum.html)."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a file was found to be."""
+
+    path: Path
+    size_bytes: int
+    """With its write-ahead log."""
+    rows: int | None
+    """In all its tables; None where they cannot be counted."""
+    problem: str | None
+    """In one sentence; None where all is well."""
+
+
+def files(home: Path) -> list[Path]:
+    """Return the database files of the store that exist."""
+    telemetry = home / TELEMETRY
+    known = [home / DATABASE, telemetry / INDEX, *days.files(telemetry)]
+    return [path for path in known if path.exists()]
+
+
+def inspect(path: Path) -> Inspection:
+    """Read a whole file and check that it is sound; it may be in use."""
+    size = _size(path)
+    try:
+        with explained(path):
+            return Inspection(path, size, *_checked(path))
+    except StoreError as error:
+        return Inspection(path, size, None, str(error))
+
+
+def vacuum(path: Path) -> int:
+    """Write the file anew without the room of what was removed; return the bytes that are gained.
+
+    StoreError where it is in use, or the disk has no room for the copy.
+    """
+    before = _size(path)
+    free = shutil.disk_usage(path.parent).free
+    if free < ROOM_FACTOR * before:
+        raise StoreError(
+            f"{path} needs {ROOM_FACTOR * before / 1e6:.0f} MB free to be made smaller, and "
+            f"{free / 1e6:.0f} MB are: free some space first."
+        )
+    with explained(path), closing(connect(path)) as connection:
+        connection.execute("VACUUM")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return before - _size(path)
+
+
+def _checked(path: Path) -> tuple[int, str | None]:
+    connection = open_read_only(path)
+    if connection is None:
+        return 0, None
+    with closing(connection):
+        if path.name != DATABASE:
+            check_version(connection, path)
+        found = [row[0] for row in connection.execute("PRAGMA integrity_check(1)")]
+        found += [f"row {row[1]} of {row[0]} refers to nothing"
+                  for row in connection.execute("PRAGMA foreign_key_check")]  # fmt: skip
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        rows = sum(
+            connection.execute(f'SELECT COUNT(*) FROM "{name}"').fetchone()[0] for (name,) in names
+        )
+    if found == ["ok"]:
+        return rows, None
+    error = sqlite3.DatabaseError(found[0])
+    error.sqlite_errorname = "SQLITE_CORRUPT"
+    return rows, f"{sentence(path, error)} ({found[0]})"
+
+
+def _size(path: Path) -> int:
+    sides = (path, path.with_name(path.name + "-wal"))
+    return sum(each.stat().st_size for each in sides if each.exists())
