@@ -42,6 +42,11 @@ class Knob(ABC):
     """Values that a plan may hold, on whatever device it was made."""
     extra_startup_s: ClassVar[float] = 0.0
     """Time that applying it may add before the first steady step, for the time-out."""
+    first_start_s: ClassVar[float] = 0.0
+    """Time that it usually adds to its first trial, for the budget."""
+    refines: ClassVar[str | None] = None
+    """The cheaper knob of which it is a costly form: where that one made the script slower, or
+    could not run, this one is spared."""
 
     @abstractmethod
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:

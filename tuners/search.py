@@ -27,6 +27,8 @@ PROGRESSIVE_GAIN = 0.05
 RETRY_GROWTH = 1.1
 """When the best has grown by this factor since a knob was tried, the bottleneck may have moved to
 what that knob cures, and it is tried once more."""
+HARM = 0.03
+"""A knob that cost more than this share is no ground for its costlier form."""
 
 
 @dataclass
@@ -75,6 +77,7 @@ class OrderedSearch:
         """Try every candidate in order, then once more those that may pay now."""
         self._failures: Counter[str] = Counter()
         self._tried_at: dict[str, float] = {}
+        self._harmful: dict[str, str] = {}
         self._promising: dict[str, int] = {}
         self._work(deque(_Item(c.knob, 0) for c in self.candidates.chosen))
         self._work(deque(self._retries()))
@@ -114,12 +117,18 @@ class OrderedSearch:
         """Say whether the best so far has nothing that the knob could cure; it may have later."""
         trial = self.best.trial
         stands_on = trial.measurement if trial and trial.measurement else self.baseline
-        reason = item.knob.pointless(stands_on)
+        reason = item.knob.pointless(stands_on) or self._harmful.get(item.knob.refines or "")
         if reason is None:
             self.pointless.pop(item.knob.name, None)
             return False
         self._postpone(item, reason)
         return True
+
+    def _revived(self) -> list[_Item]:
+        """Return what had nothing to cure and has now: the bottleneck has moved there."""
+        postponed = [self.knobs[n] for n in self.pointless if n in self._promising]
+        items = [_Item(knob, self._promising[knob.name]) for knob in postponed]
+        return [item for item in items if not self._is_pointless(item) and self._settings(item)]
 
     def _settings(self, item: _Item) -> dict[str, Value] | None:
         """Return the settings to try for an item, or None if they make no sense now."""
@@ -161,10 +170,13 @@ class OrderedSearch:
         self.told(self.best)
         if not item.knob.progressive or grown >= PROGRESSIVE_GAIN:
             queue.appendleft(_Item(item.knob, item.place + 1))
+        # Whatever is tried before the new bottleneck is cured would be measured through it.
+        queue.extendleft(reversed(self._revived()))
 
     def _give_up(self, item: _Item, trial: Trial, queue: deque[_Item], floor: float) -> None:
         name = item.knob.name
         self._failures[name] += 1
+        self._note_harm(name, trial, floor)
         if trial.state is TrialState.COMPLETE and name not in self._tried_at:
             self._tried_at[name] = floor
             self._promising[name] = item.place
@@ -172,6 +184,15 @@ class OrderedSearch:
         stop = useless or item.knob.progressive or item.retry
         if not stop and self._failures[name] < item.knob.patience:
             queue.appendleft(_Item(item.knob, item.place + 1))
+
+    def _note_harm(self, name: str, trial: Trial, floor: float) -> None:
+        """Remember a knob that made the script slower or could not run, for what refines it."""
+        self._harmful.pop(name, None)
+        if trial.state in (TrialState.CRASHED, TrialState.UNSUPPORTED):
+            self._harmful[name] = f"{name} did not work"
+        elif trial.state is TrialState.COMPLETE and (trial.gain or 0.0) < (1 - HARM) * floor:
+            slower = floor / (trial.gain or floor)
+            self._harmful[name] = f"{name} made the script {slower:.2f}x slower"
 
     def _retries(self) -> list[_Item]:
         """Return what may pay on top of the final best though it did not before."""

@@ -9,7 +9,7 @@ from math import inf
 from gpuadvisor.collectors.telemetry.supervisor import SamplerProcess
 from gpuadvisor.domain.telemetry import Gpu
 from gpuadvisor.monitoring.block_figures import BlockFigures
-from gpuadvisor.monitoring.block_tally import Tally
+from gpuadvisor.monitoring.block_tally import COUNTER, Tally
 from gpuadvisor.monitoring.sources import has_answered
 
 LAST_FRAME_S = 3.0
@@ -27,7 +27,7 @@ class Collector:
         self._ended_s = inf
         self._stopped = False
         # Not `sources.live`: the machine's own figures would cost the block time and are not shown.
-        self._sampler = SamplerProcess(fast_period_s=fast_period_s)
+        self._sampler = SamplerProcess(fast_period_s=fast_period_s, hurried=(COUNTER,))
         self._thread = threading.Thread(
             target=self._collect, name="gpuadvisor-monitor", daemon=True
         )

@@ -16,7 +16,7 @@ MEAN_SHARE = 0.5
 ENERGY_SHARE = 0.9
 """and the energy, which is a sum over all of it, on readings over this one."""
 COUNTER_SHARE = 0.8
-"""The energy counter is used where its readings, 10 s apart, span this share of the block."""
+"""The energy counter is used where its readings span this share of the block."""
 COUNTER_MIN_S = 2.0
 """The counter is not fed at every instant: smaller differences mean little."""
 

@@ -12,8 +12,6 @@ from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.options import Budget
 
-FIRST_TIME_SHARE = 0.15
-"""Part of a knob's allowance for a slow start that is expected of its first trial."""
 PROOF_SHARE = 0.3
 ABLATION_SHARE = 0.2
 """Most of the whole budget that is kept back for a later phase."""
@@ -47,15 +45,14 @@ class Spending:
         if slow in self._walls_s:
             return self._walls_s[slow]
         plain = self._walls_s.get(frozenset(), 30.0)
-        extra = sum(self._knobs[name].extra_startup_s for name, _ in slow)
-        return plain + FIRST_TIME_SHARE * extra
+        return plain + sum(self._knobs[name].first_start_s for name, _ in slow)
 
     def _slow(self, settings: Settings) -> frozenset[tuple[str, object]]:
         """Return the settings that decide how long a start takes: those that compile."""
         return frozenset(
             (name, value)
             for name, value in settings.items()
-            if name in self._knobs and self._knobs[name].extra_startup_s
+            if name in self._knobs and self._knobs[name].first_start_s
         )
 
     @property

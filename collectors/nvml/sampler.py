@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpuadvisor.collectors.nvml import codes
@@ -37,12 +37,18 @@ class Sampler:
     """Reads all GPUs of the machine."""
 
     def __init__(
-        self, *, fast_period_s: float | None = None, clock: Callable[[], float] = time.time
+        self,
+        *,
+        fast_period_s: float | None = None,
+        hurried: Sequence[str] = (),
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """`fast_period_s`: how often fast metrics are read between the whole frames, by the
-        caller's rhythm; None where never. `clock` returns Unix time.
+        caller's rhythm; None where never. `hurried`: metrics that are read with every whole frame,
+        whatever their pace. `clock` returns Unix time.
         """
         self.fast_period_s = fast_period_s
+        self._hurried = tuple(hurried)
         self._clock = clock
         self._driver = Driver()
         self._gpus: list[WatchedGpu] = []
@@ -97,6 +103,8 @@ class Sampler:
         if self._xid is not None:
             for uuid in self._xid.take_ecc():
                 self._hurry(uuid)
+        for watched in self._gpus if self._hurried else ():
+            watched.hurry(self._hurried)
         samples = {watched.gpu.uuid: watched.read(nvml, now_s) for watched in self._gpus}
         lost = [watched for watched in self._gpus if watched.is_lost]
         if not lost:

@@ -1,5 +1,7 @@
 """The sampler's process: `python -m gpuadvisor.collectors.telemetry.child [--fast SECONDS]`.
 
+`--hurry METRIC` reads that one with every whole frame.
+
 A frame a line on the standard output. It ends when its standard input does, so that it outlives
 nobody, even when a call into the driver never returns.
 """
@@ -25,10 +27,12 @@ def main() -> None:
     """Sample until the parent goes away."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--fast", type=float, metavar="SECONDS")
-    fast_s = parser.parse_args().fast
+    parser.add_argument("--hurry", action="append", default=[], metavar="METRIC")
+    chosen = parser.parse_args()
+    fast_s = chosen.fast
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    sampler = Sampler(fast_period_s=fast_s)
+    sampler = Sampler(fast_period_s=fast_s, hurried=chosen.hurry)
     for whole in rhythm(fast_s):
         try:
             print(encode(sampler.sweep(whole=whole)), flush=True)

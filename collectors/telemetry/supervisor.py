@@ -53,15 +53,19 @@ class SamplerProcess:
         self,
         *,
         fast_period_s: float | None = None,
+        hurried: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
         command: Sequence[str] = CHILD,
         silence_s: float = SILENCE_S,
         start_s: float = START_S,
         replace_every_s: float = REPLACE_EVERY_S,
     ) -> None:
-        """Start it. With `fast_period_s`, frames with fast values come between the whole ones."""
+        """Start it. With `fast_period_s`, frames with fast values come between the whole ones.
+
+        `hurried` metrics are read with every whole one, whatever their pace.
+        """
         fast = [] if fast_period_s is None else ["--fast", str(fast_period_s)]
-        self._command = [*command, *fast]
+        self._command = [*command, *fast, *(f"--hurry={metric}" for metric in hurried)]
         self._environ = dict(os.environ if environ is None else environ)
         self._silence_s = silence_s
         self._start_s = start_s

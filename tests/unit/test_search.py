@@ -120,6 +120,31 @@ class TestConflicts:
         assert not any({"graphs", "compile"} <= trial.settings.keys() for trial in bench.ran)
 
 
+class TestRefinement:
+    """A costly form of a cheaper knob."""
+
+    @pytest.mark.parametrize("compiled", [0.9, TrialState.CRASHED])
+    def test_it_is_spared_where_the_cheaper_one_did_harm(self, compiled):
+        def model(settings):
+            if settings.get("compile") and isinstance(compiled, TrialState):
+                return compiled
+            return multiplied({"compile": compiled, "tf32": 1.2})(settings)
+
+        bench = SimulatedBench(model)
+        costly = Switch("costly", excludes=["compile"])
+        costly.refines = "compile"
+        search = searched(bench, [Switch("compile"), costly, Switch("tf32")])
+        assert not tried(bench, costly=True)
+        assert search.best.settings == {"tf32": True}
+        assert search.pointless["costly"].startswith("compile ")
+
+    def test_it_is_tried_where_the_cheaper_one_did_none(self):
+        bench = SimulatedBench(multiplied({"compile": 0.99, "costly": 1.1}))
+        costly = Switch("costly", excludes=["compile"])
+        costly.refines = "compile"
+        assert searched(bench, [Switch("compile"), costly]).best.settings == {"costly": True}
+
+
 class TestDependence:
     KNOBS = (Switch("persistent", needs="workers"), Switch("workers", (4,)))
 
@@ -195,6 +220,21 @@ class TestBottleneck:
         assert not tried(bench, workers=True)
         assert search.best.settings == {"bf16": True, "workers": True}
         assert search.pointless == {}
+
+    def test_what_can_be_cured_now_comes_before_the_rest(self):
+        """With fast arithmetic it loads; what came before workers would be measured through it."""
+
+        def waits(settings, run):
+            share = 0.5 * ("bf16" in settings and "workers" not in settings)
+            windows = [Window(w.steps, w.seconds, 0.0, share * w.seconds) for w in run.windows]
+            return simulation.measurement(run.step_ms, windows=tuple(windows))
+
+        def cures(best):
+            return None if best.data_wait_share else "it does not wait"
+
+        bench = SimulatedBench(lambda s: self.cost(s, 60.0), change=waits)
+        searched(bench, [Switch("workers", cures=cures), *switches("bf16", "tf32", "compile")])
+        assert [list(trial.settings)[-1] for trial in bench.ran[1:4]] == ["bf16", "workers", "tf32"]
 
 
 def test_an_interaction_that_needs_both_is_left_to_the_neighbourhood():

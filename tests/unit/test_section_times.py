@@ -106,7 +106,8 @@ def test_on_a_gpu_it_times_the_gpu():
         for _ in range(20):
             matrix @ matrix
 
-    work()
+    with gpuadvisor.profile_section("warm-up"):  # what is imported for the first is not timed
+        work()
     torch.cuda.synchronize()
     began = time.perf_counter()
     with gpuadvisor.profile_section("matmul"):
@@ -114,7 +115,7 @@ def test_on_a_gpu_it_times_the_gpu():
     launched_ms = 1e3 * (time.perf_counter() - began)
     torch.cuda.synchronize()
     passed_ms = 1e3 * (time.perf_counter() - began)
-    (matmul,) = sections()
+    matmul = next(section for section in sections() if section.name == "matmul")
     assert matmul.clock == "cuda"
     assert matmul.total_ms == pytest.approx(passed_ms, rel=0.1)
     assert launched_ms < passed_ms / 2  # the block did not wait for the GPU

@@ -5,11 +5,11 @@ import pytest
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.options import Budget
-from gpuadvisor.tuning.spending import ABLATION_SHARE, FIRST_TIME_SHARE, PROOF_SHARE, Spending
+from gpuadvisor.tuning.spending import ABLATION_SHARE, PROOF_SHARE, Spending
 from tests.simulation import Switch
 
 SLOW = Switch("compile")
-SLOW.extra_startup_s = 100.0
+SLOW.first_start_s = 15.0
 KNOBS = {"compile": SLOW, "tf32": Switch("tf32")}
 TF32 = {"tf32": True}
 
@@ -53,7 +53,7 @@ class TestTime:
     def test_a_trial_is_expected_to_last_as_the_last_of_its_kind(self, clock):
         made = spending("10m")
         assert made.expected_s(TF32) == 10
-        assert made.expected_s({"compile": True}) == 10 + FIRST_TIME_SHARE * 100
+        assert made.expected_s({"compile": True}) == 10 + 15
         made.spent(trial(70.0, compile=True, tf32=True))
         assert made.expected_s({"compile": True}) == 70
 

@@ -25,6 +25,7 @@ class Compile(CompileKnob):
     plausible = ("default", "dynamic")
     excludes = frozenset({"compile_cudagraphs", "compile_max_autotune"})
     extra_startup_s = 300.0
+    first_start_s = 40.0
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
         "dynamic": {"dynamic": True},

@@ -28,6 +28,7 @@ class CompileCudagraphs(CompileKnob):
     plausible = ("reduce-overhead", "cudagraphs")
     excludes = frozenset({"compile", "compile_max_autotune"})
     extra_startup_s = 600.0
+    first_start_s = 40.0
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "reduce-overhead": {"mode": "reduce-overhead"},
         "cudagraphs": {"backend": "cudagraphs"},

@@ -25,6 +25,7 @@ class CudnnBenchmark(Knob):
     order = 100
     plausible = (True,)
     extra_startup_s = 30.0
+    first_start_s = 8.0
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         return [True]

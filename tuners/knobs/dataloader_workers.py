@@ -33,6 +33,7 @@ class DataLoaderWorkers(Knob):
     order = 10
     plausible = range(257)
     extra_startup_s = 30.0  # each worker of a spawn context imports the script again
+    first_start_s = 4.0
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         cores = device.cores
