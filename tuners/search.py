@@ -52,6 +52,8 @@ class _Item:
     place: int
     """Of the value, among the candidate's."""
     retry: bool = False
+    beside: Trial | None = None
+    """A trial on which it is to stand in place of the best so far."""
 
 
 @dataclass
@@ -115,7 +117,7 @@ class OrderedSearch:
 
     def _is_pointless(self, item: _Item) -> bool:
         """Say whether the best so far has nothing that the knob could cure; it may have later."""
-        trial = self.best.trial
+        trial = item.beside or self.best.trial
         stands_on = trial.measurement if trial and trial.measurement else self.baseline
         reason = item.knob.pointless(stands_on) or self._harmful.get(item.knob.refines or "")
         if reason is None:
@@ -135,7 +137,8 @@ class OrderedSearch:
         candidate = self.candidates.of(item.knob.name)
         if candidate is None or item.place >= len(candidate.values):
             return None
-        settings = combined(self.best.settings, item.knob, candidate.values[item.place], self.knobs)
+        stands_on = item.beside.settings if item.beside else self.best.settings
+        settings = combined(stands_on, item.knob, candidate.values[item.place], self.knobs)
         reasons = (self.knobs[name].missing(settings, self.baseline.facts) for name in settings)
         missing = next(filter(None, reasons), None)
         if missing is not None:
@@ -153,15 +156,18 @@ class OrderedSearch:
         """Keep the best of a batch; what else paid is tried again on top of it."""
         before = self.best
         results.sort(key=lambda result: _worth(result[1]), reverse=True)
-        for item, trial in reversed(results[1:]):
+        item, trial = results[0]
+        has_paid = pays(trial, before)
+        for item, trial in reversed(results[has_paid:]):
             if pays(trial, before):
                 queue.appendleft(item)
             else:
                 self._give_up(item, trial, queue, before.gain)
-        item, trial = results[0]
-        if not pays(trial, before):
-            self._give_up(item, trial, queue, before.gain)
+                if not has_paid:
+                    queue.extendleft(self._uncovered(trial))
+        if not has_paid:
             return
+        item, trial = results[0]
         self.best = Best(trial.settings, trial.gain or 1.0, trial)
         grown = self.best.gain / before.gain - 1
         name = item.knob.name
@@ -173,6 +179,25 @@ class OrderedSearch:
         # Whatever is tried before the new bottleneck is cured would be measured through it.
         queue.extendleft(reversed(self._revived()))
 
+    def _uncovered(self, trial: Trial) -> list[_Item]:
+        """Return a cure of the bottleneck behind which a trial's gain may be hidden.
+
+        A model that computes twice as fast is no faster where its loader was as slow as the model
+        before; but now it waits, and with more workers its gain would show.
+        """
+        measurement = trial.measurement
+        if trial.state is not TrialState.COMPLETE or measurement is None:
+            return []
+        possible = (trial.gain or 0.0) / max(1 - measurement.data_wait_share, 1e-3)
+        if possible < self.best.gain * RETRY_GROWTH:
+            return []
+        knobs = [self.knobs[name] for name in self.pointless if name in self._promising]
+        return [
+            _Item(knob, self._promising[knob.name], beside=trial)
+            for knob in knobs
+            if knob.pointless(measurement) is None and not self._failures[knob.name]
+        ][:1]
+
     def _give_up(self, item: _Item, trial: Trial, queue: deque[_Item], floor: float) -> None:
         name = item.knob.name
         self._failures[name] += 1
@@ -183,7 +208,7 @@ class OrderedSearch:
         useless = trial.state in (TrialState.NO_EFFECT, TrialState.UNSUPPORTED)
         stop = useless or item.knob.progressive or item.retry
         if not stop and self._failures[name] < item.knob.patience:
-            queue.appendleft(_Item(item.knob, item.place + 1))
+            queue.appendleft(_Item(item.knob, item.place + 1, beside=item.beside))
 
     def _note_harm(self, name: str, trial: Trial, floor: float) -> None:
         """Remember a knob that made the script slower or could not run, for what refines it."""

@@ -47,10 +47,11 @@ def monitor(gpus: Wanted = None, *, fast: bool = True, wait_s: float = WAIT_S) -
     The figures are of the whole GPU, with what other processes do there.
 
     Energy is the difference of the GPU's own counter (`energy_source` is `counter`) where its
-    readings, a second apart, span at least 80 % of the block; what the block has before the first and
-    after the last of them is integrated from the power. Else (`power`) it is all integrated: by
-    trapezoids over the readings, the first and the last of which hold until the block's edges. The
-    driver averages the power over up to a second, so the energy of shorter blocks is a rough guess.
+    readings, a second apart, span at least 80 % of the block; what the block has before the first
+    and after the last of them is integrated from the power. Else (`power`) it is all integrated:
+    by trapezoids over the readings, the first and the last of which hold until the block's edges.
+    The driver averages the power over up to a second, so the energy of shorter blocks is a rough
+    guess.
     """
     return Block(gpus, fast=fast, wait_s=wait_s)
 

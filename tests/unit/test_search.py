@@ -221,6 +221,24 @@ class TestBottleneck:
         assert search.best.settings == {"bf16": True, "workers": True}
         assert search.pointless == {}
 
+    def test_a_gain_behind_a_bottleneck_is_uncovered(self):
+        """Loading takes as long as computing: neither bf16 nor workers pay without the other."""
+
+        def waits(settings, run):
+            load = multiplied(self.LOAD, 100.0)(settings)
+            compute = multiplied(self.COMPUTE, 100.0)(settings)
+            share = max(0.0, 1 - compute / load)
+            windows = [Window(w.steps, w.seconds, 0.0, share * w.seconds) for w in run.windows]
+            return simulation.measurement(run.step_ms, windows=tuple(windows))
+
+        def cures(best):
+            return None if best.data_wait_share else "it does not wait"
+
+        bench = SimulatedBench(lambda s: self.cost(s, compute_ms=100.0), change=waits)
+        search = searched(bench, [Switch("workers", cures=cures), *switches("bf16", "tf32")])
+        assert search.best.settings.keys() == {"bf16", "workers", "tf32"}
+        assert [set(trial.settings) for trial in bench.ran[1:3]] == [{"bf16"}, {"bf16", "workers"}]
+
     def test_what_can_be_cured_now_comes_before_the_rest(self):
         """With fast arithmetic it loads; what came before workers would be measured through it."""
 
