@@ -69,7 +69,7 @@ class Latest:
             return None
         time_s, value = known
         age_s = (self.time_s if now_s is None else now_s) - time_s
-        state = State.OK if age_s <= _patience_s(metric) else State.STALE
+        state = State.OK if age_s <= _PATIENCE_S[metric] else State.STALE
         return Reading(value, state, time_s)
 
     def value(self, device: str, metric: str) -> Number | None:
@@ -78,6 +78,8 @@ class Latest:
         return reading.value if reading and reading.is_ok else None
 
 
-def _patience_s(metric: str) -> float:
-    period_s = max(BY_NAME[metric].pace.period_s, Pace.NORMAL.period_s)
-    return max(STALE_AFTER_S, MISSED_READINGS * period_s)
+_PATIENCE_S = {
+    name: max(STALE_AFTER_S, MISSED_READINGS * max(metric.pace.period_s, Pace.NORMAL.period_s))
+    for name, metric in BY_NAME.items()
+}
+"""For each metric, the age from which its value is stale."""

@@ -56,6 +56,10 @@ class Episodes:
         episode = self._running.get((gpu, key))
         return episode is not None and episode.event is not None
 
+    def has(self, gpu: str | None, key: str = "") -> bool:
+        """Return whether there is an episode, reported or not."""
+        return (gpu, key) in self._running
+
     def see(
         self,
         time_s: float,
@@ -148,6 +152,8 @@ class GpuDetector:
             return
         for gpu in latest.gpus:
             for key, holds in self.judge(gpu, frame, latest):
+                if not holds and not self.episodes.has(gpu.uuid, key):
+                    continue  # nothing to begin or end: nearly always
                 wording = partial(self.word, gpu, key, latest)
                 yield from self.episodes.see(frame.time_s, holds, wording, gpu.uuid, key)
 

@@ -73,7 +73,9 @@ def _sample(sample: Sample) -> list[Any]:
 
 
 def _read_sample(read: list[Any]) -> Sample:
-    values = {str(name): _number(value) for name, value in read[0].items()} if read else {}
+    values = read[0] if read else {}
+    for value in values.values():
+        _number(value)  # the names are texts already: they are keys of JSON
     troubles = read[1] if len(read) > 1 else {}
     return Sample(
         values,
@@ -133,10 +135,12 @@ def _all(make: Any, read: Iterable[Any] | None) -> tuple[Any, ...] | None:
     return None if read is None else tuple(make(each) for each in read)
 
 
-def _number(value: object) -> Number:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"not a number: {value!r}")
-    return value
+def _number(value: Any) -> Number:
+    # By its exact type: JSON makes no others, and isinstance takes True for a whole number.
+    if type(value) is int or (type(value) is float and math.isfinite(value)):
+        number: Number = value
+        return number
+    raise ValueError(f"not a number: {value!r}")
 
 
 def _text_or_none(value: object) -> str | None:

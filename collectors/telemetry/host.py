@@ -77,7 +77,7 @@ def _cpu() -> dict[str, float]:
 def _disks() -> dict[str, float]:
     import psutil
 
-    disks: dict[str, Any] = psutil.disk_io_counters(perdisk=True, nowrap=True) or {}
+    disks: dict[str, Any] = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
     parts = {name for name in disks for other in disks if name != other and name.startswith(other)}
     whole = {n: d for n, d in disks.items() if n not in parts and not n.startswith(VIRTUAL_DISKS)}
     found = {f"busy {name}": float(getattr(disk, "busy_time", 0)) for name, disk in whole.items()}
@@ -89,7 +89,7 @@ def _disks() -> dict[str, float]:
 def _network() -> dict[str, float]:
     import psutil
 
-    cards = psutil.net_io_counters(pernic=True, nowrap=True)
+    cards = psutil.net_io_counters(pernic=True, nowrap=False)
     real = [card for name, card in cards.items() if name != LOOPBACK]
     return {
         "network_receive_bytes_per_s": sum(card.bytes_recv for card in real),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from math import ceil, fsum
@@ -25,7 +26,7 @@ class Minute:
         self.is_raw_complete = True
         """Whether all of its raw rows were stored, too."""
         self._sweeps: dict[str, int] = {}
-        self._values: dict[str, dict[str, list[Number]]] = {}
+        self._values: dict[str, defaultdict[str, list[Number]]] = {}
 
     def add(self, frame: Frame) -> None:
         """Take in a frame of this minute."""
@@ -35,9 +36,9 @@ class Minute:
     def add_values(self, device: str, values: Iterable[tuple[str, Number]]) -> None:
         """Take in one sweep over a GPU, or over the machine."""
         self._sweeps[device] = self._sweeps.get(device, 0) + 1
-        known = self._values.setdefault(device, {})
+        known = self._values.setdefault(device, defaultdict(list))
         for name, value in values:
-            known.setdefault(name, []).append(value)
+            known[name].append(value)
 
     def rows(self) -> dict[str, tuple[int, Rolled]]:
         """Return the number of sweeps and the statistics of every device."""

@@ -16,7 +16,13 @@ _LARGEST = 2**63
 
 def values_of(metrics: Iterable[Metric], values: Mapping[str, Number]) -> Row:
     """Return a row's metrics in their order; None where the frame has no value."""
-    return tuple(fitting(metric, values.get(metric.name)) for metric in metrics)
+    known = values.get  # most are None: they are read every ten seconds, or every minute
+    return tuple(
+        [
+            None if (value := known(metric.name)) is None else fitting(metric, value)
+            for metric in metrics
+        ]
+    )
 
 
 def fitting(metric: Metric, value: Number | None) -> Number | None:

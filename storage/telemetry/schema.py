@@ -14,6 +14,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Kind, Metric, Pace
@@ -47,7 +48,7 @@ class Table:
     period_s: float
     """0: a row for each sweep. Else each row is about so many seconds, from its `ts` on."""
 
-    @property
+    @cached_property
     def columns(self) -> tuple[Column, ...]:
         """The columns after the key, and after `sweeps` in a roll-up."""
         if not self.period_s:
