@@ -10,6 +10,7 @@ import subprocess
 import sys
 import termios
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -175,6 +176,30 @@ def test_a_recording_once_is_its_end_and_its_events_without_any_gpu(watch, recor
     assert "run.gpr  22:13:39  2 GPUs" in lines[0]
     assert lines[2].split()[4] == "19%"
     assert lines[-1].startswith("22:13:30 warning GPU 0   GPU 0 is held at 1755 of 1980 MHz")
+
+
+def test_the_h100_that_comes_with_the_project(watch):
+    """It is idle, trains, waits for its data, and multiplies at the power limit."""
+    example = Path(__file__).parents[2] / "examples" / "h100.gpr"
+    done = watch("--json", "--replay", str(example), "--speed", "inf")
+    assert (done.returncode, done.stderr) == (0, "")
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    (gpu,) = said[-1]["gpus"]
+    assert gpu["name"] == "NVIDIA H100 80GB HBM3"
+    told = [event["message"] for each in said for event in each["events"]]
+    assert told == ["GPU 0 is held at 1365 of 1980 MHz by its power limit (700 W)."]
+
+    def seen(metric):
+        return [each["gpus"][0]["metrics"][metric]["value"] or 0 for each in said]
+
+    working = [
+        (u, t) for u, t in zip(seen("sm_active_pct"), seen("tensor_active_pct"), strict=True)
+    ]
+    assert min(working) == (0, 0)
+    assert any(u > 40 and t < 20 for u, t in working)
+    assert any(0 < u < 5 for u, _ in working)
+    assert any(t > 90 for _, t in working)
+    assert max(seen("power_w")) > 690
 
 
 @pytest.mark.parametrize("words", [[], ["--once"], ["--json"], ["--once", "--json"]])
