@@ -1,6 +1,7 @@
 """The subcommands. Each module has `add_arguments(parser)` and `run(args) -> exit status`.
 
-A new file here is a new command; its docstring's first line is its help.
+A new file here is a new command, whose name has hyphens for underscores and loses one at its end;
+its docstring's first line is its help.
 """
 
 from __future__ import annotations
@@ -30,4 +31,9 @@ def load_commands() -> dict[str, Command]:
     names = [m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]
     rank = {name: place for place, name in enumerate(ORDER)}
     names.sort(key=lambda name: (rank.get(name, len(rank)), name))
-    return {name: cast(Command, import_module(f"{__name__}.{name}")) for name in names}
+    return {_typed(name): cast(Command, import_module(f"{__name__}.{name}")) for name in names}
+
+
+def _typed(module: str) -> str:
+    """Return a command as it is typed: `bench-device`, and `import`, which no module can be."""
+    return module.rstrip("_").replace("_", "-")

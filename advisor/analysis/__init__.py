@@ -1,0 +1,1 @@
+"""What profiles say: pure functions over their columns."""

@@ -1,0 +1,76 @@
+"""What a reader gives a sink, held to what it promised: all columns, their types, one length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuadvisor.domain.profile import TABLES, Columns
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+def checked(table: str, columns: Columns) -> dict[str, Array]:
+    """Return the batch's arrays in the types of `TABLES`, read-only and in its order.
+
+    Values are converted only where none of them changes. ValueError says what is wrong, which is
+    a bug of the reader and not of the file that it reads.
+    """
+    types = _types(table)
+    if missing := types.keys() - columns.keys():
+        raise ValueError(f"a batch of {table} lacks {', '.join(sorted(missing))}")
+    if strange := columns.keys() - types.keys():
+        raise ValueError(f"a batch of {table} has columns unknown to it: {sorted(strange)}")
+    arrays = {name: _converted(table, name, columns[name], types[name]) for name in types}
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"a batch of {table} has columns of different lengths: {lengths}")
+    return arrays
+
+
+def wanted(table: str, names: Iterable[str] | None) -> list[str]:
+    """Return the columns that are asked for, all of them where None; KeyError for unknown ones."""
+    types = _types(table)
+    if names is None:
+        return list(types)
+    asked = list(names)
+    if unknown := [name for name in asked if name not in types]:
+        raise KeyError(f"{table} has no column {unknown[0]}: it has {', '.join(types)}")
+    return asked
+
+
+def empty(table: str, name: str) -> Array:
+    """Return a column without rows."""
+    return np.empty(0, TABLES[table][name])
+
+
+def _types(table: str) -> Mapping[str, str]:
+    if table not in TABLES:
+        raise ValueError(f"profiles have no table {table}: they have {', '.join(TABLES)}")
+    return TABLES[table]
+
+
+def _converted(table: str, name: str, values: Any, wanted_type: str) -> Array:
+    given = np.asarray(values)
+    kind = np.dtype(wanted_type)
+    if given.ndim != 1:
+        raise ValueError(f"{table}.{name} has {given.ndim} dimensions, and one is needed")
+    if given.dtype != kind:
+        given = _without_change(f"{table}.{name}", given, kind)
+    view = given.view()
+    view.flags.writeable = False  # what is asked for twice is the same array
+    return view
+
+
+def _without_change(what: str, given: Array, kind: np.dtype[Any]) -> Array:
+    if given.size and given.dtype.kind not in ("biuf" if kind.kind == "f" else "biu"):
+        raise ValueError(f"{what} has values of type {given.dtype}, and {kind} is needed")
+    if kind.kind == "i" and given.size:
+        limits = np.iinfo(kind)
+        lowest, highest = int(given.min()), int(given.max())
+        if lowest < limits.min or highest > limits.max:
+            raise ValueError(f"{what} has values from {lowest} to {highest}, beyond {kind}")
+    return given.astype(kind)

@@ -1,0 +1,165 @@
+"""Stretches of time as sorted, disjoint, half-open intervals in whole nanoseconds.
+
+Whatever comes in may be unsorted, overlap or be empty; `union` makes `Intervals` of it, and every
+operation between `Intervals` gives `Intervals`. All are exact and take O(n log n).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Whole = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+LATEST_NS = 2**60
+"""Times beyond it (36 years) are none; cut there, sums and differences cannot overflow."""
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Sorted and disjoint: each ends before the next one begins."""
+
+    begin_ns: Whole
+    end_ns: Whole
+
+    def __len__(self) -> int:
+        return len(self.begin_ns)
+
+    @property
+    def total_ns(self) -> int:
+        """How long they are together."""
+        return int((self.end_ns - self.begin_ns).sum())
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """From the first begin to the last end; (0, 0) where there is none."""
+        return (int(self.begin_ns[0]), int(self.end_ns[-1])) if len(self) else (0, 0)
+
+
+def none() -> Intervals:
+    """Return no interval."""
+    empty = np.empty(0, np.int64)
+    return Intervals(empty, empty)
+
+
+def one(begin_ns: int, end_ns: int) -> Intervals:
+    """Return a single interval, or none where it is empty."""
+    return union(np.array([begin_ns], np.int64), np.array([end_ns], np.int64))
+
+
+def ends(begin_ns: Whole, duration_ns: Whole) -> tuple[Whole, Whole]:
+    """Return begins and ends that are safe to calculate with; a negative duration is none."""
+    begin = np.clip(begin_ns, -LATEST_NS, LATEST_NS)
+    return begin, np.minimum(begin + np.clip(duration_ns, 0, 2 * LATEST_NS), LATEST_NS)
+
+
+def union(begin_ns: Whole, end_ns: Whole) -> Intervals:
+    """Return the time that at least one of them covers; those that touch become one."""
+    filled = end_ns > begin_ns
+    begin, end = begin_ns[filled], end_ns[filled]
+    if not len(begin):
+        return none()
+    order = np.argsort(begin, kind="stable")
+    begin, reached = begin[order], np.maximum.accumulate(end[order])
+    first = np.empty(len(begin), np.bool_)
+    first[0] = True
+    np.greater(begin[1:], reached[:-1], out=first[1:])
+    starts = np.flatnonzero(first)
+    last = np.append(starts[1:] - 1, len(begin) - 1)
+    return Intervals(begin[starts], reached[last])
+
+
+def both(a: Intervals, b: Intervals) -> Intervals:
+    """Return the time that both cover."""
+    time, depth = depths((a, b))
+    inside = depth == 2
+    return union(time[:-1][inside], time[1:][inside])
+
+
+def either(a: Intervals, b: Intervals) -> Intervals:
+    """Return the time that one or both cover."""
+    return union(np.concatenate((a.begin_ns, b.begin_ns)), np.concatenate((a.end_ns, b.end_ns)))
+
+
+def without(a: Intervals, b: Intervals) -> Intervals:
+    """Return the time that `a` covers and `b` does not."""
+    if not len(a):
+        return a
+    return both(a, gaps(b, *a.span))
+
+
+def gaps(a: Intervals, begin_ns: int, end_ns: int) -> Intervals:
+    """Return the time between two times that `a` does not cover."""
+    begin = np.clip(np.concatenate(([begin_ns], a.end_ns)), begin_ns, end_ns)
+    end = np.clip(np.concatenate((a.begin_ns, [end_ns])), begin_ns, end_ns)
+    return union(begin, end)
+
+
+def depths(sets: tuple[Intervals, ...]) -> tuple[Whole, Whole]:
+    """Return the times at which something begins or ends, and how many cover each stretch between.
+
+    There is one depth less than there are times.
+    """
+    begins = [each.begin_ns for each in sets]
+    stops = [each.end_ns for each in sets]
+    return depths_of(np.concatenate(begins), np.concatenate(stops))
+
+
+def depths_of(begin_ns: Whole, end_ns: Whole) -> tuple[Whole, Whole]:
+    """Return the same of intervals that may overlap each other; empty ones count nowhere."""
+    filled = end_ns > begin_ns
+    begin, end = np.sort(begin_ns[filled]), np.sort(end_ns[filled])
+    time = distinct(np.concatenate((begin, end)))
+    begun = np.searchsorted(begin, time[:-1], "right")
+    ended = np.searchsorted(end, time[:-1], "right")
+    return time, (begun - ended).astype(np.int64)
+
+
+def covered_ns(a: Intervals, begin_ns: Whole, end_ns: Whole) -> Whole:
+    """Return for each of other stretches how much of it `a` covers."""
+    covered: Whole = np.maximum(_covered_until(a, end_ns) - _covered_until(a, begin_ns), 0)
+    return covered
+
+
+def uncovered_ns(a: Intervals, b: Intervals) -> int:
+    """Return how long `a` covers and `b` does not; cheaper than to tell when."""
+    return a.total_ns - int(covered_ns(b, a.begin_ns, a.end_ns).sum())
+
+
+def _covered_until(a: Intervals, time_ns: Whole) -> Whole:
+    if not len(a):
+        return np.zeros(len(time_ns), np.int64)
+    before = np.concatenate(([0], np.cumsum(a.end_ns - a.begin_ns)))
+    begun = np.searchsorted(a.begin_ns, time_ns, "right")
+    last = np.maximum(begun - 1, 0)
+    inside = np.minimum(time_ns, a.end_ns[last]) - a.begin_ns[last]
+    until: Whole = np.where(begun > 0, before[last] + inside, 0)
+    return until
+
+
+def distinct(values: Whole) -> Whole:
+    """Return the values sorted, each once; faster than numpy's, which hashes them."""
+    ordered = np.sort(values)
+    first = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
+
+
+def exact_sum(values: Whole) -> int:
+    """Return a sum that cannot wrap around, whatever a file claims."""
+    return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
+
+
+def by_key(keys: npt.NDArray[np.generic]) -> Iterator[tuple[int, Whole]]:
+    """Yield each key, in order, with the rows that have it, in theirs; one sort for all keys."""
+    if not len(keys):
+        return
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    for start, stop in zip(starts, [*starts[1:].tolist(), len(order)], strict=True):
+        yield int(ordered[start]), order[start:stop]

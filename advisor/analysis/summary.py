@@ -1,0 +1,167 @@
+"""All derived facts of a profile, each computed when it is first asked for.
+
+    facts = Facts(profile)
+    facts.busy[0].busy_share
+    facts.idle[0].causes_ns
+
+`not_measured` names what the profile's tables do not allow: an empty fact that stands there is not
+known, one that does not is truly nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+from gpuadvisor.analysis.busy import BusyTime, busy
+from gpuadvisor.analysis.calls import Calls, Launches, calls, launches
+from gpuadvisor.analysis.communication import Communication, communication
+from gpuadvisor.analysis.concurrency import Concurrency, concurrency
+from gpuadvisor.analysis.copies import CopyTime, copy_times
+from gpuadvisor.analysis.counted_kernels import CountedKernel, counted_kernels
+from gpuadvisor.analysis.device_work import DeviceWork, device_work
+from gpuadvisor.analysis.idle import IdleTime, Waits, idle, loader_waits
+from gpuadvisor.analysis.kernels import KernelTime, kernel_times
+from gpuadvisor.analysis.launches import Queue, queues
+from gpuadvisor.analysis.memory import MemoryUse, memory_use
+from gpuadvisor.analysis.operators import Operators, OperatorTimes, operator_times, operators
+from gpuadvisor.analysis.roofline import Ceilings, OperatorPosition, operator_positions
+from gpuadvisor.analysis.steps import Steps, find_steps
+from gpuadvisor.domain.profile import Profile
+
+FACTS: Mapping[str, tuple[str, ...]] = {
+    "busy": (),
+    "concurrency": (),
+    "kernels": ("kernels",),
+    "copies": ("copies",),
+    "idle": ("calls",),
+    "queues": ("calls",),
+    "communication": (),
+    "steps": ("ranges",),
+    "operators": ("operators",),
+    "memory": ("memory", "memory.allocated_bytes"),
+    "rooflines": ("operators",),
+    "counted_kernels": ("metrics",),
+}
+"""Facts to the tables and columns that they cannot do without, besides what ran on the devices."""
+ON_DEVICE = ("kernels", "copies")
+WITHOUT_DEVICE = ("steps", "operators", "memory", "counted_kernels")
+"""Facts that say something even where nothing ran on a device."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Of one profile."""
+
+    profile: Profile
+    ceilings: Ceilings = field(default_factory=dict)
+    """Of the devices, which are taken to be alike; without them positions on the roofline have no
+    shares."""
+
+    @cached_property
+    def work(self) -> DeviceWork:
+        return device_work(self.profile)
+
+    @cached_property
+    def host(self) -> Calls:
+        return calls(self.profile)
+
+    @cached_property
+    def launched(self) -> Launches:
+        return launches(self.work, self.host)
+
+    @cached_property
+    def launching(self) -> Operators:
+        return operators(self.profile, self.work, self.host, self.launched)
+
+    @cached_property
+    def loader_waits(self) -> Waits:
+        return loader_waits(self.profile)
+
+    @cached_property
+    def busy(self) -> tuple[BusyTime, ...]:
+        return busy(self.work)
+
+    @cached_property
+    def idle(self) -> tuple[IdleTime, ...]:
+        return idle(self.work, self.host, self.launched, self.launching, self.loader_waits)
+
+    @cached_property
+    def concurrency(self) -> tuple[Concurrency, ...]:
+        return concurrency(self.work)
+
+    @cached_property
+    def kernels(self) -> tuple[KernelTime, ...]:
+        return kernel_times(self.profile)
+
+    @cached_property
+    def copies(self) -> tuple[CopyTime, ...]:
+        return copy_times(self.work)
+
+    @cached_property
+    def queues(self) -> tuple[Queue, ...]:
+        return queues(self.work, self.launched)
+
+    @cached_property
+    def communication(self) -> tuple[Communication, ...]:
+        return communication(self.profile, self.work)
+
+    @cached_property
+    def steps(self) -> Steps | None:
+        return find_steps(self.profile, self.work, self.launched, self.loader_waits)
+
+    @cached_property
+    def operators(self) -> OperatorTimes:
+        return operator_times(self.work, self.launching, self.profile.header.texts)
+
+    @cached_property
+    def memory(self) -> tuple[MemoryUse, ...]:
+        return memory_use(self.profile)
+
+    @cached_property
+    def rooflines(self) -> tuple[OperatorPosition, ...]:
+        return operator_positions(self.profile, self.work, self.launching, self.ceilings)
+
+    @cached_property
+    def counted_kernels(self) -> tuple[CountedKernel, ...]:
+        return counted_kernels(self.profile)
+
+    @cached_property
+    def not_measured(self) -> Mapping[str, str]:
+        """Facts to why they are not known; also what the profile itself names."""
+        found = dict(self.profile.header.not_measured)
+        on_device = any(self.profile.rows(table) for table in ON_DEVICE)
+        for fact, tables in FACTS.items():
+            missing = [table for table in tables if self._lacks(table)]
+            if missing:
+                found.setdefault(fact, _why(found, missing[0]))
+            elif not on_device and fact not in WITHOUT_DEVICE:
+                found.setdefault(fact, "nothing that ran on a device was recorded")
+        return found
+
+    def _lacks(self, name: str) -> bool:
+        table, _, column = name.partition(".")
+        return not self.profile.rows(table) or (
+            bool(column) and name in self.profile.header.not_measured
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all facts that are known as plain values, by their names."""
+        unknown = self.not_measured
+        known = {fact: _plain(getattr(self, fact)) for fact in FACTS if fact not in unknown}
+        return {**known, "not_measured": dict(unknown)}
+
+
+def _why(told: Mapping[str, str], table: str) -> str:
+    return told.get(table, f"the profile has no {table}")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    if value is None:
+        return None
+    derived = [name for name, of in vars(type(value)).items() if isinstance(of, property)]
+    return {**asdict(value), **{name: getattr(value, name) for name in derived}}

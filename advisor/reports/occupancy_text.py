@@ -1,0 +1,159 @@
+"""The occupancy of a launch as a page for a terminal, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from gpuadvisor.analysis.architectures import KIB
+from gpuadvisor.analysis.occupancy import Launch, Occupancy
+from gpuadvisor.analysis.occupancy_steps import AXES, Step, curve
+
+VERSION = 1
+"""Of the JSON."""
+_ROWS = 5
+"""Of a chart: a line is worth 20 percentage points."""
+_COLUMNS = 60
+_WORDS = {
+    "threads_per_block": "threads a block",
+    "registers_per_thread": "registers a thread",
+    "shared_bytes_per_block": "shared memory a block",
+    "carveout_bytes": "carve-out of an SM",
+    "barriers": "barriers a block",
+}
+
+
+def page(now: Occupancy, steps: Sequence[Step]) -> str:
+    """Return all limiters, what the next steps would buy, and a chart over each axis."""
+    parts = [_head(now), _limiters(now), _steps(now, steps)]
+    parts += [_chart(now, over) for over in AXES]
+    return "\n\n".join(parts)
+
+
+def as_json(now: Occupancy, steps: Sequence[Step]) -> str:
+    """Return the same as a document."""
+    major, minor = now.architecture.compute_capability
+    document = {
+        "version": VERSION,
+        "compute_capability": f"{major}.{minor}",
+        "launch": asdict(now.launch),
+        **_result(now),
+        "max_warps": now.max_warps,
+        "warps_per_block": now.warps_per_block,
+        "limits_blocks": dict(now.limits),
+        "allocated_registers_per_block": now.registers_per_block,
+        "allocated_shared_bytes_per_block": now.shared_bytes_per_block,
+        "impossible": now.impossible,
+        "next_steps": [{"changes": dict(s.changes), **_result(s.result)} for s in steps],
+        "curves": {over: [list(point) for point in curve(now, over)] for over in AXES},
+    }
+    return json.dumps(document, indent=2)
+
+
+def value(field: str, amount: int) -> str:
+    """Return a figure of a launch with its unit."""
+    if not field.endswith(("bytes", "bytes_per_block")):
+        return f"{amount:,}"
+    return f"{amount / KIB:,.4g} KiB" if amount % 64 == 0 else f"{amount:,} bytes"
+
+
+def _result(found: Occupancy) -> dict[str, object]:
+    return {
+        "occupancy": found.fraction,
+        "blocks": found.blocks,
+        "warps": found.warps,
+        "limited_by": list(found.limiters),
+    }
+
+
+def _head(now: Occupancy) -> str:
+    major, minor = now.architecture.compute_capability
+    launch = now.launch
+    figures = ", ".join(
+        f"{value(field, getattr(launch, field))} {_WORDS[field]}"
+        for field in AXES
+        if field == "threads_per_block" or getattr(launch, field)
+    )
+    return (
+        f"{now.architecture.name}, compute capability {major}.{minor}: {figures}\n"
+        f"Theoretical occupancy {now.fraction:.1%}: {_blocks(now)} and {now.warps} of "
+        f"{now.max_warps} warps an SM, limited by {_named(now.limiters)}"
+    )
+
+
+def _limiters(now: Occupancy) -> str:
+    lines = [f"{'limiter':<18}{'blocks':>6}  "]
+    for name, blocks in now.limits.items():
+        if name == "virtual_resources" and blocks is None:
+            continue
+        shown = "-" if blocks is None else str(blocks)
+        mark = "limits" if blocks == now.blocks else ""
+        lines.append(f"{name.replace('_', ' '):<18}{shown:>6}  {mark:<7} {_why(now, name)}")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _why(now: Occupancy, limiter: str) -> str:
+    sm, launch = now.architecture, now.launch
+    if limiter == "warps":
+        return f"{now.warps_per_block} a block, {sm.max_warps} an SM"
+    if limiter == "registers":
+        return f"{now.registers_per_block:,} a block as allocated, {sm.registers:,} an SM"
+    if limiter == "shared_memory":
+        total = sm.shared_bytes if launch.carveout_bytes is None else launch.carveout_bytes
+        reserved = f", with {value('bytes', sm.shared_reserved_bytes)} reserved"
+        return (
+            f"{value('bytes', now.shared_bytes_per_block)} a block as allocated"
+            f"{reserved if sm.shared_reserved_bytes else ''}; {value('bytes', total)} an SM"
+        )
+    return ""
+
+
+def _steps(now: Occupancy, steps: Sequence[Step]) -> str:
+    if not steps:
+        full = now.fraction == 1.0
+        return "All warps are used." if full else "No single change would raise it."
+    lines = ["What would raise it, all else unchanged"]
+    for step in steps:
+        changes = " and ".join(_change(now.launch, *change) for change in step.changes.items())
+        result = step.result
+        lines.append(
+            f"  {changes}: {result.fraction:.1%}, {_blocks(result)}, "
+            f"then limited by {_named(result.limiters)}"
+        )
+    return "\n".join(lines)
+
+
+def _change(launch: Launch, field: str, amount: int) -> str:
+    before = getattr(launch, field)
+    return f"{_WORDS[field]} {value(field, before)} -> {value(field, amount)}"
+
+
+def _blocks(found: Occupancy) -> str:
+    return f"{found.blocks} block{'s' * (found.blocks != 1)}"
+
+
+def _named(limiters: Sequence[str]) -> str:
+    return ", ".join(name.replace("_", " ") for name in limiters)
+
+
+def _chart(now: Occupancy, over: str) -> str:
+    """Return a chart of plain characters; a caret stands below the launch's own value."""
+    points, own = curve(now, over), getattr(now.launch, over)
+    width = min(_COLUMNS, len(points))
+    shown = [points[place * len(points) // width] for place in range(width)]
+    lines = [f"occupancy over {_WORDS[over]} (^ {value(over, own)})"]
+    for row in range(_ROWS, 0, -1):
+        cells = "".join(_cell(fraction * _ROWS - (row - 1)) for _, fraction in shown)
+        lines.append(f"{row / _ROWS:>5.0%} |{cells}")
+    # A figure counts as the next one that can be allocated.
+    place = min(bisect_left([amount for amount, _ in shown], own), width - 1)
+    lines.append(f"{'':>6}+{'-' * place}^{'-' * (width - place - 1)}")
+    low, high = (value(over, points[end][0]) for end in (0, -1))
+    lines.append(f"{'':>7}{low}{high:>{width - len(low)}}")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _cell(filled: float) -> str:
+    return "#" if filled >= 0.75 else ":" if filled >= 0.25 else " "

@@ -1,0 +1,95 @@
+"""What HolisticTraceAnalysis says of a trace: run it with an interpreter that has it.
+
+    python -m venv /tmp/hta
+    /tmp/hta/bin/pip install HolisticTraceAnalysis==0.5.0 'pandas<3'
+    /tmp/hta/bin/python benchmarks/hta_breakdown.py TRACE.json.gz ...
+
+Prints JSON: for each trace the temporal breakdown, the breakdown by kind of kernel and the overlap
+of communication, as HTA computes them by default except that the last step counts too, and once
+more with HTA's rounding to whole microseconds turned off. `tests/data/profiles/hta_figures.json` is
+its output. With `--once` it does the first of these only, and prints time and peak memory too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import resource
+import sys
+import time
+import warnings
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+EXACT = "HTA_DISABLE_NS_ROUNDING"
+"""HTA's own switch."""
+
+
+def main() -> None:
+    """Print what HTA says."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("traces", nargs="+", type=Path)
+    parser.add_argument("--once", action="store_true")
+    chosen = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    if chosen.once:
+        print(json.dumps(timed(chosen.traces[0])))
+        return
+    figures = {
+        "tool": f"HolisticTraceAnalysis {version('HolisticTraceAnalysis')}",
+        "command": "python benchmarks/hta_breakdown.py TRACE.json.gz ...",
+        "traces": {path.name.partition(".")[0]: both_ways(path) for path in chosen.traces},
+    }
+    json.dump(figures, sys.stdout, indent=1)
+    print()
+
+
+def both_ways(path: Path) -> dict[str, Any]:
+    """Return HTA's figures with its rounding and without."""
+    found = {}
+    for name, value in (("rounded", "0"), ("exact", "1")):
+        os.environ[EXACT] = value
+        try:
+            found[name] = breakdown(path)
+        except (AssertionError, IndexError, KeyError, ValueError) as error:
+            found[name] = {"error": repr(error)}
+    return found
+
+
+def breakdown(path: Path, with_overlap: bool = True) -> dict[str, Any]:
+    """Return HTA's figures, in microseconds."""
+    from hta.trace_analysis import TraceAnalysis
+
+    analysis = TraceAnalysis(trace_files={0: str(path)}, include_last_profiler_step=True)
+    (times,) = analysis.get_temporal_breakdown(visualize=False).to_dict("records")
+    kinds, _ = analysis.get_gpu_kernel_breakdown(visualize=False, include_memory_kernels=True)
+    figures = {
+        "idle_us": float(times["idle_time(us)"]),
+        "compute_us": float(times["compute_time(us)"]),
+        "non_compute_us": float(times["non_compute_time(us)"]),
+        "span_us": float(times["kernel_time(us)"]),
+        "kinds_us": {row["kernel_type"]: float(row["sum"]) for row in kinds.to_dict("records")},
+    }
+    if with_overlap and "COMMUNICATION" in figures["kinds_us"]:
+        (overlap,) = analysis.get_comm_comp_overlap(visualize=False).to_dict("records")
+        figures["communication_overlap_pct"] = float(overlap["comp_comm_overlap_pctg"])
+    return figures
+
+
+def timed(path: Path) -> dict[str, Any]:
+    """Return HTA's figures, how long they took and the peak of memory."""
+    import_module("hta.trace_analysis")
+    began = time.perf_counter()
+    figures = breakdown(path, with_overlap=False)
+    took_s = time.perf_counter() - began
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"seconds": took_s, "peak_bytes": peak_kib * 1024, "figures": figures}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Kernels that are the same, batch by batch, against the same found at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpuadvisor.analysis import kernel_groups
+from gpuadvisor.analysis.in_memory import MemoryProfile
+from gpuadvisor.analysis.kernel_groups import KernelGrouping
+from gpuadvisor.analysis.kernels import KEYS, kernel_times
+from gpuadvisor.domain.profile import TABLES, Header
+
+TEXTS = ("", "gemm", "relu", "copy")
+
+
+def kernels(count, kinds=3, seed=0):
+    random = np.random.default_rng(seed)
+    columns = {
+        name: random.integers(0, kinds if name in KEYS[:3] else 1, count).astype(kind)
+        for name, kind in TABLES["kernels"].items()
+    }
+    columns["begin_ns"] = random.integers(0, 10**9, count)
+    columns["duration_ns"] = random.integers(-5, 1000, count)
+    return columns
+
+
+def grouped(columns, batch, **options):
+    grouping = KernelGrouping(**options)
+    for begin in range(0, len(columns["name"]), batch):
+        grouping.add({name: each[begin : begin + batch] for name, each in columns.items()})
+    return grouping.times(TEXTS)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 1000])
+def test_it_is_what_is_found_at_once_whatever_the_batches(batch):
+    columns = kernels(1000)
+    profile = MemoryProfile()
+    profile.add("kernels", columns)
+    profile.finish(Header("kineto", texts=TEXTS))
+    found = grouped(columns, batch)
+    assert len(found) == 27
+    assert tuple(found) == kernel_times(profile)
+
+
+def test_numbers_that_collide_do_not_join_kernels(monkeypatch):
+    columns = kernels(200)
+    expected = grouped(columns, 50)
+    monkeypatch.setattr(kernel_groups, "_MIX", np.uint64(0))
+    assert grouped(columns, 50) == expected
+
+
+def test_beyond_the_limit_the_first_groups_stay_whole():
+    columns = kernels(500)
+    everything = {(each.name, each.grid): each for each in grouped(columns, 100)}
+    found = grouped(columns, 100, most_groups=5)
+    assert len(found) == 5
+    for each in found:
+        assert each == everything[each.name, each.grid]
+
+
+def test_no_kernels_and_unknown_names():
+    assert grouped(kernels(0), 10) == []
+    columns = kernels(3, kinds=1)
+    columns["name"] = np.array([-1, 99, 1], np.int32)
+    assert sorted(each.name for each in grouped(columns, 10)) == ["", "", "gemm"]
