@@ -1,0 +1,1 @@
+"""Traces of the torch profiler (Kineto), of any version and any vendor."""

@@ -1,0 +1,171 @@
+"""What ran on devices: kernels, copies and memsets, collectives, counters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+
+import numpy as np
+
+from gpuadvisor.collectors.kineto.batch import Column, Output, Rows, column, whole_number
+from gpuadvisor.collectors.kineto.decoding import AnyEvent, Arguments
+from gpuadvisor.collectors.kineto.names import (
+    collective_of,
+    copy_of,
+    memset_of,
+    synchronization_of,
+)
+from gpuadvisor.collectors.kineto.records import Copy, Kernel, Synchronization, Triple
+from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory
+
+KERNEL, COPY, SYNCHRONIZATION = Arguments(Kernel), Arguments(Copy), Arguments(Synchronization)
+COUNTER = Arguments(dict[str, float])
+
+_NO_STREAM = 2**32 - 1
+"""What CUPTI writes where a synchronisation is of no stream."""
+_LARGEST_DEVICE = 2**15 - 1
+
+
+def kernels(output: Output, events: Sequence[AnyEvent]) -> None:
+    """Take kernels, and the collectives among them."""
+    rows = output.fit(events, KERNEL)
+    if rows is None:
+        return
+    records = rows.records
+    columns = {
+        **_on_device(output, rows),
+        "name": output.numbers(rows.names),
+        **_sizes("grid", [record.grid for record in records]),
+        **_sizes("block", [record.block for record in records]),
+        "registers": column([record.registers for record in records], "int32"),
+        "shared_bytes": column([record.shared_bytes for record in records], "int32"),
+    }
+    output.add("kernels", columns, ("registers", "shared_bytes", "grid_x"))
+    _collectives(output, rows)
+
+
+def copies(output: Output, events: Sequence[AnyEvent]) -> None:
+    """Take copies."""
+    _copies(output, events, copy_of)
+
+
+def memsets(output: Output, events: Sequence[AnyEvent]) -> None:
+    """Take memsets, which are copies from nowhere."""
+    _copies(output, events, memset_of)
+
+
+def synchronizations(output: Output, events: Sequence[AnyEvent]) -> None:
+    """Take what CUPTI says of waiting."""
+    rows = output.fit(events, SYNCHRONIZATION)
+    if rows is None:
+        return
+    pairs = zip(rows.names, rows.records, strict=True)
+    streams = column([record.stream for record in rows.records])
+    columns = {
+        **rows.timed(),
+        "device": column([record.device for record in rows.records], "int16"),
+        "stream": np.where(streams == _NO_STREAM, UNKNOWN, streams),
+        "correlation": column([record.correlation for record in rows.records]),
+        "kind": column([synchronization_of(record.kind or name) for name, record in pairs], "int8"),
+    }
+    output.add("synchronizations", columns)
+
+
+def counters(output: Output, events: Sequence[AnyEvent]) -> None:
+    """Take samples of counters: a row for each value."""
+    rows = output.fit(events, COUNTER)
+    if rows is None:
+        return
+    values = [
+        (time, _device(event), _counter_name(event.name, key), value)
+        for time, event, record in zip(rows.begin.tolist(), rows.events, rows.records, strict=True)
+        for key, value in record.items()
+    ]
+    columns = {
+        "time_ns": column([value[0] for value in values]),
+        "device": column([value[1] for value in values], "int16"),
+        "name": output.numbers([value[2] for value in values]),
+        "value": column([value[3] for value in values], "float64"),
+    }
+    output.add("counters", columns)
+
+
+def _on_device(output: Output, rows: Rows) -> dict[str, Column]:
+    """Return times and places, and note which operator launched what."""
+    correlation = column([record.correlation for record in rows.records])
+    graph_node = column([record.graph_node for record in rows.records])
+    _links(output, rows, correlation)
+    return {
+        **rows.timed(),
+        "device": column([record.device for record in rows.records], "int16"),
+        "stream": column([record.stream for record in rows.records]),
+        "correlation": correlation,
+        "graph_node": np.where(graph_node == 0, UNKNOWN, graph_node),
+    }
+
+
+def _links(output: Output, rows: Rows, correlation: Column) -> None:
+    """Take the external ids; older versions wrote the correlation in their place."""
+    external = column([record.external_id for record in rows.records])
+    older = column([record.old_external_id for record in rows.records])
+    external = np.where(external == UNKNOWN, older, external)
+    linked = (external > 0) & (correlation != UNKNOWN) & (external != correlation)
+    columns = {"external_id": external[linked], "correlation": correlation[linked]}
+    output.add("links", columns)
+
+
+def _sizes(name: str, triples: list[Triple]) -> dict[str, Column]:
+    sizes = np.fromiter(chain.from_iterable(triples), np.int32, 3 * len(triples)).reshape(-1, 3)
+    return {f"{name}_{axis}": sizes[:, place].copy() for place, axis in enumerate("xyz")}
+
+
+def _copies(
+    output: Output,
+    events: Sequence[AnyEvent],
+    kind_of: Callable[[str], tuple[Direction, Memory, Memory]],
+) -> None:
+    rows = output.fit(events, COPY)
+    if rows is None:
+        return
+    kinds = [kind_of(name) for name in rows.names]
+    columns = {
+        **_on_device(output, rows),
+        "bytes": column([record.bytes for record in rows.records]),
+        "direction": column([kind[0] for kind in kinds], "int8"),
+        "source": column([kind[1] for kind in kinds], "int8"),
+        "destination": column([kind[2] for kind in kinds], "int8"),
+    }
+    output.add("copies", columns, ("bytes",))
+
+
+def _collectives(output: Output, rows: Rows) -> None:
+    """Take what kernels of NCCL and RCCL say, or at least what their names do."""
+    told = [
+        record.collective or collective_of(name)
+        for name, record in zip(rows.names, rows.records, strict=True)
+    ]
+    chosen = [place for place, name in enumerate(told) if name]
+    records = [rows.records[place] for place in chosen]
+    columns = {
+        "correlation": column([record.correlation for record in records]),
+        "begin_ns": rows.begin[chosen],
+        "name": output.numbers([name for name in told if name]),
+        "type": output.numbers([record.type for record in records]),
+        "group": output.numbers([record.group for record in records]),
+        "group_size": column([record.group_size for record in records], "int32"),
+        "sequence": column([record.sequence for record in records]),
+        "in_elements": column([record.in_elements for record in records]),
+        "out_elements": column([record.out_elements for record in records]),
+    }
+    output.add("collectives", columns, ("in_elements", "type"))
+
+
+def _device(event: AnyEvent) -> int:
+    """Return the number in `GPU 0 Counters`."""
+    number = whole_number(event.pid)
+    return number if 0 <= number <= _LARGEST_DEVICE else UNKNOWN
+
+
+def _counter_name(name: str, key: str) -> str:
+    """Return a metric's name; Kineto gives its hardware counters an empty key."""
+    return f"{name} {key}" if name and key not in ("", "value") else name or key

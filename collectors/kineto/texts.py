@@ -1,0 +1,91 @@
+"""The texts of a trace, numbered, within bounds that a hostile file cannot leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from msgspec import Raw
+
+from gpuadvisor.collectors.kineto.decoding import normal_json
+from gpuadvisor.collectors.kineto.records import NO_JSON
+from gpuadvisor.domain.profile import NO_TEXT
+
+Key = TypeVar("Key", str, bytes)
+
+MAX_BYTES = 256 << 20
+"""Of all texts together. Traces of half a GB have about 10 MB of different ones."""
+OVERHEAD_BYTES = 128
+"""What Python takes for a text and its place in a dictionary, about."""
+MAX_TEXT = 1 << 16
+"""Characters of one text; the longest names of kernels have some thousands."""
+
+
+class BoundedTexts:
+    """Texts by number, like `domain.profile.Texts`; once they are full, new ones are left out."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {"": NO_TEXT}
+        self._lists: dict[bytes, int] = {b"": NO_TEXT}
+        self._stacks: dict[str, int] = {"": NO_TEXT}
+        self._bytes = 0
+        self.left_out = 0
+        """Rows whose text had no room."""
+
+    def numbers(self, texts: Sequence[str]) -> list[int]:
+        """Return the numbers of texts."""
+        return _looked_up(texts, self._numbers, self._new)
+
+    def numbers_of_json(self, values: Iterable[Raw]) -> list[int]:
+        """Return the numbers of JSON values as texts, spaced as Kineto does."""
+        keys = [b"" if value is NO_JSON else bytes(value) for value in values]
+        return _looked_up(keys, self._lists, self._new_json)
+
+    def numbers_of_stacks(self, stacks: Sequence[str]) -> list[int]:
+        """Return the numbers of stacks, a line a frame."""
+        return _looked_up(stacks, self._stacks, self._new_stack)
+
+    def all(self) -> tuple[str, ...]:
+        """Return the texts by number."""
+        return tuple(self._numbers)
+
+    def _new(self, text: str) -> int:
+        if len(text) > MAX_TEXT:
+            return self.numbers([text[: MAX_TEXT - 1] + "…"])[0]
+        if not self._has_room(len(text)):
+            self.left_out += 1
+            return NO_TEXT
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    def _new_json(self, value: bytes) -> int:
+        number = self.numbers([normal_json(value)])[0]
+        if self._has_room(len(value)):
+            self._lists[value] = number
+        return number
+
+    def _new_stack(self, stack: str) -> int:
+        number = self.numbers([stack.replace(";", "\n")])[0]
+        if self._has_room(len(stack)):
+            self._stacks[stack] = number
+        return number
+
+    def _has_room(self, characters: int) -> bool:
+        """Take room for a text; False where there is none left."""
+        needed = characters + OVERHEAD_BYTES
+        if self._bytes + needed > MAX_BYTES:
+            return False
+        self._bytes += needed
+        return True
+
+
+def _looked_up(
+    keys: Sequence[Key], known: Mapping[Key, int], new: Callable[[Key], int]
+) -> list[int]:
+    """Return each key's number, asking for new ones only where there are any."""
+    found = list(map(known.get, keys))
+    if None not in found:
+        return found  # type: ignore[return-value]  # the line above proves it
+    return [
+        (known[key] if key in known else new(key)) if number is None else number
+        for key, number in zip(keys, found, strict=True)
+    ]

@@ -1,0 +1,1 @@
+"""What Nsight Systems and Nsight Compute write."""

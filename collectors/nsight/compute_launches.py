@@ -1,0 +1,155 @@
+"""Kernels that Nsight Compute profiled, whoever reads them, as rows of a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpuadvisor.collectors.nsight.compute_devices import Attributes
+from gpuadvisor.collectors.nsight.names import Names
+from gpuadvisor.collectors.nsight.remarks import Remarks
+from gpuadvisor.domain.profile import TABLES, UNKNOWN, Header, Sink
+
+Value = tuple[float, str]
+"""In a base unit, and that."""
+MOST_METRICS = 20_000
+"""Of a kernel. `--set full` measures some 2,200 on Hopper."""
+_BATCH_ROWS = 65_536
+_ONLY_KERNELS = "Nsight Compute profiles kernels only"
+_NO_TIMELINE = "Nsight Compute runs kernels one by one, several times each"
+_DURATIONS = tuple(f"gpu__time_duration.{rollup}" for rollup in ("sum", "max", "avg"))
+_SHARED = ("launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic")
+_AXES = ("x", "y", "z")
+DEVICE_ATTRIBUTE = "device__attribute_"
+
+
+@dataclass
+class Launch:
+    """A kernel that was profiled."""
+
+    name: str
+    process: int = UNKNOWN
+    process_name: str = ""
+    device: int | None = None
+    stream: int | None = None
+    compute_capability: tuple[int, int] | None = None
+    grid: Sequence[int] = ()
+    block: Sequence[int] = ()
+    metrics: dict[str, Value] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    """Metrics that are no numbers."""
+
+    def whole(self, *metrics: str) -> int:
+        """Return the first of these metrics that was measured, as a whole number."""
+        found = (self.metrics[metric][0] for metric in metrics if metric in self.metrics)
+        return _fitting(next(found, UNKNOWN))
+
+
+class Launches:
+    """Gives kernels and their metrics to a sink, in batches."""
+
+    def __init__(self, sink: Sink, remarks: Remarks) -> None:
+        self.remarks = remarks
+        self.attributes = Attributes()
+        self.count = 0
+        self._sink = sink
+        self._names = Names(remarks)
+        self._kernels: list[dict[str, int]] = []
+        self._metrics: list[tuple[int, int, float, int]] = []
+        self._processes: dict[int, str] = {}
+        self._seen: set[str] = set()
+        """Columns of kernels that some kernel has."""
+
+    def add(self, launch: Launch) -> None:
+        """Take a kernel."""
+        row = self._row(launch)
+        self._seen.update(column for column, value in row.items() if value != UNKNOWN)
+        self.attributes.add(max(row["device"], 0), launch)
+        if launch.process >= 0:
+            self._processes.setdefault(launch.process, launch.process_name)
+        for metric, (value, unit) in launch.metrics.items():
+            if not metric.startswith(DEVICE_ATTRIBUTE):
+                numbers = self._names.number(metric), self._names.number(unit)
+                self._metrics.append((self.count, numbers[0], value, numbers[1]))
+        self._kernels.append(row)
+        self.count += 1
+        if len(self._metrics) >= _BATCH_ROWS or len(self._kernels) >= _BATCH_ROWS:
+            self._flush()
+
+    def _row(self, launch: Launch) -> dict[str, int]:
+        seconds = next((launch.metrics[one][0] for one in _DURATIONS if one in launch.metrics), -1)
+        static, dynamic = (launch.whole(metric) for metric in _SHARED)
+        shared = UNKNOWN if min(static, dynamic) < 0 else static + dynamic
+        device = launch.device if launch.device is not None else launch.whole("launch__device_id")
+        stream = launch.stream if launch.stream is not None else launch.whole("launch__stream_id")
+        row = {
+            "begin_ns": UNKNOWN,
+            "duration_ns": _fitting(seconds * 1e9) if seconds >= 0 else UNKNOWN,
+            "device": device,
+            "stream": stream,
+            "correlation": UNKNOWN,
+            "name": self._names.number(launch.name),
+            **_extent("grid", launch.grid, launch),
+            **_extent("block", launch.block, launch),
+            "registers": launch.whole("launch__registers_per_thread"),
+            "shared_bytes": shared,
+            "graph_node": UNKNOWN,
+        }
+        types = TABLES["kernels"]
+        return {name: value if _fits(value, types[name]) else -1 for name, value in row.items()}
+
+    def finish(self) -> Header:
+        """Give the rest, and return what is known of all."""
+        self._flush()
+        not_measured = dict.fromkeys(TABLES, _ONLY_KERNELS)
+        del not_measured["kernels"], not_measured["metrics"]
+        not_measured["kernels.begin_ns"] = not_measured["kernels.correlation"] = _NO_TIMELINE
+        for column in ("duration_ns", "grid_x", "block_x", "registers", "shared_bytes"):
+            if column not in self._seen:
+                not_measured[f"kernels.{column}"] = "it is not among the metrics of the file"
+        return Header(
+            source="ncu",
+            tool="NVIDIA Nsight Compute",
+            devices=self.attributes.limits(),
+            processes=self._processes,
+            facts=self.attributes.facts(),
+            not_measured=not_measured,
+            warnings=self.remarks.all(),
+            texts=self._names.all(),
+        )
+
+    def _flush(self) -> None:
+        if self._kernels:
+            types = TABLES["kernels"]
+            columns = {
+                name: np.array([row[name] for row in self._kernels], kind)
+                for name, kind in types.items()
+            }
+            self._sink.add("kernels", columns)
+        if self._metrics:
+            cells = zip(*self._metrics, strict=True)
+            kinds = TABLES["metrics"].items()
+            columns = {
+                name: np.array(column, kind)
+                for (name, kind), column in zip(kinds, cells, strict=True)
+            }
+            self._sink.add("metrics", columns)
+        self._kernels, self._metrics = [], []
+
+
+def _extent(what: str, told: Sequence[int], launch: Launch) -> Mapping[str, int]:
+    """Return the grid or the block: of the metrics, else as the kernel's line tells it."""
+    measured = [launch.whole(f"launch__{what}_dim_{axis}") for axis in _AXES]
+    extent = told if min(measured) < 0 and len(told) == len(_AXES) else measured
+    return {f"{what}_{axis}": size for axis, size in zip(_AXES, extent, strict=True)}
+
+
+def _fitting(value: float) -> int:
+    """Return a whole number, `UNKNOWN` where it is none that fits in 64 bits."""
+    return round(value) if 0 <= value < 2**63 else UNKNOWN
+
+
+def _fits(value: int, kind: str) -> bool:
+    return 0 <= value <= np.iinfo(kind).max

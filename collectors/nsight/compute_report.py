@@ -1,0 +1,80 @@
+"""Nsight Compute: .ncu-rep files, through NVIDIA's own package `ncu-report` where it is there."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any
+
+from gpuadvisor.collectors.nsight import report_child, tool
+from gpuadvisor.collectors.nsight.compute_launches import MOST_METRICS, Launch, Launches
+from gpuadvisor.collectors.nsight.remarks import Remarks
+from gpuadvisor.collectors.nsight.units import base_unit
+from gpuadvisor.domain.profile import Header, Sink
+from gpuadvisor.errors import UsageError
+
+MAGIC = b"NVR\x00"
+TIMEOUT_S = 600.0
+"""A report of 1 GB takes about a minute."""
+_LONGEST_LINE = 64 * 2**20
+"""Bytes of a kernel; one with 2,200 metrics has some 150,000."""
+_WAY_OUT = "`ncu --import FILE --page raw --csv`"
+
+
+def recognises(head: bytes) -> bool:
+    """Say whether a file that begins so is a report of Nsight Compute."""
+    return head.startswith(MAGIC)
+
+
+def read(path: Path, sink: Sink, python: str = sys.executable) -> Header:
+    """Read a report into a sink, with the `ncu-report` of that Python.
+
+    Raises UsageError where the package is missing or does not understand the file.
+    """
+    if not path.is_file():
+        raise UsageError(f"{path} cannot be read: there is no such file")
+    launches = Launches(sink, Remarks())
+    with TemporaryFile() as lines:
+        argv = [python, "-I", "-X", "utf8", report_child.__file__, tool.absolute(path)]
+        ended = tool.run(argv, TIMEOUT_S, lines)
+        if ended.status == report_child.NO_PACKAGE:
+            raise UsageError(
+                f"{path} needs NVIDIA's package to be read: `pip install ncu-report` into "
+                f"gpuadvisor's environment, or import what {_WAY_OUT} prints"
+            )
+        lines.seek(0)
+        for launch in _launches(lines):
+            launches.add(launch)
+    if not launches.count:
+        reason = "it finds no kernel in it" if ended.status == 0 else tool.why(ended, TIMEOUT_S)
+        raise UsageError(
+            f"ncu-report cannot read {path} ({reason}): import what {_WAY_OUT} prints instead"
+        )
+    if ended.status != 0:
+        reason = tool.why(ended, TIMEOUT_S)
+        launches.remarks.add(f"ncu-report could not read all of the file: {reason}")
+    return launches.finish()
+
+
+def _launches(lines: IO[bytes]) -> Iterator[Launch]:
+    while line := lines.readline(_LONGEST_LINE):
+        try:
+            told = json.loads(line)
+        except ValueError:
+            continue  # the last line of a process that was ended
+        if isinstance(told, dict):
+            yield _launch(told)
+
+
+def _launch(told: dict[str, Any]) -> Launch:
+    launch = Launch(name=str(told["name"]))
+    for name, (value, unit) in list(told["metrics"].items())[:MOST_METRICS]:
+        if isinstance(value, str):
+            launch.texts[name] = value
+        elif value == value and abs(value) < 2**1000:  # neither NaN nor infinite
+            factor, base = base_unit(unit)
+            launch.metrics[name] = value * factor, base
+    return launch

@@ -1,0 +1,79 @@
+"""Records of a CSV file from anybody, of which none can fill the memory."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+LONGEST_LINE = 4 * 2**20
+"""Characters. The widest real line (2,238 metrics on Hopper) has 140,000."""
+LONGEST_RECORD = 16 * 2**20
+"""Characters, of all the lines over which quotes may spread a record."""
+MOST_CELLS = 50_000
+_ENCODINGS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+"""What `>` writes in PowerShell; all else is UTF-8, with or without its mark."""
+
+
+class NotCsvError(Exception):
+    """The file cannot be read further; `str()` says why."""
+
+
+def encoding_of(head: bytes) -> str:
+    """Return the encoding of a file that begins so."""
+    return next((name for mark, name in _ENCODINGS.items() if head.startswith(mark)), "utf-8-sig")
+
+
+def opened(path: Path) -> IO[str]:
+    """Open a text file; what is no text becomes U+FFFD. OSError where it cannot be opened."""
+    with path.open("rb") as file:
+        encoding = encoding_of(file.read(2))
+    return path.open(encoding=encoding, errors="replace", newline="")
+
+
+def lines(file: IO[str]) -> Iterator[str]:
+    """Yield lines; NotCsvError where one is too long."""
+    while line := file.readline(LONGEST_LINE):
+        if len(line) >= LONGEST_LINE and not line.endswith("\n"):
+            raise NotCsvError(f"a line has more than {LONGEST_LINE:,} characters")
+        yield line
+
+
+class Records:
+    """Iterates over the records in lines; NotCsvError, again and again, where one is broken."""
+
+    def __init__(self, source: Iterator[str]) -> None:
+        self._source = source
+        self._length = 0
+        self._fault: NotCsvError | None = None
+        self._reader = csv.reader(self._bounded())
+
+    def _bounded(self) -> Iterator[str]:
+        for line in self._source:
+            self._length += len(line)
+            if self._length > LONGEST_RECORD:
+                raise NotCsvError(f"a record has more than {LONGEST_RECORD:,} characters")
+            yield line
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return self
+
+    def __next__(self) -> list[str]:
+        if self._fault is not None:
+            raise self._fault
+        self._length = 0
+        try:
+            return self._checked(next(self._reader))
+        except csv.Error as error:
+            self._fault = NotCsvError(str(error))
+            raise self._fault from error
+        except NotCsvError as error:
+            self._fault = error
+            raise
+
+    def _checked(self, record: list[str]) -> list[str]:
+        if len(record) > MOST_CELLS:
+            raise NotCsvError(f"a record has more than {MOST_CELLS:,} cells")
+        return record

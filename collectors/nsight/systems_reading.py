@@ -1,0 +1,134 @@
+"""What the tables of one export have in common while they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuadvisor.collectors.nsight.cells import Whole, prepared, strange, whole
+from gpuadvisor.collectors.nsight.names import Names
+from gpuadvisor.collectors.nsight.remarks import Remarks
+from gpuadvisor.collectors.nsight.sqlite_export import DamagedError, Export
+from gpuadvisor.collectors.nsight.systems_devices import Devices
+from gpuadvisor.collectors.nsight.systems_processes import Processes
+from gpuadvisor.collectors.nsight.systems_strings import strings
+from gpuadvisor.domain.profile import Sink
+
+Cells = Mapping[str, Any]
+"""Of a batch: an array where all are whole numbers, else a sequence of anything."""
+Converted = dict[str, npt.NDArray[Any]]
+Mask = npt.NDArray[np.bool_]
+
+FARTHEST_NS = 2**62
+"""From 1970 or the session's start, either way: differences of two such times fit in 64 bits."""
+_NEVER = -(2**63)
+"""Stands for what is no time; -1 is one, shortly before the session's start."""
+TIMES = {  # table: columns of an event's begin and end
+    "CUPTI_ACTIVITY_KIND_KERNEL": ("start", "end"),
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": ("start", "end"),
+    "CUPTI_ACTIVITY_KIND_MEMCPY": ("start", "end"),
+    "CUPTI_ACTIVITY_KIND_MEMSET": ("start", "end"),
+    "CUPTI_ACTIVITY_KIND_RUNTIME": ("start", "end"),
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": ("start", "end"),
+    "NVTX_EVENTS": ("start", "end"),
+    "GPU_METRICS": ("timestamp", "timestamp"),
+}
+"""What is read."""
+
+
+class Reading:
+    """An open export, and where its rows go."""
+
+    def __init__(self, export: Export, sink: Sink, remarks: Remarks) -> None:
+        self.export = export
+        self.remarks = remarks
+        self.names = Names(remarks)
+        self.devices = Devices(export)
+        self.processes = Processes(export)
+        self.rows = 0
+        self._sink = sink
+        self._first_ns: int | None = None
+        self._end_ns = 0
+
+    @cached_property
+    def strings(self) -> Mapping[int, str]:
+        """The texts of kernels, calls and ranges, by the export's number."""
+        return strings(self.export, self.remarks)
+
+    @property
+    def duration_ns(self) -> int:
+        """From the first event's begin to the last one's end, as far as they were read."""
+        return 0 if self._first_ns is None else self._end_ns - self._first_ns
+
+    @property
+    def first_ns(self) -> int:
+        """When the first event began that was read, by the export's clock."""
+        return self._first_ns or 0
+
+    def events(
+        self,
+        source: str,
+        target: str,
+        columns: Sequence[str],
+        convert: Callable[[Cells, Whole], Converted],
+        texts: bool = False,
+        choose: Callable[[Cells], Mask] | None = None,
+    ) -> int:
+        """Give the events of a table to the sink; return how many there were.
+
+        `convert` gets the cells and which rows to use of them, and returns the columns but those of
+        the time, only for the rows that are used. `choose` says which rows are events at all.
+        """
+        begin_name, end_name = TIMES[source]
+        if not {begin_name, end_name} <= self.export.columns(source):
+            return 0
+        wanted = dict.fromkeys((begin_name, end_name, *columns))
+        before, useless, odd = self.rows, 0, 0
+        try:
+            for batch in self.export.batches(source, tuple(wanted), texts):
+                cells = {name: prepared(column) for name, column in batch.items()}
+                begin, end = (whole(cells[name], _NEVER) for name in (begin_name, end_name))
+                chosen = np.ones(len(begin), np.bool_) if choose is None else choose(cells)
+                usable = _usable(begin, end)
+                used = np.flatnonzero(chosen & usable)
+                useless += int(np.sum(chosen & ~usable & ~_open(source, cells[end_name])))
+                odd += sum(strange(cells[name]) for name in wanted if name != "text")
+                if len(used):
+                    self._give(target, begin[used], end[used], convert(cells, used))
+        except DamagedError as error:
+            self.remarks.add(f"{source} could be read only in part: {error}")
+        self._tell(source, useless, odd)
+        return self.rows - before
+
+    def _give(self, target: str, begin: Whole, end: Whole, rest: Converted) -> None:
+        if target == "counters":
+            times: Converted = {"time_ns": begin}
+        else:
+            times = {"begin_ns": begin, "duration_ns": end - begin}
+        self._sink.add(target, {**times, **rest})
+        self.rows += len(begin)
+        first, last = int(begin.min()), int(end.max())
+        if self._first_ns is None:
+            self._first_ns, self._end_ns = first, last
+        self._first_ns, self._end_ns = min(first, self._first_ns), max(last, self._end_ns)
+
+    def _tell(self, source: str, useless: int, odd: int) -> None:
+        if useless > 0:
+            self.remarks.add(f"{source} has {useless} rows without a usable time: left out")
+        if odd > 0:
+            self.remarks.add(f"{source} has {odd} cells that are no numbers: taken as unknown")
+
+
+def _open(source: str, ends: Any) -> Mask:
+    """Say which rows rightly have no end: NVTX ranges that were still open when it was recorded."""
+    if source != "NVTX_EVENTS":
+        return np.zeros(len(ends), np.bool_)
+    return np.array([end is None for end in ends], np.bool_)
+
+
+def _usable(begin: Whole, end: Whole) -> Mask:
+    return np.asarray((begin > -FARTHEST_NS) & (end < FARTHEST_NS) & (end >= begin))

@@ -1,0 +1,213 @@
+"""Tables of an Nsight Systems export, each turned into one of a profile's.
+
+Which columns there are depends on the version, and the program decides which tables: those without
+rows are left out. Schemas 2.9 (2020) to 3.24 (2026).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gpuadvisor.collectors.nsight import systems_kinds as kinds
+from gpuadvisor.collectors.nsight.cells import Whole, count, real, whole, within
+from gpuadvisor.collectors.nsight.cuda_calls import kind_of, plain_name
+from gpuadvisor.collectors.nsight.systems_processes import process_of, thread_of
+from gpuadvisor.collectors.nsight.systems_reading import Cells, Converted, Mask, Reading
+from gpuadvisor.collectors.nsight.systems_strings import cell_numbers, text_numbers
+from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory
+
+_WHERE = ("deviceId", "streamId", "correlationId", "globalPid")
+_GRID = {"gridX": "grid_x", "gridY": "grid_y", "gridZ": "grid_z"}
+_BLOCK = {"blockX": "block_x", "blockY": "block_y", "blockZ": "block_z"}
+_NO_STREAM = 2**32 - 1
+"""CUPTI_SYNCHRONIZATION_INVALID_VALUE."""
+_METRICS_GPU_BITS = 0xFF
+"""Of `typeId`, which says what and whose a metric is."""
+
+
+def kernels(reading: Reading) -> int:
+    """Read kernels that were launched one by one, or as nodes of a graph."""
+    columns = reading.export.columns("CUPTI_ACTIVITY_KIND_KERNEL")
+    name = "demangledName" if "demangledName" in columns else "shortName"
+    shared = ("staticSharedMemory", "dynamicSharedMemory")
+    shape = {**_GRID, **_BLOCK, "registersPerThread": "registers"}
+
+    def convert(cells: Cells, used: Whole) -> Converted:
+        static, dynamic = (whole(cells[column])[used] for column in shared)
+        both = np.where((static < 0) | (dynamic < 0) | (static + dynamic < 0), -1, static + dynamic)
+        ids = whole(cells[name])[used]
+        return {
+            **_where(reading, cells, used),
+            **{ours: count(cells[theirs], "int32")[used] for theirs, ours in shape.items()},
+            "name": text_numbers(ids, reading.strings, reading.names.number),
+            "shared_bytes": within(both, "int32"),
+            "graph_node": count(cells["graphNodeId"], "int64")[used],
+        }
+
+    wanted = (*_WHERE, *shape, *shared, name, "graphNodeId")
+    return reading.events("CUPTI_ACTIVITY_KIND_KERNEL", "kernels", wanted, convert)
+
+
+def graphs(reading: Reading) -> int:
+    """Read launches of CUDA graphs of which only the whole was recorded, as kernels."""
+    unknown = ("registers", "shared_bytes", *_GRID.values(), *_BLOCK.values())
+
+    def convert(cells: Cells, used: Whole) -> Converted:
+        numbers = count(cells["graphId"], "int64")[used]
+        distinct, places = np.unique(numbers, return_inverse=True)
+        names = [reading.names.number(_graph_name(number)) for number in distinct.tolist()]
+        return {
+            **_where(reading, cells, used),
+            **{column: np.full(len(used), UNKNOWN, np.int32) for column in unknown},
+            "name": np.array(names, np.int32)[places.reshape(-1)],
+            "graph_node": np.full(len(used), UNKNOWN, np.int64),
+        }
+
+    wanted = (*_WHERE, "graphId")
+    return reading.events("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "kernels", wanted, convert)
+
+
+def _graph_name(number: int) -> str:
+    return "CUDA graph" if number == UNKNOWN else f"CUDA graph {number}"
+
+
+def copies(reading: Reading) -> int:
+    """Read copies."""
+    directions, memories = kinds.directions(reading.export), kinds.memories(reading.export)
+
+    def convert(cells: Cells, used: Whole) -> Converted:
+        return {
+            **_where(reading, cells, used),
+            "direction": kinds.translated(whole(cells["copyKind"])[used], directions),
+            "source": kinds.translated(whole(cells["srcKind"])[used], memories),
+            "destination": kinds.translated(whole(cells["dstKind"])[used], memories),
+            "bytes": count(cells["bytes"], "int64")[used],
+            "graph_node": count(cells["graphNodeId"], "int64")[used],
+        }
+
+    wanted = (*_WHERE, "bytes", "copyKind", "srcKind", "dstKind", "graphNodeId")
+    return reading.events("CUPTI_ACTIVITY_KIND_MEMCPY", "copies", wanted, convert)
+
+
+def memsets(reading: Reading) -> int:
+    """Read fillings of memory with a value."""
+    memories = kinds.memories(reading.export)
+
+    def convert(cells: Cells, used: Whole) -> Converted:
+        return {
+            **_where(reading, cells, used),
+            "direction": np.full(len(used), Direction.MEMSET, np.int8),
+            "source": np.full(len(used), Memory.NOT_KNOWN, np.int8),
+            "destination": kinds.translated(whole(cells["memKind"])[used], memories),
+            "bytes": count(cells["bytes"], "int64")[used],
+            "graph_node": count(cells["graphNodeId"], "int64")[used],
+        }
+
+    wanted = (*_WHERE, "bytes", "memKind", "graphNodeId")
+    return reading.events("CUPTI_ACTIVITY_KIND_MEMSET", "copies", wanted, convert)
+
+
+def calls(reading: Reading) -> int:
+    """Read calls into the CUDA runtime and driver."""
+
+    def convert(cells: Cells, used: Whole) -> Converted:
+        ids, owner = whole(cells["nameId"])[used], whole(cells["globalTid"])[used]
+        number = reading.names.number
+        correlation = whole(cells["correlationId"])[used]
+        return {
+            "process": process_of(owner),
+            "thread": thread_of(owner),
+            "correlation": reading.processes.unique(correlation, owner),
+            "name": text_numbers(ids, reading.strings, lambda text: number(plain_name(text))),
+            "kind": text_numbers(ids, reading.strings, kind_of).astype(np.int8),
+        }
+
+    wanted = ("globalTid", "correlationId", "nameId")
+    return reading.events("CUPTI_ACTIVITY_KIND_RUNTIME", "calls", wanted, convert)
+
+
+def synchronizations(reading: Reading) -> int:
+    """Read what waited for what."""
+
+    def convert(cells: Cells, used: Whole) -> Converted:
+        found = _where(reading, cells, used)
+        waiting = kinds.translated(whole(cells["syncType"])[used], kinds.SYNCHRONIZATIONS)
+        return {**found, "kind": waiting}
+
+    wanted = (*_WHERE, "syncType")
+    source = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+    return reading.events(source, "synchronizations", wanted, convert)
+
+
+def ranges(reading: Reading) -> int:
+    """Read NVTX ranges."""
+    typed = "eventType" in reading.export.columns("NVTX_EVENTS")
+    kind_of_name: dict[int, int] = {}
+
+    def number(text: str) -> int:
+        found = reading.names.number(text)
+        kind_of_name[found] = kinds.range_kind(text)
+        return found
+
+    def convert(cells: Cells, used: Whole) -> Converted:
+        owner = whole(cells["globalTid"])[used]
+        own = [cells["text"][row] for row in used.tolist()]
+        by_id = text_numbers(whole(cells["textId"])[used], reading.strings, number)
+        texts = cell_numbers(own, number)
+        names = np.where(texts > 0, texts, by_id).astype(np.int32)
+        known = kinds.translated(names.astype(np.int64), kind_of_name)
+        return {
+            "process": process_of(owner), "thread": thread_of(owner), "name": names, "kind": known
+        }  # fmt: skip
+
+    return reading.events(
+        "NVTX_EVENTS",
+        "ranges",
+        ("text", "textId", "globalTid", "eventType"),
+        convert,
+        texts=True,
+        choose=(lambda cells: _is_range(cells["eventType"])) if typed else None,
+    )
+
+
+def _is_range(event_types: Sequence[Any]) -> Mask:
+    return np.isin(whole(event_types), kinds.NVTX_RANGES)
+
+
+def counters(reading: Reading) -> int:
+    """Read metrics that were sampled over time."""
+    rows = reading.export.first_rows(
+        "TARGET_INFO_GPU_METRICS", ("typeId", "metricId", "metricName"), 100_000
+    )
+    names = {
+        (kind, metric): reading.names.number(name)
+        for kind, metric, name in rows
+        if isinstance(name, str)
+    }
+
+    def convert(cells: Cells, used: Whole) -> Converted:
+        kind, metric = whole(cells["typeId"])[used], whole(cells["metricId"])[used]
+        pairs, places = np.unique(np.stack((kind, metric)), axis=1, return_inverse=True)
+        found = [names.get((one, other), 0) for one, other in pairs.T.tolist()]
+        gpus = np.where(kind < 0, UNKNOWN, kind & _METRICS_GPU_BITS)
+        return {
+            "device": reading.devices.of_gpus(gpus),
+            "name": np.array(found, np.int32)[places.reshape(-1)],
+            "value": real(cells["value"])[used],
+        }
+
+    return reading.events("GPU_METRICS", "counters", ("typeId", "metricId", "value"), convert)
+
+
+def _where(reading: Reading, cells: Cells, used: Whole) -> Converted:
+    """Return where on which device something ran, and what launched it."""
+    ordinal, stream, launch, owner = (whole(cells[column])[used] for column in _WHERE)
+    stream = np.where(stream == _NO_STREAM, UNKNOWN, stream)
+    return {
+        "device": reading.devices.of_events(ordinal, process_of(owner)),
+        "stream": reading.processes.streams(stream, ordinal, owner),
+        "correlation": reading.processes.unique(launch, owner),
+    }

@@ -1,0 +1,70 @@
+"""Runs a program of NVIDIA's, or of ours that uses theirs, and outlives whatever it does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
+
+_MOST_SAID = 64 * 1024  # bytes of what it says, from the end
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended."""
+
+    status: int | None
+    """None where it was killed for taking too long; negative for a signal."""
+    said: str
+    """The end of what it printed, without that which went to `output`."""
+
+    @property
+    def last_line(self) -> str:
+        lines = [line.strip() for line in self.said.splitlines() if line.strip()]
+        return lines[-1] if lines else ""
+
+
+def run(argv: Sequence[str], timeout_s: float, output: IO[bytes] | None = None) -> Ended:
+    """Run a program in a process group of its own, which is ended whole; OSError if it cannot."""
+    with TemporaryFile() as said:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=said if output is None else output,
+            stderr=said,
+            start_new_session=True,
+        )
+        status: int | None = None
+        try:
+            status = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:  # also on Ctrl-C, and for what it left behind
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        said.seek(0, os.SEEK_END)
+        said.seek(max(said.tell() - _MOST_SAID, 0))
+        return Ended(status, said.read().decode("utf-8", "replace"))
+
+
+def why(ended: Ended, timeout_s: float) -> str:
+    """Return why a program failed, in its own last words where it had any."""
+    if ended.status is None:
+        return f"it did not end within {timeout_s:g} s"
+    if ended.last_line:
+        return ended.last_line[:500].rstrip(".")
+    if ended.status < 0:
+        return f"it crashed ({signal.Signals(-ended.status).name})"
+    return f"it ended with status {ended.status}"
+
+
+def absolute(path: Path) -> str:
+    """Return a path that no program takes for an option."""
+    return str(path.absolute())
