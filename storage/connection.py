@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event
 
 from gpuadvisor.storage.sqlite_file import connect
 
@@ -15,13 +15,14 @@ def url(path: Path) -> URL:
     return URL.create("sqlite", database=str(path))
 
 
-def engine(path: Path) -> Engine:
-    """Return an engine for our tables.
+def engine(path: Path, *, pooled: bool = True) -> Engine:
+    """Return an engine for our tables; unless `pooled`, it closes connections after their use.
 
     Its transactions begin as readers, those of `writing(engine)` as writers: one that reads and
     then wants to write fails at once when another wrote in between, in spite of any time-out.
     """
-    made = create_engine(url(path), creator=partial(connect, path))
+    pool = None if pooled else NullPool
+    made = create_engine(url(path), creator=partial(connect, path), poolclass=pool)
     event.listen(made, "begin", _begin)
     return made
 

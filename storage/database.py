@@ -8,20 +8,17 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
-
-from sqlalchemy.orm import Session
 
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.study import Objective, StudyResult, Trial
 from gpuadvisor.errors import UsageError
-from gpuadvisor.storage import connection, migrations, naming, studies, trials
+from gpuadvisor.storage import naming, studies, trials
 from gpuadvisor.storage.failures import explained
-from gpuadvisor.storage.home import database, writable_folder
 from gpuadvisor.storage.locks import Held, locked
 from gpuadvisor.storage.models import StudyRow
+from gpuadvisor.storage.open_database import OpenDatabase, usable_path
 from gpuadvisor.storage.optuna_tables import open_optuna
 from gpuadvisor.storage.studies import StudyRecord
 
@@ -34,12 +31,10 @@ def open_store(path: Path | None = None) -> Store:
 
     Without a path it is `gpuadvisor.db` in `home()`. StoreError where it cannot be used.
     """
-    chosen = database() if path is None else path.absolute()
-    writable_folder(chosen.parent)
-    return Store(chosen)
+    return Store(usable_path(path))
 
 
-class Store:
+class Store(OpenDatabase):
     """An open database. Threads may share it; a forked child must open its own.
 
     What a method has written outlives this process, however it ends; a power cut may take the
@@ -47,33 +42,12 @@ class Store:
     file fails, and UsageError, which names the newest studies, where there is no such study.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._engine = connection.engine(path)
-        try:
-            with explained(path):
-                migrations.migrate(self._engine, path)
-        except BaseException:
-            self._engine.dispose()
-            raise
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close the file, for Optuna as well."""
         if "_optuna" in self.__dict__:
             self._optuna.remove_session()
             self._optuna.engine.dispose()
-        self._engine.dispose()
+        super().close()
 
     def create_study(
         self,
@@ -91,7 +65,7 @@ class Store:
         `started` is UTC in ISO 8601, now if empty; `folder` is where the script runs.
         UsageError if the name is taken.
         """
-        with self._writing() as session:
+        with self.writing() as session:
             record = StudyRecord(
                 name=naming.next_name(session, script) if name is None else name,
                 script=script,
@@ -109,12 +83,12 @@ class Store:
 
     def add_trial(self, study: str, trial: Trial) -> None:
         """Store one trial; StoreError if the study has one of that number."""
-        with self._writing() as session:
+        with self.writing() as session:
             trials.add(session, studies.find(session, study), trial)
 
     def trials(self, study: str) -> list[Trial]:
         """Return the trials stored so far, in the order of their numbers."""
-        with self._reading() as session:
+        with self.reading() as session:
             rows = trials.rows(session, studies.find(session, study))
             return [trials.from_row(row) for row in rows]
 
@@ -123,17 +97,17 @@ class Store:
 
         Trials are added, or replaced where they differ. Stored ones it does not name stay.
         """
-        with self._writing() as session:
+        with self.writing() as session:
             studies.finish(session, result)
 
     def load_study(self, name: str) -> StudyResult:
         """Return the result with its trials by number; UsageError while there is none."""
-        with self._reading() as session:
+        with self.reading() as session:
             return studies.load(session, name)
 
     def study_record(self, name: str) -> StudyRecord:
         """Return what is known of a study from its start on."""
-        with self._reading() as session:
+        with self.reading() as session:
             return studies.record_of(studies.find(session, name))
 
     def load_unfinished(
@@ -152,7 +126,7 @@ class Store:
             StudyRow.level == level,
             StudyRow.objective == objective,
         )
-        with self._reading() as session:
+        with self.reading() as session:
             row = studies.latest(session, *same)
             unfinished = row is not None and (row.ended is None or bool(row.interrupted))
             return studies.record_of(row) if row is not None and unfinished else None
@@ -164,18 +138,18 @@ class Store:
             conditions.append(StudyRow.script == script)
         if finished is not None:
             conditions.append(StudyRow.ended.is_not(None) if finished else StudyRow.ended.is_(None))
-        with self._reading() as session:
+        with self.reading() as session:
             row = studies.latest(session, *conditions)
             return None if row is None else row.name
 
     def study_names(self, limit: int | None = None) -> list[str]:
         """Return the names of studies, the newest first."""
-        with self._reading() as session:
+        with self.reading() as session:
             return studies.names(session, limit)
 
     def new_study_name(self, script: str) -> str:
         """Return a free name, such as `train-3`, which another process may take before you."""
-        with self._reading() as session:
+        with self.reading() as session:
             return naming.next_name(session, script)
 
     @contextmanager
@@ -209,14 +183,3 @@ class Store:
     @cached_property
     def _optuna(self) -> RDBStorage:
         return open_optuna(self.path)
-
-    @contextmanager
-    def _reading(self) -> Iterator[Session]:
-        with explained(self.path), Session(self._engine) as session, session.begin():
-            yield session
-
-    @contextmanager
-    def _writing(self) -> Iterator[Session]:
-        engine = connection.writing(self._engine)
-        with explained(self.path), Session(engine) as session, session.begin():
-            yield session

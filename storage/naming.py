@@ -32,11 +32,11 @@ def next_name(session: Session, script: str) -> str:
     return f"{stem}-{max((int(match[1]) for match in matches if match), default=0) + 1}"
 
 
-def check(name: str) -> str:
+def check(name: str, what: str = "study") -> str:
     """Return a name that the user chose; UsageError if it cannot be typed and printed again."""
     if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
         raise UsageError(
-            f"{name!r} cannot name a study: use one line of 1 to {LONGEST_NAME} printable "
+            f"{name!r} cannot name a {what}: use one line of 1 to {LONGEST_NAME} printable "
             "characters."
         )
     return name

@@ -46,7 +46,8 @@ def capture(
     `stopped_by` is asked several times a second for the signal that asks to stop, 0 for none. A
     command gets a terminal's Ctrl-C itself; SIGTERM is handed on to it. It is always awaited.
     """
-    from gpuadvisor import __version__
+    from importlib.metadata import version as version_of
+
     from gpuadvisor.collectors.telemetry.recording import Recorder
 
     began_s = time.monotonic()
@@ -54,7 +55,7 @@ def capture(
     frames = source.frames()
     try:
         first = _first(frames)
-        with Recorder(path, __version__) as recorder:
+        with Recorder(path, version_of("gpuadvisor")) as recorder:
             recorder.write(first)
             process = _started(command) if command else None
             watch = _Watch(source, process, began_s, duration_s, stopped_by)

@@ -169,10 +169,10 @@ def _dcgm_labels(gpu: Gpu, version: str) -> dict[str, str]:
 
 
 def _infos(latest: Latest) -> Families:
-    from gpuadvisor import __version__
+    from importlib.metadata import version as version_of
 
     about = InfoMetricFamily(f"{PREFIX}build", "Which gpuadvisor this is.")
-    about.add_metric((), {"version": __version__})
+    about.add_metric((), {"version": version_of("gpuadvisor")})
     yield about
     driver = InfoMetricFamily(f"{PREFIX}driver", "The NVIDIA driver that is loaded.")
     if version := driver_version():

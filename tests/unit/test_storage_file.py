@@ -14,6 +14,7 @@ from gpuadvisor.storage.database import open_store
 from gpuadvisor.storage.failures import explained
 from gpuadvisor.storage.home import home
 from gpuadvisor.storage.models import Base
+from gpuadvisor.storage.profiles.models import ProfileRow
 from gpuadvisor.storage.sqlite_file import connect
 
 OPTUNAS_TABLES = {"studies", "trials", "trial_params", "version_info", "alembic_version"}
@@ -108,6 +109,7 @@ def test_the_migrated_schema_is_that_of_the_models(path):
             assert rows(path, asked) == rows(created, asked), asked
     tables = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
     assert rows(path, tables) == rows(created, tables)
+    assert ProfileRow.__tablename__ in Base.metadata.tables
     assert not OPTUNAS_TABLES & set(Base.metadata.tables)
 
 

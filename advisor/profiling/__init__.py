@@ -1,0 +1,1 @@
+"""Profiles: recorded, imported, compared and exported."""

@@ -1,0 +1,1 @@
+"""Profiles by column, in the store."""

@@ -1,0 +1,148 @@
+"""All profiles of the store: added, found, listed and removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import ColumnElement, delete, literal_column, select, update
+
+from gpuadvisor.errors import StoreError
+from gpuadvisor.storage.locks import Held, locked
+from gpuadvisor.storage.open_database import OpenDatabase, usable_path
+from gpuadvisor.storage.profiles import names
+from gpuadvisor.storage.profiles.models import ProfileChunkRow, ProfileRow
+from gpuadvisor.storage.profiles.records import Origin, ProfileRecord
+from gpuadvisor.storage.profiles.stored import StoredProfile, record_of
+from gpuadvisor.storage.profiles.writer import ProfileWriter
+
+REMOVED_CHUNKS = 100
+"""Chunks that one transaction removes: at most 50 MB, whose pages SQLite visits one by one."""
+
+
+def open_profiles(path: Path | None = None) -> Profiles:
+    """Open the profiles of the database, `gpuadvisor.db` in `home()` without a path."""
+    return Profiles(usable_path(path))
+
+
+class Profiles(OpenDatabase):
+    """The profiles in an open database. Every method raises StoreError where the file fails."""
+
+    pooled = False  # profiles that were opened must leave no connection behind
+
+    @contextmanager
+    def writer(self, origin: Origin) -> Iterator[ProfileWriter]:
+        """Give a sink for a new profile; unless it was finished at the end, nothing is kept.
+
+        What a killed import left behind is removed first.
+        """
+        self.sweep()
+        with ExitStack() as stack:
+            stack.enter_context(self.kept_open())
+            profile_id = self._begin(origin, stack)
+            writer = ProfileWriter(self, profile_id, origin)
+            try:
+                yield writer
+            finally:
+                # Where this fails, as on a full disk, the next import does it.
+                with suppress(StoreError):
+                    if self._is_unfinished(profile_id):
+                        self._remove(profile_id)
+
+    def get(self, profile_id: int) -> StoredProfile:
+        """Return the profile of this id; UsageError if there is none."""
+        return self.find(f"#{profile_id}")
+
+    def find(self, wanted: str) -> StoredProfile:
+        """Return the profile that a name, id, digest's begin, path or file name stands for.
+
+        UsageError, which names the newest profiles, if there is none.
+        """
+        with self.reading() as session:
+            return StoredProfile(self, *names.find(session, wanted))
+
+    def with_digest(self, digest: str) -> StoredProfile | None:
+        """Return the profile of the file with this digest, None if it is not stored."""
+        with self.reading() as session:
+            asked = select(ProfileRow.id, ProfileRow.name).filter_by(digest=digest)
+            row = session.execute(asked).first()
+        return None if row is None else StoredProfile(self, row[0], str(row[1]))
+
+    def check_free(self, name: str) -> None:
+        """Raise UsageError if no profile can get this name."""
+        with self.reading() as session:
+            names.check_free(session, name)
+
+    def list(self, ranks_of: str | None = None) -> list[ProfileRecord]:
+        """Return what is stored, the newest first; the ranks of one folder where it is named."""
+        chosen = select(ProfileRow).where(ProfileRow.imported.is_not(None))
+        if ranks_of is not None:
+            chosen = chosen.filter_by(ranks_of=ranks_of)
+        try:
+            with self.reading() as session:
+                rows = session.scalars(chosen.order_by(ProfileRow.id.desc()))
+                return [record_of(row) for row in rows]
+        except (AttributeError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"The list of profiles in {self.path} is damaged ({error}): save what can be read "
+                f"with `sqlite3 {self.path} .recover`, and move it away to start a new one."
+            ) from error
+
+    def remove(self, wanted: str) -> str:
+        """Remove a profile and return its name; UsageError if there is none."""
+        with self.writing() as session:
+            profile_id, name = names.find(session, wanted)
+            hidden = update(ProfileRow).where(ProfileRow.id == profile_id)
+            session.execute(hidden.values(name=None, digest=None, imported=None))
+        self._remove(profile_id)
+        return name
+
+    def sweep(self) -> None:
+        """Remove what imports that were killed have left; those that go on are left alone."""
+        with self.reading() as session:
+            unfinished = list(session.scalars(select(ProfileRow.id).filter_by(imported=None)))
+        for profile_id in unfinished:
+            with suppress(Held), locked(self._lock(profile_id)):
+                if self._is_unfinished(profile_id):  # asked again: it may have ended well
+                    self._remove(profile_id)
+
+    def _begin(self, origin: Origin, stack: ExitStack) -> int:
+        """Add the row of an unfinished profile, and hold its lock from before it is seen."""
+        with self.writing() as session:
+            empty: dict[str, Any] = {
+                "processes": {},
+                "facts": {},
+                "not_measured": {},
+                "table_rows": {},
+            }
+            row = ProfileRow(
+                **empty, source="", tool="", path=origin.path, size_bytes=origin.size_bytes,
+                first_ns=0, duration_ns=0, ranks_of=origin.ranks_of, warnings=(),
+            )  # fmt: skip
+            session.add(row)
+            session.flush()
+            # Free, or about to be: of who removed an earlier profile of this number.
+            stack.enter_context(locked(self._lock(row.id), wait=True))
+            return row.id
+
+    def _is_unfinished(self, profile_id: int) -> bool:
+        with self.reading() as session:
+            same = select(ProfileRow.id).filter_by(id=profile_id, imported=None)
+            return session.scalar(same) is not None
+
+    def _remove(self, profile_id: int) -> None:
+        """Remove a profile that nobody sees, in steps, so that other writers wait for none long."""
+        rowid: ColumnElement[int] = literal_column("rowid")
+        some = select(rowid).select_from(ProfileChunkRow).filter_by(profile_id=profile_id)
+        while True:
+            with self.writing() as session:
+                found = session.scalars(some.limit(REMOVED_CHUNKS)).all()
+                session.execute(delete(ProfileChunkRow).where(rowid.in_(found)))
+                if len(found) < REMOVED_CHUNKS:
+                    session.execute(delete(ProfileRow).filter_by(id=profile_id))
+                    return
+
+    def _lock(self, profile_id: int) -> Path:
+        return self.path.with_name("locks") / f"profile-{profile_id}.lock"
