@@ -1,0 +1,195 @@
+"""Run the measuring program in the user's Python, and read what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryFile
+from threading import Timer
+from typing import Any
+
+from gpuadvisor.collectors.device_bench.clocks import Clocks, clocks
+from gpuadvisor.collectors.interpreter import locate
+from gpuadvisor.domain.profile import DeviceLimits
+from gpuadvisor.errors import AdvisorError
+
+TIMEOUT_S = 300.0
+"""It takes 20 to 40 s; a slow GPU and a cold disk make it longer."""
+_THOROUGH = {"repeats": 7, "sample_s": 0.1}
+_QUICK = {"repeats": 3, "sample_s": 0.02}
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What a device was measured to reach."""
+
+    quantity: str
+    """`dram`, `bf16`, `host_to_device_pinned`, `launches`, ..."""
+    value: float
+    """Median of the repeats."""
+    unit: str
+    """`bytes/s`, `flop/s`, `op/s`, `1/s` or `s`."""
+    low: float
+    high: float
+    repeats: int
+    how: Mapping[str, Any] = field(default_factory=dict)
+    """Sizes."""
+
+    @property
+    def spread(self) -> float:
+        """From the lowest to the highest, as a part of the median."""
+        return (self.high - self.low) / self.value if self.value else 0.0
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """All that was measured on a device."""
+
+    device: DeviceLimits
+    clocks: Clocks
+    torch: str
+    """Its version."""
+    rates: tuple[Rate, ...]
+    unavailable: Mapping[str, str]
+    """Quantity to why it could not be measured."""
+    seconds: float
+    began_unix_s: float
+
+
+def bench_device(
+    python: str,
+    gpu: int = 0,
+    *,
+    quick: bool = False,
+    device: str | None = None,
+    most_bytes: int | None = None,
+    sides: tuple[int, ...] | None = None,
+    on_event: Callable[[Mapping[str, Any]], None] = lambda event: None,
+    timeout_s: float = TIMEOUT_S,
+) -> BenchResult:
+    """Measure a GPU by torch's number, or another `device` of torch such as `cpu`.
+
+    `most_bytes` and `sides` make buffers and matrices smaller. Raises AdvisorError, in words, where
+    there is no torch, no GPU, or no end; no process is left behind.
+    """
+    settings = {
+        **(_QUICK if quick else _THOROUGH),
+        "device": device or f"cuda:{gpu}",
+        "most_bytes": most_bytes,
+        "sides": sides,
+    }
+    began_s, began_unix_s = time.monotonic(), time.time()
+    events = _events(locate(python), settings, on_event, timeout_s)
+    described = next((e for e in events if e["event"] == "device"), {})
+    limits = _limits(described, gpu)
+    return BenchResult(
+        limits,
+        clocks(limits.uuid),
+        described.get("torch", ""),
+        tuple(_rate(event) for event in events if event["event"] == "rate"),
+        {e["quantity"]: e["reason"] for e in events if e["event"] == "unavailable"},
+        time.monotonic() - began_s,
+        began_unix_s,
+    )
+
+
+def _events(
+    path: str,
+    settings: dict[str, Any],
+    on_event: Callable[[Mapping[str, Any]], None],
+    timeout_s: float,
+) -> list[dict[str, Any]]:
+    source = Path(__file__).with_name("program.py").read_text("utf-8")
+    read, write = os.pipe()
+    with os.fdopen(read, encoding="utf-8", errors="replace") as lines, TemporaryFile() as errors:
+        try:
+            command = [path, "-c", source, json.dumps({**settings, "events": write})]
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                cwd="/",  # so that no `json.py` of the current folder is imported
+                pass_fds=(write,),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise AdvisorError(f"{path} cannot be run: {error.strerror}") from error
+        finally:
+            os.close(write)
+        timer = Timer(timeout_s, _kill, (process,))
+        timer.start()
+        found: list[dict[str, Any]] = []
+        try:
+            for line in lines:
+                found.append(json.loads(line))
+                on_event(found[-1])
+            process.wait()
+        finally:
+            expired = not timer.is_alive()
+            timer.cancel()
+            _kill(process)
+            process.wait()
+        return _complete(found, process.returncode, path, errors, timeout_s if expired else None)
+
+
+def _complete(
+    events: list[dict[str, Any]], status: int, path: str, errors: Any, expired_s: float | None
+) -> list[dict[str, Any]]:
+    """Return the events of a run that got to its end."""
+    last = events[-1] if events else {"event": "silence"}
+    if last["event"] == "done":
+        return events
+    if last["event"] == "failed":
+        raise AdvisorError(
+            f"{path} cannot measure it, because {last['reason']}: "
+            "give a Python whose torch has the GPU with --python"
+        )
+    if expired_s is not None:
+        raise AdvisorError(
+            f"the device was not measured within {expired_s:g} s: end what else runs on it, or try "
+            "--quick"
+        )
+    errors.seek(0)
+    said = errors.read().decode("utf-8", "replace").strip().splitlines()[-1:] or [f"exit {status}"]
+    raise AdvisorError(f"measuring failed after {len(events)} results: {said[0]}")
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _limits(event: Mapping[str, Any], gpu: int) -> DeviceLimits:
+    capability, uuid = event.get("compute_capability"), event.get("uuid")
+    if uuid and not uuid.startswith(("GPU-", "MIG-")):
+        uuid = f"GPU-{uuid}"  # torch leaves out the prefix
+    return DeviceLimits(
+        index=gpu,
+        name=event.get("name", ""),
+        compute_capability=None if capability is None else (capability[0], capability[1]),
+        multiprocessors=event.get("multiprocessors"),
+        memory_bytes=event.get("memory_bytes"),
+        l2_bytes=event.get("l2_bytes"),
+        uuid=uuid,
+    )
+
+
+def _rate(event: Mapping[str, Any]) -> Rate:
+    return Rate(
+        event["quantity"],
+        event["value"],
+        event["unit"],
+        event["low"],
+        event["high"],
+        event["repeats"],
+        event["how"],
+    )
