@@ -7,18 +7,25 @@ an eager import here would put its cost behind `gpuadvisor --help`.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpuadvisor.analysis.occupancy import Occupancy, occupancy
     from gpuadvisor.errors import AdvisorError
     from gpuadvisor.monitoring.block import monitor
     from gpuadvisor.monitoring.history import events, telemetry
+    from gpuadvisor.profiling.on_demand import profile_on_demand
+    from gpuadvisor.profiling.opening import open_profile
     from gpuadvisor.section_times import SectionTimes, profile_section, reset_sections, sections
     from gpuadvisor.steps import step
 
 __all__ = [
     "AdvisorError",
+    "Occupancy",
     "SectionTimes",
     "__version__",
     "events",
     "monitor",
+    "occupancy",
+    "open_profile",
+    "profile_on_demand",
     "profile_section",
     "reset_sections",
     "sections",
@@ -28,9 +35,13 @@ __all__ = [
 
 _HOMES = {
     "AdvisorError": "gpuadvisor.errors",
+    "Occupancy": "gpuadvisor.analysis.occupancy",
     "SectionTimes": "gpuadvisor.section_times",
     "events": "gpuadvisor.monitoring.history",
     "monitor": "gpuadvisor.monitoring.block",
+    "occupancy": "gpuadvisor.analysis.occupancy",
+    "open_profile": "gpuadvisor.profiling.opening",
+    "profile_on_demand": "gpuadvisor.profiling.on_demand",
     "profile_section": "gpuadvisor.section_times",
     "reset_sections": "gpuadvisor.section_times",
     "sections": "gpuadvisor.section_times",

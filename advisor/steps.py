@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-_listener: Callable[[], None] | None = None
+_listeners: tuple[Callable[[], None], ...] = ()
 
 
 def step() -> None:
     """Mark the end of a step. Needed only where gpuadvisor finds no step, or the wrong one."""
-    if _listener is not None:
-        _listener()
+    for listener in _listeners:
+        listener()
 
 
 def listen(listener: Callable[[], None]) -> None:
-    """Have `listener` called at every step; the harness does this."""
-    global _listener
-    _listener = listener
+    """Have `listener` called at every step; the harness does this, and profiling on demand."""
+    global _listeners
+    _listeners = (*_listeners, listener)
+
+
+def ignore(listener: Callable[[], None]) -> None:
+    """Call `listener` no more."""
+    global _listeners
+    _listeners = tuple(other for other in _listeners if other != listener)

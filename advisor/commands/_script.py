@@ -1,4 +1,4 @@
-"""What `tune` and `run` share: naming a script, its interpreter and its arguments."""
+"""What `tune`, `run` and `profile` share: naming a script, its interpreter and its arguments."""
 
 from __future__ import annotations
 
@@ -10,9 +10,18 @@ if TYPE_CHECKING:
     from gpuadvisor.collectors.script.request import Command
 
 
-def add_script_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the script; what follows `--` on the command line is the script's own."""
-    parser.add_argument("script", help="the Python script, as you would give it to python")
+SCRIPT_HELP = "the Python script, as you would give it to python"
+
+
+def add_script_arguments(parser: argparse.ArgumentParser, script: str = SCRIPT_HELP) -> None:
+    """Declare the script; what follows `--` on the command line is the script's own.
+
+    With another help than the usual for it, it may be left out.
+    """
+    if script == SCRIPT_HELP:
+        parser.add_argument("script", help=script)
+    else:
+        parser.add_argument("script", nargs="?", help=script)
     parser.add_argument(
         "-m", dest="is_module", action="store_true", help="SCRIPT is a module, as for python -m"
     )

@@ -13,6 +13,23 @@ from typing import Any, Protocol
 Call = Callable[..., Any]
 
 
+class StepTaker(Protocol):
+    """Takes the steps of a warm script, in the thread that makes them; they are not timed."""
+
+    def begin(self) -> None:
+        """A step has just ended, and the script is warm."""
+
+    def step(self) -> bool:
+        """A step has ended. Return whether that was the last that is wanted."""
+        ...
+
+    def abandon(self) -> None:
+        """What was taken since `begin` was not steady: throw it away. `begin` may come again."""
+
+    def end(self) -> None:
+        """The script ends by itself, before all steps were taken."""
+
+
 class Target(Protocol):
     """The script's process, seen by one knob, just after torch was imported.
 
@@ -61,6 +78,9 @@ class Target(Protocol):
         `call(tensor)` runs the original backward with the script's own arguments on the tensor
         it is given.
         """
+
+    def take_steps(self, taker: StepTaker) -> None:
+        """Have the steps after warming up taken by `taker`; they are not timed then."""
 
     def effective(self, detail: str = "") -> None:
         """Say that the knob changed something. A knob that never says so had no effect."""

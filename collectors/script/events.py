@@ -41,6 +41,8 @@ class Recorder:
     first_step_s: float = 0.0
     finished: Event | None = None
     """The `done` or `ended` event."""
+    released: bool = False
+    """Whether the script goes on by itself: there is no more to wait for but its end."""
     torch: str | None = None
     """The version that was imported; None if no process has imported it."""
     failures: list[str] = field(default_factory=list)
@@ -161,6 +163,10 @@ class Recorder:
         self.steps = event["steps"]
 
     _take_ended = _take_done
+
+    def _take_released(self, event: Event) -> None:
+        self.released = True
+        self.steps = event["steps"]
 
     def measurement(self, samples_per_step: float | None, wall_s: float) -> Measurement | None:
         """Return what was measured, or None if no step was counted."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import IO
 
 KEPT_BYTES = 64 * 1024
@@ -15,8 +17,9 @@ CHUNK_BYTES = 16 * 1024
 class Tail:
     """Reads a stream to its end in a thread of its own."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes], also: Callable[[bytes], object] | None = None) -> None:
         self._stream = stream
+        self._also = also
         self._chunks: deque[bytes] = deque()
         self._size = 0
         self._lock = threading.Lock()
@@ -25,6 +28,9 @@ class Tail:
 
     def _drain(self) -> None:
         while chunk := self._stream.read1(CHUNK_BYTES):  # type: ignore[attr-defined]
+            if self._also is not None:
+                with contextlib.suppress(OSError, ValueError):  # nobody reads there any more
+                    self._also(chunk)
             with self._lock:
                 self._chunks.append(chunk)
                 self._size += len(chunk)

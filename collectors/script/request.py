@@ -26,10 +26,12 @@ class Command:
     is_module: bool = False
     folder: str | None = None
     """Working directory; None for the current one."""
+    wrapper: tuple[str, ...] = ()
+    """A program and its options that come before the Python, such as a profiler's."""
 
     def line(self) -> list[str]:
         start = ["-m", self.script] if self.is_module else [self.script]
-        return [self.python, *start, *self.args]
+        return [*self.wrapper, self.python, *start, *self.args]
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,11 @@ class RunRequest:
     limits: Limits = field(default_factory=Limits)
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables set in addition to gpuadvisor's own environment."""
+    exit_s: float = 0.0
+    """How long the processes may take to end when there is enough, before they are ended: a
+    wrapper has its own results to write."""
+    all_gpus: bool = False
+    """The script sees the GPUs that it would see without gpuadvisor, and not only `device`."""
     slower_than_ms: float | None = None
     """A mean step time at which the run is given up as pruned; None to let it end."""
     needed: frozenset[str] = frozenset()
@@ -60,6 +67,8 @@ class RunRequest:
     is nothing to measure, and the run ends."""
     on_event: Callable[[Event], None] | None = None
     """Told of every event as it comes, for progress."""
+    on_output: Callable[[bytes], object] | None = None
+    """Given all that the script prints, in a thread of its own."""
     cancelled: Callable[[], bool] | None = None
     """Asked a few times a second; True stops the run."""
 

@@ -80,7 +80,7 @@ class _Run:
         try:
             process = self._start()
             try:
-                tail = Tail(process.stdout) if process.stdout else None
+                tail = Tail(process.stdout, self._request.on_output) if process.stdout else None
                 ending = self._watch(process)
             finally:
                 stuck = end_all(process.pid, self._run)
@@ -100,7 +100,7 @@ class _Run:
         extra = {RUN_VARIABLE: self._run, **request.environment}
         for variable, value in DEFAULTS.items():
             extra.setdefault(variable, os.environ.get(variable, value))
-        gpu = _visible(request) if request.device.is_gpu else ""
+        gpu = None if request.all_gpus else _visible(request)
         environment = target_environment(self._specification, extra, gpu)
         try:
             return subprocess.Popen(
@@ -137,7 +137,10 @@ class _Run:
     def _may_exit_by_itself(self) -> bool:
         """Say whether to wait for the script's own end: it comes now, and its status matters."""
         finished = self._recorder.finished
-        return bool(finished and finished["short"] and self._since_heard_s() < EXIT_S)
+        if not finished:
+            return False
+        patience_s = EXIT_S if finished["short"] else 0.0
+        return self._since_heard_s() < max(patience_s, self._request.exit_s)
 
     def _since_heard_s(self) -> float:
         return time.monotonic() - self._heard_s
@@ -153,6 +156,8 @@ class _Run:
         if self._recorder.owner is None:
             late = now - self._began_s > request.limits.startup_s
             return Ending.NO_STEP if late else None
+        if self._recorder.released:
+            return None
         if self._since_heard_s() > request.limits.idle_s:
             return Ending.STUCK
         return Ending.OUT_OF_TIME if now - self._began_s > request.limits.total_s else None
@@ -199,6 +204,8 @@ class _Run:
 
 
 def _visible(request: RunRequest) -> str:
+    if not request.device.is_gpu:
+        return ""
     return request.device.uuid or str(request.device.index)
 
 

@@ -31,6 +31,8 @@ class Schedule:
     """When the halves of the measurement differ by more, the first half is dropped and as much
     is measured again, at most twice."""
     max_measure_s: float = 60.0
+    count_doubtful: bool = False
+    """Whether forward passes in a script that may yet begin to train are steps."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class Specification:
     samples_per_step: float | None = None
     """Given by the user; else it is read from the loader's batches or the root's input."""
     schedule: Schedule = field(default_factory=Schedule)
+    stay: bool = False
+    """Let the script go on to its own end when there is enough."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))

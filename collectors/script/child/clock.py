@@ -9,6 +9,7 @@ from typing import Any
 from gpuadvisor.collectors.script.child.channel import Channel
 from gpuadvisor.collectors.script.child.counters import Counters, Tally, compilations
 from gpuadvisor.collectors.script.child.stock import has_shrunk, is_settled
+from gpuadvisor.collectors.script.child.taking import Taking
 from gpuadvisor.collectors.script.child.timers import HostTimer, Timer
 from gpuadvisor.collectors.script.child.windows import Step, Windows
 from gpuadvisor.collectors.script.specification import Schedule
@@ -44,13 +45,16 @@ class Clock:
         counters: Counters,
         timer: Callable[[], Timer],
         finish: Callable[[], None],
+        taking: Taking | None = None,
     ) -> None:
         self._schedule = schedule
         self._channel = channel
         self._counters = counters
         self._make_timer = timer
         self._finish = finish
+        self._taking = taking
         self.stopped = False
+        self._measuring = False
         self.restart()
 
     def restart(self) -> None:
@@ -89,6 +93,8 @@ class Clock:
             if self.marker and MARKERS.index(marker) < MARKERS.index(self.marker):
                 return
             self.marker = marker
+            if self._measuring and self._taking is not None:
+                self._taking.abandon()
             self._reset()
         if self.stopped:
             return
@@ -111,6 +117,7 @@ class Clock:
             self._say("compiled", now)
         elif now - self._said_s >= HEARTBEAT_S:
             self._say("alive", now)
+        doubtful = doubtful and not self._schedule.count_doubtful
         if not doubtful and self._is_warm(now):
             self._begin()
 
@@ -147,6 +154,9 @@ class Clock:
         )
 
     def _begin(self) -> None:
+        if self._taking is not None:
+            self._hand_over(self._taking)
+            return
         timer = self._make_timer()
         timer.synchronize()
         if self.windows is None:
@@ -156,20 +166,47 @@ class Clock:
         self._measuring = True
         self._channel.send("warm", steps=self.steps, compiles=self._compiled)
 
+    def _hand_over(self, taking: Taking) -> None:
+        """Let somebody else have the steps from here on."""
+        if not taking.begin():
+            self.stop()
+            return
+        self._measuring = True
+        self._channel.send("warm", steps=self.steps, compiles=self._compiled)
+
+    def _count_taken(self, taking: Taking) -> None:
+        now = time.perf_counter()
+        compiled = compilations()
+        if compiled != self._compiled and self._restarts < MAX_RESTARTS:
+            taking.abandon()
+            self._warm_up_again(compiled, now)
+            return
+        self._compiled = compiled
+        self.alive(now)
+        if taking.step():
+            self._finish()
+
+    def _warm_up_again(self, compiled: int, now: float) -> None:
+        """Something was compiled: what was counted was not steady."""
+        self._restarts += 1
+        self._warm_from = self.steps
+        self._history.clear()  # it would go on after a gap
+        self._measuring = False
+        self._compiled = compiled
+        self._say("compiled", now)
+
     def _count(self) -> None:
+        if self._taking is not None:
+            self._count_taken(self._taking)
+            return
         assert self.windows is not None  # `_begin` made them
         if not self.windows.add(self._tally()):
             return
         self.windows.habitual = 2 * self._interrupted > self.steps
         compiled = compilations()
         if compiled != self._compiled and self._restarts < MAX_RESTARTS:
-            self._restarts += 1
-            self._warm_from = self.steps
             self.windows.discard()
-            self._history.clear()  # it would go on after a gap
-            self._measuring = False
-            self._compiled = compiled
-            self._say("compiled", time.perf_counter())
+            self._warm_up_again(compiled, time.perf_counter())
             return
         self._compiled = compiled
         self.windows.close()
@@ -190,6 +227,9 @@ class Clock:
 
     def end(self) -> bool:
         """The script ended by itself. Return whether there are steps to report."""
+        if self._taking is not None:
+            self._taking.end()
+            return False
         windows = self.windows
         if windows is not None and windows.steps + windows.open_steps >= MIN_SHORT:
             windows.close()

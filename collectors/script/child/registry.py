@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from gpuadvisor.domain.knobs import Application
-from gpuadvisor.domain.target import Call
+from gpuadvisor.domain.target import Call, StepTaker
 
 Around = Callable[[Any, Call, "tuple[Any, ...]", "dict[str, Any]"], Any]
 Report = Callable[[str, str, str], None]
@@ -29,6 +29,7 @@ class Registry:
         ] = []
         self.optimizer_adopters: list[tuple[KnobTarget, Callable[[Any], None]]] = []
         self.backward_arounds: list[Callable[[Any, Call], None]] = []
+        self.step_taker: StepTaker | None = None
 
     def apply(self, applications: tuple[Application, ...]) -> None:
         """Apply each setting; one that fails is reported, and the script runs without it."""
@@ -64,6 +65,9 @@ class KnobTarget:
 
     def around_backward(self, around: Callable[[Any, Call], None]) -> None:
         self._registry.backward_arounds.append(around)
+
+    def take_steps(self, taker: StepTaker) -> None:
+        self._registry.step_taker = taker
 
     def effective(self, detail: str = "") -> None:
         if not self._state:

@@ -18,6 +18,7 @@ from gpuadvisor.collectors.script.child.markers import StepMarkers
 from gpuadvisor.collectors.script.child.registry import Registry
 from gpuadvisor.collectors.script.child.roots import Roots
 from gpuadvisor.collectors.script.child.start import guarded
+from gpuadvisor.collectors.script.child.taking import Taking
 from gpuadvisor.collectors.script.child.timers import timer_for
 from gpuadvisor.collectors.script.child.trace import TraceRecorder
 from gpuadvisor.collectors.script.specification import Specification
@@ -57,9 +58,15 @@ class Session:
     def _observe(self, channel: Channel) -> None:
         torch, registry, counters = self._torch, self._registry, Counters()
         self._facts = facts = FactsRecorder(torch)
-        self._trace = TraceRecorder(torch)
+        # Its copies of losses are not the script's, so they must not be among steps taken.
+        self._trace = TraceRecorder(torch, recording=registry.step_taker is None)
         self._clock = clock = Clock(
-            self._specification.schedule, channel, counters, lambda: timer_for(torch), self._finish
+            self._specification.schedule,
+            channel,
+            counters,
+            lambda: timer_for(torch),
+            self._finish,
+            Taking(registry.step_taker, self._is_owner) if registry.step_taker else None,
         )
         self._markers = markers = StepMarkers(torch, clock, counters, facts, self._trace)
         self._roots = roots = Roots(torch, registry, markers.root_called, self._found_root)
@@ -106,7 +113,11 @@ class Session:
 
     def _finish(self) -> None:
         """Report and leave at once: `finally` blocks would save a half-trained checkpoint."""
-        if self._is_owner():
+        assert self._channel is not None  # without one nothing is observed
+        if self._specification.stay:
+            self._ended = True
+            self._channel.send("released", steps=self._clock.steps)
+        elif self._is_owner():
             self._report("done")
             leave(0)
         self._clock.stop()

@@ -19,8 +19,9 @@ any batch size."""
 class TraceRecorder:
     """Copies losses and outputs on the device; nothing waits for them until the end."""
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, recording: bool = True) -> None:
         self._torch = torch
+        self._recording = recording
         self._losses: list[Any] = []
         self._backwards = 0
         self._late: Any = None
@@ -29,6 +30,8 @@ class TraceRecorder:
 
     def loss(self, tensor: Any) -> None:
         """Keep the loss of one backward pass, if it is one of those that are kept."""
+        if not self._recording:
+            return
         self._backwards += 1
         early = len(self._losses) < LOSSES
         if not early and self._backwards % LATE_EVERY:
@@ -49,7 +52,7 @@ class TraceRecorder:
 
     def output(self, result: Any) -> None:
         """Keep a few numbers of what a root returned, in the first calls."""
-        if self._output_calls >= OUTPUT_CALLS:
+        if self._output_calls >= OUTPUT_CALLS or not self._recording:
             return
         self._output_calls += 1
         tensors = [t for t in tensors_in(self._torch, result) if t.numel()]

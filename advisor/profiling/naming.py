@@ -1,0 +1,136 @@
+"""Which study or profile a word on the command line means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from pathlib import Path
+
+from gpuadvisor.analysis.peaks import Ceilings, theoretical
+from gpuadvisor.domain.profile import Header, Profile
+from gpuadvisor.errors import StoreError, UsageError
+from gpuadvisor.profiling.opening import read_profile
+from gpuadvisor.profiling.trace_files import stem
+
+MOST_NAMES = 6
+"""That an error proposes."""
+_LOOKED_AT = 2000
+"""Names among which near ones are searched, the newest."""
+
+
+class Kind(StrEnum):
+    """What a name can be of."""
+
+    STUDY = "study"
+    PROFILE = "profile"
+
+
+@dataclass(frozen=True)
+class Named:
+    """A profile, and how it is called."""
+
+    name: str
+    file: str
+    """That it comes from."""
+    profile: Profile
+
+
+def meant(wanted: str, studies: Sequence[str], kind: Kind | None = None) -> str | Named:
+    """Return the study's name, or the profile, that a word means; UsageError if that is not clear.
+
+    A file is a profile, whatever else has its name.
+    """
+    if kind is not Kind.STUDY and Path(wanted).is_file():
+        return _from_file(Path(wanted))
+    found = _stored(wanted) if kind is not Kind.STUDY else None
+    is_study = kind is not Kind.PROFILE and wanted in studies
+    if found is not None and is_study and found.name == wanted:
+        raise UsageError(
+            f"{wanted!r} is a study and a profile: add `--kind study` or `--kind profile`."
+        )
+    if is_study:
+        return wanted
+    if found is not None:
+        return found
+    raise UsageError(_unknown(wanted, studies, kind))
+
+
+def profile_named(wanted: str) -> Named:
+    """Return the profile in a file, or the stored one; UsageError with near names if none is."""
+    found = meant(wanted, (), Kind.PROFILE)
+    assert isinstance(found, Named)
+    return found
+
+
+def newest_profile() -> Named | None:
+    """Return the profile that was stored last; None where there is none."""
+    from gpuadvisor.storage.profiles.library import open_profiles
+
+    profiles = open_profiles()
+    records = profiles.list()
+    if not records:
+        return None
+    stored = profiles.get(records[0].id)
+    return Named(stored.record.name, stored.record.path, stored)
+
+
+def peaks_of(header: Header) -> Ceilings | None:
+    """Return what the profile's device can do, as measured if it was; None without a device."""
+    from gpuadvisor.storage.profiles import ceilings
+    from gpuadvisor.storage.profiles.library import open_profiles
+
+    if not header.devices:
+        return None
+    device = header.devices[0]
+    try:
+        measured = ceilings.newest(open_profiles(), device.uuid, device.name)
+    except StoreError:  # a trace can be looked at without a store
+        measured = {}
+    return theoretical(device).preferring(measured)
+
+
+def _from_file(path: Path) -> Named:
+    return Named(stem(path), str(path.absolute()), read_profile(path))
+
+
+def _stored(wanted: str) -> Named | None:
+    from gpuadvisor.storage.profiles.library import open_profiles
+
+    try:
+        stored = open_profiles().find(wanted)
+    except UsageError as error:
+        if str(error).startswith("There is no profile"):
+            return None
+        raise
+    return Named(stored.record.name, stored.record.path, stored)
+
+
+def _unknown(wanted: str, studies: Sequence[str], kind: Kind | None) -> str:
+    from gpuadvisor.storage.profiles.library import open_profiles
+
+    known: dict[Kind, list[str]] = {}
+    if kind is not Kind.PROFILE:
+        known[Kind.STUDY] = list(studies)[:_LOOKED_AT]
+    if kind is not Kind.STUDY:
+        known[Kind.PROFILE] = [each.name for each in open_profiles().list()][:_LOOKED_AT]
+    what = str(kind) if kind is not None else "study or profile"
+    if not any(known.values()):
+        return (
+            f"There is no {what} {wanted!r}, and none is stored: name a trace file, or add one"
+            " with `gpuadvisor import FILE`."
+        )
+    listed = "; ".join(
+        f"{plural} {', '.join(names)}"
+        for each, plural in ((Kind.STUDY, "studies"), (Kind.PROFILE, "profiles"))
+        if (names := _near(wanted, known.get(each, ())))
+    )
+    return f"There is no {what} {wanted!r}; there are: {listed}."
+
+
+def _near(wanted: str, names: Iterable[str]) -> list[str]:
+    """Return the names that are most alike, else the newest ones."""
+    newest = list(names)
+    near = get_close_matches(wanted, newest, MOST_NAMES, cutoff=0.5)
+    return near or newest[:MOST_NAMES]

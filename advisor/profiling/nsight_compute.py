@@ -1,0 +1,144 @@
+"""Read the hardware counters of a program's dominant kernels with NVIDIA Nsight Compute.
+
+Each kernel is run again for every group of counters, so only few launches of the few kernels that
+take most of the time are looked at.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from gpuadvisor.analysis.kernels import kernel_times
+from gpuadvisor.domain.profile import Profile
+from gpuadvisor.errors import AdvisorError
+from gpuadvisor.profiling.nsight_systems import record_systems
+from gpuadvisor.profiling.nvidia_tools import FORBIDDEN, failure, is_installed, locate_tool, quote
+from gpuadvisor.profiling.opening import read_profile
+from gpuadvisor.profiling.programs import Conditions, Program, run_under
+
+TOOL = "ncu"
+SECTIONS = (
+    "SpeedOfLight",
+    "MemoryWorkloadAnalysis",
+    "Occupancy",
+    "SchedulerStats",
+    "WarpStateStats",
+    "SourceCounters",
+    "LaunchStats",
+)
+MOST_KERNELS = 5
+"""Kernels by name that are looked at."""
+ENOUGH = 0.9
+"""Share of the time of all kernels after which no more are looked at."""
+LAUNCHES = 4
+"""Of each kernel on average: the first one may find cold caches."""
+BLIND_LAUNCHES = 20
+"""Of all kernels, where nothing tells which take most of the time."""
+EXPORT_S = 300.0
+NONE_FOUND = "No kernels were profiled"
+
+
+def record_counters(
+    program: Program,
+    folder: Path,
+    conditions: Conditions,
+    short_pass: Callable[[], Profile | None],
+    say: Callable[[str], None] = lambda _: None,
+) -> Path:
+    """Run the program under ncu and return its counters as CSV, in `folder`.
+
+    `short_pass` returns a profile that tells the dominant kernels, or None; without one the first
+    launches are taken. AdvisorError where ncu leaves no result, in its own words.
+    """
+    ncu = locate_tool(TOOL)
+    profile = short_pass()
+    names = dominant_kernels(profile) if profile is not None else ()
+    if names:
+        say(f"the counters of {len(names)} kernels are read: {', '.join(names)}")
+    report = folder / "counters.ncu-rep"
+    # The clocks stay as they are: they are not ours, and the program runs with them.
+    options = [f"--export={report}", "--force-overwrite", "--target-processes=all"]
+    options += ["--clock-control", "none"]
+    options += [word for section in SECTIONS for word in ("--section", section)]
+    options += _chosen(names)
+    if program.command is not None:
+        options += ["--profile-from-start", "off"]
+    else:
+        options += ["--kill", "yes"]  # when enough launches were seen
+    ran = run_under((str(ncu), *options), program, conditions)
+    if not report.is_file():
+        if NONE_FOUND in ran.output and not FORBIDDEN.search(ran.output):
+            raise AdvisorError(f"ncu saw no kernel in {program.name}: does it use the GPU?")
+        ended = "its time was over" if ran.status is None else f"its exit status was {ran.status}"
+        raise failure(TOOL, ran.output, ended)
+    return _as_csv(ncu, report)
+
+
+def systems_pass(program: Program, folder: Path, conditions: Conditions) -> Profile | None:
+    """Return a timeline that tells a program's dominant kernels; None where nsys is missing."""
+    if not is_installed("nsys"):
+        return None
+    return read_profile(record_systems(program, folder, conditions))
+
+
+def dominant_kernels(profile: Profile) -> tuple[str, ...]:
+    """Return the names, as ncu has them, of the kernels that take most of the time."""
+    times: dict[str, int] = {}
+    for kernel in kernel_times(profile):
+        name = function_name(kernel.name)
+        times[name] = times.get(name, 0) + kernel.time_ns
+    total, covered, chosen = sum(times.values()), 0, []
+    for name, time_ns in sorted(times.items(), key=lambda each: -each[1])[:MOST_KERNELS]:
+        if covered >= ENOUGH * total:
+            break
+        chosen.append(name)
+        covered += time_ns
+    return tuple(chosen)
+
+
+def function_name(name: str) -> str:
+    """Return a kernel's bare name, which is what ncu filters by: of
+    `void at::native::reduce<4, float>(int)` it is `reduce`.
+
+    The full names do not do: tools write the arguments of templates differently.
+    """
+    bare = name.replace("(anonymous namespace)", "").replace("<unnamed>", "").strip()
+    for number, character in enumerate(bare):
+        if character in "<(":
+            bare = bare[:number]
+            break
+    return bare.rpartition("::")[2].split(" ")[-1] or name
+
+
+def _chosen(names: tuple[str, ...]) -> list[str]:
+    if not names:
+        return ["--launch-count", str(BLIND_LAUNCHES)]
+    pattern = "|".join(re.escape(name) for name in names)
+    return [
+        "--kernel-name-base",
+        "function",
+        "--kernel-name",
+        f"regex:^({pattern})$",
+        "--launch-count",
+        str(LAUNCHES * len(names)),
+    ]
+
+
+def _as_csv(ncu: Path, report: Path) -> Path:
+    """Return a report as CSV, with base units and a row a kernel."""
+    argv = [str(ncu), "--import", str(report), "--csv", "--page", "raw", "--print-units", "base"]
+    csv = report.with_name("counters.csv")
+    try:
+        with csv.open("wb") as target:
+            ended = subprocess.run(
+                argv, stdout=target, stderr=subprocess.PIPE, timeout=EXPORT_S, check=False
+            )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise AdvisorError(f"ncu cannot print its report: {error}") from error
+    if ended.returncode:
+        said = quote(ended.stderr.decode("utf-8", "replace"))
+        raise AdvisorError(f"ncu cannot print its report: it said {said!r}")
+    return csv

@@ -1,0 +1,148 @@
+"""NVIDIA's own profilers: where they are, how they run, and what their errors mean."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuadvisor.collectors.script.output import Tail
+from gpuadvisor.collectors.script.processes import RUN_VARIABLE, end_all
+from gpuadvisor.errors import AdvisorError, Interrupted, UsageError
+
+PACKAGES = {"nsys": "Nsight Systems", "ncu": "Nsight Compute"}
+PLACES = {
+    "nsys": (
+        "/usr/local/cuda/bin",
+        "/usr/local/cuda-*/bin",
+        "/opt/nvidia/nsight-systems/*/bin",
+        "/opt/nvidia/nsight-systems-cli/*/bin",
+        "/opt/nvidia/nsight-systems*/*/target-linux-*",
+    ),
+    "ncu": ("/usr/local/cuda/bin", "/usr/local/cuda-*/bin", "/opt/nvidia/nsight-compute/*"),
+}
+"""Where NVIDIA's packages put them, the newest version last by name."""
+FORBIDDEN = re.compile(r"ERR_NVGPUCTRPERM|permission to access NVIDIA GPU Performance Counters")
+WAY_OUT = (
+    "the driver gives hardware counters to administrators only (ERR_NVGPUCTRPERM): put `options "
+    "nvidia NVreg_RestrictProfilingToAdminUsers=0` into /etc/modprobe.d/nvidia-profiling.conf and "
+    "reboot, start the container with `--cap-add=SYS_ADMIN`, or profile without --ncu, which "
+    "needs no counters"
+)
+COMPLAINT = re.compile(r"==ERROR==|\b(?:fatal|error|unrecogni[sz]ed|cannot|failed)\b", re.I)
+"""Lines of a tool's output that are quoted where it fails."""
+QUOTED = 300
+"""Characters of a tool's output that are quoted."""
+POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class ToolRun:
+    """How a tool's run ended."""
+
+    status: int | None
+    """None where it was ended for its time."""
+    output: str
+    """The end of what the tool and the program under it printed."""
+
+
+def locate_tool(name: str) -> Path:
+    """Return the newest of NVIDIA's `nsys` or `ncu`; UsageError if it is not installed."""
+    found = shutil.which(name)
+    if found is not None:
+        return Path(found)
+    for path in _usual_places(name):
+        if os.access(path, os.X_OK) and path.is_file():
+            return path
+    raise UsageError(
+        f"--{name} needs NVIDIA {PACKAGES[name]}, and there is no `{name}` on PATH, in "
+        "/usr/local/cuda or in /opt/nvidia: install it from developer.nvidia.com, or profile "
+        "without it"
+    )
+
+
+def is_installed(name: str) -> bool:
+    """Say whether `nsys` or `ncu` is there."""
+    try:
+        locate_tool(name)
+    except UsageError:
+        return False
+    return True
+
+
+def _usual_places(name: str) -> Iterator[Path]:
+    for pattern in PLACES[name]:
+        folders = Path("/").glob(pattern.lstrip("/"))
+        yield from (folder / name for folder in sorted(folders, key=_version, reverse=True))
+
+
+def _version(folder: Path) -> list[int]:
+    """Return the numbers in a path: 2024.10 is newer than 2024.9."""
+    return [int(number) for number in re.findall(r"\d+", str(folder))]
+
+
+def run_tool(
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    timeout_s: float,
+    cancelled: Callable[[], bool],
+    on_output: Callable[[bytes], object] | None = None,
+) -> ToolRun:
+    """Run a tool with all its processes to their end; Interrupted, and none is left of them."""
+    run = uuid.uuid4().hex
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment, RUN_VARIABLE: run},
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise AdvisorError(f"cannot start {argv[0]}: {error.strerror}") from error
+    assert process.stdout is not None  # it was asked for
+    try:
+        tail = Tail(process.stdout, on_output)
+        status = _wait(process, timeout_s, cancelled)
+    finally:
+        end_all(process.pid, run)
+        process.wait(timeout=5)
+    if cancelled():
+        raise Interrupted("interrupted: nothing was kept")
+    return ToolRun(status, tail.text())
+
+
+def _wait(
+    process: subprocess.Popen[bytes], timeout_s: float, cancelled: Callable[[], bool]
+) -> int | None:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline and not cancelled():
+        try:
+            return process.wait(timeout=POLL_S)
+        except subprocess.TimeoutExpired:
+            continue
+    return None
+
+
+def failure(name: str, output: str, otherwise: str) -> AdvisorError:
+    """Return why a tool left no result: in its own words, where it has any."""
+    if FORBIDDEN.search(output):
+        return AdvisorError(f"{name} may not read the counters: {WAY_OUT}")
+    quoted = quote(output)
+    return AdvisorError(
+        f"{name} left no result: " + (f"it said {quoted!r}" if quoted else otherwise)
+    )
+
+
+def quote(output: str) -> str:
+    """Return the line in which a tool complains, the last one where none does."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    complaints = [line for line in lines if COMPLAINT.search(line)]
+    return (complaints[-1:] or lines[-1:] or [""])[0][:QUOTED]

@@ -1,0 +1,189 @@
+"""Record a few steady steps of a script that nobody edits, with torch's own profiler."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gpuadvisor.collectors.devices import cpu_device
+from gpuadvisor.collectors.script.child.torch_profiler import NAME, SETTLING_STEPS
+from gpuadvisor.collectors.script.request import Command, Event, Limits, RunOutcome, RunRequest
+from gpuadvisor.collectors.script.runner import run_script
+from gpuadvisor.collectors.script.specification import Schedule, Specification
+from gpuadvisor.domain.knobs import Application
+from gpuadvisor.domain.study import TrialState
+from gpuadvisor.errors import Interrupted, ScriptError
+
+APPLIER = "gpuadvisor.collectors.script.child.torch_profiler:PROFILER"
+DEFAULT_STEPS = 5
+"""Enough to see which step is unlike the others, and few enough to keep a trace small."""
+FEWEST_STEPS = 2
+"""Steps that a script must make: recording begins at the end of one."""
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """What to record."""
+
+    command: Command
+    steps: int = DEFAULT_STEPS
+    stacks: bool = False
+    keep_running: bool = False
+    timeout_s: float = 600.0
+    """Longest wait for the first step."""
+    on_event: Callable[[Event], None] | None = None
+    on_output: Callable[[bytes], object] | None = None
+    cancelled: Callable[[], bool] = lambda: False
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A trace, and what is known of it beside."""
+
+    file: Path
+    steps: int
+    """Whole steps in it."""
+    warmup_steps: int
+    """Steps before the profiler was switched on."""
+    with_gpu: bool
+    """Whether the GPU's work was recorded, where the script has any."""
+    notes: tuple[str, ...] = ()
+    """Sentences that the user should read."""
+    failed: bool = False
+    """Whether the script failed by itself."""
+
+
+@dataclass
+class _Heard:
+    """What the script's process told of the recording."""
+
+    steps: int = 0
+    warm_after: int = 0
+    report: dict[str, Any] = field(default_factory=dict)
+    refusal: str = ""
+    stopped: bool = False
+    """Whether the script was ended because there was enough."""
+
+    def take(self, event: Event) -> None:
+        kind = event["event"]
+        if kind == "done" and not event["short"]:
+            self.stopped = True
+        elif kind == "warm":
+            self.warm_after = event["steps"]
+        elif kind == "knob" and event["knob"] == NAME:
+            if event["state"] == "effective":
+                self.report = json.loads(event["detail"])
+            else:
+                self.refusal = event["detail"]
+
+
+def record(
+    options: RecordOptions, folder: Path, ready: Callable[[Recorded], None] = lambda _: None
+) -> Recorded:
+    """Run the script until enough of its steps are recorded, and return the trace in `folder`.
+
+    `ready` gets it as soon as it is there; with `keep_running` the script goes on meanwhile, and
+    this returns when it has ended. ScriptError where nothing could be recorded; Interrupted.
+    """
+    heard, outcome = _run(options, folder, Schedule(), ready)
+    if _was_too_short(heard, outcome):
+        # It ended by itself before it was warm, so it takes little time to run it again.
+        heard, outcome = _run(options, folder, _earlier(options, outcome.steps), ready)
+    recorded = _recorded(options, folder, heard)
+    if recorded is None:
+        raise _failure(options, heard, outcome)
+    notes = () if heard.stopped else _notes(outcome)
+    return replace(recorded, notes=(*recorded.notes, *notes), failed=bool(notes))
+
+
+def _run(
+    options: RecordOptions, folder: Path, schedule: Schedule, ready: Callable[[Recorded], None]
+) -> tuple[_Heard, RunOutcome]:
+    heard = _Heard()
+
+    def take(event: Event) -> None:
+        before = heard.report
+        heard.take(event)
+        if options.on_event is not None:
+            options.on_event(event)
+        if heard.report is not before and (recorded := _recorded(options, folder, heard)):
+            ready(recorded)
+
+    value = {"file": str(_trace(folder)), "steps": options.steps, "stacks": options.stacks}
+    request = RunRequest(
+        options.command,
+        Specification(
+            (Application(NAME, APPLIER, json.dumps(value)),),
+            schedule=schedule,
+            stay=options.keep_running,
+        ),
+        cpu_device(),
+        Limits(startup_s=options.timeout_s),
+        all_gpus=True,
+        on_event=take,
+        on_output=options.on_output,
+        cancelled=lambda: bool(heard.refusal) or options.cancelled(),
+    )
+    outcome = run_script(request)
+    if options.cancelled() and not heard.report:
+        raise Interrupted("interrupted: nothing was recorded")
+    return heard, outcome
+
+
+def _earlier(options: RecordOptions, steps: int) -> Schedule:
+    """Return when to begin in a script that makes so few steps."""
+    spare = steps - options.steps - SETTLING_STEPS - 1
+    usual = Schedule()
+    return replace(
+        usual,
+        warmup_steps=max(1, min(usual.warmup_steps, spare)),
+        warmup_s=0.0,
+        quiet_steps=0,
+        queue_limit=0,
+        count_doubtful=True,
+    )
+
+
+def _trace(folder: Path) -> Path:
+    return folder / "trace.json"
+
+
+def _was_too_short(heard: _Heard, outcome: RunOutcome) -> bool:
+    ended = outcome.state in (TrialState.COMPLETE, TrialState.UNSUPPORTED)
+    return ended and not heard.report and not heard.refusal and outcome.steps >= FEWEST_STEPS
+
+
+def _recorded(options: RecordOptions, folder: Path, heard: _Heard) -> Recorded | None:
+    if not heard.report or not _trace(folder).is_file():
+        return None
+    steps, notes = int(heard.report["steps"]), []
+    if steps < options.steps:
+        notes.append(f"{steps} of {options.steps} steps were recorded: {heard.report['why']}")
+    return Recorded(
+        _trace(folder), steps, heard.warm_after, bool(heard.report["with_gpu"]), tuple(notes)
+    )
+
+
+def _notes(outcome: RunOutcome) -> tuple[str, ...]:
+    bad = (TrialState.CRASHED, TrialState.OUT_OF_MEMORY, TrialState.HUNG)
+    if outcome.state not in bad:
+        return ()
+    place = f" ({outcome.place})" if outcome.place else ""
+    return (f"the script failed after that: {outcome.reason}{place}",)
+
+
+def _failure(options: RecordOptions, heard: _Heard, outcome: RunOutcome) -> ScriptError:
+    """Return why nothing was recorded, in a sentence."""
+    name = options.command.script
+    if heard.refusal:
+        return ScriptError(f"{name} cannot be profiled: {heard.refusal}", outcome.output)
+    if outcome.state in (TrialState.COMPLETE, TrialState.UNSUPPORTED) and outcome.steps:
+        steps = f"{outcome.steps} step{'s' * (outcome.steps != 1)}"
+        reason = f"it ended after {steps}, too few to profile one whole step: let it make more"
+    else:
+        reason = outcome.reason
+    place = f" ({outcome.place})" if outcome.place else ""
+    return ScriptError(f"{name} cannot be profiled: {reason}{place}", outcome.output)

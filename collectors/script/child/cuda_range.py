@@ -1,0 +1,92 @@
+"""Opens NVIDIA's profilers for a few steps of a script, and marks these with NVTX.
+
+Nsight Systems and Nsight Compute are started so that they record nothing before
+`cudaProfilerStart`. It runs in the process of the script.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gpuadvisor.domain.target import Target
+
+NAME = "cuda_range"
+"""What its reports go by."""
+NO_GPU = "it had used no GPU when it was warm, and NVIDIA's tools profile GPUs only"
+
+ENDED = "the script ended"
+
+
+class RangedSteps:
+    """Takes the steps of a script (`gpuadvisor.domain.target.StepTaker`)."""
+
+    def __init__(self, target: Target, steps: int) -> None:
+        self._target = target
+        self._wanted = steps
+        self._seen = 0
+        self._open = False
+
+    def begin(self) -> None:
+        import torch
+
+        if not torch.cuda.is_initialized():
+            self._target.refuse(NO_GPU)
+            return
+        torch.cuda.synchronize()  # what runs yet belongs to no step of ours
+        try:
+            torch.cuda.check_error(torch.cuda.cudart().cudaProfilerStart())
+        except Exception as error:
+            self._target.refuse(f"CUDA's profiler did not start: {str(error)[:300]}")
+            return
+        self._open = True
+        self._mark(torch)
+
+    def step(self) -> bool:
+        if not self._open:
+            return False
+        import torch
+
+        torch.cuda.nvtx.range_pop()
+        self._seen += 1
+        if self._seen < self._wanted:
+            self._mark(torch)
+            return False
+        self._close(torch)
+        return True
+
+    def abandon(self) -> None:
+        """A range that was opened cannot be taken back: its steps are counted anew."""
+        if self._open:
+            import torch
+
+            torch.cuda.nvtx.range_pop()
+            self._open = False
+            self._seen = 0
+
+    def end(self) -> None:
+        if self._open:
+            import torch
+
+            torch.cuda.nvtx.range_pop()
+            self._close(torch)
+
+    def _mark(self, torch: Any) -> None:
+        torch.cuda.nvtx.range_push(f"ProfilerStep#{self._seen}")
+
+    def _close(self, torch: Any) -> None:
+        self._open = False
+        torch.cuda.synchronize()
+        torch.cuda.check_error(torch.cuda.cudart().cudaProfilerStop())
+        self._target.effective(json.dumps({"steps": self._seen, "with_gpu": True, "why": ENDED}))
+
+
+class CudaRange:
+    """What the specification of a run names: applied to a script, it takes the script's steps."""
+
+    def apply(self, value: int, target: Target) -> None:
+        """Apply the number of steps."""
+        target.take_steps(RangedSteps(target, int(value)))
+
+
+RANGE = CudaRange()

@@ -1,0 +1,238 @@
+"""Records a few steps with torch's own profiler, as a Kineto trace in a file.
+
+It runs in the process of the script: as what takes the steps under `gpuadvisor profile`, and by
+itself in a script that is profiled on demand.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gpuadvisor.domain.target import Target
+
+NAME = "profile"
+"""What its reports go by."""
+SETTLING_STEPS = 1
+"""Steps with the profiler switched on that are not recorded: the first pays for its start."""
+LONGEST_S = 30.0
+"""Time after which a recording ends with the steps that it has, if it has one: steps of minutes
+would fill memory with events."""
+REST = "gpuadvisor: after the last step"
+"""What a range is renamed to that began as a step and was none."""
+THEIRS = (
+    "the script uses torch.profiler itself, and a process can have one profiler at a time: switch "
+    "it off in the script, or give the trace that it writes to `gpuadvisor import`"
+)
+CHUNK_BYTES = 1 << 20
+
+
+class Recording:
+    """One recording: from `start` on, `step` marks the end of each step until it says True.
+
+    Without a number of steps, it records from `start` to `save`. All of it belongs to one thread,
+    as torch's profiler does.
+    """
+
+    def __init__(self, torch: Any, file: Path, steps: int | None, stacks: bool) -> None:
+        self._torch = torch
+        self._file = file
+        self._wanted = steps
+        self._stacks = stacks
+        self._seen = 0
+        self._began_s = 0.0
+        self._profiler: Any = None
+        self._why_short = "the script ended"
+        self.with_gpu = False
+        """Whether the GPU's work is recorded, too."""
+        self.saved = False
+
+    @property
+    def steps(self) -> int:
+        """Whole steps that were recorded."""
+        return min(max(self._seen - SETTLING_STEPS, 0), self._wanted or 0)
+
+    def start(self) -> None:
+        """Switch the profiler on; RuntimeError where torch cannot."""
+        profiler = self._torch.profiler
+        activities = [profiler.ProfilerActivity.CPU]
+        gpu = profiler.ProfilerActivity.CUDA
+        # Not `is_available`: a script that computes on the CPU would get a CUDA context of ours.
+        if self._torch.cuda.is_initialized() and gpu in profiler.supported_activities():
+            activities.append(gpu)
+            self.with_gpu = True
+        schedule = None
+        if self._wanted is not None:
+            schedule = profiler.schedule(
+                wait=0, warmup=SETTLING_STEPS, active=self._wanted, repeat=1
+            )
+        self._profiler = profiler.profile(
+            activities=activities,
+            schedule=schedule,
+            record_shapes=True,
+            profile_memory=True,
+            with_stack=self._stacks,
+            with_flops=True,
+        )
+        self._profiler.start()
+        self._began_s = time.perf_counter()
+
+    def step(self) -> bool:
+        """Mark the end of a step. Return whether the recording is complete; it is saved then."""
+        self._seen += 1
+        self._profiler.step()
+        late = time.perf_counter() - self._began_s > LONGEST_S
+        if self._seen < SETTLING_STEPS + (self._wanted or 0) and not (late and self.steps):
+            return False
+        self._why_short = f"they took longer than {LONGEST_S:.0f} s"
+        self.save()
+        return True
+
+    def save(self) -> None:
+        """Stop, and write what there is, if it is anything."""
+        whole = self.steps == (self._wanted or 0)
+        profiler, self._profiler = self._profiler, None
+        profiler.stop()
+        if self._wanted is not None and not self.steps:
+            return
+        draft = self._file.with_suffix(".draft")
+        profiler.export_chrome_trace(str(draft))
+        if not whole:
+            _rename_rest(draft, f"ProfilerStep#{self._seen}")
+        draft.rename(self._file)
+        self.saved = True
+
+    def discard(self) -> None:
+        """Stop, and forget what there is."""
+        profiler, self._profiler = self._profiler, None
+        self._seen = 0
+        if profiler is not None:
+            profiler.stop()
+
+    def report(self) -> dict[str, Any]:
+        """Return what the reader of the trace should know beside it."""
+        return {"steps": self.steps, "with_gpu": self.with_gpu, "why": self._why_short}
+
+
+class ProfiledSteps:
+    """Takes the steps of a script (`gpuadvisor.domain.target.StepTaker`)."""
+
+    def __init__(self, target: Target, file: Path, steps: int, stacks: bool) -> None:
+        self._target = target
+        self._recording: Recording | None = None
+        self._options = (file, steps, stacks)
+        self._refused = False
+        self._watching = False
+
+    def begin(self) -> None:
+        import torch
+
+        if is_profiling(torch):
+            self._refuse(THEIRS)
+            return
+        recording = Recording(torch, *self._options)
+        try:
+            recording.start()
+        except Exception as error:
+            self._refuse(f"torch's profiler did not start: {_text(error)}")
+            return
+        self._recording = recording
+        if not self._watching:  # not before: our own profiler is none of theirs
+            self._watching = True
+            watch_profilers(torch, self._theirs_begins)
+
+    def step(self) -> bool:
+        recording = self._recording
+        if recording is None:
+            return False
+        try:
+            complete = recording.step()
+        except Exception as error:
+            self._recording = None
+            self._refuse(f"torch's profiler failed: {_text(error)}")
+            return False
+        if complete:
+            self._recording = None
+            self._tell(recording)
+        return complete
+
+    def abandon(self) -> None:
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            recording.discard()
+
+    def end(self) -> None:
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            recording.save()
+            if recording.saved:
+                self._tell(recording)
+
+    def _theirs_begins(self) -> None:
+        if self._recording is not None:
+            self.abandon()
+            self._refuse(THEIRS)
+
+    def _tell(self, recording: Recording) -> None:
+        if not self._refused:
+            self._target.effective(json.dumps(recording.report()))
+
+    def _refuse(self, reason: str) -> None:
+        self._refused = True
+        self._target.refuse(reason)
+
+
+class TorchProfiler:
+    """What the specification of a run names: applied to a script, it takes the script's steps."""
+
+    def apply(self, value: str, target: Target) -> None:
+        """Apply the options, a JSON object of `file`, `steps` and `stacks`."""
+        options = json.loads(value)
+        file = Path(options["file"])
+        target.take_steps(ProfiledSteps(target, file, options["steps"], options["stacks"]))
+
+
+PROFILER = TorchProfiler()
+
+
+def is_profiling(torch: Any) -> bool:
+    """Say whether a profiler runs in this thread."""
+    enabled = getattr(torch.autograd, "_profiler_enabled", None)  # private: it may go
+    return bool(enabled is not None and enabled())
+
+
+def watch_profilers(torch: Any, begins: Callable[[], None]) -> None:
+    """Call `begins` before anybody makes a profiler of torch from now on.
+
+    With ours running, theirs would raise an error in the middle of the script.
+    """
+    cls = torch.autograd.profiler.profile
+    original = cls.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        begins()
+        original(self, *args, **kwargs)
+
+    cls.__init__ = init
+
+
+def _rename_rest(file: Path, name: str) -> None:
+    """Rename the range that the profiler began for a step which never ended.
+
+    Kineto writes a line an attribute or less, so no name is cut in two between lines.
+    """
+    before, after = json.dumps(name).encode(), json.dumps(REST).encode()
+    draft = file.with_suffix(".renamed")
+    with file.open("rb") as source, draft.open("wb") as target:
+        while lines := source.readlines(CHUNK_BYTES):
+            target.writelines(line.replace(before, after) for line in lines)
+    draft.replace(file)
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:300]}"

@@ -1,0 +1,204 @@
+"""`gpuadvisor profile script.py` on scripts that nobody edits."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.integration.program import SCRIPTS, Running, run
+
+pytest.importorskip("torch")
+
+STEPS = """
+import sys, time, torch
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for number in range({steps}):
+    model(torch.ones(4, 8)).mean().backward()
+    optimizer.step()
+    time.sleep(0.02)
+    {each}
+{after}
+"""
+
+
+def script(folder: Path, each: str = "pass", after: str = "", steps: int = 1000) -> str:
+    (folder / "train.py").write_text(STEPS.format(steps=steps, each=each, after=after))
+    return "train.py"
+
+
+def marked_steps(trace: Path) -> list[str]:
+    data = trace.read_bytes()
+    data = gzip.decompress(data) if trace.suffix == ".gz" else data
+    events = json.loads(data)["traceEvents"]
+    marks = [event for event in events if event.get("cat") == "user_annotation"]
+    return [event["name"] for event in marks if event["name"].startswith("ProfilerStep#")]
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("workers.py", []),  # batches come from forked and spawned processes
+        ("inference.py", ["eager"]),
+        ("explicit.py", []),  # ends before it is warm, and is run again
+    ],
+)
+def test_each_of_the_steps_that_were_asked_for_is_marked(tmp_path, name, args):
+    trace = tmp_path / "trace.json"
+    words = ["profile", name, "--steps", "3", "--json", "--output", str(trace), "--", *args]
+    answer = run(tmp_path, *words, folder=SCRIPTS)
+    assert answer.status == 0, answer.err
+    told = json.loads(answer.out)
+    assert told["steps"] == 3
+    assert told["notes"] == []
+    assert marked_steps(trace) == ["ProfilerStep#1", "ProfilerStep#2", "ProfilerStep#3"]
+
+
+def test_what_it_prints_leads_on_to_the_report(tmp_path):
+    answer = run(tmp_path, "profile", script(tmp_path), "--name", "before")
+    assert answer.status == 0, answer.err
+    assert answer.out.splitlines()[0] == "before"
+    assert "5 steps, " in answer.out
+    assert "operators that take most of the host's time, with what they call:" in answer.out
+    assert answer.out.splitlines()[-1] == "Next: gpuadvisor report before"
+    again = run(tmp_path, "profile", "train.py", "--name", "before")
+    assert again.status == 2
+    assert "before" in again.sentence
+
+
+def test_the_json_has_all_that_is_promised(tmp_path):
+    trace = tmp_path / "kept.json.gz"
+    words = ["profile", script(tmp_path), "--json", "--stacks", "--output", str(trace)]
+    told = json.loads(run(tmp_path, *words).out)
+    assert set(told) == {
+        "version", "tool", "steps", "warmup_steps", "profile", "time", "notes", "output"
+    }  # fmt: skip
+    assert (told["version"], told["tool"], told["steps"]) == (1, "torch", 5)
+    assert told["warmup_steps"] >= 4
+    assert told["output"] == str(trace)
+    assert told["profile"]["name"] == "train"
+    assert told["profile"]["rows"]["operators"] > 0
+    assert told["time"]["steps"]["count"] == 5
+    assert told["time"]["steps"]["median_ms"] > 20  # it sleeps for so long
+    assert {"name", "time_ms", "share"} == set(told["time"]["operators"][0])
+    assert 0 < told["time"]["operators"][0]["share"] < 1
+    assert len(marked_steps(trace)) == 5
+
+
+def test_a_script_that_ends_early_leaves_what_there_is(tmp_path):
+    trace = tmp_path / "trace.json"
+    words = ["profile", script(tmp_path, steps=5), "--json", "--output", str(trace)]
+    answer = run(tmp_path, *words)
+    assert answer.status == 0, answer.err
+    told = json.loads(answer.out)
+    assert told["steps"] == len(marked_steps(trace)) == 3  # of 5, one warms up, one switches on
+    assert told["notes"] == ["3 of 5 steps were recorded: the script ended"]
+
+
+def test_it_can_go_on_to_its_own_end(tmp_path):
+    script(tmp_path, after="print('trained'); sys.exit(0)", steps=90)
+    answer = run(tmp_path, "profile", "train.py", "--keep-running", "--steps", "2")
+    assert answer.status == 0, answer.err
+    assert answer.out.splitlines()[-1] == "trained"
+    assert "Next: gpuadvisor report train" in answer.out
+
+
+def test_a_script_that_fails_later_is_profiled_and_its_failure_is_told(tmp_path):
+    script(tmp_path, after="raise ValueError('too late')", steps=90)
+    answer = run(tmp_path, "profile", "train.py", "--keep-running", "--steps", "2")
+    assert answer.status == 3
+    assert "Next: gpuadvisor report train" in answer.out
+    assert "the script failed after that: ValueError: too late (train.py, line 10)" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("import torch; raise ValueError('no data')", "ValueError: no data (train.py, line 1)"),
+        ("import torch", "ended without a step: no optimizer step, backward pass or module call"),
+        ("print('nothing')", "ended without a step: it did not import torch"),
+        ("import os, torch; os.kill(os.getpid(), 11)", "killed by SIGSEGV"),
+        (
+            STEPS.format(steps=1, each="pass", after=""),
+            "it ended after 1 step, too few to profile one whole step: let it make more",
+        ),
+        (
+            "import torch\nraise torch.OutOfMemoryError('CUDA out of memory. Tried')",
+            "OutOfMemoryError: CUDA out of memory. Tried (train.py, line 2)",
+        ),
+        (
+            "import torch\ntorch.profiler.profile().start()\n"
+            + STEPS.format(steps=90, each="pass", after=""),
+            "the script uses torch.profiler itself, and a process can have one profiler at a time",
+        ),
+        (
+            STEPS.format(
+                steps=1000,
+                each="torch.profiler.profile(schedule=torch.profiler.schedule(wait=0, warmup=1, "
+                "active=1)).start() if number == 60 else None",
+                after="",
+            ),
+            "the script uses torch.profiler itself, and a process can have one profiler at a time",
+        ),
+    ],
+    ids=["crash", "no steps", "no torch", "signal", "one step", "memory", "profiler", "late"],
+)  # fmt: skip
+def test_what_cannot_be_profiled_is_said_in_a_sentence(tmp_path, text, reason):
+    (tmp_path / "train.py").write_text(text)
+    words = ["profile", "train.py"] + (["--steps", "500"] if "number == 60" in text else [])
+    answer = run(tmp_path, *words)
+    assert answer.status == 3
+    assert answer.out == ""
+    sentence = answer.err.splitlines()[-1]
+    assert sentence.startswith("gpuadvisor: train.py cannot be profiled: ")
+    assert reason in sentence
+
+
+def test_a_script_that_makes_no_step_is_ended(tmp_path):
+    marker = "93.7"
+    (tmp_path / "train.py").write_text(f"import time\ntime.sleep({marker})")
+    answer = run(tmp_path, "profile", "train.py", "--timeout", "2")
+    assert answer.status == 3
+    assert "no step within 2 s" in answer.sentence
+    assert not [p for p in psutil.process_iter(["cwd"]) if p.info["cwd"] == str(tmp_path)]
+
+
+def test_ctrl_c_leaves_no_process(tmp_path):
+    script(tmp_path, each="open('begun', 'w')")
+    running = Running(tmp_path, "profile", "train.py", "--steps", "100000")
+    while not (tmp_path / "begun").exists() and running.process.poll() is None:
+        pass
+    children = running.children()
+    running.process.send_signal(2)
+    answer = running.end()
+    assert answer.status == 130
+    assert answer.sentence == "interrupted: nothing was recorded"
+    assert children
+    assert not [child for child in children if child.is_running()]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "name the script to profile, or a process with --attach PID"),
+        (["--", "./a.out"], "any other program needs --nsys or --ncu"),
+        (["missing.py"], "there is no script missing.py in "),
+        (["train.py", "--steps", "0"], "--steps 0: give a number above zero"),
+        (["train.py", "--attach", "1"], "name no script or program"),
+        (["train.py", "--output", "none/t.json"], "there is no folder none; name a file"),
+        (["train.py", "--nsys", "--stacks"], "--stacks is for the torch profiler"),
+        (["train.py", "--seconds", "3"], "--seconds is for --attach and --nsys"),
+        (["train.py", "--ncu", "--keep-running"], "--keep-running is for scripts under the torch"),
+        (["train.py", "--epochs", "3"], "put the script's own arguments after --"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_once(tmp_path, words, sentence):
+    (tmp_path / "train.py").write_text("open('ran', 'w')")
+    answer = run(tmp_path, "profile", *words)
+    assert answer.status == 2
+    assert sentence in answer.sentence
+    assert not (tmp_path / "ran").exists()

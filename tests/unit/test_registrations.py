@@ -1,0 +1,140 @@
+"""Which processes can be profiled on demand, and what NVIDIA's tools call a kernel."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import gpuadvisor
+from gpuadvisor import steps
+from gpuadvisor.errors import UsageError
+from gpuadvisor.profiling import registrations
+from gpuadvisor.profiling.nsight_compute import function_name
+from gpuadvisor.profiling.nvidia_tools import quote
+from gpuadvisor.profiling.registrations import Registration
+
+
+@pytest.fixture
+def process(tmp_path):
+    running = subprocess.Popen(["sleep", "60"])
+    yield running
+    running.kill()
+    running.wait()
+    (registrations.place() / f"{running.pid}.json").unlink(missing_ok=True)
+
+
+def of(pid: int, folder) -> Registration:
+    return Registration(pid, registrations.started(pid) or 0, 12, str(folder), "serve.py")
+
+
+def test_a_living_process_is_found_until_it_ends(process, tmp_path):
+    registration = of(process.pid, tmp_path)
+    registrations.register(registration)
+    assert registrations.find(process.pid) == registration
+    assert registration in registrations.all_registered()
+    process.kill()
+    assert registrations.find(process.pid) is None  # a zombie yet
+
+
+def test_another_process_of_the_same_number_is_not_taken_for_it(process, tmp_path):
+    old = Registration(process.pid, 1, 12, str(tmp_path), "serve.py")
+    registrations.register(old)
+    assert registrations.find(process.pid) is None
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(process, tmp_path):
+    left = tmp_path / "gpuadvisor-profile-1"
+    left.mkdir(mode=0o700)
+    path = registrations.register(Registration(process.pid, 1, 12, str(left), "serve.py"))
+    registrations.register(of(os.getpid(), tmp_path)).unlink()
+    assert not path.exists()
+    assert not left.exists()
+
+
+def test_it_is_known_which_signals_would_end_a_process(process):
+    assert not registrations.catches(process.pid, signal.SIGUSR2)
+    before = signal.signal(signal.SIGUSR2, lambda *_: None)
+    try:
+        assert registrations.catches(os.getpid(), signal.SIGUSR2)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+def test_it_is_not_possible_in_another_thread():
+    said = []
+
+    def work():
+        try:
+            gpuadvisor.profile_on_demand()
+        except UsageError as error:
+            said.append(str(error))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert said == ["call gpuadvisor.profile_on_demand() in the main thread, as signals need"]
+
+
+def test_a_signal_that_is_taken_is_left_alone():
+    before = signal.signal(signal.SIGUSR2, lambda *_: None)
+    try:
+        with pytest.raises(UsageError, match="SIGUSR2 is taken by another handler"):
+            gpuadvisor.profile_on_demand()
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+def test_listening_costs_no_import_of_torch_or_numpy():
+    text = (
+        "import sys, gpuadvisor; gpuadvisor.profile_on_demand();"
+        "print(sorted({'torch', 'numpy', 'rich', 'psutil', 'sqlalchemy'} & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
+
+
+def test_two_can_listen_to_the_steps():
+    heard = []
+    first, second = (lambda: heard.append(1)), (lambda: heard.append(2))
+    steps.listen(first)
+    steps.listen(second)
+    gpuadvisor.step()
+    steps.ignore(first)
+    gpuadvisor.step()
+    steps.ignore(second)
+    gpuadvisor.step()
+    assert heard == [1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("kineto", "ncu"),
+    [
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, "
+            "std::array<char*, 1ul> >(int, at::native::FillFunctor<float>)",
+            "vectorized_elementwise_kernel",
+        ),
+        (
+            "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<int>(int)",
+            "multi_tensor_apply_kernel",
+        ),
+        ("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
+        ("sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n", "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n"),
+        ("saxpy(int, float, float*)", "saxpy"),
+        ("void saxpy(int)", "saxpy"),
+    ],
+)
+def test_a_kernel_is_asked_for_by_its_bare_name(kineto, ncu):
+    assert function_name(kineto) == ncu
+
+
+def test_the_line_in_which_a_tool_complains_is_quoted():
+    said = "Generating report\nFATAL ERROR: no space left\nGoodbye\n"
+    assert quote(said) == "FATAL ERROR: no space left"
+    assert quote("one\ntwo\n\n") == "two"
+    assert quote("") == ""

@@ -1,0 +1,102 @@
+"""The step clock when somebody else takes the steps of a warm script."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from gpuadvisor.collectors.script.child.channel import Channel
+from gpuadvisor.collectors.script.child.clock import Clock
+from gpuadvisor.collectors.script.child.counters import Counters
+from gpuadvisor.collectors.script.child.taking import Taking
+from gpuadvisor.collectors.script.child.timers import HostTimer
+from gpuadvisor.collectors.script.specification import Schedule
+
+SCHEDULE = Schedule(warmup_steps=3, warmup_s=0.0, quiet_steps=0)
+
+
+class Taker:
+    """Wants three steps."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def begin(self) -> None:
+        self.told.append("begin")
+
+    def step(self) -> bool:
+        self.told.append("step")
+        return self.told.count("step") == 3
+
+    def abandon(self) -> None:
+        self.told.append("abandon")
+
+    def end(self) -> None:
+        self.told.append("end")
+
+
+@pytest.fixture
+def clock(tmp_path):
+    """A function that returns a clock with a taker, and what it has said and whether it ended."""
+    pipe = tmp_path / "events"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+
+    def make(is_owner: bool = True):
+        taker, finished = Taker(), []
+        taking = Taking(taker, lambda: is_owner)
+        parts = (SCHEDULE, Channel(str(pipe)), Counters(), HostTimer)
+        return Clock(*parts, lambda: finished.append(True), taking), taker, finished
+
+    def said() -> list[str]:
+        return [json.loads(line)["event"] for line in os.read(reading, 1 << 16).splitlines()]
+
+    yield make, said
+    os.close(reading)
+
+
+def test_the_steps_after_warming_up_are_handed_over(clock):
+    make, said = clock
+    ticking, taker, finished = make()
+    for _ in range(6):
+        ticking.tick("optimizer")
+    assert taker.told == ["begin", "step", "step", "step"]
+    assert finished == [True]
+    assert said() == ["step", "warm"]
+
+
+def test_a_better_marker_begins_anew(clock):
+    make, said = clock
+    ticking, taker, finished = make()
+    for _ in range(4):
+        ticking.tick("forward")
+    for _ in range(3):
+        ticking.tick("explicit")
+    assert taker.told == ["begin", "step", "abandon", "begin"]
+    assert finished == []
+    assert said() == ["step", "warm", "step", "warm"]
+
+
+def test_another_process_than_the_one_that_is_followed_takes_nothing(clock):
+    make, said = clock
+    ticking, taker, finished = make(is_owner=False)
+    for _ in range(9):
+        ticking.tick("optimizer")
+    assert taker.told == []
+    assert finished == []
+    assert said() == ["step"]
+
+
+def test_the_end_of_the_script_is_told_to_who_has_begun(clock):
+    make, _ = clock
+    ticking, taker, _ = make()
+    ticking.tick("optimizer")
+    assert ticking.end() is False
+    assert taker.told == []
+    ticking, taker, _ = make()
+    for _ in range(4):
+        ticking.tick("optimizer")
+    assert ticking.end() is False
+    assert taker.told == ["begin", "step", "end"]

@@ -1,0 +1,195 @@
+"""What records steps inside the process of a script, with the real torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from gpuadvisor.collectors.script.child import torch_profiler  # noqa: E402
+from gpuadvisor.collectors.script.child.torch_profiler import (  # noqa: E402
+    PROFILER,
+    REST,
+    Recording,
+)
+
+
+def work() -> None:
+    torch.ones(8, 8).matmul(torch.ones(8, 8))
+
+
+def named(file, start: str) -> list[str]:
+    events = json.loads(file.read_text())["traceEvents"]
+    return [e["name"] for e in events if e.get("name", "").startswith(start) and e["ph"] == "X"]
+
+
+class Script:
+    """What the harness is to an applier; it notes what it is told."""
+
+    def __init__(self) -> None:
+        self.taker = None
+        self.told: list[dict[str, object]] = []
+        self.refused: list[str] = []
+
+    def take_steps(self, taker) -> None:
+        self.taker = taker
+
+    def effective(self, detail: str = "") -> None:
+        self.told.append(json.loads(detail))
+
+    def refuse(self, reason: str) -> None:
+        self.refused.append(reason)
+
+
+@pytest.fixture
+def script(tmp_path):
+    script = Script()
+    options = {"file": str(tmp_path / "trace.json"), "steps": 2, "stacks": False}
+    PROFILER.apply(json.dumps(options), script)
+    original = torch.autograd.profiler.profile.__init__
+    yield script
+    torch.autograd.profiler.profile.__init__ = original
+    script.taker.abandon()
+
+
+def test_whole_steps_are_recorded_and_the_one_that_pays_for_the_start_is_not(tmp_path):
+    recording = Recording(torch, tmp_path / "trace.json", steps=3, stacks=False)
+    recording.start()
+    complete = []
+    for _ in range(4):
+        work()
+        complete.append(recording.step())
+    assert complete == [False, False, False, True]
+    assert recording.report() == {"steps": 3, "with_gpu": False, "why": recording.report()["why"]}
+    steps = named(tmp_path / "trace.json", "ProfilerStep#")
+    assert steps == ["ProfilerStep#1", "ProfilerStep#2", "ProfilerStep#3"]
+    assert len(named(tmp_path / "trace.json", "aten::matmul")) == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]
+
+
+def test_what_follows_the_last_step_is_no_step(tmp_path):
+    recording = Recording(torch, tmp_path / "trace.json", steps=50, stacks=False)
+    recording.start()
+    for _ in range(3):
+        work()
+        recording.step()
+    recording.save()
+    assert recording.steps == 2
+    assert len(named(tmp_path / "trace.json", "ProfilerStep#")) == 2
+    assert len(named(tmp_path / "trace.json", REST)) == 1
+
+
+def test_without_a_number_of_steps_all_is_recorded(tmp_path):
+    recording = Recording(torch, tmp_path / "trace.json", steps=None, stacks=False)
+    recording.start()
+    work()
+    recording.save()
+    assert recording.saved
+    assert named(tmp_path / "trace.json", "ProfilerStep#") == []
+    assert len(named(tmp_path / "trace.json", "aten::matmul")) == 1
+
+
+def test_steps_that_take_long_end_it_early(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch_profiler, "LONGEST_S", 0.2)
+    recording = Recording(torch, tmp_path / "trace.json", steps=1000, stacks=False)
+    recording.start()
+    while not recording.step():
+        time.sleep(0.05)
+    assert 1 <= recording.steps < 10
+    assert recording.report()["why"].startswith("they took longer than")
+    assert len(named(tmp_path / "trace.json", "ProfilerStep#")) == recording.steps
+
+
+def test_before_the_first_whole_step_there_is_nothing_to_save(tmp_path):
+    recording = Recording(torch, tmp_path / "trace.json", steps=2, stacks=False)
+    recording.start()
+    recording.save()
+    assert not recording.saved
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_stacks_are_recorded_where_they_are_wanted(tmp_path):
+    found = {}
+    for stacks in (False, True):
+        file = tmp_path / f"{stacks}.json"
+        recording = Recording(torch, file, steps=1, stacks=stacks)
+        recording.start()
+        for _ in range(2):
+            work()
+            recording.step()
+        events = json.loads(file.read_text())["traceEvents"]
+        found[stacks] = any(event.get("cat") == "python_function" for event in events)
+    assert found == {False: False, True: True}
+
+
+def test_what_was_not_steady_is_thrown_away_and_recorded_anew(script, tmp_path):
+    script.taker.begin()
+    script.taker.step()
+    script.taker.abandon()
+    assert not torch_profiler.is_profiling(torch)
+    script.taker.begin()
+    assert [script.taker.step() for _ in range(3)] == [False, False, True]
+    assert [told["steps"] for told in script.told] == [2]
+    assert named(tmp_path / "trace.json", "ProfilerStep#") == ["ProfilerStep#1", "ProfilerStep#2"]
+    assert script.refused == []
+
+
+def test_the_end_of_the_script_saves_what_there_is(script, tmp_path):
+    script.taker.begin()
+    script.taker.step()
+    script.taker.step()
+    script.taker.end()
+    script.taker.end()
+    assert [told["steps"] for told in script.told] == [1]
+    assert (tmp_path / "trace.json").exists()
+
+
+def test_a_profiler_that_runs_is_left_alone(script):
+    with torch.profiler.profile():
+        script.taker.begin()
+        assert torch_profiler.is_profiling(torch)
+        assert script.taker.step() is False
+    assert script.refused == [torch_profiler.THEIRS]
+
+
+def test_a_profiler_that_the_script_starts_later_works(script):
+    script.taker.begin()
+    script.taker.step()
+    with torch.profiler.profile() as theirs:
+        work()
+    assert [event.name for event in theirs.events() if event.name == "aten::matmul"]
+    assert script.refused == [torch_profiler.THEIRS]
+    assert script.taker.step() is False
+
+
+def test_a_forked_process_has_no_part_in_it(tmp_path):
+    text = f"""
+import os, torch
+from gpuadvisor.collectors.script.child.taking import Taking
+from gpuadvisor.collectors.script.child.torch_profiler import ProfiledSteps
+from pathlib import Path
+class Script:
+    def effective(self, detail): print("saved in", os.getpid(), flush=True)
+    def refuse(self, reason): print(reason, flush=True)
+file = Path({str(tmp_path / "trace.json")!r})
+taking = Taking(ProfiledSteps(Script(), file, 1, False), lambda: True)
+taking.begin()
+child = os.fork()
+if not child:
+    print(taking.step(), taking.step(), flush=True)
+    taking.end()
+    os._exit(0)
+os.waitpid(child, 0)
+taking.step(), taking.step()
+print("parent is", os.getpid())
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    children, saved, parent = done.stdout.splitlines()
+    assert children == "False False"
+    assert saved.split()[-1] == parent.split()[-1] != str(os.getpid())
