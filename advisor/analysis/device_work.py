@@ -84,12 +84,19 @@ class DeviceWork:
         if row < self.kernels:
             return self.texts[int(self.name[row])]
         copy = row - self.kernels
-        direction = Direction(int(self.copies["direction"][copy]))
-        if direction is Direction.MEMSET:
+        direction = _named(Direction, self.copies["direction"][copy])
+        if direction == "memset":
             return "memset"
-        ends_of = (int(self.copies[end][copy]) for end in ("source", "destination"))
-        source, destination = (Memory(end).name.lower() for end in ends_of)
-        return f"copy {direction.name.lower()} ({source} to {destination})".replace("_", " ")
+        source, destination = (
+            _named(Memory, self.copies[end][copy]) for end in ("source", "destination")
+        )
+        return f"copy {direction} ({source} to {destination})"
+
+
+def _named(kind: type[IntEnum], value: int) -> str:
+    """Return a member's name in words; the first one's where a damaged store has none such."""
+    members = {int(member): member for member in kind}
+    return members.get(int(value), next(iter(kind))).name.lower().replace("_", " ")
 
 
 def device_work(profile: Profile) -> DeviceWork:

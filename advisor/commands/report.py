@@ -1,9 +1,8 @@
-"""Write what a study found as an HTML page, Markdown or JSON."""
+"""Write what a study found, or what a profile shows, as an HTML page, Markdown or JSON."""
 
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -13,12 +12,15 @@ from gpuadvisor.errors import UsageError
 if TYPE_CHECKING:
     from gpuadvisor.domain.knobs import Snippet
     from gpuadvisor.domain.study import StudyResult
+    from gpuadvisor.profiling.naming import Named
     from gpuadvisor.storage.database import Store
 
 EPILOG = """examples:
   gpuadvisor report                      the newest study, as an HTML page in this folder
   gpuadvisor report train-3 --markdown   for a pull request, on the standard output
   gpuadvisor report --json | jq .speedup
+  gpuadvisor report train.pt.trace.json.gz   a profile: where its time goes
+  gpuadvisor report train --kind profile --json | jq .time
 """
 
 
@@ -26,10 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "study", nargs="?", metavar="STUDY", help="name of the study; the newest one by default"
+        "name", nargs="?", metavar="NAME",
+        help="a study, a stored profile or a trace file; the newest study by default,"
+        " or the newest profile where there is no study",
+    )  # fmt: skip
+    parser.add_argument(
+        "--kind", choices=("study", "profile"), help="which is meant where both have the name"
     )
     parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="write the page here; STUDY.html by default"
+        "--html", type=Path, metavar="FILE", help="write the page here; NAME.html by default"
     )
     parser.add_argument(
         "--markdown",
@@ -38,41 +45,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write Markdown to a file, or to the standard output with `-` or without FILE",
     )
-    parser.add_argument("--json", action="store_true", help="print the study as JSON")
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     from gpuadvisor.storage.database import open_store
 
     with open_store() as store:
-        result = _load(store, args.study)
+        found = _found(store, args.name, args.kind)
+        result = store.load_study(found) if isinstance(found, str) else None
     # The standard output belongs to JSON and Markdown, where they go there.
     said_on = sys.stderr if args.json or args.markdown == "-" else sys.stdout
-    if args.json:
-        from gpuadvisor.reports.json_report import study_json_text
-
-        print(study_json_text(result))
-    if args.markdown is not None:
-        _write_markdown(result, args.markdown, said_on)
-    if args.html or not (args.json or args.markdown):
-        _write_page(result, args.html or Path(_file_name(result.study)), said_on)
+    if result is not None:
+        _report_study(args, result, said_on)
+    elif not isinstance(found, str):
+        _report_profile(args, found, said_on)
     return 0
 
 
-def _load(store: Store, name: str | None) -> StudyResult:
-    """Return the study of that name, or the newest one that has a result."""
-    chosen = name if name is not None else store.latest_study(finished=True)
+def _found(store: Store, name: str | None, kind: str | None) -> str | Named:
+    """Return the name of the study that has a result, or the profile."""
+    from gpuadvisor.profiling import naming
+
     known = store.study_names()
+    if name is not None:
+        return naming.meant(name, known, None if kind is None else naming.Kind(kind))
+    newest = None if kind == "profile" else store.latest_study(finished=True)
+    if newest is not None:
+        return newest
+    if kind != "study" and (profile := naming.newest_profile()) is not None:
+        return profile
+    if kind == "profile":
+        raise UsageError("no profile is stored yet: `gpuadvisor import FILE` adds one")
     if not known:
         raise UsageError("no study yet: run `gpuadvisor tune script.py` first")
-    if chosen is None:
-        raise UsageError(
-            f"no study has a result yet ({_listed(known)}): wait for one,"
-            " or continue it with `gpuadvisor tune --resume`"
-        )
-    if chosen not in known:
-        raise UsageError(f"no study is called {chosen!r}; there are: {_listed(known)}")
-    return store.load_study(chosen)
+    raise UsageError(
+        f"no study has a result yet ({_listed(known)}): wait for one,"
+        " or continue it with `gpuadvisor tune --resume`"
+    )
 
 
 def _listed(names: list[str], most: int = 10) -> str:
@@ -80,20 +90,22 @@ def _listed(names: list[str], most: int = 10) -> str:
     return ", ".join(names[:most]) + more
 
 
-def _write_markdown(result: StudyResult, target: str, said_on: TextIO) -> None:
-    from gpuadvisor.reports.markdown import study_markdown
+def _report_study(args: argparse.Namespace, result: StudyResult, said_on: TextIO) -> None:
+    from gpuadvisor.commands._written import file_name, write, write_or_print
 
-    text = study_markdown(result, _snippets(result))
-    if target == "-":
-        sys.stdout.write(text)
-    else:
-        _write(Path(target), text, said_on)
+    if args.json:
+        from gpuadvisor.reports.json_report import study_json_text
 
+        print(study_json_text(result))
+    if args.markdown is not None:
+        from gpuadvisor.reports.markdown import study_markdown
 
-def _write_page(result: StudyResult, path: Path, said_on: TextIO) -> None:
-    from gpuadvisor.reports.html import study_html
+        write_or_print(args.markdown, study_markdown(result, _snippets(result)), said_on)
+    if args.html or not (args.json or args.markdown):
+        from gpuadvisor.reports.html import study_html
 
-    _write(path, study_html(result, _snippets(result)), said_on)
+        path = args.html or Path(file_name(result.study, "study"))
+        write(path, study_html(result, _snippets(result)), said_on)
 
 
 def _snippets(result: StudyResult) -> tuple[Snippet, ...]:
@@ -103,15 +115,20 @@ def _snippets(result: StudyResult) -> tuple[Snippet, ...]:
     return permanent_snippets(result.settings, load_knobs())
 
 
-def _file_name(study: str) -> str:
-    """Return a file name for the study: a name that the user chose may hold slashes."""
-    return (re.sub(r"[^\w.+-]+", "-", study).strip(".-") or "study") + ".html"
+def _report_profile(args: argparse.Namespace, named: Named, said_on: TextIO) -> None:
+    from gpuadvisor.commands._profile_report import profile_report
+    from gpuadvisor.commands._written import file_name, write, write_or_print
 
+    report = profile_report(named)
+    if args.json:
+        from gpuadvisor.reports.profile_json import profile_json_text
 
-def _write(path: Path, text: str, said_on: TextIO) -> None:
-    try:
-        path.write_bytes(text.encode("utf-8", "replace"))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"cannot write {path}: {reason}; choose another file") from None
-    print(f"wrote {path.absolute()}", file=said_on)
+        print(profile_json_text(report))
+    if args.markdown is not None:
+        from gpuadvisor.reports.profile_markdown import profile_markdown
+
+        write_or_print(args.markdown, profile_markdown(report), said_on)
+    if args.html or not (args.json or args.markdown):
+        from gpuadvisor.reports.profile_page import profile_html
+
+        write(args.html or Path(file_name(named.name, "profile")), profile_html(report), said_on)

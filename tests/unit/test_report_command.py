@@ -7,8 +7,12 @@ from dataclasses import replace
 import pytest
 
 from gpuadvisor.commands import report
+from gpuadvisor.domain.profile import TABLES
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.database import open_store
+from gpuadvisor.storage.profiles.library import open_profiles
+from gpuadvisor.storage.profiles.records import Origin
+from tests.unit.profile_reports import whole
 from tests.unit.studies import study
 
 
@@ -34,6 +38,23 @@ def keep(store):
         store.finish_study(result)
 
     return finished
+
+
+@pytest.fixture
+def keep_profile(store):
+    """A function that stores a profile with something of everything."""
+
+    def stored(name):
+        profile = whole()
+        with open_profiles() as profiles:
+            origin = Origin(f"/data/{name}.json", 1, f"{name:0<64}", name, name)
+            with profiles.writer(origin) as writer:
+                for table in TABLES:
+                    if profile.rows(table):
+                        writer.add(table, profile.columns(table))
+                writer.finish(profile.header)
+
+    return stored
 
 
 def run(*words):
@@ -92,11 +113,56 @@ def test_there_is_no_study(store):
         run()
 
 
-def test_an_unknown_name_lists_the_known_ones(keep):
+def test_an_unknown_name_lists_near_ones_of_both_kinds(keep, keep_profile):
     keep("train-1")
-    keep("train-2")
-    with pytest.raises(UsageError, match="no study is called 'x'; there are: train-2, train-1"):
+    keep_profile("trains")
+    with pytest.raises(UsageError, match="no study or profile 'trai'; there are: studies train-1"):
+        run("trai")
+    with pytest.raises(UsageError, match="; profiles trains"):
+        run("trai")
+    with pytest.raises(UsageError, match="no profile 'x'; there are: profiles trains"):
+        run("x", "--kind", "profile")
+
+
+def test_an_unknown_name_where_nothing_is_stored(store):
+    with pytest.raises(UsageError, match="no study or profile 'x', and none is stored: name a"):
         run("x")
+
+
+def test_a_profile_by_its_name(keep_profile, tmp_path):
+    keep_profile("train")
+    run("train")
+    assert "of the time the GPU was busy" in (tmp_path / "here" / "train.html").read_text("utf-8")
+
+
+def test_the_newest_profile_where_there_is_no_study(keep_profile, capsys):
+    keep_profile("a")
+    keep_profile("b")
+    run("--json")
+    assert json.loads(capsys.readouterr().out)["profile"] == "b"
+
+
+def test_a_name_of_both_needs_its_kind(keep, keep_profile, capsys):
+    keep("train")
+    keep_profile("train")
+    with pytest.raises(UsageError, match="'train' is a study and a profile: add `--kind study`"):
+        run("train")
+    run("train", "--kind", "study", "--json")
+    assert json.loads(capsys.readouterr().out)["study"] == "train"
+    run("train", "--kind", "profile", "--json")
+    assert json.loads(capsys.readouterr().out)["profile"] == "train"
+
+
+def test_there_is_no_profile(keep):
+    keep("train")
+    with pytest.raises(UsageError, match="no profile is stored yet: `gpuadvisor import FILE`"):
+        run("--kind", "profile")
+
+
+def test_a_profile_as_markdown_in_a_file(keep_profile, tmp_path):
+    keep_profile("train")
+    run("train", "--markdown", "x.md")
+    assert "### `train`" in (tmp_path / "here" / "x.md").read_text("utf-8")
 
 
 def test_a_study_that_is_not_finished_is_no_newest_one(keep, store, capsys):

@@ -33,8 +33,9 @@ def paths(value, prefix=""):
 
 
 def documented():
-    """Field to its row's cells, from the tables of the page."""
-    rows = re.findall(r"^\| `([^`]+)` \|(.+)\|$", PAGE.read_text("utf-8"), re.MULTILINE)
+    """Field to its row's cells, from the tables of the page's part about studies."""
+    study_part = PAGE.read_text("utf-8").partition("\n# A profile as JSON\n")[0]
+    rows = re.findall(r"^\| `([^`]+)` \|(.+)\|$", study_part, re.MULTILINE)
     return {field: [cell.strip() for cell in cells.split("|")] for field, cells in rows}
 
 

@@ -1,0 +1,58 @@
+"""Compare two profiles: what got slower, faster, is new or gone.
+
+Times are those of a mean step where both profiles have steps, else of the whole recordings. The
+largest changes come first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+EPILOG = """examples:
+  gpuadvisor compare before after
+  gpuadvisor compare old.pt.trace.json.gz new.pt.trace.json.gz --markdown
+  gpuadvisor compare before after --json | jq '.kernels[:5]'
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("before", metavar="BEFORE", help="a stored profile's name, or a trace file")
+    parser.add_argument("after", metavar="AFTER", help="the same")
+    parser.add_argument("--all", action="store_true", help="print every change, not the largest")
+    parser.add_argument(
+        "--markdown",
+        nargs="?",
+        const="-",
+        metavar="FILE",
+        help="write Markdown to a file, or to the standard output with `-` or without FILE",
+    )
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    from gpuadvisor.analysis.comparison import compare
+    from gpuadvisor.analysis.summary import Facts
+    from gpuadvisor.commands._written import write_or_print
+    from gpuadvisor.profiling.naming import profile_named
+
+    before, after = (profile_named(name) for name in (args.before, args.after))
+    names = (before.name, after.name) if before.name != after.name else (args.before, args.after)
+    comparison = compare(Facts(before.profile), Facts(after.profile), names)
+    if args.json:
+        from gpuadvisor.reports.comparison_json import comparison_json_text
+
+        print(comparison_json_text(comparison))
+    if args.markdown is not None:
+        from gpuadvisor.reports.comparison_markdown import comparison_markdown
+
+        said_on = sys.stderr if args.json or args.markdown == "-" else sys.stdout
+        write_or_print(args.markdown, comparison_markdown(comparison), said_on)
+    if not args.json and args.markdown is None:
+        from gpuadvisor.reports.comparison_text import comparison_lines
+
+        for line in comparison_lines(comparison, args.all):
+            print(line)
+    return 0

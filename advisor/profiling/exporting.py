@@ -1,0 +1,244 @@
+"""A profile as a Chrome trace, for Perfetto: what happened, and what it means as annotations.
+
+The text is written batch by batch; what is in memory are the profile's own columns.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from gpuadvisor.analysis.idle import Gap
+from gpuadvisor.analysis.summary import Facts
+from gpuadvisor.analysis.time_account import has_timeline
+from gpuadvisor.domain.profile import UNKNOWN, DeviceLimits, Header, Profile, Range
+from gpuadvisor.errors import UsageError
+from gpuadvisor.profiling.chrome_places import Places, microseconds, quoted
+from gpuadvisor.profiling.chrome_rows import WRITERS, arrows
+
+BATCH_ROWS = 1 << 15
+"""That are text at the same time: about 10 MB."""
+GZIP_LEVEL = 3
+"""Twice as fast as 6, for files that are a tenth larger."""
+OFFSET = 10_000_000
+"""Of the devices' processes, where a process of the host has a device's number: Linux has none
+above 4,194,304."""
+ANNOTATIONS = "gpuadvisor: why the GPU is idle"
+_HOST_TABLES = ("calls", "operators", "ranges")
+
+
+def export(profile: Profile, path: Path) -> int:
+    """Write `path` (`.json`, or `.json.gz` compressed) and return how many events it has.
+
+    UsageError where the profile has no timeline or the file cannot be written; nothing is left
+    behind then.
+    """
+    facts = Facts(profile)
+    if not has_timeline(facts):
+        raise UsageError(
+            "The profile has no timeline to show: Nsight Compute runs kernels one by one. "
+            "`gpuadvisor report` shows what it measured."
+        )
+    with _writing(path) as file:
+        return _document(file, facts)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[TextIO]:
+    """Give a text file that takes the place of `path` once it is complete."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        try:
+            with _opened(unfinished, compressed=path.name.endswith(".gz")) as file:
+                yield file
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(f"cannot write {path}: {reason}; choose another file") from error
+
+
+def _opened(path: Path, compressed: bool) -> TextIO:
+    if compressed:
+        return gzip.open(path, "wt", GZIP_LEVEL, encoding="ascii")
+    return path.open("w", encoding="ascii")
+
+
+def _document(file: TextIO, facts: Facts) -> int:
+    file.write(_head(facts.profile.header))
+    count = 0
+    for line in _events(facts):
+        file.write(",\n" if count else "\n")
+        file.write(line)
+        count += 1
+    file.write("\n]}\n")
+    return count
+
+
+def _head(header: Header) -> str:
+    """Return the begin of the document, up to the array of events."""
+    members: dict[str, Any] = {
+        "schemaVersion": 1,
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": header.begin_unix_ns or 0,
+        "exportedBy": "gpuadvisor",
+        "recordedBy": quoted(header.tool or header.source)[1:-1],
+        "deviceProperties": [_properties(device) for device in header.devices],
+    }
+    if header.rank is not None:
+        members["distributedInfo"] = {"rank": header.rank, "world_size": header.world_size or 0}
+    return json.dumps(members)[:-1] + ', "traceEvents": ['
+
+
+def _properties(device: DeviceLimits) -> dict[str, Any]:
+    major, minor = device.compute_capability or (None, None)
+    properties = {
+        "id": device.index,
+        "name": quoted(device.name)[1:-1],
+        "totalGlobalMem": device.memory_bytes,
+        "computeMajor": major,
+        "computeMinor": minor,
+        "numSms": device.multiprocessors,
+        "regsPerMultiprocessor": device.registers_per_multiprocessor,
+        "sharedMemPerMultiprocessor": device.shared_bytes_per_multiprocessor,
+        "sharedMemPerBlockOptin": device.shared_bytes_per_block,
+        "maxThreadsPerMultiprocessor": device.threads_per_multiprocessor,
+    }
+    return {name: value for name, value in properties.items() if value is not None}
+
+
+def _events(facts: Facts) -> Iterator[str]:
+    profile = facts.profile
+    places = _places(profile)
+    yield from _names(facts, places)
+    for table, write in WRITERS.items():
+        for start in range(0, profile.rows(table), BATCH_ROWS):
+            part = slice(start, start + BATCH_ROWS)
+            rows = {name: column[part].tolist() for name, column in profile.columns(table).items()}
+            yield from write(rows, places)
+    yield from _arrows(facts, places)
+    yield from _annotations(facts)
+
+
+def _places(profile: Profile) -> Places:
+    texts = list(profile.header.texts)
+    devices = {int(device) for table in ("kernels", "copies")
+               for device in np.unique(profile.columns(table, ("device",))["device"])}  # fmt: skip
+    links = profile.columns("links")
+    places = Places(
+        texts,
+        OFFSET if devices & _host_processes(profile) else 0,
+        dict(zip(links["correlation"].tolist(), links["external_id"].tolist(), strict=True)),
+    )
+    places.collectives = _collectives(profile, places)
+    return places
+
+
+def _host_processes(profile: Profile) -> set[int]:
+    found: set[int] = set()
+    for table in _HOST_TABLES:
+        process = profile.columns(table, ("process",))["process"]
+        if table == "ranges":
+            process = process[profile.columns(table, ("kind",))["kind"] != Range.DEVICE]
+        found |= set(np.unique(process).tolist())
+    return found
+
+
+def _collectives(profile: Profile, places: Places) -> dict[tuple[int, int], dict[str, Any]]:
+    columns = profile.columns("collectives")
+    rows = zip(*(columns[name].tolist() for name in columns), strict=True)
+    found = {}
+    for row in rows:
+        told = dict(zip(columns, row, strict=True))
+        found[told["correlation"], told["begin_ns"]] = {
+            "Collective name": places.text(told["name"]),
+            "dtype": places.text(told["type"]),
+            "In msg nelems": told["in_elements"],
+            "Out msg nelems": told["out_elements"],
+            "Group size": told["group_size"],
+            "Process Group Name": places.text(told["group"]),
+            "Seq": told["sequence"],
+        }
+    return found
+
+
+def _names(facts: Facts, places: Places) -> Iterator[str]:
+    """Yield names of processes and streams; those of the device first."""
+    header = facts.profile.header
+    for number, name in header.processes.items():
+        yield _metadata("process_name", number, {"name": name})
+    limits = {each.index: each.name for each in header.devices}
+    for device, rows in facts.work.by_device():
+        process = places.device(device)
+        name = f"GPU {device} {limits.get(device, '')}".strip()
+        yield _metadata("process_name", process, {"name": name})
+        yield _metadata("process_labels", process, {"labels": f"GPU {device}"})
+        yield _metadata("process_sort_index", process, {"sort_index": OFFSET + device})
+        for stream in np.unique(facts.work.stream[rows]).tolist():
+            yield _metadata("thread_name", process, {"name": f"stream {stream}"}, stream)
+
+
+def _metadata(kind: str, process: int, args: Mapping[str, Any], thread: int = 0) -> str:
+    plain = {
+        name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+        for name, value in args.items()
+    }
+    return json.dumps(
+        {"ph": "M", "name": kind, "pid": process, "tid": thread, "ts": 0, "args": plain}
+    )
+
+
+def _arrows(facts: Facts, places: Places) -> Iterator[str]:
+    """Yield the arrows from calls to what they launched."""
+    launched, host, work = facts.launched, facts.host, facts.work
+    known = np.flatnonzero(launched.known)
+    for start in range(0, len(known), BATCH_ROWS):
+        rows = known[start : start + BATCH_ROWS]
+        call = launched.call[rows]
+        yield from arrows(
+            rows,
+            {"begin_ns": host.begin_ns[call], "process": host.process[call],
+             "thread": host.thread[call]},
+            {"begin_ns": work.begin_ns[rows], "device": work.device[rows].astype(np.int64),
+             "stream": work.stream[rows]},
+            places,
+        )  # fmt: skip
+
+
+def _annotations(facts: Facts) -> Iterator[str]:
+    """Yield the devices' idle times with their causes, on a track of their own above all."""
+    process = 2 * OFFSET
+    gaps = [(each.device, gap) for each in facts.idle for gap in each.longest]
+    if not gaps:
+        return
+    yield _metadata("process_name", process, {"name": ANNOTATIONS})
+    yield _metadata("process_sort_index", process, {"sort_index": UNKNOWN})
+    for device in dict.fromkeys(device for device, _ in gaps):
+        yield _metadata("thread_name", process, {"name": f"GPU {device}"}, device)
+    for device, gap in gaps:
+        yield _annotation(process, device, gap)
+
+
+def _annotation(process: int, device: int, gap: Gap) -> str:
+    words = str(gap.cause).replace("_", " ")
+    told = {
+        "cause": words,
+        "share of the cause": f"{gap.cause_ns / gap.duration_ns:.0%}" if gap.duration_ns else "",
+        "after": gap.before,
+        "before": gap.after,
+        "launched by": gap.launched_by or "not recorded",
+    }
+    args = ",".join(f"{quoted(name)}:{quoted(value)}" for name, value in told.items())
+    return (
+        f'{{"ph":"X","cat":"gpuadvisor","name":{quoted(f"idle: {words}")},"pid":{process},'
+        f'"tid":{device},"ts":{microseconds(gap.begin_ns)},"dur":{microseconds(gap.duration_ns)},'
+        f'"args":{{{args}}}}}'
+    )

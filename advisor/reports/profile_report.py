@@ -1,0 +1,132 @@
+"""What a profile's report says, before it is put into HTML, Markdown or JSON."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from gpuadvisor.analysis.kernels import KernelTime
+from gpuadvisor.analysis.occupancy_columns import occupancies
+from gpuadvisor.analysis.peaks import Ceilings
+from gpuadvisor.analysis.summary import Facts
+from gpuadvisor.analysis.time_account import TimeAccount, has_timeline, time_accounts
+from gpuadvisor.domain.profile import DeviceLimits
+from gpuadvisor.errors import UsageError
+
+KINETO_ZERO_ABOVE_BYTES = 48 * 1024
+"""Kineto asks for the occupancy with the default limit of shared memory, and gets 0 blocks above
+(`DeviceProperties.cpp`, `FUNC_SHMEM_LIMIT_DEFAULT`)."""
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """Kernels that are the same, and how they fit on the device."""
+
+    kernel: KernelTime
+    share: float
+    """Of the time of all kernels."""
+    occupancy: float | None
+    """Theoretical, 0 to 1; None where the device or the launch is not known."""
+    limiters: tuple[str, ...]
+    """What keeps another block off the SM: `registers`, `shared_memory`, `warps`, `blocks`."""
+    kineto_says_zero: bool
+    """Whether the trace's own figure is 0 for no other reason than its shared memory."""
+
+
+@dataclass(frozen=True)
+class ProfileReport:
+    """A profile and what is said of it."""
+
+    name: str
+    facts: Facts
+    peaks: Ceilings | None = None
+    """Of the device; None where it is not known."""
+    file: str = ""
+    """The file that the profile comes from."""
+    version: str = ""
+    """Of gpuadvisor."""
+    problems: tuple[str, ...] = field(default=())
+    """What the reader should know besides the profile's own warnings."""
+
+    @cached_property
+    def accounts(self) -> Mapping[int, TimeAccount]:
+        """Where each device's time went."""
+        return time_accounts(self.facts)
+
+    @cached_property
+    def has_timeline(self) -> bool:
+        return has_timeline(self.facts)
+
+    @cached_property
+    def kernels(self) -> tuple[KernelRow, ...]:
+        """The kernels, those that took longest first."""
+        return kernel_rows(self.facts)
+
+    def device(self, index: int) -> DeviceLimits | None:
+        """Return what is known of a device."""
+        return device_of(self.facts, index)
+
+
+def device_of(facts: Facts, index: int) -> DeviceLimits | None:
+    """Return what the profile tells of a device; None where it tells nothing."""
+    devices = facts.profile.header.devices
+    return next((each for each in devices if each.index == index), None)
+
+
+def kernel_rows(facts: Facts) -> tuple[KernelRow, ...]:
+    """Return all kernels with their share of the time and their occupancy."""
+    kernels = facts.kernels
+    total = sum(kernel.time_ns for kernel in kernels)
+    fits: dict[int, tuple[float, tuple[str, ...]]] = {}
+    places = defaultdict(list)
+    for place, kernel in enumerate(kernels):
+        places[kernel.device].append(place)
+    for device, mine in places.items():
+        fits |= _occupancies(device_of(facts, device), kernels, mine)
+    from_kineto = facts.profile.header.source == "kineto"
+    found = []
+    for place, kernel in enumerate(kernels):
+        occupancy, limiters = fits.get(place, (None, ()))
+        share = kernel.time_ns / total if total else 0.0
+        large = kernel.shared_bytes > KINETO_ZERO_ABOVE_BYTES
+        is_zero = from_kineto and occupancy is not None and large
+        found.append(KernelRow(kernel, share, occupancy, limiters, is_zero))
+    return tuple(found)
+
+
+def _occupancies(
+    device: DeviceLimits | None, kernels: tuple[KernelTime, ...], places: list[int]
+) -> dict[int, tuple[float, tuple[str, ...]]]:
+    """Return by place the occupancy and its limiters, where they can be known."""
+    if device is None or device.compute_capability is None:
+        return {}
+    threads = [_threads(kernels[place]) for place in places]
+    try:
+        found = occupancies(
+            device.compute_capability,
+            np.array(threads, np.int64),
+            np.array([kernels[place].registers for place in places], np.int64),
+            np.array([kernels[place].shared_bytes for place in places], np.int64),
+            limits=device,
+        )
+    except UsageError:  # an architecture that nobody described yet, or an AMD GPU's
+        return {}
+    limiting = {limiter: found.limited_by(limiter) for limiter in found.limits}
+    return {
+        place: (
+            float(found.fraction[at]),
+            tuple(limiter for limiter, limits in limiting.items() if limits[at]),
+        )
+        for at, place in enumerate(places)
+        if not np.isnan(found.fraction[at])
+    }
+
+
+def _threads(kernel: KernelTime) -> int:
+    x, y, z = kernel.block
+    # A hostile file may claim more than fits into 64 bits.
+    return min(x * y * z, 1 << 31) if min(x, y, z) > 0 else -1

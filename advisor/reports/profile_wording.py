@@ -1,0 +1,245 @@
+"""The words of profile reports: the same on the page, in Markdown and on the terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gpuadvisor.analysis.copies import CopyTime
+from gpuadvisor.analysis.kernels import KernelTime
+from gpuadvisor.analysis.steps import StepSource
+from gpuadvisor.analysis.time_account import Part, TimeAccount, added
+from gpuadvisor.domain.profile import UNKNOWN, DeviceLimits, Direction, Memory
+from gpuadvisor.reports import figures
+from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
+
+PARTS = {
+    Part.COMPUTING: "computing",
+    Part.COMMUNICATING: "communicating only",
+    Part.COPYING: "copying only",
+    Part.LAUNCHING: "idle: host is launching",
+    Part.WAITING_FOR_DATA: "idle: waiting for data",
+    Part.SYNCHRONIZING: "idle: host synchronises",
+    Part.OTHER_HOST: "idle: other work of the host",
+    Part.DEVICE: "idle: device or another stream",
+    Part.UNKNOWN: "idle: cause not measured",
+}
+EXPLAINED = {
+    Part.COMPUTING: "At least one kernel that computes runs.",
+    Part.COMMUNICATING: "A communication kernel runs, and nothing computes beside it.",
+    Part.COPYING: "A copy or memset runs, and no kernel.",
+    Part.LAUNCHING: "The host launches at its pace, and the device is done sooner.",
+    Part.WAITING_FOR_DATA: "The launching thread waits for a batch of its DataLoader.",
+    Part.SYNCHRONIZING: "The queue ran empty because the host waited for the device.",
+    Part.OTHER_HOST: "The host does something else between launches, such as Python code.",
+    Part.DEVICE: "Work was launched, but waits for another stream, GPU or the device.",
+    Part.UNKNOWN: "The call that launched what came next was not recorded.",
+}
+LIMITERS = {
+    "registers": "registers",
+    "shared_memory": "shared memory",
+    "warps": "warps",
+    "blocks": "blocks",
+    "barriers": "barriers",
+}
+STEP_SOURCES = {
+    StepSource.PROFILER: "the profiler’s own steps",  # noqa: RUF001
+    StepSource.RANGES: "ranges that the program marked",
+    StepSource.OPTIMIZER: "from one call of the optimizer to the next",
+}
+KINETO_ZERO = (
+    "more than 48 KiB of shared memory: the trace’s own `est. achieved occupancy %` is 0 here,"  # noqa: RUF001
+    " which is wrong"
+)
+FACTS = {
+    "busy": "busy time",
+    "idle": "why the device is idle",
+    "queues": "launching",
+    "rooflines": "roofline of operators",
+    "counted_kernels": "hardware counters of kernels",
+}
+HOW = {
+    "kernels": "`gpuadvisor profile script.py` on a machine with a GPU",
+    "kernels.begin_ns": "`gpuadvisor profile script.py` for a timeline",
+    "calls": "`gpuadvisor profile script.py` on a machine with a GPU",
+    "operators": "`gpuadvisor profile script.py`",
+    "operators.shapes": "`gpuadvisor profile script.py`, or `record_shapes=True`",
+    "operators.types": "`gpuadvisor profile script.py`, or `record_shapes=True`",
+    "operators.stack": "`with_stack=True` of the torch profiler",
+    "operators.flops": "`with_flops=True` of the torch profiler, as far as traces hold them;"
+    " those of matrix products follow from their shapes",
+    "memory": "`gpuadvisor profile script.py`, or `profile_memory=True` of a newer PyTorch",
+    "ranges": "`nsys profile --trace=cuda,nvtx`, and NVTX ranges in the program",
+    "steps": "`gpuadvisor profile script.py`, or `step()` of the torch profiler in the loop",
+    "metrics": "`gpuadvisor profile --ncu script.py`",
+    "counted_kernels": "`gpuadvisor profile --ncu script.py`",
+    "counters": "`nsys profile --gpu-metrics-devices=all`",
+    "synchronizations": "`_ExperimentalConfig(enable_cuda_sync_events=True)` of the torch profiler",
+    "idle": "`gpuadvisor profile script.py`",
+    "queues": "`gpuadvisor profile script.py`",
+    "rooflines": "`gpuadvisor profile script.py`, which records shapes",
+}
+"""What to do to have it measured."""
+
+_TEMPLATE = re.compile(r"<[^<>]*>")
+_NAMESPACES = re.compile(r"\(anonymous namespace\)::|\bat::native::|\bstd::")
+_GENERIC = ("elementwise_kernel", "reduce_kernel", "multi_tensor_apply_kernel", "Kernel2")
+"""Kernels of PyTorch and CUTLASS that do whatever their template says."""
+_DOES = re.compile(r"\b(\w*(?:[Ff]unctor|Ops?\b|_kernel_cuda|cutlass_\d)\w*)")
+"""What in a template tells what a kernel does."""
+_DEEPEST = 12
+_LONGEST = 2000
+"""Characters of a kernel's name that are looked at; some traces have tens of thousands."""
+
+
+def headline(report: ProfileReport) -> tuple[str, str]:
+    """Return the one figure of the page and what it is: (`60.6 %`, `of the time the GPU ...`)."""
+    if not report.accounts:
+        if report.facts.profile.rows("kernels"):
+            return figures.count(len(report.facts.profile.columns("kernels", ("name",))["name"]),
+                                 "kernel"), "counted one by one: there is no timeline"  # fmt: skip
+        return "No GPU", "nothing that ran on a device was recorded"
+    total = added(report.accounts)
+    who = "the GPU was busy" if len(report.accounts) == 1 else "the GPUs were busy"
+    return figures.percent(total.busy_share), f"of the time {who}"
+
+
+def verdict(report: ProfileReport) -> str:
+    """Return the sentence below: what most of the idle time is for."""
+    if not report.accounts:
+        reason = report.facts.not_measured.get("busy") or report.facts.not_measured.get(
+            "kernels.begin_ns", ""
+        )
+        return f"{reason[:1].upper()}{reason[1:]}." if reason else ""
+    return idle_sentence(added(report.accounts))
+
+
+def idle_sentence(account: TimeAccount) -> str:
+    """Return why a device was idle, in a sentence."""
+    part = account.largest_idle
+    if part is None:
+        return "It was never idle."
+    idle = account.span_ns - account.busy_ns
+    return (
+        f"It was idle for {figures.percent(1 - account.busy_share)}"
+        f" ({figures.milliseconds(idle / 1e6)}). The largest part of it is"
+        f" {figures.percent(account.share(part))} of the time:"
+        f" {PARTS[part].removeprefix('idle: ')}."
+    )
+
+
+def devices(report: ProfileReport) -> str:
+    """Return the devices on which something ran, else those of the machine."""
+    limits = report.facts.profile.header.devices
+    used = set(report.accounts) or {each.index for each in limits}
+    names = [each.name for each in limits if each.index in used]
+    if not names:
+        return "" if report.facts.profile.rows("kernels") else "no GPU"
+    return ", ".join(
+        f"{names.count(name)} x {name}" if names.count(name) > 1 else name
+        for name in dict.fromkeys(names)
+    )
+
+
+def device_rows(device: DeviceLimits) -> Iterator[tuple[str, str]]:
+    """Yield what is known of a device, labelled."""
+    if device.compute_capability:
+        yield "Compute capability", ".".join(map(str, device.compute_capability))
+    if device.multiprocessors:
+        yield "SMs", str(device.multiprocessors)
+    if device.memory_bytes:
+        yield "Memory", figures.memory(device.memory_bytes)
+
+
+def copy_words(copy: CopyTime) -> str:
+    """Return `host to device, pageable to device`."""
+    if copy.direction is Direction.MEMSET:
+        return "memset"
+    direction = copy.direction.name.lower().replace("_", " ")
+    ends = [memory_words(each) for each in (copy.source, copy.destination)]
+    return f"{direction}, {ends[0]} to {ends[1]}"
+
+
+def memory_words(memory: Memory) -> str:
+    """Return what lies at an end of a copy."""
+    return "not known" if memory is Memory.NOT_KNOWN else memory.name.lower()
+
+
+def rate(value: float | None, unit: str) -> str:
+    """Return `3.01 TB/s`."""
+    if not figures.is_figure(value) or value is None:
+        return figures.NOT_MEASURED
+    for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= scale:
+            return f"{figures.number(value / scale)} {prefix}{unit}"
+    return f"{figures.number(value)} {unit}"
+
+
+def triple(sizes: tuple[int, int, int]) -> str:
+    """Return `256 x 1 x 1` without ones at the end: `256`."""
+    if min(sizes) < 0:
+        return figures.NOT_MEASURED
+    kept = list(sizes)
+    while len(kept) > 1 and kept[-1] == 1:
+        kept.pop()
+    return " x ".join(f"{size:,}" for size in kept)
+
+
+def whole(value: int) -> str:
+    """Return a whole number, in words where it is not known."""
+    return figures.NOT_MEASURED if value == UNKNOWN else f"{value:,}"
+
+
+def launch(kernel: KernelTime) -> str:
+    """Return how a kernel was launched: `grid 64, block 512, 32 registers, 400 B shared, ...`."""
+    words = []
+    if min(kernel.grid) >= 0:
+        words.append(f"grid {triple(kernel.grid)}, block {triple(kernel.block)}")
+    if kernel.registers >= 0:
+        words.append(f"{kernel.registers:,} registers")
+    if kernel.shared_bytes >= 0:
+        words.append(f"{figures.memory(kernel.shared_bytes)} shared")
+    if len(words) < 3:
+        words.append("the rest of its launch not measured" if words else "launch not measured")
+    return ", ".join([*words, f"GPU {kernel.device} stream {whole(kernel.stream)}"])
+
+
+def occupancy(row: KernelRow) -> str:
+    """Return `50.0 % (registers)`."""
+    if row.occupancy is None:
+        return figures.NOT_MEASURED
+    by = limiters(row)
+    share = figures.percent(row.occupancy)
+    return f"{share} ({by})" if by else share
+
+
+def limiters(row: KernelRow) -> str:
+    """Return what limits the occupancy; empty where nothing does or it is not known."""
+    if row.occupancy is None or row.occupancy >= 1:
+        return ""
+    return ", ".join(LIMITERS.get(each, each) for each in row.limiters)
+
+
+def short_name(name: str) -> str:
+    """Return a kernel's name as people call it: without its types, arguments and namespaces."""
+    text = _NAMESPACES.sub("", name[:_LONGEST]).removeprefix("void ")
+    for _ in range(_DEEPEST):
+        text, found = _TEMPLATE.subn("", text)
+        if not found:
+            break
+    text = text.partition("(")[0].partition("<")[0].strip()
+    if text.endswith(_GENERIC):
+        does = next((found for found in _DOES.findall(name[:_LONGEST]) if found != text), "")
+        text = f"{text} [{does}]" if does else text
+    return text or name[:_LONGEST] or "(no name)"
+
+
+def not_measured(report: ProfileReport) -> Iterator[tuple[str, str, str]]:
+    """Yield what is not known, why, and how to have it measured (or nothing)."""
+    found = report.facts.not_measured
+    for what, why in found.items():
+        table = what.partition(".")[0]
+        if what != table and table in found:
+            continue  # the whole table is missing, which says it all
+        words = FACTS.get(what, what.replace(".", ": ").replace("_", " "))
+        yield words, why, HOW.get(what, HOW.get(table, ""))
