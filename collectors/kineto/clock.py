@@ -81,7 +81,10 @@ class Clock:
     ) -> tuple[Times, Times]:
         base_us = self._base_us or 0
         if isinstance(events[0], Event):
-            return _ns(times - base_us), _ns(durations)
+            # A difference of floats would lose nanoseconds where the times lie days apart.
+            whole = np.floor(times)
+            begin = (whole - base_us).astype(np.int64) * NS_PER_US + _ns(times - whole)
+            return begin, _ns(durations)
         begin = np.array([_exact_ns(event.ts, base_us) for event in events], np.int64)
         return begin, np.array([_exact_ns(event.dur) for event in events], np.int64)
 

@@ -44,7 +44,6 @@ def marked_steps(trace: Path) -> list[str]:
     [
         ("workers.py", []),  # batches come from forked and spawned processes
         ("inference.py", ["eager"]),
-        ("explicit.py", []),  # ends before it is warm, and is run again
     ],
 )
 def test_each_of_the_steps_that_were_asked_for_is_marked(tmp_path, name, args):
@@ -119,16 +118,11 @@ def test_a_script_that_fails_later_is_profiled_and_its_failure_is_told(tmp_path)
     ("text", "reason"),
     [
         ("import torch; raise ValueError('no data')", "ValueError: no data (train.py, line 1)"),
-        ("import torch", "ended without a step: no optimizer step, backward pass or module call"),
         ("print('nothing')", "ended without a step: it did not import torch"),
         ("import os, torch; os.kill(os.getpid(), 11)", "killed by SIGSEGV"),
         (
             STEPS.format(steps=1, each="pass", after=""),
             "it ended after 1 step, too few to profile one whole step: let it make more",
-        ),
-        (
-            "import torch\nraise torch.OutOfMemoryError('CUDA out of memory. Tried')",
-            "OutOfMemoryError: CUDA out of memory. Tried (train.py, line 2)",
         ),
         (
             "import torch\ntorch.profiler.profile().start()\n"
@@ -145,7 +139,7 @@ def test_a_script_that_fails_later_is_profiled_and_its_failure_is_told(tmp_path)
             "the script uses torch.profiler itself, and a process can have one profiler at a time",
         ),
     ],
-    ids=["crash", "no steps", "no torch", "signal", "one step", "memory", "profiler", "late"],
+    ids=["crash", "no torch", "signal", "one step", "profiler", "late"],
 )  # fmt: skip
 def test_what_cannot_be_profiled_is_said_in_a_sentence(tmp_path, text, reason):
     (tmp_path / "train.py").write_text(text)

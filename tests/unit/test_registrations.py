@@ -38,6 +38,7 @@ def test_a_living_process_is_found_until_it_ends(process, tmp_path):
     assert registrations.find(process.pid) == registration
     assert registration in registrations.all_registered()
     process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert registrations.find(process.pid) is None  # a zombie yet
 
 
