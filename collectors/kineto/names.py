@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from gpuadvisor.collectors.nsight.cuda_calls import kind_of, plain_name
+from gpuadvisor.collectors.cuda_calls import kind_of, plain_name
 from gpuadvisor.domain.profile import Call, Direction, Memory, Range, Synchronization
 
 _COPY = re.compile(

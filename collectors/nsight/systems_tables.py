@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from gpuadvisor.collectors.cuda_calls import kind_of, plain_name
 from gpuadvisor.collectors.nsight import systems_kinds as kinds
 from gpuadvisor.collectors.nsight.cells import Whole, count, real, whole, within
-from gpuadvisor.collectors.nsight.cuda_calls import kind_of, plain_name
 from gpuadvisor.collectors.nsight.systems_processes import process_of, thread_of
 from gpuadvisor.collectors.nsight.systems_reading import Cells, Converted, Mask, Reading
 from gpuadvisor.collectors.nsight.systems_strings import cell_numbers, text_numbers

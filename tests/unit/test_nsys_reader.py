@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gpuadvisor.analysis.in_memory import MemoryProfile
+from gpuadvisor.collectors.cuda_calls import kind_of, plain_name
 from gpuadvisor.collectors.nsight import systems
-from gpuadvisor.collectors.nsight.cuda_calls import kind_of, plain_name
 from gpuadvisor.domain.profile import (
     UNKNOWN,
     Call,
