@@ -12,6 +12,7 @@ from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.domain.profile import Profile
 from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling.importing import Imported, import_trace
+from gpuadvisor.profiling.summary import duration
 from gpuadvisor.profiling.trace_files import TraceFile
 from gpuadvisor.storage.profiles.library import open_profiles
 
@@ -94,7 +95,8 @@ def look_lines(look: dict[str, Any]) -> Iterator[str]:
     """Yield a first look as lines of text."""
     if steps := look.get("steps"):
         wait = f", {steps['data_wait_share']:.0%} of it waiting for data"
-        yield f"{steps['count']} steps, {steps['median_ms']:,.3g} ms each (median){wait}"
+        median = duration(round(1e6 * steps["median_ms"]))
+        yield f"{steps['count']} steps, {median} each (median){wait}"
     for device in look.get("devices", ()):
         idle = {cause: ms for cause, ms in device["idle_ms"].items() if ms}
         total = sum(idle.values()) or 1.0
