@@ -11,8 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from gpuadvisor.collectors.devices import inventory
+
+# How long a machine takes to draw an example says nothing of what is tested.
+settings.register_profile("any machine", suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 SOURCE = Path(__file__).parent / "fake_nvml" / "fake_nvml.c"
 LIBRARY = "libnvidia-ml.so.1"  # what nvidia-ml-py gives to dlopen(3)

@@ -93,6 +93,7 @@ def documents(home, *words):
 # -- files -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", REAL, ids=lambda path: path.name)
 def test_every_real_file_is_the_same_from_the_store_and_from_memory(tmp_path, monkeypatch, packed):
     path = unpacked(packed, tmp_path)
@@ -187,6 +188,7 @@ def test_a_folder_without_traces_is_said(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_profiles_are_listed_and_removed(tmp_path, database, nsys):
     assert "no profile is stored yet" in run(tmp_path, "import", "--list").out
     run(tmp_path, "import", str(nsys), "--name", "a")
@@ -218,6 +220,7 @@ def test_two_imports_of_one_file_at_once_are_one_profile(tmp_path, database, lar
     assert count(database, "profile_chunk WHERE profile_id NOT IN (SELECT id FROM profile)") == 0
 
 
+@pytest.mark.slow
 def test_two_imports_of_two_files_at_once(tmp_path, database, large, nsys):
     both = [Running(tmp_path, "import", str(path)) for path in (nsys, large)]
     assert [each.end().status for each in both] == [0, 0]
@@ -245,6 +248,7 @@ def test_what_a_killed_import_leaves_is_seen_by_nobody_and_removed_by_the_next(
     assert count(database, "profile") == 1
 
 
+@pytest.mark.slow
 def test_a_file_that_grows_while_it_is_read_is_not_stored(tmp_path, database, large):
     started = begun(tmp_path, large, database=database)
     with large.open("ab") as file:

@@ -57,6 +57,7 @@ def test_each_of_the_steps_that_were_asked_for_is_marked(tmp_path, name, args):
     assert marked_steps(trace) == ["ProfilerStep#1", "ProfilerStep#2", "ProfilerStep#3"]
 
 
+@pytest.mark.slow
 def test_what_it_prints_leads_on_to_the_report(tmp_path):
     answer = run(tmp_path, "profile", script(tmp_path), "--name", "before")
     assert answer.status == 0, answer.err
@@ -88,6 +89,7 @@ def test_the_json_has_all_that_is_promised(tmp_path):
     assert len(marked_steps(trace)) == 5
 
 
+@pytest.mark.slow
 def test_a_script_that_ends_early_leaves_what_there_is(tmp_path):
     trace = tmp_path / "trace.json"
     words = ["profile", script(tmp_path, steps=5), "--json", "--output", str(trace)]
@@ -98,6 +100,7 @@ def test_a_script_that_ends_early_leaves_what_there_is(tmp_path):
     assert told["notes"] == ["3 of 5 steps were recorded: the script ended"]
 
 
+@pytest.mark.slow
 def test_it_can_go_on_to_its_own_end(tmp_path):
     script(tmp_path, after="print('trained'); sys.exit(0)", steps=90)
     answer = run(tmp_path, "profile", "train.py", "--keep-running", "--steps", "2")
@@ -161,6 +164,7 @@ def test_a_script_that_makes_no_step_is_ended(tmp_path):
     assert not [p for p in psutil.process_iter(["cwd"]) if p.info["cwd"] == str(tmp_path)]
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_no_process(tmp_path):
     script(tmp_path, each="open('begun', 'w')")
     running = Running(tmp_path, "profile", "train.py", "--steps", "100000")

@@ -20,6 +20,8 @@ LISTENING = """
 import time
 import torch
 import gpuadvisor
+
+pytestmark = pytest.mark.slow
 gpuadvisor.profile_on_demand()
 model = torch.nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

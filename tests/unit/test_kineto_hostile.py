@@ -20,6 +20,8 @@ from gpuadvisor.collectors.kineto.reader import read, read_blocks
 from gpuadvisor.errors import UsageError
 from tests.kineto_oracle import rows_of, rows_read
 
+pytestmark = pytest.mark.slow
+
 SMALL = Path(__file__).parents[1] / "data" / "profiles" / "workloads" / "pageable_copy.json.gz"
 MIB = 1 << 20
 

@@ -18,6 +18,8 @@ from gpuadvisor.domain.profile import MAX_WARNINGS, UNKNOWN
 from gpuadvisor.errors import UsageError
 from tests.unit.nsys_files import CALL, KERNEL, PREFIX, RANGE, STRINGS, tables, write
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).parents[1] / "data" / "profiles"
 
 

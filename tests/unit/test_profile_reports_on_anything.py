@@ -19,6 +19,8 @@ from gpuadvisor.reports.profile_page import profile_html
 from tests.profiles import TEXT_COLUMNS
 from tests.unit.profile_reports import H100, report
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ("", "a<b>", "aten::mm", "[[1,2],[2,3]]", "x" * 300, "ncclKernel_AllReduce")
 KINDS = {"direction", "source", "destination"}
 """Columns that readers fill with members of an enumeration only."""
