@@ -58,7 +58,9 @@ plans = st.builds(
     created=text,
 )
 one_file = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+    max_examples=50,
 )
 
 

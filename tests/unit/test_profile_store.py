@@ -81,7 +81,10 @@ def test_a_profile_comes_back_as_it_was_in_memory(profiles):
     assert tuple(stored.kernel_times()) == kernel_times(memory)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=15,
+)
 @given(st.data())
 def test_any_rows_in_any_batches_come_back(profiles, data):
     table = data.draw(st.sampled_from(sorted(TABLES)))

@@ -130,7 +130,9 @@ def test_a_full_disk_is_said(tmp_path):
             recorder.write(frame)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+)
 @given(place=st.integers(0, 400), byte=st.integers(0, 255))
 def test_damage_is_survived(path, place, byte):
     whole = path.read_bytes()
