@@ -111,7 +111,7 @@ def read_recording(path: Path) -> Recording:
     header = _header(path)
     if header is None:
         raise UsageError(
-            f"{path} is not a recording of gpuadvisor: make one with `gpuadvisor record -o {path}`"
+            f"{path} is not a recording of gpuadvisor: make one with `gpuadvisor record -o run.gpr`"
         )
     if header.get("format") != FORMAT:
         raise UsageError(
