@@ -16,12 +16,13 @@ from tests.integration.program import environment, run
 
 pytest.importorskip("torch")
 
+pytestmark = pytest.mark.slow
+
 LISTENING = """
 import time
 import torch
 import gpuadvisor
 
-pytestmark = pytest.mark.slow
 gpuadvisor.profile_on_demand()
 model = torch.nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
