@@ -91,7 +91,7 @@ class Gap:
     cause_ns: int
     """That part."""
     before: str
-    """What ended last, for people."""
+    """What ended last, for people; empty where nothing had run."""
     after: str
     """What began then."""
     launched_by: str
@@ -122,7 +122,7 @@ class _Gaps:
 
     times: Intervals
     before: Whole
-    """Row of the work that ended last."""
+    """Row of the work that ended last; UNKNOWN where nothing had run."""
     after: Whole
     causes_ns: npt.NDArray[np.int64]
 
@@ -158,12 +158,20 @@ def _closed(begin_ns: Whole, end_ns: Whole) -> Intervals:
 
 
 def idle(
-    work: DeviceWork, host: Calls, launched: Launches, launching: Operators, waits: Waits
+    work: DeviceWork,
+    host: Calls,
+    launched: Launches,
+    launching: Operators,
+    waits: Waits,
+    begin_ns: int | None = None,
 ) -> tuple[IdleTime, ...]:
-    """Return why each device did not compute; none for devices on which nothing ran."""
+    """Return why each device did not compute; none for devices on which nothing ran.
+
+    Looked at is the time from `begin_ns` on, where that is earlier than a device's first event.
+    """
     threads = _Threads(host, launching_times(host, launching), waits)
     return tuple(
-        _of_device(work, launched, threads, device, rows)
+        _of_device(work, launched, threads, device, rows, begin_ns)
         for device, rows in work.lasting_by_device()
     )
 
@@ -193,11 +201,17 @@ class _Threads:
 
 
 def _of_device(
-    work: DeviceWork, launched: Launches, threads: _Threads, device: int, rows: Whole
+    work: DeviceWork,
+    launched: Launches,
+    threads: _Threads,
+    device: int,
+    rows: Whole,
+    begin_ns: int | None,
 ) -> IdleTime:
     kernels = work.intervals(rows[work.is_kernel[rows]])
     copies = work.intervals(rows[~work.is_kernel[rows]])
-    span = int(work.begin_ns[rows].min()), int(work.end_ns[rows].max())
+    first = int(work.begin_ns[rows].min())
+    span = min(first, first if begin_ns is None else begin_ns), int(work.end_ns[rows].max())
     no_kernel = gaps(kernels, *span)
     copying = both(no_kernel, copies)
     found = _split(work, launched, threads, rows, without(no_kernel, copies))
@@ -231,14 +245,15 @@ def _split(
 def _neighbours(
     work: DeviceWork, launched: Launches, rows: Whole, times: Intervals
 ) -> tuple[Whole, Whole]:
-    """Return what ended last before each gap and what began after it, if possible of known call."""
+    """Return what ended last before each gap, UNKNOWN before all work, and what began after it, if
+    possible of known call."""
     by_end = rows[np.lexsort((work.begin_ns[rows], work.end_ns[rows]))]
     last = np.searchsorted(work.end_ns[by_end], times.begin_ns, "right") - 1
     # Of several that began at once the order in the file must not decide.
     ties = (launched.thread_key, launched.end_ns, launched.begin_ns, ~launched.known)
     by_begin = rows[np.lexsort((*(each[rows] for each in ties), work.begin_ns[rows]))]
     first = np.searchsorted(work.begin_ns[by_begin], times.end_ns, "left")
-    return by_end[last], by_begin[first]
+    return np.where(last >= 0, by_end[last], UNKNOWN), by_begin[first]
 
 
 def _blame(
@@ -281,14 +296,14 @@ def _longest(work: DeviceWork, host: Calls, launched: Launches, found: _Gaps) ->
 def _gap(work: DeviceWork, host: Calls, launched: Launches, found: _Gaps, place: int) -> Gap:
     largest = int(found.causes_ns[place].argmax())
     begin, end = int(found.times.begin_ns[place]), int(found.times.end_ns[place])
-    after = int(found.after[place])
+    before, after = int(found.before[place]), int(found.after[place])
     call = int(launched.call[after])
     return Gap(
         begin,
         end - begin,
         IDLE_CAUSES[largest],
         int(found.causes_ns[place][largest]),
-        work.describe(int(found.before[place])),
+        work.describe(before) if before != UNKNOWN else "",
         work.describe(after),
         "" if call == UNKNOWN else work.texts[host.name[call]],
     )

@@ -89,6 +89,29 @@ class Facts:
         return idle(self.work, self.host, self.launched, self.launching, self.loader_waits)
 
     @cached_property
+    def begin_ns(self) -> int:
+        """When the first step began, or the first work of a device where that is earlier."""
+        begins = [each.begin_ns for each in self.busy]
+        begins += [step.begin_ns for step in self.steps.steps[:1]] if self.steps else []
+        return min(begins, default=0)
+
+    @cached_property
+    def end_ns(self) -> int:
+        """When the last work of a device ended."""
+        return max((each.begin_ns + each.span_ns for each in self.busy), default=0)
+
+    @property
+    def run_ns(self) -> int:
+        """The time of the steps, or of the devices' work where there are no steps."""
+        return self.end_ns - self.begin_ns
+
+    @cached_property
+    def idle_in_run(self) -> tuple[IdleTime, ...]:
+        """As `idle`, with the time before the first work in which the first step had begun."""
+        parts = self.work, self.host, self.launched, self.launching, self.loader_waits
+        return idle(*parts, begin_ns=self.begin_ns)
+
+    @cached_property
     def concurrency(self) -> tuple[Concurrency, ...]:
         return concurrency(self.work)
 

@@ -1,18 +1,183 @@
-"""What a rule found in the evidence of a run."""
+"""What the rules say of the evidence of a run.
+
+Worth is always the run's: by how much its time would shrink, not a kernel's. An estimate is a range
+with the method in words, and where it can only be a bound the words say so.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
+
+
+class Category(str, Enum):
+    """What kind of thing is wrong; the words are part of the JSON."""
+
+    OCCUPANCY = "occupancy"
+    COALESCING = "coalescing"
+    BANK_CONFLICT = "bank_conflict"
+    DIVERGENCE = "divergence"
+    LOCAL_MEMORY = "local_memory"
+    ATOMICS = "atomics"
+    SMALL_GRID = "small_grid"
+    TAIL = "tail"
+    LATENCY = "latency"
+    DRAM_BANDWIDTH = "dram_bandwidth"
+    COMPUTE = "compute"
+    TENSOR_CORE = "tensor_core"
+    PRECISION = "precision"
+    ALIGNMENT = "alignment"
+    LAYOUT = "layout"
+    FUSION = "fusion"
+    ATTENTION = "attention"
+    OPTIMIZER = "optimizer"
+    LAUNCH_BOUND = "launch_bound"
+    INPUT_BOUND = "input_bound"
+    SYNC = "sync"
+    COPY = "copy"
+    ALLOCATOR = "allocator"
+    MEMORY_CAPACITY = "memory_capacity"
+    BATCH_SIZE = "batch_size"
+    COMMUNICATION = "communication"
+    HEALTH = "health"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Severity(str, Enum):
+    """How much a finding matters, the least first."""
+
+    INFO = "info"
+    NOTICE = "notice"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def rank(self) -> int:
+        """0 to 3; higher matters more."""
+        return list(Severity).index(self)
+
+
+class ScopeKind(str, Enum):
+    """What a finding is about."""
+
+    RUN = "run"
+    GPU = "gpu"
+    KERNEL = "kernel"
+    OPERATOR = "operator"
+    RANK = "rank"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Where a finding was made."""
+
+    kind: ScopeKind = ScopeKind.RUN
+    name: str = ""
+    """Of the kernel, the operator, ...; empty for the run."""
+
+    def covers(self, other: Scope) -> bool:
+        """Return whether what explains this can explain the other."""
+        return self.kind is ScopeKind.RUN or self == other
+
+    def __str__(self) -> str:
+        return self.name or self.kind.value
+
+
+RUN = Scope()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured value that a finding stands on."""
+
+    metric: str
+    """What was measured, in the words of its source where that has some."""
+    value: float | str
+    unit: str = ""
+    threshold: float | None = None
+    """The value from which on the rule speaks, in the same unit."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """From the least to the most."""
+
+    low: float
+    high: float
+
+    @property
+    def middle(self) -> float:
+        return (self.low + self.high) / 2
+
+    @property
+    def width(self) -> float:
+        return self.high - self.low
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that costs time, how much, and the knobs that may cure it."""
+    """One thing that is wrong, what it costs, and what to do."""
 
     rule: str
-    share: float
-    """Part of the run's time that it costs at most, 0 to 1: findings are ranked by it."""
-    sentence: str
-    """What was measured, for the user."""
+    category: Category
+    severity: Severity
+    scope: Scope
+    summary: str
+    """One sentence for people: what, where, how much."""
+    evidence: tuple[Figure, ...]
+    improvement_pct: Span | None
+    """By how much of its time the run would be shorter, 0 to 100; None where that is no matter of
+    time, or cannot be known."""
+    saving_ms: float | None
+    """The middle of the same, over what was recorded."""
+    method: str
+    """How the improvement was estimated, in words; what is an upper bound is called one."""
+    advice: str
+    """What to do, a sentence or a few."""
     knobs: tuple[str, ...] = ()
-    """Names of knobs that the search should try first, in order."""
+    """Names of knobs that would try it, the most promising first."""
+    source: str | None = None
+    """`file:line` of the user's code, where it is known."""
+    hidden_by: str | None = None
+    """The rule that found the cause of which this is a symptom."""
+
+
+@dataclass(frozen=True)
+class NotMeasured:
+    """A rule that could not look: what it says is neither yes nor no."""
+
+    rule: str
+    why: str
+    """What is missing, in words."""
+    how: str
+    """How to measure it, in words."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All that the rules say of one run."""
+
+    findings: tuple[Finding, ...]
+    """What costs most first; what is hidden last."""
+    not_measured: tuple[NotMeasured, ...] = ()
+    failed: Sequence[tuple[str, str]] = ()
+    """Rules that raised an exception, with its words: errors in the rules."""
+    run_ms: float | None = None
+    """The time that improvements are of; None where nothing tells it."""
+    together_pct: Span | None = None
+    """What all findings that are not hidden are worth together: where two would save the same
+    time, it is counted once."""
+
+    @property
+    def shown(self) -> tuple[Finding, ...]:
+        """What is not hidden."""
+        return tuple(finding for finding in self.findings if finding.hidden_by is None)

@@ -16,7 +16,8 @@ from gpuadvisor.domain.knobs import Contribution, ScriptFacts, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import StudyResult, TrialState
 from gpuadvisor.errors import AdvisorError, Interrupted, UsageError
-from gpuadvisor.rules import diagnose
+from gpuadvisor.rules.engine import diagnose
+from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.storage.database import Store, open_store
 from gpuadvisor.tuners.ablation import Ablation
 from gpuadvisor.tuners.base import Knob
@@ -180,9 +181,9 @@ class _Study:
     def _find(self) -> None:
         """Try the knobs one at a time, those that the findings point to first."""
         baseline = self._baseline
-        findings = diagnose(baseline)
+        findings = diagnose(Evidence(measured=baseline)).shown
         for finding in findings:
-            self._note(finding.sentence)
+            self._note(finding.summary)
         first = [name for finding in findings for name in finding.knobs]
         options = self._options
         # Arguments that the user named are wanted, whatever else --only says.

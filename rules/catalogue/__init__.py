@@ -1,0 +1,1 @@
+"""The rules, one file each, with a page of the same name beside it."""

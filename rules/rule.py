@@ -1,0 +1,100 @@
+"""What a rule is: one file with a `RULE` and a `check`, and a page beside it.
+
+    '''The GPU waits for batches.'''            # the first line says what is wrong
+
+    RULE = Rule(Category.INPUT_BOUND, needs=(IDLE, RANGES), knobs=("dataloader_workers",))
+
+    def check(evidence: Evidence) -> Iterator[Claim]: ...
+
+A claim says by how much the run would get shorter; how severe it is, what it hides and where it
+ranks follow from that and are none of the rule's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from gpuadvisor.domain.finding import RUN, Category, Figure, Scope, Severity
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.needs import Need
+
+
+@dataclass(frozen=True)
+class Saving:
+    """The time that a cure would save, of what was recorded."""
+
+    low_ns: float
+    high_ns: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """What that time is a part of: names to the time they have, such as `idle/launching` or
+    `kernel/NAME`. Two savings of the same part share what is left of it."""
+    of_ns: float | None = None
+    """The time that it is compared with; that of the run where it is None."""
+
+    @classmethod
+    def of_part(cls, name: str, time_ns: float, low: float, high: float) -> Saving:
+        """Return a saving of shares (0 to 1) of one part of the run."""
+        return cls(low * time_ns, high * time_ns, {name: time_ns})
+
+    @classmethod
+    def of_kernel(cls, name: str, time_ns: float, low: float, high: float) -> Saving:
+        """Return a saving of shares of a kernel of which nothing tells its part of a run."""
+        return cls(low * time_ns, high * time_ns, {f"kernel/{name}": time_ns}, time_ns)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a rule says of the evidence."""
+
+    summary: str
+    """One sentence: what, where, how much."""
+    evidence: tuple[Figure, ...]
+    advice: str
+    saving: Saving | None = None
+    """None where it is no matter of time, or cannot be known."""
+    method: str = ""
+    """How the saving was estimated; starts with `At most` where it is an upper bound."""
+    scope: Scope = RUN
+    severity: Severity | None = None
+    """Where it is no matter of time, or matters less than its time; else None."""
+    knobs: tuple[str, ...] | None = None
+    """Where the rule's own do not fit this claim."""
+    source: str | None = None
+
+
+Check: TypeAlias = Callable[[Evidence], Iterable[Claim]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a rule stands among the others."""
+
+    category: Category
+    needs: tuple[Need, ...]
+    knobs: tuple[str, ...] = ()
+    """Names of knobs that would try the cure, the most promising first."""
+    hides: tuple[str, ...] = ()
+    """Rules or categories that show only symptoms of this, in the same scope or within it."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A rule with what belongs to it."""
+
+    name: str
+    title: str
+    """What is wrong, in a few words."""
+    rule: Rule
+    check: Check
+    page: str
+    """Markdown; empty where there is none."""
+
+    def missing(self, evidence: Evidence) -> tuple[str, str] | None:
+        """Return what is missing and how to measure it; None where the rule can look."""
+        for need in self.rule.needs:
+            why = need.missing(evidence)
+            if why is not None:
+                return why, need.how
+        return None

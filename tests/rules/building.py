@@ -1,0 +1,68 @@
+"""Evidence made by hand, for the cases of rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from gpuadvisor.analysis.in_memory import MemoryProfile
+from gpuadvisor.analysis.summary import Facts
+from gpuadvisor.domain.profile import DeviceLimits
+from gpuadvisor.rules.evidence import Evidence
+from tests.profiles import Made
+
+H100 = DeviceLimits(
+    0,
+    "NVIDIA H100 80GB HBM3",
+    compute_capability=(9, 0),
+    multiprocessors=132,
+    memory_bytes=85_520_809_984,
+    memory_bandwidth_bytes_per_s=3.352e12,
+    l2_bytes=52_428_800,
+    clock_hz=1.98e9,
+    registers_per_multiprocessor=65_536,
+    shared_bytes_per_multiprocessor=233_472,
+    shared_bytes_per_block=232_448,
+    threads_per_multiprocessor=2048,
+)
+T4 = DeviceLimits(
+    0,
+    "Tesla T4",
+    compute_capability=(7, 5),
+    multiprocessors=40,
+    memory_bandwidth_bytes_per_s=320e9,
+    clock_hz=1.59e9,
+    registers_per_multiprocessor=65_536,
+    shared_bytes_per_multiprocessor=65_536,
+    shared_bytes_per_block=65_536,
+    threads_per_multiprocessor=1024,
+)
+
+
+def timeline(made: Made, device: DeviceLimits | None = H100, **evidence: Any) -> Evidence:
+    """Return the evidence of a profile with a timeline."""
+    return Evidence(facts=Facts(_profile(made, "kineto", device)), **evidence)
+
+
+def counters(
+    metrics: Mapping[str, float],
+    name: str = "kernel",
+    *,
+    ms: float = 1.0,
+    grid: int = 10_000,
+    block: int = 256,
+    device: DeviceLimits | None = H100,
+) -> Evidence:
+    """Return the evidence of one kernel under Nsight Compute."""
+    made = Made()
+    made.kernel(
+        name, (0, 1000 * ms), grid_x=grid, grid_y=1, grid_z=1, block_x=block, block_y=1, block_z=1
+    )
+    for metric, value in {"gpu__time_duration.sum": ms / 1e3, **metrics}.items():
+        made.row("metrics", kernel=0, metric=metric, value=math.nan if value is None else value)
+    return Evidence(facts=Facts(_profile(made, "ncu", device)))
+
+
+def _profile(made: Made, source: str, device: DeviceLimits | None) -> MemoryProfile:
+    return made.profile(source=source, devices=() if device is None else (device,))

@@ -1,0 +1,52 @@
+"""Waiting for batches, with and without a GPU that works meanwhile."""
+
+from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts
+from gpuadvisor.domain.measurement import Window
+from gpuadvisor.domain.profile import Range
+from gpuadvisor.rules.evidence import Evidence
+from tests.profiles import Made
+from tests.rules.building import timeline
+from tests.simulation import measurement
+
+
+def waits(length, kernel=100):
+    """Three steps, each of a wait and a kernel, in microseconds."""
+    made = Made()
+    at = 0
+    for _ in range(3):
+        made.range("enumerate(DataLoader)#_Iter.__next__", (at, length), Range.LOADER)
+        made.launched("work", call=(at + length, 5), runs=(at + length + 8, kernel))
+        at += length + kernel + 10
+    return timeline(made)
+
+
+def script(share, loaders=1):
+    loader = LoaderFacts(32, 1, False, False, None)
+    return Evidence(
+        measured=measurement(
+            [10.0] * 8,
+            windows=(Window(100, 1.0, data_wait_s=share),),
+            facts=ScriptFacts(loaders=(loader,) * loaders),
+        )
+    )
+
+
+def hidden():
+    """The wait is as long, but the GPU works on what was queued before."""
+    made = Made()
+    made.launched("long", call=(0, 5), runs=(8, 2000))
+    made.range("enumerate(DataLoader)#_Iter.__next__", (10, 1900), Range.LOADER)
+    made.launched("next", call=(1950, 5), runs=(2008, 100))
+    return timeline(made)
+
+
+FIRES = {
+    "the GPU is idle": lambda: waits(900),
+    "without a profile": lambda: script(0.25),
+}
+SILENT = {
+    "a wait too short to matter": lambda: waits(1),
+    "the GPU works meanwhile": hidden,
+    "a script that does not wait": lambda: script(0.01),
+    "a script without loaders": lambda: script(0.5, loaders=0),
+}

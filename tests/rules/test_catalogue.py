@@ -1,0 +1,80 @@
+"""What every rule must have: a page, cases in which it speaks and is silent, and known knobs."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from gpuadvisor.domain.finding import Category
+from gpuadvisor.rules.engine import diagnose
+from gpuadvisor.rules.registry import load_rules
+from gpuadvisor.tuners.knobs import load_knobs
+
+RULES = {rule.name: rule for rule in load_rules()}
+CASES = Path(__file__).parent / "cases"
+HEADINGS = ("## What is seen", "## What it costs", "## What to do", "## Sources")
+
+
+def cases(name):
+    return import_module(f"tests.rules.cases.{name}") if (CASES / f"{name}.py").is_file() else None
+
+
+def each_case(kind):
+    return [
+        pytest.param(name, case, id=f"{name}: {case}")
+        for name in RULES
+        if (module := cases(name)) is not None
+        for case in getattr(module, kind)
+    ]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_has_a_page(name):
+    page = RULES[name].page
+    assert page.startswith(f"# {name}: ")
+    assert [heading for heading in HEADINGS if heading not in page] == []
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_has_cases_of_both_kinds(name):
+    module = cases(name)
+    assert module is not None, f"tests/rules/cases/{name}.py is missing"
+    assert module.FIRES
+    assert module.SILENT
+
+
+def test_all_cases_belong_to_a_rule():
+    assert {path.stem for path in CASES.glob("*.py")} <= set(RULES)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_names_knobs_that_exist(name):
+    assert set(RULES[name].rule.knobs) <= load_knobs().keys()
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_hides_rules_and_categories_that_exist(name):
+    known = set(RULES) | {str(category) for category in Category}
+    assert set(RULES[name].rule.hides) <= known
+    assert name not in RULES[name].rule.hides
+
+
+@pytest.mark.parametrize(("name", "case"), each_case("FIRES"))
+def test_a_rule_speaks(name, case):
+    diagnosis = diagnose(cases(name).FIRES[case](), [RULES[name]])
+    assert diagnosis.failed == ()
+    assert [each.why for each in diagnosis.not_measured] == []
+    assert diagnosis.findings
+    for finding in diagnosis.findings:
+        assert finding.summary[-1] not in ".!"
+        assert finding.advice[-1] == "."
+        assert finding.evidence
+        assert finding.method or finding.improvement_pct is None
+        assert set(finding.knobs) <= load_knobs().keys()
+
+
+@pytest.mark.parametrize(("name", "case"), each_case("SILENT"))
+def test_a_rule_is_silent(name, case):
+    diagnosis = diagnose(cases(name).SILENT[case](), [RULES[name]])
+    assert diagnosis.failed == ()
+    assert diagnosis.findings == ()

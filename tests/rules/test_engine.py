@@ -1,0 +1,175 @@
+"""How claims become findings: worth, severity, causes that hide symptoms, and the sum."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuadvisor.domain.finding import (
+    Category,
+    Figure,
+    NotMeasured,
+    Scope,
+    ScopeKind,
+    Severity,
+    Span,
+)
+from gpuadvisor.rules.engine import diagnose
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.needs import MEMORY
+from gpuadvisor.rules.rule import Claim, Loaded, Rule, Saving
+from tests.profiles import Made
+from tests.rules.building import timeline
+
+RUN_NS = 1_000_000
+
+
+def evidence():
+    """A run of a millisecond."""
+    made = Made()
+    made.launched("kernel", call=(0, 1), runs=(0, RUN_NS / 1000))
+    return timeline(made)
+
+
+def claim(low=0.0, high=0.0, part=None, **more):
+    parts = {} if part is None else {part: more.pop("time", RUN_NS)}
+    saving = Saving(low * RUN_NS, high * RUN_NS, parts)
+    return Claim("It is so", (Figure("time", 1.0, "ms"),), "Do this.", saving, "In words", **more)
+
+
+def rule(name, *claims, hides=(), needs=(), category=Category.COMPUTE):
+    return Loaded(name, name, Rule(category, needs, hides=hides), lambda _: claims, "")
+
+
+def found(*rules):
+    return diagnose(evidence(), rules)
+
+
+def test_worth_is_the_runs():
+    (finding,) = found(rule("one", claim(0.1, 0.3))).findings
+    assert finding.improvement_pct == Span(10.0, 30.0)
+    assert finding.saving_ms == pytest.approx(0.2)
+    assert finding.severity is Severity.WARNING
+
+
+@pytest.mark.parametrize(
+    ("share", "severity"),
+    [
+        (0.5, Severity.CRITICAL),
+        (0.1, Severity.WARNING),
+        (0.03, Severity.NOTICE),
+        (0.001, Severity.INFO),
+    ],
+)
+def test_severity_follows_worth(share, severity):
+    (finding,) = found(rule("one", claim(share, share))).findings
+    assert finding.severity is severity
+
+
+def test_a_worth_beyond_the_run_is_all_of_it():
+    (finding,) = found(rule("one", claim(-0.5, 7.0))).findings
+    assert finding.improvement_pct == Span(0.0, 100.0)
+
+
+def test_the_most_expensive_is_first():
+    diagnosis = found(rule("a", claim(0.1, 0.1)), rule("b", claim(0.4, 0.4)))
+    assert [finding.rule for finding in diagnosis.findings] == ["b", "a"]
+
+
+def test_a_cause_hides_its_symptom_which_matters_less_then():
+    cause = rule("cause", claim(0.2, 0.2), hides=("symptom",))
+    first, second = found(rule("symptom", claim(0.9, 0.9)), cause).findings
+    assert (first.rule, first.hidden_by) == ("cause", None)
+    assert (second.rule, second.hidden_by) == ("symptom", "cause")
+    assert second.severity is Severity.NOTICE
+
+
+def test_a_cause_hides_by_category():
+    cause = rule("cause", claim(0.2, 0.2), hides=("latency",))
+    symptom = rule("symptom", claim(0.9, 0.9), category=Category.LATENCY)
+    assert found(symptom, cause).shown[0].rule == "cause"
+
+
+def test_what_costs_nothing_hides_nothing():
+    cause = rule("cause", claim(0.001, 0.001), hides=("symptom",))
+    assert len(found(rule("symptom", claim(0.9, 0.9)), cause).shown) == 2
+
+
+def test_a_symptom_names_the_root_of_a_chain():
+    rules = (
+        rule("root", claim(0.2, 0.2), hides=("cause", "symptom")),
+        rule("cause", claim(0.5, 0.5), hides=("symptom",)),
+        rule("symptom", claim(0.9, 0.9)),
+    )
+    hidden = {finding.rule: finding.hidden_by for finding in found(*rules).findings}
+    assert hidden == {"root": None, "cause": "root", "symptom": "root"}
+
+
+def test_another_kernels_cause_hides_nothing():
+    one, other = (Scope(ScopeKind.KERNEL, name) for name in ("one", "other"))
+    cause = rule("cause", claim(0.2, 0.2, scope=one), hides=("symptom",))
+    symptom = rule("symptom", claim(0.1, 0.1, scope=other), claim(0.1, 0.1, scope=one))
+    hidden = {str(each.scope): each.hidden_by for each in found(cause, symptom).findings[1:]}
+    assert hidden == {"other": None, "one": "cause"}
+
+
+def test_what_is_missing_is_said_with_the_way_to_measure_it():
+    diagnosis = found(rule("one", claim(0.5, 0.5), needs=(MEMORY,)))
+    assert diagnosis.findings == ()
+    (unknown,) = diagnosis.not_measured
+    assert unknown == NotMeasured("one", "the profile has no memory", "gpuadvisor profile SCRIPT")
+
+
+def test_without_a_profile_that_is_missing():
+    (unknown,) = diagnose(Evidence(), [rule("one", needs=(MEMORY,))]).not_measured
+    assert unknown.why == "there is no profile"
+
+
+def test_a_rule_that_fails_spoils_no_other():
+    def fails(_):
+        raise ZeroDivisionError("of zero")
+
+    broken = replace(rule("broken"), check=fails)
+    diagnosis = found(broken, rule("one", claim(0.5, 0.5)))
+    assert [finding.rule for finding in diagnosis.findings] == ["one"]
+    assert diagnosis.failed == (("broken", "ZeroDivisionError: of zero"),)
+
+
+def test_the_same_time_is_saved_once():
+    diagnosis = found(
+        rule("a", claim(0.5, 0.5, part="kernel")), rule("b", claim(0.5, 0.5, part="kernel"))
+    )
+    assert diagnosis.together_pct == Span(75.0, 75.0)
+
+
+def test_other_times_add_up():
+    diagnosis = found(
+        rule("a", claim(0.5, 0.5, part="kernel", time=RUN_NS / 2)),
+        rule("b", claim(0.25, 0.25, part="idle", time=RUN_NS / 2)),
+    )
+    assert diagnosis.together_pct == Span(75.0, 75.0)
+
+
+def test_what_is_hidden_is_not_counted():
+    cause = rule("cause", claim(0.2, 0.2), hides=("symptom",))
+    assert found(rule("symptom", claim(0.7, 0.7)), cause).together_pct == Span(20.0, 20.0)
+
+
+shares = st.floats(0, 1)
+parts = st.sampled_from([None, "idle", "kernel", "copy"])
+
+
+@given(st.lists(st.tuples(shares, shares, parts), max_size=8))
+def test_together_is_never_more_than_all_of_the_run(made):
+    rules = [
+        rule(f"rule {number}", claim(min(low, high), max(low, high), part))
+        for number, (low, high, part) in enumerate(made)
+    ]
+    together = found(*rules).together_pct
+    if not made:
+        assert together is None
+    else:
+        assert 0 <= together.low <= together.high <= 100
+        worths = [finding.improvement_pct.high for finding in found(*rules).findings]
+        assert together.high >= max(worths) - 1e-9 or together.high == 100
