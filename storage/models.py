@@ -13,7 +13,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import Contribution, Level, ScriptFacts, Settings
 from gpuadvisor.domain.measurement import OutputSample
-from gpuadvisor.domain.study import Equivalence, Objective, Speedup, TrialState
+from gpuadvisor.domain.study import Equivalence, Expectation, Objective, Speedup, TrialState
 from gpuadvisor.storage.columns import Json, Member, Number, Numbers, Words
 
 CASCADE = "all, delete-orphan"
@@ -149,6 +149,9 @@ class StudyRow(Base):
     no_effect: Mapped[Mapping[str, str] | None] = mapped_column(Json(Mapping[str, str]))
     notes: Mapped[tuple[str, ...] | None] = mapped_column(Json(tuple[str, ...]))
     folder: Mapped[str] = mapped_column(server_default="")
+    expectations: Mapped[tuple[Expectation, ...]] = mapped_column(
+        Json(tuple[Expectation, ...]), server_default="[]"
+    )
 
     environment: Mapped[EnvironmentRow] = relationship(lazy="joined")
     baseline: Mapped[MeasurementRow | None] = relationship(foreign_keys=[baseline_id])

@@ -37,6 +37,7 @@ class _Summary:
         self._comparison(result)
         if wording.is_proven(result):
             self._contributions(result)
+        self._expectations(result)
         self._list("Notes", wording.notes(result))
         self._list("Did not help", _grouped(wording.not_helpful(result)))
         if wording.is_proven(result):
@@ -73,6 +74,16 @@ class _Summary:
             name = figures.settings({each.knob: each.value})
             table.add_row(*map(self._text, (name, worth, ends)))
         self._block(table)
+
+    def _expectations(self, result: StudyResult) -> None:
+        rows = wording.expectation_rows(result)
+        if not rows:
+            return
+        self._title(wording.EXPECTATIONS)
+        table = _table(*wording.EXPECTATION_HEADER)
+        for row in rows:
+            table.add_row(*map(self._text, row))
+        self._console.print(table)
 
     def _list(self, title: str, sentences: Sequence[str]) -> None:
         if not sentences:

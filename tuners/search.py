@@ -72,6 +72,8 @@ class OrderedSearch:
     """Knobs for which the budget had no room."""
     brought: dict[str, float] = field(default_factory=dict)
     """Knob to the factor by which it improved the best when it was kept."""
+    attempted: dict[str, float] = field(default_factory=dict)
+    """Knob to the best factor by which it improved what it was tried on, kept or not."""
     told: Callable[[Best], None] = lambda best: None
     """Called with each new best."""
 
@@ -94,7 +96,15 @@ class OrderedSearch:
             trials = self.bench.measure([s for _, s in batch], "search", floor)
             self.trials.extend(trials)
             results = [(item, trial) for (item, _), trial in zip(batch, trials, strict=True)]
+            for item, trial in results:
+                self._note_attempt(item, trial, floor)
             self._judge(results, queue)
+
+    def _note_attempt(self, item: _Item, trial: Trial, floor: float) -> None:
+        """Remember what a knob did to what it was tried on."""
+        if trial.state is TrialState.COMPLETE and trial.gain and item.beside is None:
+            name, factor = item.knob.name, trial.gain / floor
+            self.attempted[name] = max(self.attempted.get(name, factor), factor)
 
     def _next_batch(self, queue: deque[_Item]) -> list[tuple[_Item, dict[str, Value]]]:
         """Take items of different knobs, as many as can run side by side."""

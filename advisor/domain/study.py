@@ -121,6 +121,34 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class Expectation:
+    """What a finding promised before the search, and what its knobs then brought."""
+
+    rule: str
+    severity: str
+    """`info`, `notice`, `warning` or `critical`."""
+    summary: str
+    low_pct: float | None
+    """By how much of its time the run would get shorter, as estimated; None where it was not."""
+    high_pct: float | None
+    knobs: tuple[str, ...] = ()
+    """That would try the cure."""
+    measured_pct: float | None = None
+    """By how much it got shorter with the best of them, in the search; below 0 it got longer."""
+    settings: Settings = field(default_factory=dict)
+    """With which that was."""
+    why: str = ""
+    """Why nothing was measured; empty where something was."""
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether the measured improvement lies in the estimated range; None if one is missing."""
+        if self.low_pct is None or self.high_pct is None or self.measured_pct is None:
+            return None
+        return self.low_pct <= self.measured_pct <= self.high_pct
+
+
+@dataclass(frozen=True)
 class StudyResult:
     """All that a finished (or interrupted) study has to say."""
 
@@ -141,6 +169,8 @@ class StudyResult:
     contributions: tuple[Contribution, ...] = ()
     equivalence: Equivalence | None = None
     trials: tuple[Trial, ...] = ()
+    expectations: tuple[Expectation, ...] = ()
+    """What the diagnosis of the unchanged script promised, the most expensive first."""
     no_effect: Mapping[str, str] = field(default_factory=dict)
     """Knobs that did nothing or could not work, and why."""
     notes: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from gpuadvisor.collectors.script.child.torch_profiler import NAME, SETTLING_STE
 from gpuadvisor.collectors.script.request import Command, Event, Limits, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.runner import run_script
 from gpuadvisor.collectors.script.specification import Schedule, Specification
+from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Application
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import Interrupted, ScriptError
@@ -37,6 +38,8 @@ class RecordOptions:
     on_event: Callable[[Event], None] | None = None
     on_output: Callable[[bytes], object] | None = None
     cancelled: Callable[[], bool] = lambda: False
+    device: Device | None = None
+    """The only GPU that the script sees; all of them where it is None."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +123,9 @@ def _run(
             schedule=schedule,
             stay=options.keep_running,
         ),
-        cpu_device(),
+        options.device or cpu_device(),
         Limits(startup_s=options.timeout_s),
-        all_gpus=True,
+        all_gpus=options.device is None,
         on_event=take,
         on_output=options.on_output,
         cancelled=lambda: bool(heard.refusal) or options.cancelled(),

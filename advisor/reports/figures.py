@@ -110,6 +110,14 @@ def percent(share: float | None) -> str:
     return f"{number(share * 100)} %"
 
 
+def percent_range(low_pct: float | None, high_pct: float | None) -> str:
+    """Return `20 to 34 %`, of two percentages; `34 %` where they are the same when rounded."""
+    if low_pct is None or high_pct is None or not isfinite(low_pct + high_pct):
+        return "not estimated"
+    low, high = f"{low_pct:.0f}", f"{high_pct:.0f}"
+    return f"{high} %" if low == high else f"{low} to {high} %"
+
+
 def change(before: float | None, after: float | None) -> str:
     """Return how far `after` is from `before`: `-29.6 %`; empty where either is missing."""
     if before is None or after is None or not (isfinite(before) and isfinite(after)) or before == 0:

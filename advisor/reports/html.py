@@ -27,6 +27,7 @@ def study_html(result: StudyResult, snippets: Sequence[Snippet] = ()) -> str:
             "main",
             html_sections.verdict(result),
             html_sections.comparison(result),
+            html_sections.expectations(result),
             html_sections.notes(result),
             html_plots.contributions(result),
             html_sections.how_to_keep(result, snippets),

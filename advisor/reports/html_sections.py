@@ -75,6 +75,15 @@ def comparison(result: StudyResult) -> Markup:
     return section("Baseline and best", table([_CORNER, "Baseline", "Best", "Change"], body))
 
 
+def expectations(result: StudyResult) -> Markup:
+    """Return what the diagnosis predicted beside what was measured."""
+    rows = wording.expectation_rows(result)
+    if not rows:
+        return NOTHING
+    body = table(list(wording.EXPECTATION_HEADER), rows)
+    return section(wording.EXPECTATIONS, body)
+
+
 def notes(result: StudyResult) -> Markup:
     """Return what the reader must know to judge the figures."""
     sentences = wording.notes(result)

@@ -10,7 +10,7 @@ from typing import Any
 from gpuadvisor.domain.device import Device, Environment
 from gpuadvisor.domain.knobs import Contribution
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.study import Equivalence, Speedup, StudyResult, Trial
+from gpuadvisor.domain.study import Equivalence, Expectation, Speedup, StudyResult, Trial
 from gpuadvisor.reports.environment import compute_capability
 from gpuadvisor.reports.quantities import quantities
 
@@ -43,6 +43,7 @@ def study_json(result: StudyResult) -> Json:
             else {**_run(result.best), "knobs": dict(result.settings)},
             "contributions": [_contribution(each) for each in result.contributions],
             "equivalence": _equivalence(result.equivalence),
+            "expectations": [_expectation(each) for each in result.expectations],
             "no_effect": dict(result.no_effect),
             "notes": list(result.notes),
             "plan": result.plan,
@@ -132,6 +133,22 @@ def _equivalence(equivalence: Equivalence | None) -> Json:
         "value": known.value,
         "limit": known.limit,
         "reason": known.reason or None,
+    }
+
+
+def _expectation(expectation: Expectation) -> Json:
+    low, high = expectation.low_pct, expectation.high_pct
+    estimated = low is not None and high is not None
+    return {
+        "rule": expectation.rule,
+        "severity": expectation.severity,
+        "summary": expectation.summary,
+        "predicted_pct": {"low": low, "high": high} if estimated else None,
+        "measured_pct": expectation.measured_pct,
+        "is_met": expectation.is_met,
+        "knobs": list(expectation.knobs),
+        "measured_with": dict(expectation.settings),
+        "why_not_measured": expectation.why or None,
     }
 
 

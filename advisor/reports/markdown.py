@@ -22,6 +22,7 @@ def study_markdown(result: StudyResult, snippets: Sequence[Snippet] = ()) -> str
         _comparison_table(result),
         f"{_text(wording.equivalence_sentence(result.equivalence))}" if result.best else "",
         _contribution_table(result.contributions) if wording.is_proven(result) else "",
+        _expectation_table(result),
         _how_to_apply(result, snippets),
         _not_helpful(result),
         _notes(result),
@@ -63,6 +64,15 @@ def _contribution_table(contributions: Sequence[Contribution]) -> str:
     ]
     title = "What each knob is worth, measured by taking it out alone:"
     return f"{title}\n\n" + _table(("Knob", "Value", "Worth", wording.CONFIDENCE), rows)
+
+
+def _expectation_table(result: StudyResult) -> str:
+    rows = wording.expectation_rows(result)
+    if not rows:
+        return ""
+    title = "What the diagnosis predicted of the run's time, and what its knobs brought:"
+    cells = [tuple(_text(cell) for cell in row) for row in rows]
+    return f"{title}\n\n" + _table(wording.EXPECTATION_HEADER, cells)
 
 
 def _how_to_apply(result: StudyResult, snippets: Sequence[Snippet]) -> str:

@@ -136,6 +136,24 @@ def not_helpful(result: StudyResult) -> dict[str, str]:
     return reasons
 
 
+EXPECTATIONS = "Predicted and measured"
+EXPECTATION_HEADER = ("Finding", "Predicted", "Measured")
+
+
+def expectation_rows(result: StudyResult) -> list[tuple[str, str, str]]:
+    """Return for each finding what it is, the estimate, and what was measured or why nothing."""
+    return [
+        (
+            f"{each.summary} ({each.rule})",
+            figures.percent_range(each.low_pct, each.high_pct),
+            f"not measured: {each.why}"
+            if each.measured_pct is None
+            else figures.percent_range(each.measured_pct, each.measured_pct),
+        )
+        for each in result.expectations
+    ]
+
+
 def notes(result: StudyResult) -> tuple[str, ...]:
     """Return the study's notes and those that its figures call for."""
     own = [f"The study ended early: {result.interrupted}"] if result.interrupted else []

@@ -16,6 +16,12 @@ PROOF_SHARE = 0.3
 ABLATION_SHARE = 0.2
 """Most of the whole budget that is kept back for a later phase."""
 
+PROFILE_RUNS = 2.0
+"""Runs of the unchanged script that a profile costs: one more start, and reading the trace."""
+PROFILE_SHARE = 0.15
+"""Of the budget that it may take: it saves more than that where it orders ten candidates, and
+nothing where only two can be tried."""
+
 FEW_RUNS, USUAL_RUNS = 20, 35
 """Runs of the unchanged script below which a budget is too small, and with which the search tries
 every knob: three baselines, some fifteen settings, their ablation, and eight for the proof."""
@@ -74,6 +80,12 @@ class Spending:
         needed_s = sum(lasting_s[::parallel])
         reserve_s = max(map(self._reserve_s, batch), default=0.0)
         return (self.left_s or 0.0) - needed_s >= reserve_s
+
+    def has_room_for_profile(self) -> bool:
+        """Say whether profiling the unchanged script leaves nearly all of the budget."""
+        if self._budget.seconds is None:
+            return True
+        return PROFILE_RUNS * self.expected_s({}) <= PROFILE_SHARE * self._budget.seconds
 
     def advice(self) -> str | None:
         """Return a sentence if the budget is too small for a study of this script, else None."""

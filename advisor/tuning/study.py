@@ -12,10 +12,11 @@ from pathlib import Path
 from gpuadvisor.collectors.environment import environment
 from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.device import Device, Environment
+from gpuadvisor.domain.finding import Diagnosis, Severity
 from gpuadvisor.domain.knobs import Contribution, ScriptFacts, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.study import StudyResult, TrialState
-from gpuadvisor.errors import AdvisorError, Interrupted, UsageError
+from gpuadvisor.domain.study import Expectation, StudyResult, TrialState
+from gpuadvisor.errors import AdvisorError, Interrupted, ScriptError, UsageError
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.storage.database import Store, open_store
@@ -28,6 +29,8 @@ from gpuadvisor.tuners.proof import prove
 from gpuadvisor.tuners.search import Best, OrderedSearch
 from gpuadvisor.tuning.arguments import ArgumentKnob
 from gpuadvisor.tuning.bench import ScriptBench
+from gpuadvisor.tuning.expectations import Look, expected, said
+from gpuadvisor.tuning.expectations import measured as with_measured
 from gpuadvisor.tuning.ledger import Ledger
 from gpuadvisor.tuning.options import TuneOptions, check_knob_names
 from gpuadvisor.tuning.preparation import (
@@ -47,12 +50,20 @@ MEASURE_SHARE = 1 / 150
 """Part of a time budget that one run measures for, between the bounds below: longer budgets buy
 quieter figures."""
 SHORTEST_S, LONGEST_S = 1.5, 4.0
+SAID = (str(Severity.WARNING), str(Severity.CRITICAL))
+"""Findings that are told before the search; the others stand in the report."""
 
 
 def tune(
-    options: TuneOptions, progress: Progress, cancelled: Callable[[], bool] = lambda: False
+    options: TuneOptions,
+    progress: Progress,
+    cancelled: Callable[[], bool] = lambda: False,
+    look: Look | None = None,
 ) -> StudyResult:
     """Run a study and return its result; it is stored, and so is every trial as it ends.
+
+    `look` diagnoses the unchanged script on a GPU; without it, as on a CPU, the search is led by
+    what the harness saw alone.
 
     Raises UsageError for what cannot be done, ScriptError when the unchanged script cannot be
     measured, Interrupted when it was stopped before that. Stopping it later is not an error:
@@ -71,7 +82,9 @@ def tune(
         store = stack.enter_context(open_store())
         fingerprint = environment(python, devices[0], options.command.script)
         ledger = stack.enter_context(Ledger(store, options, fingerprint, started))
-        study = _Study(options, devices, knobs, fingerprint, ledger, progress, cancelled, plan)
+        study = _Study(
+            options, devices, knobs, fingerprint, ledger, progress, cancelled, plan, look
+        )
         return study.run(store)
 
 
@@ -97,8 +110,10 @@ class _Study:
         progress: Progress,
         cancelled: Callable[[], bool],
         plan: Path,
+        look: Look | None,
     ) -> None:
         self._options = options
+        self._look = look
         self._devices = devices
         self._knobs = knobs
         self._environment = fingerprint
@@ -118,6 +133,7 @@ class _Study:
             _schedule(options),
         )
         self._notes: list[str] = []
+        self._expectations: tuple[Expectation, ...] = ()
         self._candidates = Candidates((), {})
         self._search: OrderedSearch | None = None
         self._best = Best({}, 1.0)
@@ -130,6 +146,7 @@ class _Study:
         contributions: tuple[Contribution, ...] = ()
         try:
             self._measure_baselines()
+            self._diagnose()
             self._find()
             with store.recording():
                 self._explore()
@@ -178,13 +195,30 @@ class _Study:
             return None
         return self._bench.measure_baseline(seed=self._options.seed + 1).measurement
 
+    def _diagnose(self) -> None:
+        """Find out where the unchanged script's time goes, and say what that promises."""
+        self._expectations = expected(self._diagnosis())
+        for expectation in self._expectations:
+            if expectation.severity in SAID:
+                self._note(said(expectation))
+
+    def _diagnosis(self) -> Diagnosis:
+        baseline, device = self._baseline, self._devices[0]
+        if self._look is not None and device.is_gpu and baseline.facts.device == "cuda":
+            if self._spending.has_room_for_profile():
+                self._enter("profile", "where the unchanged script's time goes")
+                try:
+                    return self._look(baseline, device)
+                except ScriptError as error:
+                    self._note(f"the search goes on without a profile: {error}")
+            else:
+                self._note("the budget left no room for a profile: a larger one may find more")
+        return diagnose(Evidence(measured=baseline))
+
     def _find(self) -> None:
         """Try the knobs one at a time, those that the findings point to first."""
         baseline = self._baseline
-        findings = diagnose(Evidence(measured=baseline)).shown
-        for finding in findings:
-            self._note(finding.summary)
-        first = [name for finding in findings for name in finding.knobs]
+        first = [name for each in self._expectations for name in each.knobs]
         options = self._options
         # Arguments that the user named are wanted, whatever else --only says.
         asked = {n for n, knob in self._knobs.items() if isinstance(knob, ArgumentKnob)}
@@ -275,6 +309,12 @@ class _Study:
             verdict="no_gain",
             baseline=self._baseline,
             trials=tuple(self._bench.trials),
+            expectations=with_measured(
+                self._expectations,
+                self._search,
+                options.objective,
+                self._candidates.unavailable,
+            ),
             no_effect=self._without_effect(),
             notes=tuple(self._notes),
             started=self._ledger.started,

@@ -9,7 +9,15 @@ from typing import Any
 from gpuadvisor.domain.device import Device, Environment
 from gpuadvisor.domain.knobs import Contribution, Level, Snippet
 from gpuadvisor.domain.measurement import Measurement, Window
-from gpuadvisor.domain.study import Equivalence, Objective, Speedup, StudyResult, Trial, TrialState
+from gpuadvisor.domain.study import (
+    Equivalence,
+    Expectation,
+    Objective,
+    Speedup,
+    StudyResult,
+    Trial,
+    TrialState,
+)
 
 GIB = 2**30
 
@@ -156,6 +164,27 @@ def study(**changes: Any) -> StudyResult:
         ),
         equivalence=Equivalence(
             "equivalent", "mean relative difference of 10 losses", 0.0021, 0.01
+        ),
+        expectations=(
+            Expectation(
+                "input_bound",
+                "warning",
+                "The GPU is idle for 17% of the run because the script waits for its next batch",
+                8.4,
+                16.8,
+                ("num_workers", "pin_memory"),
+                10.7,
+                {"num_workers": 8},
+            ),
+            Expectation(
+                "unfused_attention",
+                "notice",
+                "Attention runs as softmax between two matrix products, 6% of the run",
+                2.0,
+                5.0,
+                ("sdpa_backend",),
+                why="sdpa_backend: the script has no attention",
+            ),
         ),
         trials=trials(),
         no_effect={"sdpa_backend": "the script has no attention"},

@@ -14,7 +14,7 @@ from gpuadvisor.reports.json_report import SCHEMA_VERSION, study_json, study_jso
 from tests.unit.studies import CPU, environment, measurement, study, study_without_gain
 
 PAGE = Path(__file__).parents[2] / "docs" / "json.md"
-OPEN = {"best.knobs", "trials[].knobs", "no_effect"}
+OPEN = {"best.knobs", "trials[].knobs", "no_effect", "expectations[].measured_with"}
 """Objects whose keys are names of knobs, not fields of the schema."""
 
 

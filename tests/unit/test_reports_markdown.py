@@ -132,7 +132,7 @@ def test_no_text_of_the_user_is_markup():
 def test_every_table_is_regular():
     text = study_markdown(study(no_effect={"a|b": "c|d"}), snippets())
     blocks = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     for block in blocks:
         assert len({len(row) for row in table_rows(block)}) == 1
 

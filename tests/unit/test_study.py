@@ -13,6 +13,7 @@ import pytest
 from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.collectors.script.request import Command, RunOutcome
 from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.finding import RUN, Category, Diagnosis, Finding, Severity, Span
 from gpuadvisor.domain.knobs import AppliedKnob, Level, ScriptFacts
 from gpuadvisor.domain.measurement import Trace
 from gpuadvisor.domain.study import Objective, TrialState
@@ -91,8 +92,8 @@ def options(**changes):
     return TuneOptions(Command("python", "train.py"), **{**known, **changes})
 
 
-def tune(cancelled=lambda: False, progress=None, **changes):
-    return study.tune(options(**changes), progress or Silent(), cancelled)
+def tune(cancelled=lambda: False, progress=None, look=None, **changes):
+    return study.tune(options(**changes), progress or Silent(), cancelled, look)
 
 
 def test_what_pays_is_kept_proven_and_written(script):
@@ -313,3 +314,69 @@ class TestSeveralGpus:
         monkeypatch.setattr("gpuadvisor.storage.database.Store.add_trial", full)
         with pytest.raises(UsageError, match="the disk is full"):
             tune(jobs=4)
+
+
+def finding(rule, low, high, knobs, severity=Severity.WARNING):
+    return Finding(
+        rule, Category.PRECISION, severity, RUN, f"It is {rule}", (), Span(low, high), 1.0,
+        "in words", "Do this.", knobs,
+    )  # fmt: skip
+
+
+def test_a_diagnosis_leads_the_search_and_is_held_against_what_was_measured(script):
+    phases = Recorder()
+    diagnosis = Diagnosis(
+        (
+            finding("layout", 10, 20, ("channels_last",)),
+            finding("matmul", 40, 50, ("tf32", "bf16_autocast")),
+            finding("tuning", 5, 9, ("cudnn_benchmark",), Severity.NOTICE),
+            finding("waiting", 30, 60, ("dataloader_workers",)),
+            finding("healthy", 0, 0, ("compile",), Severity.INFO),
+        )
+    )
+    result = tune(progress=phases, look=lambda measured, device: diagnosis)
+    first = next(trial for trial in result.trials if trial.phase == "search")
+    assert list(first.settings) == ["channels_last"]
+    by_rule = {each.rule: each for each in result.expectations}
+    assert list(by_rule) == ["layout", "matmul", "tuning", "waiting"]
+    assert by_rule["layout"].measured_pct == pytest.approx(100 * (1 - 1 / 1.2), abs=0.5)
+    assert by_rule["layout"].is_met
+    assert by_rule["matmul"].measured_pct == pytest.approx(100 * (1 - 1 / 1.5), abs=0.5)
+    assert by_rule["matmul"].settings == {"tf32": True}
+    assert by_rule["matmul"].is_met is False
+    assert by_rule["tuning"].measured_pct == pytest.approx(0, abs=0.5)
+    assert by_rule["waiting"].measured_pct is None
+    assert by_rule["waiting"].why
+    told = [note for note in result.notes if note.startswith("It is")]
+    assert told[0] == "It is layout, worth 10 to 20 % of the time (layout)"
+    assert len(told) == 3
+    with open_store() as store:
+        assert store.load_study("train-1").expectations == result.expectations
+
+
+def test_a_script_that_cannot_be_profiled_is_tuned_without(script):
+    def look(measured, device):
+        raise ScriptError("train.py cannot be profiled: another profiler holds the GPU")
+
+    result = tune(look=look)
+    assert result.verdict == "faster"
+    assert result.expectations == ()
+    assert any("goes on without a profile: train.py" in note for note in result.notes)
+
+
+def test_a_small_budget_is_not_spent_on_a_profile(script):
+    script.lasts_s = 0.05
+
+    def look(measured, device):
+        raise AssertionError("there was no room for it")
+
+    result = tune(look=look, budget=Budget(seconds=10.0))
+    assert any("no room for a profile" in note for note in result.notes)
+
+
+def test_gains_in_memory_are_not_held_against_predictions_of_time(script):
+    diagnosis = Diagnosis((finding("layout", 10, 20, ("channels_last",)),))
+    result = tune(look=lambda *_: diagnosis, objective=Objective.MEMORY)
+    (each,) = result.expectations
+    assert each.measured_pct is None
+    assert each.why == "the objective was memory, not time"

@@ -1,0 +1,87 @@
+"""What the diagnosis of the unchanged script promises, and what the search then measured of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from math import prod
+
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.finding import Diagnosis, Severity
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import Expectation, Objective
+from gpuadvisor.tuners.search import OrderedSearch
+
+Look = Callable[[Measurement, Device], Diagnosis]
+"""Diagnoses the unchanged script on a GPU. ScriptError where it cannot be profiled."""
+
+OF_TIME = (Objective.THROUGHPUT, Objective.LATENCY)
+"""Objectives whose gains can be compared with what findings promise, which is time."""
+
+
+def expected(diagnosis: Diagnosis) -> tuple[Expectation, ...]:
+    """Return what is worth a word, the most expensive first."""
+    return tuple(
+        Expectation(
+            finding.rule,
+            str(finding.severity),
+            finding.summary,
+            finding.improvement_pct.low if finding.improvement_pct else None,
+            finding.improvement_pct.high if finding.improvement_pct else None,
+            finding.knobs,
+        )
+        for finding in diagnosis.shown
+        if finding.severity.rank >= Severity.NOTICE.rank
+    )
+
+
+def said(expectation: Expectation) -> str:
+    """Return it as a sentence before the search."""
+    worth = ""
+    if expectation.low_pct is not None and expectation.high_pct is not None:
+        worth = f", worth {_range(expectation.low_pct, expectation.high_pct)} % of the time"
+    return f"{expectation.summary}{worth} ({expectation.rule})"
+
+
+def _range(low: float, high: float) -> str:
+    return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
+
+
+def measured(
+    expectations: Iterable[Expectation],
+    search: OrderedSearch | None,
+    objective: Objective,
+    unavailable: Mapping[str, str],
+) -> tuple[Expectation, ...]:
+    """Return the expectations with what the search measured of them."""
+    return tuple(_measured(each, search, objective, unavailable) for each in expectations)
+
+
+def _measured(
+    each: Expectation,
+    search: OrderedSearch | None,
+    objective: Objective,
+    unavailable: Mapping[str, str],
+) -> Expectation:
+    if not each.knobs:
+        return replace(each, why="no knob can try it")
+    if objective not in OF_TIME:
+        return replace(each, why=f"the objective was {objective}, not time")
+    if search is None:
+        return replace(each, why="the study ended before its search")
+    kept = {name: search.brought[name] for name in each.knobs if name in search.brought}
+    if kept:
+        settings = {name: value for name, value in search.best.settings.items() if name in kept}
+        return replace(each, measured_pct=_shorter(prod(kept.values())), settings=settings)
+    tried = [name for name in each.knobs if name in search.attempted]
+    if tried:
+        best = max(tried, key=lambda name: search.attempted[name])
+        return replace(each, measured_pct=_shorter(search.attempted[best]))
+    reasons = {**unavailable, **search.pointless}
+    found = [f"{name}: {reasons[name]}" for name in each.knobs if name in reasons]
+    return replace(each, why="; ".join(found) or "none of its knobs was tried to its end")
+
+
+def _shorter(factor: float) -> float:
+    """Return by how many percent the run is shorter that is faster by a factor."""
+    return 100 * (1 - 1 / factor)
