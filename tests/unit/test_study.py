@@ -20,6 +20,7 @@ from gpuadvisor.domain.study import Objective, TrialState
 from gpuadvisor.errors import Interrupted, ScriptError, UsageError
 from gpuadvisor.reports import wording
 from gpuadvisor.storage.database import open_store
+from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning import bench, study
 from gpuadvisor.tuning.options import Budget, TuneOptions
 from gpuadvisor.tuning.plans import read_plan
@@ -380,3 +381,13 @@ def test_gains_in_memory_are_not_held_against_predictions_of_time(script):
     (each,) = result.expectations
     assert each.measured_pct is None
     assert each.why == "the objective was memory, not time"
+
+
+def test_a_long_search_measures_the_unchanged_script_in_between(script):
+    script.gains = {}
+    everything = frozenset(load_knobs())
+    result = tune(only=everything, level=Level.AGGRESSIVE)
+    phases = [trial.phase for trial in result.trials]
+    searched = "".join("s" if phase == "search" else "b" for phase in phases)
+    assert "s" * bench.STALE_AFTER in searched
+    assert "s" * (bench.STALE_AFTER + 1) not in searched
