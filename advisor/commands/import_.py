@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuadvisor.errors import AdvisorError, StoreError, UsageError
+from gpuadvisor.errors import AdvisorError, Interrupted, StoreError, UsageError
+from gpuadvisor.interruption import stoppable
 
 if TYPE_CHECKING:
     from gpuadvisor.profiling.trace_files import TraceFile
@@ -58,10 +60,15 @@ def run(args: argparse.Namespace) -> int:
             return _list(profiles, args.json)
         if args.remove:
             return _remove(profiles, args.remove, args.json)
-        return _import(profiles, args)
+        with stoppable() as stop:
+            try:
+                return _import(profiles, args, stop.requested)
+            except Interrupted as interruption:
+                interruption.exit_code = stop.exit_status
+                raise
 
 
-def _import(profiles: Profiles, args: argparse.Namespace) -> int:
+def _import(profiles: Profiles, args: argparse.Namespace, cancelled: Callable[[], bool]) -> int:
     from rich.console import Console
 
     from gpuadvisor.profiling import importing, summary
@@ -74,13 +81,13 @@ def _import(profiles: Profiles, args: argparse.Namespace) -> int:
     for file in files:
         name, file = _named(file, args.name, alone=len(files) == 1)
         try:
-            with ImportProgress(Console(stderr=True)) as progress:
+            with ImportProgress(Console(stderr=True), cancelled) as progress:
                 found = importing.import_trace(profiles, file, name, progress)
             done.append(summary.as_json(found.profile, is_new=found.is_new))
             if not args.json:
                 print("\n".join(summary.lines(found.profile, is_new=found.is_new)), flush=True)
-        except StoreError:
-            raise  # the other files would fail as well
+        except (Interrupted, StoreError):
+            raise  # of a store the other files would fail as well
         except Exception as error:
             if args.debug:
                 raise

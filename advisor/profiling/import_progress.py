@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -9,13 +10,20 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from gpuadvisor.errors import Interrupted
+
 DESCRIPTORS = Path("/proc/self/fd")
 
 
 class ImportProgress:
-    """A bar a file with the bytes that its reader has taken; nothing on a pipe."""
+    """A bar a file with the bytes that its reader has taken; nothing on a pipe.
 
-    def __init__(self, console: Console) -> None:
+    What it is told of is where an import can end early: it raises Interrupted once `cancelled`.
+    An exception at any other moment would be lost in SQLite's callbacks, or leave rows behind.
+    """
+
+    def __init__(self, console: Console, cancelled: Callable[[], bool] = lambda: False) -> None:
+        self._cancelled = cancelled
         self._bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -42,6 +50,7 @@ class ImportProgress:
 
     def hashed(self, path: Path, done_bytes: int, size_bytes: int) -> None:
         """Show how much of a file was looked at, to see whether it is stored."""
+        self._go_on()
         what = f"Looking at {path.name}"
         self._bar.update(
             self._task, description=what, completed=done_bytes, total=size_bytes, rows=""
@@ -49,6 +58,7 @@ class ImportProgress:
 
     def read(self, path: Path, rows: int) -> None:
         """Show how much of a file was read into rows."""
+        self._go_on()
         if self._bar.disable:
             return
         done = _position(path)
@@ -58,6 +68,10 @@ class ImportProgress:
             completed=done,  # stays where the reader does not read by position, as with SQLite
             rows=f"{rows:,} rows",
         )
+
+    def _go_on(self) -> None:
+        if self._cancelled():
+            raise Interrupted("interrupted")
 
 
 def _position(path: Path) -> int | None:

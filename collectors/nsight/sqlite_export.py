@@ -146,7 +146,7 @@ class Export:
         try:
             return self._connection.execute(sql)
         except _ERRORS as error:
-            raise DamagedError(_reason(error)) from error
+            raise DamagedError(_reason(error, self._connection)) from error
 
     def answers(self, sql: str, limit: int) -> list[tuple[Any, ...]]:
         """Return a query's rows, `limit` at most."""
@@ -176,15 +176,33 @@ def _fetched(
     try:
         batch.extend(islice(cursor, rows))  # which keeps what came before an error
     except _ERRORS as error:
-        return batch, DamagedError(_reason(error))
+        return batch, DamagedError(_reason(error, cursor.connection))
     return batch, None
 
 
-def _reason(error: BaseException) -> str:
+class _Connection(sqlite3.Connection):
+    """Counts down what a query may still do.
+
+    An exception in SQLite's progress handler is lost: SQLite only says that it was interrupted.
+    Ctrl-C is met there more often than not, as reading spends its time in SQLite.
+    """
+
+    checks_left = 0
+
+    def out_of_time(self) -> bool:
+        self.checks_left -= 1
+        return self.checks_left < 0
+
+
+def _reason(error: BaseException, connection: sqlite3.Connection | None = None) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "its schema is no text"
     said = " ".join(str(error).split())[:_LONGEST_REASON]
-    return "it takes too long" if said == "interrupted" else said
+    if said != "interrupted":
+        return said
+    if isinstance(connection, _Connection) and connection.checks_left >= 0:
+        raise KeyboardInterrupt from error
+    return "it takes too long"
 
 
 def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
@@ -206,9 +224,8 @@ def opened(path: Path) -> Iterator[Export]:
     if not head.startswith(MAGIC):
         raise UsageError(f"{path} is not a SQLite file: give what `nsys export --type sqlite` made")
     try:
-        connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None
-        )
+        uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+        connection = sqlite3.connect(uri, uri=True, isolation_level=None, factory=_Connection)
         with closing(connection):
             _defend(connection, size)
             yield Export(connection, size, missing_bytes(head, size))
@@ -227,7 +244,7 @@ def missing_bytes(head: bytes, size_bytes: int) -> int:
     return max(page * pages - size_bytes, 0)
 
 
-def _defend(connection: sqlite3.Connection, size_bytes: int) -> None:
+def _defend(connection: _Connection, size_bytes: int) -> None:
     if sys.version_info >= (3, 12):
         connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
         connection.setconfig(sqlite3.SQLITE_DBCONFIG_TRUSTED_SCHEMA, False)
@@ -236,14 +253,9 @@ def _defend(connection: sqlite3.Connection, size_bytes: int) -> None:
     for category, limit in _LIMITS.items():
         connection.setlimit(category, limit)
     connection.text_factory = lambda text: text.decode("utf-8", "replace")
-    left = (_FREE_STEPS + _STEPS_PER_BYTE * size_bytes) // _STEPS_BETWEEN_CHECKS
-
-    def out_of_time() -> int:
-        nonlocal left
-        left -= 1
-        return left < 0
-
-    connection.set_progress_handler(out_of_time, _STEPS_BETWEEN_CHECKS)
+    steps = _FREE_STEPS + _STEPS_PER_BYTE * size_bytes
+    connection.checks_left = steps // _STEPS_BETWEEN_CHECKS
+    connection.set_progress_handler(connection.out_of_time, _STEPS_BETWEEN_CHECKS)
     for pragma in ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0",
                    "temp_store=MEMORY", "cache_size=-16384"):  # fmt: skip
         connection.execute(f"PRAGMA {pragma}")
