@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from gpuadvisor.collectors.kineto.batch import Column, Output, column
 from gpuadvisor.collectors.kineto.decoding import AnyEvent, Arguments
@@ -10,6 +11,7 @@ from gpuadvisor.collectors.kineto.names import call_of, is_range, range_of
 from gpuadvisor.collectors.kineto.records import Call, Memory, Operator
 from gpuadvisor.domain.profile import UNKNOWN, Range
 
+_NAME, _SHAPES, _TYPES = attrgetter("name"), attrgetter("shapes"), attrgetter("types")
 CALL, OPERATOR, MEMORY = Arguments(Call), Arguments(Operator), Arguments(Memory)
 
 _HOST = 0
@@ -33,10 +35,10 @@ def calls(output: Output, events: Sequence[AnyEvent]) -> None:
 
 def operators(output: Output, events: Sequence[AnyEvent]) -> None:
     """Take operators of the framework, and the ranges that older versions wrote among them."""
-    ranges = [event for event in events if is_range(event.name)]
+    ranges = set(filter(is_range, set(map(_NAME, events))))
     if ranges:
-        user_annotations(output, ranges)
-        events = [event for event in events if not is_range(event.name)]
+        user_annotations(output, [event for event in events if event.name in ranges])
+        events = [event for event in events if event.name not in ranges]
     rows = output.fit(events, OPERATOR)
     if rows is None:
         return
@@ -45,8 +47,8 @@ def operators(output: Output, events: Sequence[AnyEvent]) -> None:
         **rows.on_host(),
         "name": output.numbers(rows.names),
         "external_id": column([record.external_id for record in records]),
-        "shapes": column(texts.numbers_of_json(record.shapes for record in records), "int32"),
-        "types": column(texts.numbers_of_json(record.types for record in records), "int32"),
+        "shapes": column(texts.numbers_of_json(map(_SHAPES, records)), "int32"),
+        "types": column(texts.numbers_of_json(map(_TYPES, records)), "int32"),
         "stack": column(texts.numbers_of_stacks([record.stack for record in records]), "int32"),
         "flops": column([record.flops for record in records], "float64"),
     }

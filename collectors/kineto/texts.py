@@ -8,7 +8,6 @@ from typing import TypeVar
 from msgspec import Raw
 
 from gpuadvisor.collectors.kineto.decoding import normal_json
-from gpuadvisor.collectors.kineto.records import NO_JSON
 from gpuadvisor.domain.profile import NO_TEXT
 
 Key = TypeVar("Key", str, bytes)
@@ -38,8 +37,7 @@ class BoundedTexts:
 
     def numbers_of_json(self, values: Iterable[Raw]) -> list[int]:
         """Return the numbers of JSON values as texts, spaced as Kineto does."""
-        keys = [b"" if value is NO_JSON else bytes(value) for value in values]
-        return _looked_up(keys, self._lists, self._new_json)
+        return _looked_up(list(map(bytes, values)), self._lists, self._new_json)
 
     def numbers_of_stacks(self, stacks: Sequence[str]) -> list[int]:
         """Return the numbers of stacks, a line a frame."""

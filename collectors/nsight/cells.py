@@ -49,12 +49,11 @@ def within(numbers: Whole, kind: str) -> npt.NDArray[Any]:
 
 
 def real(cells: Sequence[Any] | Whole) -> npt.NDArray[np.float64]:
-    """Return numbers; NaN for NULL and texts."""
-    if isinstance(cells, np.ndarray) or set(map(type, cells)) <= {int, float}:
-        return np.array(cells, np.float64)
-    return np.array(
-        [float(cell) if isinstance(cell, (int, float)) else math.nan for cell in cells], np.float64
-    )
+    """Return numbers; NaN for NULL, texts and infinities."""
+    if not (isinstance(cells, np.ndarray) or set(map(type, cells)) <= {int, float}):
+        cells = [float(cell) if isinstance(cell, (int, float)) else math.nan for cell in cells]
+    found = np.array(cells, np.float64)
+    return np.where(np.isfinite(found), found, math.nan)
 
 
 def strange(cells: Sequence[Any] | Whole) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -21,6 +22,8 @@ TIMEOUT_S = 600.0
 """A report of 1 GB takes about a minute."""
 _LONGEST_LINE = 64 * 2**20
 """Bytes of a kernel; one with 2,200 metrics has some 150,000."""
+_LARGEST = 2.0**900
+"""Of a value, which is multiplied by a unit; NaN is not below it either."""
 _WAY_OUT = "`ncu --import FILE --page raw --csv`"
 
 
@@ -60,21 +63,29 @@ def read(path: Path, sink: Sink, python: str = sys.executable) -> Header:
 
 
 def _launches(lines: IO[bytes]) -> Iterator[Launch]:
+    """Yield kernels; what is none was said by NVIDIA's library, or cut off when it was ended."""
     while line := lines.readline(_LONGEST_LINE):
         try:
             told = json.loads(line)
-        except ValueError:
-            continue  # the last line of a process that was ended
-        if isinstance(told, dict):
-            yield _launch(told)
+        except (ValueError, RecursionError):
+            continue
+        match told:
+            case {"name": str(name), "metrics": dict(metrics)}:
+                yield _launch(name, metrics)
 
 
-def _launch(told: dict[str, Any]) -> Launch:
-    launch = Launch(name=str(told["name"]))
-    for name, (value, unit) in list(told["metrics"].items())[:MOST_METRICS]:
-        if isinstance(value, str):
-            launch.texts[name] = value
-        elif value == value and abs(value) < 2**1000:  # neither NaN nor infinite
-            factor, base = base_unit(unit)
-            launch.metrics[name] = value * factor, base
+def _launch(name: str, metrics: dict[str, Any]) -> Launch:
+    launch = Launch(name=_text(name))
+    for metric, told in islice(metrics.items(), MOST_METRICS):
+        match told:
+            case [str(value), _]:
+                launch.texts[_text(metric)] = _text(value)
+            case [int(value) | float(value), str(unit)] if abs(value) < _LARGEST:
+                factor, base = base_unit(_text(unit))
+                launch.metrics[_text(metric)] = value * factor, base
     return launch
+
+
+def _text(text: str) -> str:
+    """Return a text that can be written as UTF-8, in which names in reports need not be."""
+    return text.encode("utf-8", "replace").decode()

@@ -96,8 +96,12 @@ def _limits(number: int, gpu: dict[str, Any]) -> DeviceLimits:
         value = int(whole([gpu[column]])[0])
         return value if value > 0 else None
 
+    def product(column: str, times: int) -> int | None:
+        value = known(column)
+        return value * times if value is not None and value * times < 2**63 else None
+
     major, minor = known("computeMajor"), int(whole([gpu["computeMinor"]])[0])
-    warps, bandwidth, clock = known("maxWarpsPerSm"), known("memoryBandwidth"), known("clockRate")
+    bandwidth, clock = known("memoryBandwidth"), known("clockRate")
     return DeviceLimits(
         index=number,
         name=gpu["name"] if isinstance(gpu["name"], str) else "",
@@ -110,7 +114,7 @@ def _limits(number: int, gpu: dict[str, Any]) -> DeviceLimits:
         registers_per_multiprocessor=known("maxRegistersPerSm"),
         shared_bytes_per_multiprocessor=known("maxShmemPerSm"),
         shared_bytes_per_block=known("maxShmemPerBlockOptin"),
-        threads_per_multiprocessor=warps and warps * (known("threadsPerWarp") or _WARP),
+        threads_per_multiprocessor=product("maxWarpsPerSm", known("threadsPerWarp") or _WARP),
         uuid=_uuid(gpu["uuid"]),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuadvisor.collectors.nsight.sqlite_export import Export
+from gpuadvisor.collectors.nsight.systems_reading import FARTHEST_NS
 
 METADATA = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 """The second is what schemas before 3.13 call it."""
@@ -62,8 +63,9 @@ class Told:
         for (epoch,) in self._export.first_rows(
             "TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",), 1
         ):
-            if isinstance(epoch, int) and 0 < epoch < 2**62:
-                return epoch + first_ns
+            if isinstance(epoch, int) and 0 < epoch < FARTHEST_NS:
+                begin = epoch + first_ns
+                return begin if abs(begin) < 2 * FARTHEST_NS else None
         return None
 
 
@@ -76,7 +78,9 @@ def errors(export: Export) -> list[str]:
 
 
 def _whole(text: Any) -> int:
+    """Return a time shift; 0 for what is none, or so far off that nothing honest is."""
     try:
-        return int(text)
+        shift = int(text)
     except (TypeError, ValueError):
         return 0
+    return shift if abs(shift) < FARTHEST_NS else 0

@@ -20,6 +20,8 @@ from tests.kineto_oracle import rows_of, rows_read
 
 PROFILES = Path(__file__).parents[1] / "data" / "profiles"
 REAL = sorted(PROFILES.rglob("*.json.gz"))
+ALIKE = {"hta_a100_train_control.json.gz", "v100_resnet50_workers0.json.gz"}
+"""Large ones, with another beside them that the same software wrote."""
 
 
 class Pieces:
@@ -68,7 +70,11 @@ def text(profile: MemoryProfile, table: str, column: str = "name") -> str:
     return profile.header.texts[one(profile, table)[column]]
 
 
-@pytest.mark.parametrize("path", REAL, ids=lambda path: path.name.partition(".")[0])
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.slow] if path.name in ALIKE else []) for path in REAL],
+    ids=lambda path: path.name.partition(".")[0],
+)
 def test_real_traces_say_what_json_says(path: Path) -> None:
     profile = profile_of(path)
     assert rows_read(profile) == rows_of(gzip.decompress(path.read_bytes()).decode())

@@ -107,6 +107,22 @@ def test_what_came_before_a_crash_is_kept(report, tmp_path):
     assert "SIGSEGV" in profile.header.warnings[0]
 
 
+def test_lines_that_are_no_kernels_cost_nothing(report, tmp_path):
+    odd = [
+        '{"metrics": {}}', '{"name": 7, "metrics": {}}', '{"name": "a", "metrics": [1]}', "[]", "7",
+        "[" * 100_000,
+        r"""{"name": "odd \ud800", "metrics": {"a": 1, "b": [1], "c": [[], ""], "d": [1, 2],
+         "e": [NaN, ""], "f": [1e999, ""], "g": [1e300, "Gbyte"], "h": ["\udcff", ""],
+         "i\udcff": [2, "Kbyte"]}}""".replace("\n", " "),
+    ]  # fmt: skip
+    (tmp_path / "lines").write_text("\n".join(odd))
+    said = python(tmp_path, f"cat {tmp_path / 'lines'}")
+    profile = profile_of(compute_report, report, python=said)
+    assert profile.rows("kernels") == 1
+    assert _metrics(profile) == {(0, "i?"): (2000.0, "byte")}
+    assert "odd ?" in profile.header.texts
+
+
 def test_a_package_that_never_ends_is_ended(report, tmp_path, monkeypatch):
     monkeypatch.setattr(compute_report, "TIMEOUT_S", 0.2)
     with pytest.raises(UsageError, match=r"did not end within 0\.2 s"):

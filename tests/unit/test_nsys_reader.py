@@ -221,6 +221,35 @@ class TestTables:
         assert profile.header.texts[found["name"][0]] == "SMs Active [Throughput %]"
         assert (found["device"], found["value"]) == ([3], [87.0])
 
+    def test_a_value_that_is_infinite_is_unknown(self, small):
+        row = {"timestamp": 9, "typeId": 1, "metricId": 2}
+        values = [float("inf"), -float("inf"), None, 4]
+        profile = small(GPU_METRICS=[{**row, "value": value} for value in values])
+        assert str(only(profile, "counters")["value"]) == "[nan, nan, nan, 4.0]"
+
+
+def test_limits_of_a_device_that_no_device_has_are_unknown(small):
+    absurd = {**GPU, "maxWarpsPerSm": 2**62, "threadsPerWarp": 32}
+    (device,) = small(TARGET_INFO_GPU=[absurd]).header.devices
+    assert (device.threads_per_multiprocessor, device.multiprocessors) == (None, 84)
+
+
+@pytest.mark.parametrize("shift", [10**30, -(10**30), "9" * 5000])
+def test_a_time_shift_that_no_recording_has_is_none(small, shift):
+    told = [{"name": "EXPORT_PARAM_TIME_SHIFT", "value": str(shift)}]
+    assert small(META_DATA_EXPORT=told).header.begin_unix_ns == 10**18 + 50
+
+
+def test_a_begin_beyond_the_store_is_unknown(small):
+    late = {**RANGE, "start": 2**62 - 2, "end": 2**62 - 1}
+    events = dict.fromkeys((f"{PREFIX}KERNEL", f"{PREFIX}MEMCPY", f"{PREFIX}MEMSET",
+                            f"{PREFIX}RUNTIME", f"{PREFIX}SYNCHRONIZATION"))  # fmt: skip
+    told = [{"name": "EXPORT_PARAM_TIME_SHIFT", "value": str(2 - 2**62)}]
+    epoch = [{"utcEpochNs": 2**62 - 1}]
+    profile = small(**events, NVTX_EVENTS=[late], TARGET_INFO_SESSION_START_TIME=epoch,
+                    META_DATA_EXPORT=told)  # fmt: skip
+    assert (profile.rows("ranges"), profile.header.begin_unix_ns) == (1, None)
+
 
 def test_errors_of_the_recording_are_warnings(small):
     told = [
