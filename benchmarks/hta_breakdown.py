@@ -16,7 +16,7 @@ import argparse
 import json
 import logging
 import os
-import resource
+import re
 import sys
 import time
 import warnings
@@ -87,8 +87,10 @@ def timed(path: Path) -> dict[str, Any]:
     began = time.perf_counter()
     figures = breakdown(path, with_overlap=False)
     took_s = time.perf_counter() - began
-    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"seconds": took_s, "peak_bytes": peak_kib * 1024, "figures": figures}
+    # `getrusage` would count the parent's peak, from before `exec`.
+    status = Path("/proc/self/status").read_text()
+    peak_bytes = 1024 * int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0])
+    return {"seconds": took_s, "peak_bytes": peak_bytes, "figures": figures}
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """How fast, and in how much memory, traces of the torch profiler are read.
 
-    python benchmarks/kineto_import.py TRACE [--times 10] [--times 100]
+    python benchmarks/kineto_import.py TRACE [--times 10] [--times 100] [--store | --report]
 
-Each size is read in a fresh process, into a sink that counts rows and keeps none. `--times N`
+Each size is read in a fresh process, into a sink that counts rows and keeps none; with `--store`
+into a new store, as `gpuadvisor import` does; with `--report` into a store from which another fresh
+process makes the HTML page. `--times N`
 makes a trace of N times the events first, in a temporary folder: the events again and again, each
 time later and with correlations of their own. Targets on two cores: 2.16 million events (424 MB)
 in 8 s and 500 MB, growth linear up to 20 million.
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import os
 import re
 import subprocess
 import sys
@@ -44,23 +47,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("trace", type=Path)
     parser.add_argument("--times", type=int, action="append", default=[], help="enlarge so often")
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--store", action="store_true", help="measure the import into a store")
+    parser.add_argument("--report", action="store_true", help="and the page made from it")
+    parser.add_argument("--here", choices=MEASURES, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.here:
-        measure(chosen.trace)
+        MEASURES[chosen.here](chosen.trace)
         return
-    in_fresh_process(chosen.trace)
+    measures = ["store", "page"] if chosen.report else ["store"] if chosen.store else ["read"]
+    in_fresh_processes(chosen.trace, measures)
     with tempfile.TemporaryDirectory() as folder:
         for times in chosen.times:
             larger = Path(folder) / f"times_{times}.json"
             enlarge(chosen.trace, larger, times)
-            in_fresh_process(larger)
+            in_fresh_processes(larger, measures)
             larger.unlink()
 
 
-def in_fresh_process(trace: Path) -> None:
-    """Measure in a process whose peak memory is that of the reading alone."""
-    subprocess.run([sys.executable, __file__, "--here", str(trace)], check=True)
+def in_fresh_processes(trace: Path, measures: list[str]) -> None:
+    """Measure in processes whose peak memory is that of one measurement alone."""
+    with tempfile.TemporaryDirectory() as home:
+        environment = {**os.environ, "GPUADVISOR_HOME": home}
+        for each in measures:
+            command = [sys.executable, __file__, "--here", each, str(trace)]
+            subprocess.run(command, check=True, env=environment)
 
 
 def measure(trace: Path) -> None:
@@ -75,6 +85,41 @@ def measure(trace: Path) -> None:
         f"{trace.name}: {trace.stat().st_size / 1e6:,.0f} MB, {sink.rows:,} rows "
         f"in {seconds:.2f} s ({cpu:.2f} s of a core), peak {peak_mib():,.0f} MiB, "
         f"{len(header.texts):,} texts, {len(header.warnings)} warnings",
+        flush=True,
+    )
+
+
+def measure_import(trace: Path) -> None:
+    """Import once and print what it took; the time to import the modules is not in it."""
+    from gpuadvisor.profiling.importing import import_file
+    from gpuadvisor.storage.profiles.library import open_profiles
+
+    begin, begin_cpu = time.perf_counter(), time.process_time()
+    with open_profiles() as profiles:
+        record = import_file(profiles, trace).profile.record
+        seconds, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
+        print(
+            f"{trace.name}: import of {sum(record.table_rows.values()):,} rows in {seconds:.2f} s "
+            f"({cpu:.2f} s of a core), peak {peak_mib():,.0f} MiB, "
+            f"{profiles.path.stat().st_size / 1e6:,.1f} MB stored",
+            flush=True,
+        )
+
+
+def measure_page(_: Path) -> None:
+    """Make the page of the newest profile once and print what it took."""
+    from gpuadvisor.commands._profile_report import profile_report
+    from gpuadvisor.profiling.naming import newest_profile
+    from gpuadvisor.reports.profile_page import profile_html
+
+    begin, begin_cpu = time.perf_counter(), time.process_time()
+    named = newest_profile()
+    assert named is not None
+    page = profile_html(profile_report(named))
+    seconds, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
+    print(
+        f"{named.name}: page of {len(page) / 1e3:,.0f} kB in {seconds:.2f} s "
+        f"({cpu:.2f} s of a core), peak {peak_mib():,.0f} MiB",
         flush=True,
     )
 
@@ -122,6 +167,8 @@ def _shifted(before: bytes, time_us: float, after: bytes, shift: int, number: in
         after = IDS.sub(lambda m: b'"%s":%d' % (m[1], int(m[2]) + number * ID_STEP), after)
     return before + repr(time_us + shift).encode() + after
 
+
+MEASURES = {"read": measure, "store": measure_import, "page": measure_page}
 
 if __name__ == "__main__":
     main()

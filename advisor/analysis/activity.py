@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuadvisor.analysis.device_work import Work
-from gpuadvisor.analysis.intervals import Intervals, Whole, by_key, covered_ns, ends, union
-from gpuadvisor.analysis.joins import thread_keys
+from gpuadvisor.analysis.intervals import Intervals, Whole, by_key, covered_ns, union
 from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.domain.profile import Range
 
@@ -112,25 +111,26 @@ def _streams(facts: Facts, edges: Whole) -> list[Lane]:
 
 
 def _threads(facts: Facts, edges: Whole) -> list[Lane]:
-    columns = facts.profile.columns("operators", ("begin_ns", "duration_ns", "process", "thread"))
-    host = facts.host
-    process = np.concatenate((columns["process"], host.process))
-    thread = np.concatenate((columns["thread"], host.thread))
-    begin, end = ends(columns["begin_ns"], columns["duration_ns"])
-    begin, end = np.concatenate((begin, host.begin_ns)), np.concatenate((end, host.end_ns))
-    is_call = np.arange(len(begin)) >= len(columns["begin_ns"])
+    columns = facts.profile.columns("operators", ("process", "thread"))
+    launching, host = facts.launching, facts.host
+    operators = _by_thread(launching.thread_key, columns["process"], columns["thread"])
+    calls = _by_thread(host.thread_key, host.process, host.thread)
     found = []
-    for _, rows in by_key(thread_keys(process, thread, process[:0], thread[:0])[0]):
-        of = int(process[rows[0]]), int(thread[rows[0]])
-        bands = [
-            (name, union(begin[mine], end[mine]))
-            for name, mine in (("operator", rows[~is_call[rows]]), ("call", rows[is_call[rows]]))
-            if len(mine)
-        ]
+    for of in sorted(operators.keys() | calls.keys()):
+        bands, events = [], 0
+        for name, ran, rows in (("operator", launching, operators), ("call", host, calls)):
+            if (mine := rows.get(of)) is not None:
+                bands.append((name, union(ran.begin_ns[mine], ran.end_ns[mine])))
+                events += len(mine)
         if (waits := facts.loader_waits.get(of)) is not None:
             bands.append((Range.LOADER.name.lower(), waits))
-        found.append(_lane(False, *of, len(rows), bands, edges))
+        found.append(_lane(False, *of, events, bands, edges))
     return found
+
+
+def _by_thread(key: Whole, process: Whole, thread: Whole) -> dict[tuple[int, int], Whole]:
+    """Return the rows of each process and thread."""
+    return {(int(process[rows[0]]), int(thread[rows[0]])): rows for _, rows in by_key(key)}
 
 
 def _lane(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -63,8 +64,10 @@ def union(begin_ns: Whole, end_ns: Whole) -> Intervals:
     begin, end = begin_ns[filled], end_ns[filled]
     if not len(begin):
         return none()
-    order = np.argsort(begin, kind="stable")
-    begin, reached = begin[order], np.maximum.accumulate(end[order])
+    if (begin[1:] < begin[:-1]).any():
+        order = np.argsort(begin, kind="stable")
+        begin, end = begin[order], end[order]
+    reached = np.maximum.accumulate(end)
     first = np.empty(len(begin), np.bool_)
     first[0] = True
     np.greater(begin[1:], reached[:-1], out=first[1:])
@@ -147,6 +150,23 @@ def distinct(values: Whole) -> Whole:
     first = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     return ordered[first]
+
+
+def numbered(values: npt.NDArray[np.signedinteger[Any]]) -> tuple[Whole, Whole]:
+    """Return the distinct values in rising order, and the place of each value among them.
+
+    It is `np.unique` with its inverse, without a sort where the values lie close together.
+    """
+    if not len(values):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    lowest, highest = int(values.min()), int(values.max())
+    if highest - lowest > len(values):
+        used, place = np.unique(values, return_inverse=True)
+        return used.astype(np.int64), place
+    above = values.astype(np.int64) - lowest
+    there = np.zeros(highest - lowest + 1, np.bool_)
+    there[above] = True
+    return np.flatnonzero(there) + lowest, (np.cumsum(there) - 1)[above]
 
 
 def exact_sum(values: Whole) -> int:

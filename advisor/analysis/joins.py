@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuadvisor.analysis.intervals import Mask, Whole
+from gpuadvisor.analysis.intervals import Mask, Whole, numbered
 from gpuadvisor.domain.profile import UNKNOWN
 
 
@@ -155,15 +155,8 @@ def thread_keys(
     process: Whole, thread: Whole, other_process: Whole, other_thread: Whole
 ) -> tuple[Whole, Whole]:
     """Return a number for each row's process and thread, the same in both tables."""
-    pairs = np.concatenate(
-        (
-            np.stack((process, thread), axis=1).reshape(-1, 2),
-            np.stack((other_process, other_thread), axis=1).reshape(-1, 2),
-        )
-    )
-    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
-    ordered = pairs[order]
-    new = np.concatenate(([False], (ordered[1:] != ordered[:-1]).any(axis=1)))[: len(order)]
-    numbers = np.empty(len(pairs), np.int64)
-    numbers[order] = np.cumsum(new)
+    _, of_process = numbered(np.concatenate((process, other_process)))
+    threads, of_thread = numbered(np.concatenate((thread, other_thread)))
+    # Without overflow, as both are at most as many as rows.
+    _, numbers = numbered(of_process * len(threads) + of_thread)
     return numbers[: len(process)], numbers[len(process) :]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuadvisor.analysis.intervals import Whole, ends, exact_sum
+from gpuadvisor.analysis.intervals import Whole, ends, exact_sum, numbered
 from gpuadvisor.analysis.launches import percentile
 from gpuadvisor.domain.profile import Columns, Profile
 
@@ -67,8 +67,8 @@ def _groups(columns: Columns) -> Whole:
         values = columns[key]
         if (values == values[0]).all():
             continue
-        _, place = np.unique(values, return_inverse=True)
-        _, group = np.unique(group * (int(place.max()) + 1) + place, return_inverse=True)
+        used, place = numbered(values)
+        _, group = numbered(group * len(used) + place)
     return group
 
 

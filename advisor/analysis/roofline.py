@@ -32,6 +32,9 @@ LATENCY_BOUND = 0.6
 ON_TENSOR_CORES = ("tf32", "tensorop", "xmma_gemm_f32tf32", "s1688")
 """In names of kernels that multiply 32-bit floats on tensor cores: then TF32 is their ceiling."""
 
+TENSOR = "_tensor"
+"""Ends the ceiling of matrix products where it is another one: doubles on some GPUs."""
+
 
 class Bound(StrEnum):
     """What limits."""
@@ -171,6 +174,8 @@ def _placed(
     if multiplied is not None and multiplied.bytes is not None:
         moved = multiplied.bytes * count
     precision = _precision(types, kernel)
+    if multiplied is not None and f"{precision}{TENSOR}" in ceilings:
+        precision += TENSOR
     placed = position(device_ns / 1e9, flops, moved, precision, ceilings)
     return OperatorPosition(
         operator, shapes, types, precision, count, device_ns, flops, moved, placed

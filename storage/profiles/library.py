@@ -90,6 +90,19 @@ class Profiles(OpenDatabase):
                 f"with `sqlite3 {self.path} .recover`, and move it away to start a new one."
             ) from error
 
+    def join(self, profile_id: int, ranks_of: str, rank: int | None) -> bool:
+        """Make a lone profile one of the ranks of a folder, as that rank unless it knows its own.
+
+        False where it belongs to a folder already.
+        """
+        with self.writing() as session:
+            row = session.get(ProfileRow, profile_id)
+            if row is None or row.ranks_of:
+                return False
+            row.ranks_of = ranks_of
+            row.rank = rank if row.rank is None else row.rank
+            return True
+
     def remove(self, wanted: str) -> str:
         """Remove a profile and return its name; UsageError if there is none."""
         with self.writing() as session:

@@ -66,7 +66,7 @@ def find(session: Session, wanted: str) -> tuple[int, str]:
         [row for row in rows if row.name == wanted],
         [row for row in rows if str(row.id) == wanted.removeprefix("#")],
         _of_digest(rows, wanted),
-        [row for row in rows if wanted in (row.path, PurePath(row.path).name)],
+        [row for row in rows if row.path and wanted in (row.path, PurePath(row.path).name)],
     ):
         if matches:
             return matches[0].id, matches[0].name

@@ -11,7 +11,7 @@ class Origin:
     """The file that a profile comes from, and how it is to be called."""
 
     path: str
-    """Absolute."""
+    """Absolute; empty where the file is not kept."""
     size_bytes: int
     digest: str
     """SHA-256 of the file, in hexadecimal."""

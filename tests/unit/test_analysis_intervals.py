@@ -17,6 +17,7 @@ from gpuadvisor.analysis.intervals import (
     exact_sum,
     gaps,
     none,
+    numbered,
     one,
     uncovered_ns,
     union,
@@ -121,3 +122,15 @@ def test_rows_by_key_keep_their_order():
 
 def test_intervals_are_compared_by_identity():
     assert Intervals(*columns([(0, 1)])) != Intervals(*columns([(0, 1)]))
+
+
+@given(
+    st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 5), max_size=30),
+    st.sampled_from(["int64", "int32", "int16", "int8"]),
+)
+def test_numbers_are_those_of_a_sort(values, kind):
+    limits = np.iinfo(kind)
+    column = np.clip(np.array(values, np.int64), limits.min, limits.max).astype(kind)
+    used, place = np.unique(column, return_inverse=True)
+    found, found_place = numbered(column)
+    assert (found.tolist(), found_place.tolist()) == (used.tolist(), place.tolist())

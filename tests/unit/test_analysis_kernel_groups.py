@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,33 @@ def test_it_is_what_is_found_at_once_whatever_the_batches(batch):
     found = grouped(columns, batch)
     assert len(found) == 27
     assert tuple(found) == kernel_times(profile)
+
+
+@pytest.mark.parametrize("merged", [1, 10, 100])
+def test_equal_durations_may_be_counted_at_any_time(monkeypatch, merged):
+    columns = kernels(1000)
+    expected = grouped(columns, 1000)
+    monkeypatch.setattr(kernel_groups, "MERGED_ROWS", merged)
+    assert grouped(columns, 7) == expected
+
+
+def test_the_sum_of_absurd_durations_is_exact():
+    columns = {**kernels(9, kinds=1), "duration_ns": np.full(9, 2**63 - 1)}
+    columns["begin_ns"][:] = 0
+    (found,) = grouped(columns, 2)
+    assert (found.time_ns, found.p95_ns) == (9 * 2**60, 2**60)
+
+
+def test_memory_follows_the_different_durations():
+    grouping, columns = KernelGrouping(), kernels(1 << 16)
+    peaks = []
+    for _ in range(2):
+        tracemalloc.start()
+        for _ in range(30):
+            grouping.add(columns)
+        peaks.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+    assert peaks[1] < 2**20
 
 
 def test_numbers_that_collide_do_not_join_kernels(monkeypatch):

@@ -83,13 +83,19 @@ def test_nothing_is_divided_by_no_time():
     assert position(0.0, 8e9, 2e8, "fp32", CEILINGS).flops_per_s is None
 
 
-def facts_of(kernel, types='["float", "float"]', flops=float("nan"), name="aten::mm"):
+def facts_of(
+    kernel,
+    types='["float", "float"]',
+    flops=float("nan"),
+    name="aten::mm",
+    ceilings=CEILINGS,
+):
     made = Made()
     for begin in (0, 1000):
         made.operator(name, (begin, 30), shapes="[[1000, 1000], [1000, 1000]]", types=types,
                       flops=flops)  # fmt: skip
         made.launched(kernel, call=(begin + 10, 5), runs=(begin + 60, 400))
-    return Facts(made.profile(), CEILINGS).rooflines
+    return Facts(made.profile(), ceilings).rooflines
 
 
 def test_operators_of_the_same_shapes_stand_together():
@@ -113,6 +119,16 @@ def test_operators_of_the_same_shapes_stand_together():
 def test_the_ceiling_is_that_of_the_precision(kernel, types, precision):
     (only,) = facts_of(kernel, types)
     assert only.precision == precision
+
+
+def test_products_stand_against_the_ceiling_of_products():
+    doubles, ceilings = '["double", "double"]', {"fp64": 1e12, "fp64_tensor": 2e13}
+    (only,) = facts_of("dgemm", doubles, ceilings=ceilings)
+    assert (only.precision, only.position.compute_share) == ("fp64_tensor", pytest.approx(0.25))
+    (only,) = facts_of("dgemm", doubles, ceilings={"fp64": 1e13})
+    assert (only.precision, only.position.compute_share) == ("fp64", pytest.approx(0.5))
+    (only,) = facts_of("conv", doubles, 5e8, "aten::conv2d", ceilings)
+    assert (only.precision, only.position.compute_share) == ("fp64", pytest.approx(1.25))
 
 
 def test_the_profilers_own_count_goes_first():

@@ -84,6 +84,7 @@ def test_a_profile_comes_back_as_it_was_in_memory(profiles):
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     max_examples=15,
+    deadline=None,
 )
 @given(st.data())
 def test_any_rows_in_any_batches_come_back(profiles, data):
