@@ -78,7 +78,7 @@ def _of_device(
 ) -> Communication:
     compute = work.intervals(rows[work.kind[rows] == Work.COMPUTE])
     times = work.intervals(kernels)
-    row = _described(work, told, kernels)
+    row = described(work, told, kernels)
     collectives = [
         _collective(work, told, device, kernels[at], row[at], compute)
         for _, at in by_key(_identity(told, row))
@@ -87,7 +87,7 @@ def _of_device(
     return Communication(device, times.total_ns, uncovered_ns(times, compute), tuple(collectives))
 
 
-def _described(work: DeviceWork, told: Columns, kernels: Whole) -> Whole:
+def described(work: DeviceWork, told: Columns, kernels: Whole) -> Whole:
     """Return the row that describes each kernel: of its correlation, begun at the same time."""
     row = latest_before(
         told["correlation"], told["begin_ns"], work.correlation[kernels], work.begin_ns[kernels]

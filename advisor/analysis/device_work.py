@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuadvisor.analysis.intervals import Intervals, Mask, Whole, by_key, ends, union
+from gpuadvisor.analysis.intervals import Intervals, Mask, Whole, by_key, ends, numbered, union
 from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory, Profile
 
 
@@ -79,6 +79,15 @@ class DeviceWork:
         """Return when at least one of these rows ran."""
         return union(self.begin_ns[rows], self.end_ns[rows])
 
+    def kernel_times_ns(self, rows: Sequence[int] | Whole) -> dict[str, int]:
+        """Return the time of some kernels, added up by their names."""
+        at = np.asarray(rows, np.int64)
+        used, place = np.unique(self.name[at], return_inverse=True)
+        times = np.zeros(len(used), np.int64)
+        np.add.at(times, place, self.duration_ns[at])
+        pairs = zip(used.tolist(), times.tolist(), strict=True)
+        return {self.texts[name]: time for name, time in pairs if name != UNKNOWN}
+
     def describe(self, row: int) -> str:
         """Return what a row is, for people."""
         if row < self.kernels:
@@ -126,8 +135,9 @@ def device_work(profile: Profile) -> DeviceWork:
 
 def kernel_kinds(names: npt.NDArray[np.int32], texts: Sequence[str]) -> npt.NDArray[np.int8]:
     """Return whether each kernel computes or communicates, by its name."""
-    used, place = np.unique(names, return_inverse=True)
+    used, place = numbered(names)
     kinds = [
-        Work.COMMUNICATION if COMMUNICATION.search(texts[name]) else Work.COMPUTE for name in used
+        Work.COMMUNICATION if COMMUNICATION.search(texts[name]) else Work.COMPUTE
+        for name in used.tolist()
     ]
     return np.array(kinds, np.int8)[place] if len(used) else np.empty(0, np.int8)

@@ -22,7 +22,7 @@ The causes exclude each other and sum to the time without a kernel exactly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
@@ -174,6 +174,31 @@ def idle(
         _of_device(work, launched, threads, device, rows, begin_ns)
         for device, rows in work.lasting_by_device()
     )
+
+
+def idle_gaps(
+    work: DeviceWork,
+    host: Calls,
+    launched: Launches,
+    launching: Operators,
+    waits: Waits,
+    shortest_ns: int,
+) -> Iterator[tuple[int, int, Iterator[Gap]]]:
+    """Yield each device's number, how many of its gaps are shorter, and the others in time order.
+
+    They are described one by one, as they are asked for: a profile may have a million.
+    """
+    threads = _Threads(host, launching_times(host, launching), waits)
+    for device, rows in work.lasting_by_device():
+        found = _split(work, launched, threads, rows, _without_work(work, rows))
+        places = np.flatnonzero(found.times.end_ns - found.times.begin_ns >= shortest_ns)
+        described = (_gap(work, host, launched, found, place) for place in places.tolist())
+        yield device, len(found.times) - len(places), described
+
+
+def _without_work(work: DeviceWork, rows: Whole) -> Intervals:
+    ran = work.intervals(rows)
+    return gaps(ran, int(ran.begin_ns[0]), int(ran.end_ns[-1]))
 
 
 class _Threads:

@@ -39,6 +39,15 @@ class Product:
 
 def product(operator: str, shapes: str, types: str) -> Product | None:
     """Return what an operator computes; None where it is no matrix product or not told."""
+    multiplied = sizes(operator, shapes)
+    if multiplied is None:
+        return None
+    kind = element_type(types, FACTORS[operator])
+    return Product(2.0 * prod(multiplied), _bytes(*multiplied, kind))
+
+
+def sizes(operator: str, shapes: str) -> tuple[int, int, int, int] | None:
+    """Return batch, rows of the left, inner size and columns of the right factor."""
     place = FACTORS.get(operator)
     dimensions = listed(shapes)
     if place is None or len(dimensions) < place + 2:
@@ -48,9 +57,7 @@ def product(operator: str, shapes: str, types: str) -> Product | None:
         return None
     if left[:-2] != right[:-2] or left[-1] != right[-2]:
         return None
-    batch, (rows, inner), columns = prod(left[:-2]), left[-2:], right[-1]
-    flops = 2.0 * batch * rows * inner * columns
-    return Product(flops, _bytes(batch, rows, inner, columns, element_type(types, place)))
+    return prod(left[:-2]), left[-2], left[-1], right[-1]
 
 
 def _bytes(batch: int, rows: int, inner: int, columns: int, kind: str) -> float | None:

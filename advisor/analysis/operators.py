@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from gpuadvisor.analysis.calls import Calls, Launches
 from gpuadvisor.analysis.device_work import DeviceWork
-from gpuadvisor.analysis.intervals import Whole, ends, exact_sum
+from gpuadvisor.analysis.intervals import Whole, ends, exact_sum, numbered
 from gpuadvisor.analysis.joins import Nest, enclosing, latest_before, nest, thread_keys
 from gpuadvisor.domain.profile import UNKNOWN, Profile
 
@@ -107,7 +107,7 @@ def operator_times(work: DeviceWork, launching: Operators, texts: Sequence[str])
     """Return the devices' and the host's time by operator."""
     own = launching.own_device_ns(work)
     outermost = launching.nested.outermost(launching.name)
-    used, place = np.unique(launching.name, return_inverse=True)
+    used, place = numbered(launching.name)
     total = launching.nested.sums(own)
     columns = (
         np.ones(len(own), np.int64),

@@ -15,21 +15,34 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
+from gpuadvisor.analysis.attention import Attention, attention
 from gpuadvisor.analysis.busy import BusyTime, busy
 from gpuadvisor.analysis.calls import Calls, Launches, calls, launches
+from gpuadvisor.analysis.chains import Chain, chains
 from gpuadvisor.analysis.communication import Communication, communication
 from gpuadvisor.analysis.concurrency import Concurrency, concurrency
 from gpuadvisor.analysis.copies import CopyTime, copy_times
 from gpuadvisor.analysis.counted_kernels import CountedKernel, counted_kernels
 from gpuadvisor.analysis.device_work import DeviceWork, device_work
+from gpuadvisor.analysis.faster_kernels import FasterKernels, faster_kernels
+from gpuadvisor.analysis.host_idle import HostIdle, host_idle
 from gpuadvisor.analysis.idle import IdleTime, Waits, idle, loader_waits
+from gpuadvisor.analysis.kernel_shapes import KernelShape, kernel_shapes
+from gpuadvisor.analysis.kernel_uses import KernelUses, kernel_uses
 from gpuadvisor.analysis.kernels import KernelTime, kernel_times
 from gpuadvisor.analysis.launches import Queue, queues
+from gpuadvisor.analysis.loading import Loading, loading
 from gpuadvisor.analysis.memory import MemoryUse, memory_use
+from gpuadvisor.analysis.memory_growth import allocated_at_steps
 from gpuadvisor.analysis.operators import Operators, OperatorTimes, operator_times, operators
+from gpuadvisor.analysis.optimizer_steps import OptimizerSteps, optimizer_steps
+from gpuadvisor.analysis.playback import Timeline
+from gpuadvisor.analysis.playback_parts import timeline
+from gpuadvisor.analysis.repetition import Repetition, repetition
 from gpuadvisor.analysis.roofline import Ceilings, OperatorPosition, operator_positions
+from gpuadvisor.analysis.sources import Sources, sources
 from gpuadvisor.analysis.steps import Steps, find_steps
-from gpuadvisor.domain.profile import Profile
+from gpuadvisor.domain.profile import Call, Profile
 
 FACTS: Mapping[str, tuple[str, ...]] = {
     "busy": (),
@@ -69,6 +82,11 @@ class Facts:
         return calls(self.profile)
 
     @cached_property
+    def calls_that_copy(self) -> bool:
+        """Whether there are any."""
+        return bool(self.host.of_kinds((Call.COPY,)).any())
+
+    @cached_property
     def launched(self) -> Launches:
         return launches(self.work, self.host)
 
@@ -90,15 +108,24 @@ class Facts:
 
     @cached_property
     def begin_ns(self) -> int:
-        """When the first step began, or the first work of a device where that is earlier."""
+        """When the first step began, or the first work of a device where that is earlier.
+
+        The wait for the batch that this work is about belongs to the run as well: a trace that
+        begins with it has as many waits as batches.
+        """
         begins = [each.begin_ns for each in self.busy]
         begins += [step.begin_ns for step in self.steps.steps[:1]] if self.steps else []
-        return min(begins, default=0)
+        begin = min(begins, default=0)
+        waited = [times.begin_ns[times.end_ns <= begin] for times in self.loader_waits.values()]
+        return max((int(each[-1]) for each in waited if len(each)), default=begin)
 
     @cached_property
     def end_ns(self) -> int:
-        """When the last work of a device ended."""
-        return max((each.begin_ns + each.span_ns for each in self.busy), default=0)
+        """When the last work of a device ended; without any, when the last step did."""
+        ends = [each.begin_ns + each.span_ns for each in self.busy]
+        if not ends and self.steps:
+            ends = [step.begin_ns + step.duration_ns for step in self.steps.steps]
+        return max(ends, default=0)
 
     @property
     def run_ns(self) -> int:
@@ -112,12 +139,61 @@ class Facts:
         return idle(*parts, begin_ns=self.begin_ns)
 
     @cached_property
+    def timeline(self) -> Timeline | None:
+        """The run, to be played again with something changed."""
+        parts = self.work, self.host, self.launched, self.loader_waits
+        return timeline(*parts, self.begin_ns)
+
+    @cached_property
+    def host_idle(self) -> HostIdle:
+        """What the host did while the device of the timeline was idle."""
+        return host_idle(self.timeline, self.work, self.host, self.launched, self.launching)
+
+    @cached_property
+    def repetition(self) -> Repetition:
+        """Whether steps launch the same kernels."""
+        return repetition(self.profile, self.work, self.launched, self.timeline, self.steps)
+
+    @cached_property
+    def loading(self) -> Loading:
+        return loading(self.profile)
+
+    @cached_property
     def concurrency(self) -> tuple[Concurrency, ...]:
         return concurrency(self.work)
 
     @cached_property
     def kernels(self) -> tuple[KernelTime, ...]:
         return kernel_times(self.profile)
+
+    @cached_property
+    def kernel_uses(self) -> KernelUses:
+        return kernel_uses(self.profile, self.work, self.launching)
+
+    @cached_property
+    def kernel_shapes(self) -> tuple[KernelShape, ...]:
+        """Of the device of `kernel_uses`."""
+        return kernel_shapes(self.kernels, self.kernel_uses.device)
+
+    @cached_property
+    def optimizer_steps(self) -> OptimizerSteps:
+        """Of the device of `kernel_uses`, as the next two."""
+        device = self.kernel_uses.device
+        return optimizer_steps(self.profile, self.work, self.launched, device)
+
+    @cached_property
+    def chains(self) -> tuple[Chain, ...]:
+        times = self.optimizer_steps.times
+        return chains(self.work, self.kernel_uses.device, self.launched.begin_ns, times)
+
+    @cached_property
+    def attention(self) -> Attention:
+        return attention(self.profile, self.work, self.launching, self.kernel_uses.device)
+
+    @cached_property
+    def faster_kernels(self) -> FasterKernels | None:
+        """None where nothing tells what launched the kernels."""
+        return faster_kernels(self.timeline, self.launched, self.host, len(self.work))
 
     @cached_property
     def copies(self) -> tuple[CopyTime, ...]:
@@ -140,8 +216,18 @@ class Facts:
         return operator_times(self.work, self.launching, self.profile.header.texts)
 
     @cached_property
+    def sources(self) -> Sources:
+        """When code of the user's own ran."""
+        return sources(self.profile)
+
+    @cached_property
     def memory(self) -> tuple[MemoryUse, ...]:
         return memory_use(self.profile)
+
+    @cached_property
+    def allocated_at_steps(self) -> tuple[int, ...]:
+        """Bytes, of the device of `kernel_uses`."""
+        return allocated_at_steps(self.profile, self.steps, self.kernel_uses.device)
 
     @cached_property
     def rooflines(self) -> tuple[OperatorPosition, ...]:

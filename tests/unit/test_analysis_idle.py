@@ -1,17 +1,20 @@
 """Why a device is idle: one small timeline for each cause, and what holds for any."""
 
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuadvisor.analysis.busy import busy
-from gpuadvisor.analysis.idle import HOST_PACE_NS, REACH_NS, Cause
+from gpuadvisor.analysis.idle import HOST_PACE_NS, REACH_NS, Cause, idle_gaps
 from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.domain.profile import Call, Range
+from gpuadvisor.profiling.opening import read_profile
 from tests.profiles import Made, permuted
 
+DATA = Path(__file__).parents[1] / "data" / "profiles"
 US = 1000
 REACH = REACH_NS / US
 PACE = HOST_PACE_NS / US
@@ -240,3 +243,15 @@ def test_two_devices_are_judged_by_themselves(thread):
         made.launched("first", (0, 5), (8, 92), device=device)
         made.launched("second", (200, 5), (208, 10), thread, device=device)
     assert [each.without_kernel_ns for each in Facts(made.profile()).idle] == [108 * US] * 2
+
+
+def test_gaps_one_by_one_are_those_of_the_sums():
+    facts = Facts(read_profile(DATA / "hta_a100_train_control.json.gz"))
+    (whole,) = facts.idle
+    parts = facts.work, facts.host, facts.launched, facts.launching, facts.loader_waits
+    ((device, shorter, gaps),) = idle_gaps(*parts, 5_000)
+    found = list(gaps)
+    assert (device, shorter + len(found)) == (whole.device, whole.gaps)
+    assert min(gap.duration_ns for gap in found) >= 5_000
+    assert set(whole.longest) <= set(found)
+    assert found == sorted(found, key=lambda gap: gap.begin_ns)
