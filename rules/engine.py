@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from gpuadvisor.domain.finding import (
+    RUN,
     Diagnosis,
     Finding,
     NotMeasured,
+    Scope,
     Severity,
     Span,
 )
@@ -23,6 +26,9 @@ SEVERITIES = ((25.0, Severity.CRITICAL), (8.0, Severity.WARNING), (2.0, Severity
 """Percent of the run, in the middle of the estimate, from which on a finding is so severe. Below
 8 % a run-to-run difference of the usual 3 to 5 % is a good part of what there is to gain; what is
 worth a quarter deserves to be the first thing one does. [own]"""
+SEVERER = 1
+"""Steps of severity by which a symptom may seem to matter more than its cause: two estimates of
+the same time differ by one, and what is worth 3 % does not explain what costs half a run. [own]"""
 NS_PER_MS = 1e6
 
 
@@ -98,8 +104,9 @@ def _severity(worth: Span | None) -> Severity:
 
 def _hidden(found: list[_Found]) -> Iterator[_Found]:
     """Yield all, with the symptoms marked by their cause; these matter less than they seem."""
+    causes = _Causes(found)
     for each in found:
-        cause = _cause(each, found)
+        cause = causes.root_of(each)
         if cause is None:
             yield each
             continue
@@ -110,22 +117,42 @@ def _hidden(found: list[_Found]) -> Iterator[_Found]:
         )
 
 
-def _cause(symptom: _Found, found: list[_Found]) -> _Found | None:
-    """Return what explains a finding: of several the most severe that nothing else explains."""
-    causes = [each for each in found if _explains(each, symptom)]
-    roots = [each for each in causes if not any(_explains(other, each) for other in causes)]
-    return min(roots or causes, key=_rank, default=None)
+class _Causes:
+    """What is severe enough to explain something, by what it hides and where."""
+
+    def __init__(self, found: Iterable[_Found]) -> None:
+        self._by_symptom: dict[tuple[str, Scope], list[_Found]] = defaultdict(list)
+        for each in found:
+            if each.finding.severity.rank >= Severity.NOTICE.rank:
+                for hidden in each.rule.rule.hides:
+                    self._by_symptom[hidden, each.claim.scope].append(each)
+
+    def root_of(self, symptom: _Found) -> _Found | None:
+        """Return what explains a finding: of several the most severe that no other explains."""
+        causes = self._of(symptom)
+        known = {id(each) for each in causes}
+        roots = [each for each in causes if not any(id(one) in known for one in self._of(each))]
+        return min(roots or causes, key=_rank, default=None)
+
+    def _of(self, symptom: _Found) -> list[_Found]:
+        names = {symptom.rule.name, str(symptom.rule.rule.category)}
+        scopes = {symptom.claim.scope, RUN}
+        found = (self._by_symptom.get((name, at), ()) for name in names for at in scopes)
+        return [
+            each
+            for some in found
+            for each in some
+            if each.rule.name != symptom.rule.name
+            and each.finding.severity.rank >= symptom.finding.severity.rank - SEVERER
+            and not _yields(each, symptom)
+        ]
 
 
-def _explains(cause: _Found, symptom: _Found) -> bool:
-    """Return whether a cause is severe enough to explain what it hides."""
-    hides = cause.rule.rule.hides
-    return (
-        cause.rule.name != symptom.rule.name
-        and (symptom.rule.name in hides or str(symptom.rule.rule.category) in hides)
-        and cause.claim.scope.covers(symptom.claim.scope)
-        and cause.finding.severity.rank >= Severity.NOTICE.rank
-    )
+def _yields(one: _Found, other: _Found) -> bool:
+    """Return whether of two findings that hide each other the other one is worth more."""
+    rule, hides = one.rule, other.rule.rule.hides
+    mutual = rule.name in hides or str(rule.rule.category) in hides
+    return mutual and other.claim.scope.covers(one.claim.scope) and _rank(other) < _rank(one)
 
 
 def _rank(each: _Found) -> tuple[bool, int, float, str, str]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from gpuadvisor.analysis.counters import KernelCounters, kernel_counters
-from gpuadvisor.analysis.peaks import Ceilings
-from gpuadvisor.analysis.summary import Facts
-from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.telemetry_window import TelemetryWindow
+if TYPE_CHECKING:  # numpy is loaded with the facts of a profile, and the daemon has none
+    from gpuadvisor.analysis.counters import KernelCounters
+    from gpuadvisor.analysis.kernel_figures import KernelFigures
+    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.analysis.peaks import Ceilings
+    from gpuadvisor.analysis.summary import Facts
+    from gpuadvisor.domain.measurement import Measurement
+    from gpuadvisor.domain.telemetry_window import TelemetryWindow
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,23 @@ class Evidence:
     @cached_property
     def counted(self) -> tuple[KernelCounters, ...]:
         """Kernels with hardware counters, alike ones together, those with most time first."""
-        return () if self.facts is None else kernel_counters(self.facts.profile)
+        if self.facts is None:
+            return ()
+        from gpuadvisor.analysis.counters import kernel_counters
+
+        return kernel_counters(self.facts.profile)
+
+    @cached_property
+    def kernel_loads(self) -> tuple[tuple[KernelFigures, Loads | None], ...]:
+        """The same in our words, with how busy they keep the GPU's units."""
+        from gpuadvisor.analysis.kernel_figures import KernelFigures
+        from gpuadvisor.analysis.kernel_loads import loads
+
+        devices = () if self.facts is None else self.facts.profile.header.devices
+        dram = None if self.ceilings is None else self.ceilings.get("dram")
+        reached = dram.value if dram is not None and dram.is_measured else None
+        found = [KernelFigures(kernel, next(iter(devices), None)) for kernel in self.counted]
+        return tuple((kernel, loads(kernel, reached)) for kernel in found)
 
     @cached_property
     def run_ns(self) -> float:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from gpuadvisor.analysis.calls import Calls
-from gpuadvisor.analysis.summary import Facts
-from gpuadvisor.domain.profile import Call
+from gpuadvisor.domain.profile import Direction, Range
 from gpuadvisor.rules.evidence import Evidence
+
+if TYPE_CHECKING:  # they load numpy, which the daemon does without
+    from gpuadvisor.analysis.summary import Facts
 
 Missing = Callable[[Evidence], str | None]
 """Returns why something is missing, in words; None where it is there."""
@@ -91,6 +93,27 @@ def sampled(*metrics: str) -> Need:
     return Need(missing, WITH_DAEMON)
 
 
+TELEMETRY = Need(
+    lambda evidence: (
+        None if evidence.telemetry is not None else "there is no telemetry of that time"
+    ),
+    WITH_DAEMON,
+)
+"""Of some GPU, whatever of it could be read."""
+PROCESSES = Need(
+    lambda evidence: (
+        None
+        if any(
+            gpu.processes is not None
+            for gpu in (evidence.telemetry.gpus if evidence.telemetry is not None else ())
+        )
+        else "it is not known which processes used the GPU"
+    ),
+    WITH_DAEMON,
+)
+"""Of GPUs, as the driver lists them."""
+
+
 def either(first: tuple[Need, ...], second: tuple[Need, ...]) -> Need:
     """Return the need of all of the first or all of the second; the first is the better one."""
 
@@ -114,13 +137,26 @@ def _lacks_idle(facts: Facts) -> str | None:
     lacks = _lacks_kernels(facts) or facts.not_measured.get("idle")
     if lacks is not None:
         return lacks
-    if _called(facts.host, Call.COPY) and not facts.profile.rows("copies"):
+    if facts.calls_that_copy and not _copied(facts):
         return "calls that copy were recorded, but not the copies"
+    if _unknown_launches(facts) > MOST_UNKNOWN:
+        return "the calls that launched many of the kernels were not recorded"
     return None
 
 
-def _called(host: Calls, kind: Call) -> bool:
-    return bool(host.of_kinds((kind,)).any())
+MOST_UNKNOWN = 0.25
+"""Of the kernels: those launched before recording began, and no more. [own]"""
+
+
+def _copied(facts: Facts) -> bool:
+    directions = facts.profile.columns("copies", ("direction",))["direction"]
+    return bool((directions != Direction.MEMSET).any())
+
+
+def _unknown_launches(facts: Facts) -> float:
+    """Return the share of the kernels of which no call is known."""
+    known = facts.launched.known[: facts.work.kernels]
+    return 1.0 - float(known.mean()) if len(known) else 0.0
 
 
 KERNELS = Need(_of_profile(_lacks_kernels), WITH_PROFILE)
@@ -129,6 +165,20 @@ IDLE = Need(_of_profile(_lacks_idle), WITH_PROFILE)
 """Idle time with its causes: kernels, copies and calls into CUDA."""
 RANGES = table("ranges")
 """Ranges that were marked, DataLoaders' waiting among them."""
+
+
+def _lacks_host_ranges(facts: Facts) -> str | None:
+    kinds = facts.profile.columns("ranges", ("kind",))["kind"].tolist()
+    marked = {Range.USER, Range.STEP, Range.LOADER}
+    return None if marked & set(kinds) else "nothing that the program or PyTorch marked"
+
+
+HOST_RANGES = Need(_of_profile(_lacks_host_ranges), WITH_PROFILE)
+"""Ranges of the host: where PyTorch marks none, waits for data cannot be told from other work."""
+COPY_SIZES = Need(
+    _of_profile(lambda facts: facts.profile.header.not_measured.get("copies.bytes")), WITH_PROFILE
+)
+"""The sizes of copies, if there are any."""
 COPIES = fact("copies")
 OPERATORS = fact("operators")
 """Operators of the framework."""

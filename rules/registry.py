@@ -1,36 +1,78 @@
-"""Which rules there are: the files of `catalogue`, and those of other packages.
+"""Which rules there are: the files of `catalogue` and `health`, and those of other packages.
 
 Another package adds a rule by an entry point of the group `gpuadvisor.rules`: its name is the
-rule's, its value the module. The page is the Markdown file of the module's name beside it.
+rule's, its value the module. The page is the Markdown file of the module's name beside it. One that
+cannot be used is left out, and `problems` says why: it must not keep all others from working.
 """
 
 from __future__ import annotations
 
+import logging
 import pkgutil
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module, resources
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 
-from gpuadvisor.rules import catalogue
+from gpuadvisor.rules import catalogue, health
 from gpuadvisor.rules.rule import Loaded, Rule
 
 GROUP = "gpuadvisor.rules"
+LOG = logging.getLogger(__name__)
 
 
-@cache
 def load_rules() -> tuple[Loaded, ...]:
     """Return all rules by name; of two with one name ours.
 
     Raises:
-        TypeError: if a module is no rule.
-        Exception: whatever importing another package's rule raises.
+        TypeError: if a module of ours is no rule.
     """
-    names = [module.name for module in pkgutil.iter_modules(catalogue.__path__)]
-    found = {name: _loaded(name, f"{catalogue.__name__}.{name}") for name in names}
-    for point in entry_points(group=GROUP):
-        found.setdefault(point.name, _loaded(point.name, point.value))
-    return tuple(found[name] for name in sorted(found))
+    return _all()[0]
+
+
+@cache
+def load_health_rules() -> tuple[Loaded, ...]:
+    """Return our rules about the machine alone, without importing any other."""
+    return tuple(_in_folder(health))
+
+
+def problems() -> tuple[str, ...]:
+    """Return why rules of other packages cannot be used, a sentence each."""
+    return _all()[1]
+
+
+@cache
+def _all() -> tuple[tuple[Loaded, ...], tuple[str, ...]]:
+    ours = {rule.name: rule for rule in (*_in_folder(catalogue), *load_health_rules())}
+    others, why = _of_others(entry_points(group=GROUP), ours.keys())
+    found = {**others, **ours}
+    return tuple(found[name] for name in sorted(found)), why
+
+
+def _in_folder(folder: ModuleType) -> Iterator[Loaded]:
+    for module in pkgutil.iter_modules(folder.__path__):
+        yield _loaded(module.name, f"{folder.__name__}.{module.name}")
+
+
+def _of_others(
+    points: Iterable[EntryPoint], taken: Iterable[str]
+) -> tuple[dict[str, Loaded], tuple[str, ...]]:
+    """Return the rules of other packages, and why some of them cannot be used."""
+    found: dict[str, Loaded] = {}
+    why: list[str] = []
+    for point in points:
+        package = point.dist.name if point.dist is not None else point.value
+        if point.name in taken or point.name in found:
+            why.append(f"{package} has a rule {point.name}, but that name is taken: ignored")
+            continue
+        try:
+            found[point.name] = _loaded(point.name, point.value)
+        except Exception as error:  # whatever importing another package's code raises
+            LOG.debug("the rule %s of %s failed", point.name, package, exc_info=True)
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            why.append(f"the rule {point.name} of {package} cannot be used ({reason}): ignored")
+    return found, tuple(why)
 
 
 def _loaded(name: str, module_name: str) -> Loaded:

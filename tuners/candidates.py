@@ -63,7 +63,7 @@ def select(
             chosen.append(Candidate(knob, values))
         else:
             unavailable[name] = reason or "the script already has what it could be set to"
-    rank = {name: place for place, name in enumerate(first)}
+    rank = {name: place for place, name in enumerate(dict.fromkeys(first))}
     chosen.sort(key=lambda candidate: rank.get(candidate.knob.name, len(rank)))
     return Candidates(tuple(chosen), unavailable)
 

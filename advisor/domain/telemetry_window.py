@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 
 from gpuadvisor.domain.telemetry import Event, Gpu, GpuProcess, Trouble
 
+BUSY_PCT = 50
+"""Utilization from which a GPU is at work. It is an average over up to a second, so in the second
+in which work begins or ends either may be said."""
+
 
 @dataclass(frozen=True)
 class Series:
@@ -20,6 +24,11 @@ class Series:
     first: float
     last: float
 
+    @property
+    def grown(self) -> float:
+        """By how much a counter grew; 0 where it began anew."""
+        return max(self.last - self.first, 0.0)
+
 
 @dataclass(frozen=True)
 class GpuWindow:
@@ -27,13 +36,25 @@ class GpuWindow:
 
     gpu: Gpu
     series: Mapping[str, Series] = field(default_factory=dict)
-    """By the metric's name; those that never had a value are in `troubles` or nowhere."""
+    """By the metric's name; those that never had a value are in `troubles` or nowhere. What is
+    read every ten seconds or less often begins with the last value from before, if that still
+    held. Of sets of bits only the count says something."""
     shares: Mapping[str, float] = field(default_factory=dict)
     """Of metrics that are sets of bits (clocks-event reasons): `metric/reason` to the share of the
-    samples in which the reason held, 0 to 1."""
+    samples in which the reason held, 0 to 1. All reasons are there if the metric was read."""
+    busy: Mapping[str, Series] = field(default_factory=dict)
+    """As `series`, of the samples that found the GPU at work (`BUSY_PCT`)."""
+    busy_shares: Mapping[str, float] = field(default_factory=dict)
+    """As `shares`, of the samples that found the GPU at work."""
     troubles: Mapping[str, Trouble] = field(default_factory=dict)
     processes: tuple[GpuProcess, ...] | None = None
     """The last known; None where they were not asked for."""
+
+    @property
+    def busy_share(self) -> float:
+        """In what share of the samples the GPU was at work; 0 where utilization was not read."""
+        every, busy = (each.get("gpu_utilization_pct") for each in (self.series, self.busy))
+        return busy.count / every.count if every and busy else 0.0
 
 
 @dataclass(frozen=True)

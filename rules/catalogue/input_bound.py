@@ -5,47 +5,130 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.analysis.idle import Cause
+from gpuadvisor.analysis.loading import Loading
+from gpuadvisor.analysis.playback import Change, Host
+from gpuadvisor.analysis.sources import source_of_calls
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.needs import IDLE, RANGES, SCRIPT, either
+from gpuadvisor.rules.host_pace import idle_ns, parts, saved_shares
+from gpuadvisor.rules.needs import IDLE, KERNELS, RANGES, SCRIPT, either
 from gpuadvisor.rules.rule import Claim, Rule, Saving
 
 LEAST_SHARE = 0.02
 """Of the run: below, nothing that one does to the loader can be told from noise. [own]"""
-SHARE_LEFT = 0.5
-"""Of the waiting that may stay, as the loader becomes only as fast as its cores let it: of
-ResNet-50 on a V100 with 4 workers instead of none, 41 % stayed. [own]"""
+LEAST_PREPARING_SHARE = 0.10
+"""Of the run, where no DataLoader says that this is about data. [own]"""
+LEFT_OF_LOADING = 0.25
+"""Of the time that one process needs, with 4 workers: the fewest that machines with a GPU have
+cores for. [own]"""
+SURE_WITH_WORKERS = 0.9
+"""Of what goes when nothing is waited for, where there are workers already. [own]"""
+WARM_UP = 3.0
+"""Times the median wait, from which on the first one is the start of the workers. [own]"""
 
-ADVICE = "Load batches in more worker processes, or make loading a sample cheaper."
+WORKERS = "Load batches in more worker processes, or make loading a sample cheaper."
+KNOBS = ("dataloader_workers", "pin_memory", "prefetch_factor", "persistent_workers")
 
 RULE = Rule(
     Category.INPUT_BOUND,
-    needs=(either((IDLE, RANGES), (SCRIPT,)),),
-    knobs=("dataloader_workers", "pin_memory", "prefetch_factor", "persistent_workers"),
-    hides=("launch_bound", "sync", "batch_size"),
+    needs=(either((KERNELS, IDLE, RANGES), (SCRIPT,)),),
+    knobs=KNOBS,
+    hides=("batch_size",),
 )
 
 
 def check(evidence: Evidence) -> Iterator[Claim]:
-    """Find idle time in which the launching thread was in a DataLoader's `__next__`."""
-    profiled = not any(need.missing(evidence) for need in (IDLE, RANGES))
-    yield from _in_profile(evidence) if profiled else _in_script(evidence)
+    """Find idle time in which the launching thread waited for a batch, or made one."""
+    profiled = not any(need.missing(evidence) for need in (KERNELS, IDLE, RANGES))
+    if not profiled:
+        yield from _in_script(evidence)
+    elif evidence.run_ns:
+        claims = [*_waiting(evidence), *_preparing(evidence)]
+        yield from claims[:1]
 
 
-def _in_profile(evidence: Evidence) -> Iterator[Claim]:
+def _waiting(evidence: Evidence) -> Iterator[Claim]:
     facts = evidence.facts
     assert facts is not None  # IDLE
-    waiting = max((each.causes_ns[Cause.WAITING_FOR_DATA] for each in facts.idle_in_run), default=0)
-    share = waiting / evidence.run_ns if evidence.run_ns else 0.0
+    idle = idle_ns(facts, Cause.WAITING_FOR_DATA)
+    if idle < LEAST_SHARE * evidence.run_ns:
+        return
+    loading = facts.loading
+    steady = _steady(loading)
+    share = steady * idle / evidence.run_ns
     if share < LEAST_SHARE:
         return
+    least, high = saved_shares(facts, Change({Host.LOADING: 0.0}))
+    if loading.in_process:
+        low, _ = saved_shares(facts, Change({Host.LOADING: LEFT_OF_LOADING}))
+    else:
+        low = SURE_WITH_WORKERS * least
+    most_ns = steady * max(low, high) * evidence.run_ns
     yield Claim(
-        f"The GPU is idle for {share:.0%} of the run because the script waits for its next batch",
-        (Figure("gpu_idle_waiting_for_data", round(100 * share, 1), "%", 100 * LEAST_SHARE),),
-        ADVICE,
-        Saving.of_part("idle/waiting_for_data", waiting, SHARE_LEFT, 1.0),
-        "At most all of the time in which the GPU was idle while the script waited for a batch;"
-        " at least half of it, as workers need cores.",
+        f"The GPU is idle for {share:.0%} of the run because the script waits for its next batch"
+        + (", which it loads itself" if loading.in_process else ""),
+        (
+            Figure("gpu_idle_waiting_for_data", round(100 * share, 1), "%", 100 * LEAST_SHARE),
+            Figure("wait_for_a_batch_median", round(loading.median_ns / 1e6, 3), "ms"),
+            Figure("batches", loading.waits),
+        ),
+        WORKERS,
+        Saving(
+            steady * low * evidence.run_ns,
+            most_ns,
+            parts(most_ns, {"idle/waiting_for_data": steady * idle}),
+        ),
+        "At most what the run played again without any waiting for batches saves, the host at the"
+        " pace it may have without the profiler; at least "
+        + (
+            "what is saved with a quarter of it left, the share of each of 4 workers."
+            if loading.in_process
+            else "nine tenths of what is saved at the slower pace."
+        ),
+    )
+
+
+def _steady(loading: Loading) -> float:
+    """Return the share of the waiting that is not the start of the workers."""
+    if loading.in_process or loading.waits < 3 or loading.first_ns < WARM_UP * loading.median_ns:
+        return 1.0
+    return 1.0 - (loading.first_ns - loading.median_ns) / loading.total_ns
+
+
+def _preparing(evidence: Evidence) -> Iterator[Claim]:
+    """Without a DataLoader: what the host does before it copies to the device is the input."""
+    facts = evidence.facts
+    assert facts is not None  # IDLE
+    if facts.loader_waits:
+        return
+    found = facts.host_idle
+    copies = len(found.preparing_calls)
+    share = found.preparing_ns / evidence.run_ns
+    if share < LEAST_PREPARING_SHARE:
+        return
+    yield Claim(
+        f"The GPU is idle for {share:.0%} of the run while the script prepares what it then copies"
+        " to the GPU",
+        (
+            Figure(
+                "gpu_idle_before_copies_to_it",
+                round(100 * share, 1),
+                "%",
+                100 * LEAST_PREPARING_SHARE,
+            ),
+            Figure("copies_waited_for", copies),
+            Figure("bytes_a_copy", round(found.preparing_bytes / copies), "bytes"),
+        ),
+        "Prepare batches in the worker processes of a DataLoader, or on the GPU.",
+        Saving(
+            (1 - LEFT_OF_LOADING) * found.preparing_ns,
+            found.preparing_ns,
+            {"idle/other_host": found.preparing_ns},
+        ),
+        "At most all of the time in which the GPU was idle before these copies; at least what 4"
+        " processes that prepare batches would save.",
+        knobs=(),
+        source=source_of_calls(facts, found.preparing_calls),
     )
 
 
@@ -61,7 +144,7 @@ def _in_script(evidence: Evidence) -> Iterator[Claim]:
         f"{share:.0%} of the time goes into waiting for batches"
         f" from a DataLoader with {workers} worker{'' if workers == 1 else 's'}",
         (Figure("data_wait", round(100 * share, 1), "%", 100 * LEAST_SHARE),),
-        ADVICE,
+        WORKERS,
         Saving(0.0, share * 1e9 * measured.seconds, {}, 1e9 * measured.seconds),
         "At most all of the waiting; nothing where the GPU works meanwhile.",
     )

@@ -40,9 +40,14 @@ T4 = DeviceLimits(
 )
 
 
-def timeline(made: Made, device: DeviceLimits | None = H100, **evidence: Any) -> Evidence:
-    """Return the evidence of a profile with a timeline."""
-    return Evidence(facts=Facts(_profile(made, "kineto", device)), **evidence)
+def timeline(
+    made: Made,
+    device: DeviceLimits | None = H100,
+    recorded: Mapping[str, str] | None = None,
+    **evidence: Any,
+) -> Evidence:
+    """Return the evidence of a profile with a timeline; `recorded` says how, as Kineto does."""
+    return Evidence(facts=Facts(_profile(made, "kineto", device, recorded)), **evidence)
 
 
 def counters(
@@ -64,5 +69,11 @@ def counters(
     return Evidence(facts=Facts(_profile(made, "ncu", device)))
 
 
-def _profile(made: Made, source: str, device: DeviceLimits | None) -> MemoryProfile:
-    return made.profile(source=source, devices=() if device is None else (device,))
+def _profile(
+    made: Made,
+    source: str,
+    device: DeviceLimits | None,
+    recorded: Mapping[str, str] | None = None,
+) -> MemoryProfile:
+    devices = () if device is None else (device,)
+    return made.profile(source=source, devices=devices, facts=recorded or {})

@@ -96,6 +96,12 @@ def test_what_costs_nothing_hides_nothing():
     assert len(found(rule("symptom", claim(0.9, 0.9)), cause).shown) == 2
 
 
+def test_what_costs_little_does_not_explain_what_costs_half_of_the_run():
+    cause = rule("cause", claim(0.03, 0.03), hides=("symptom",))
+    assert len(found(rule("symptom", claim(0.5, 0.5)), cause).shown) == 2
+    assert len(found(rule("symptom", claim(0.1, 0.1)), cause).shown) == 1
+
+
 def test_a_symptom_names_the_root_of_a_chain():
     rules = (
         rule("root", claim(0.2, 0.2), hides=("cause", "symptom")),
@@ -104,6 +110,15 @@ def test_a_symptom_names_the_root_of_a_chain():
     )
     hidden = {finding.rule: finding.hidden_by for finding in found(*rules).findings}
     assert hidden == {"root": None, "cause": "root", "symptom": "root"}
+
+
+def test_of_two_that_hide_each_other_the_one_worth_more_stays():
+    rules = (
+        rule("small", claim(0.1, 0.1), hides=("large",)),
+        rule("large", claim(0.6, 0.6), hides=("small",)),
+    )
+    hidden = {finding.rule: finding.hidden_by for finding in found(*rules).findings}
+    assert hidden == {"large": None, "small": "large"}
 
 
 def test_another_kernels_cause_hides_nothing():

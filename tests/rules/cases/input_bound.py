@@ -6,6 +6,7 @@ from gpuadvisor.domain.profile import Range
 from gpuadvisor.rules.evidence import Evidence
 from tests.profiles import Made
 from tests.rules.building import timeline
+from tests.rules.programs import Program
 from tests.simulation import measurement
 
 
@@ -40,11 +41,37 @@ def hidden():
     return timeline(made)
 
 
+def workers(first, others):
+    """Five steps with workers, of which the first wait is of another length."""
+    program = Program()
+    for number in range(5):
+        program.loads(others if number else first, "_MultiProcessingDataLoaderIter")
+        program.launches("kernel", runs=100, times=10, op=20)
+    return timeline(program.made)
+
+
+def preparing(us, size=4 << 20):
+    """No DataLoader: an operator of the CPU, then a copy."""
+    program = Program()
+    for number in range(5):
+        began = program.now
+        program.computes("aten::normal_", us)
+        program.copies(size, 12)
+        program.launches("kernel", runs=100, times=10, op=5)
+        program.step(number, began)
+    return timeline(program.made)
+
+
 FIRES = {
     "the GPU is idle": lambda: waits(900),
     "without a profile": lambda: script(0.25),
+    "with workers": lambda: workers(3000, 3000),
+    "what is copied is made first": lambda: preparing(5000),
 }
 SILENT = {
+    "the start of the workers": lambda: workers(50_000, 1),
+    "what is copied is made meanwhile": lambda: preparing(700),
+    "what is copied is small": lambda: preparing(5000, size=1024),
     "a wait too short to matter": lambda: waits(1),
     "the GPU works meanwhile": hidden,
     "a script that does not wait": lambda: script(0.01),

@@ -1,0 +1,66 @@
+"""Far fewer warps run than fit on the multiprocessors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Category
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short, unless_library
+from gpuadvisor.rules.occupancy import MOST_BUSY, busiest_share
+from gpuadvisor.rules.rule import Claim, Rule
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_figures import KernelFigures
+    from gpuadvisor.analysis.kernel_loads import Loads
+
+MOST_ACHIEVED = 0.75
+"""Of the theoretical occupancy, without what the last round of blocks leaves empty: below, a
+quarter of the warps is missing. Nsight Compute speaks from 10 points on, which short healthy
+kernels miss too. [own]"""
+LEAST_SHARE = 0.3
+"""Of the most that the missing warps could save: throughput follows warps less and less. [own]"""
+
+RULE = Rule(
+    Category.OCCUPANCY,
+    needs=(knows("theoretical_occupancy", "achieved_occupancy", "waves", "idle_multiprocessors"),),
+    hides=("latency", "dram_bandwidth", "compute"),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find kernels that wait while warps of theirs could run."""
+    yield from of_each(evidence, _look)
+
+
+def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+    from gpuadvisor.analysis.kernel_loads import Shares, room
+
+    theoretical, achieved = kernel.theoretical_occupancy, kernel.achieved_occupancy
+    if not theoretical or achieved is None or kernel.waves is None or kernel.waves < 1:
+        return None
+    filled = achieved / theoretical * math.ceil(kernel.waves) / kernel.waves
+    spare = room(kernel, loads)
+    if spare is None or filled >= MOST_ACHIEVED or busiest_share(kernel) >= MOST_BUSY:
+        return None
+    high = min(1 - filled, spare)
+    if high <= 0:
+        return None
+    shares = Shares(LEAST_SHARE * high, high)
+    return claim_of(
+        kernel,
+        f"{short(kernel)} keeps {achieved:.0%} of the warps running that an SM can hold, though"
+        f" {theoretical:.0%} would fit",
+        (
+            percent("achieved_occupancy", achieved, MOST_ACHIEVED * theoretical),
+            percent("theoretical_occupancy", theoretical),
+            percent("busiest_unit", busiest_share(kernel), MOST_BUSY),
+        ),
+        "Give warps and blocks work of about the same length, and blocks enough of it that"
+        " starting them does not count.",
+        shares,
+        "At most what the missing warps would add until a unit is full; at least three tenths.",
+        unless_library(kernel, shares),
+    )

@@ -1,0 +1,73 @@
+"""GPU memory is allocated and freed again and again instead of kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from gpuadvisor.analysis.intervals import Whole
+from gpuadvisor.analysis.playback import Change, Host
+from gpuadvisor.analysis.sources import source_of_calls
+from gpuadvisor.analysis.summary import Facts
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.profile import Call
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.host_pace import saved_shares, span_ns
+from gpuadvisor.rules.needs import IDLE, KERNELS
+from gpuadvisor.rules.rule import Claim, Rule, Saving
+
+LEAST_SHARE = 0.02
+"""Of the run. [own]"""
+FEWEST_LATE = 4
+"""Calls in the second half of the run: a program that keeps its memory has made its last ones by
+then. [own]"""
+CERTAIN = 0.8
+"""Of what playing the run again saves: some may be needed. [own]"""
+
+RULE = Rule(
+    Category.ALLOCATOR,
+    needs=(KERNELS, IDLE),
+    knobs=("allocator",),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find calls that allocate or free in the steady part of the run and hold it up."""
+    facts = evidence.facts
+    assert facts is not None  # KERNELS
+    calls, late = _calls(facts)
+    if not evidence.run_ns or late < FEWEST_LATE:
+        return
+    low, high = saved_shares(facts, Change({Host.ALLOCATING: 0.0}))
+    if (low + high) / 2 * evidence.run_ns < LEAST_SHARE * span_ns(facts):
+        return
+    took = int((facts.host.end_ns[calls] - facts.host.begin_ns[calls]).sum())
+    yield Claim(
+        f"The run allocates or frees GPU memory {len(calls):,} times, {late:,} of them in its"
+        f" second half, and is {(low + high) / 2:.0%} longer for it",
+        (
+            Figure("allocations_and_frees_in_second_half", late, "", FEWEST_LATE),
+            Figure("time_in_these_calls", round(took / 1e6, 3), "ms"),
+            Figure("run_saved_without_them", round(50 * (low + high), 1), "%", 100 * LEAST_SHARE),
+        ),
+        "Keep memory: leave out torch.cuda.empty_cache(), allocate buffers once, and let segments"
+        " grow (expandable_segments) where sizes change.",
+        Saving(
+            CERTAIN * low * evidence.run_ns,
+            high * evidence.run_ns,
+            {"idle/allocating": high * evidence.run_ns},
+        ),
+        "The run played again without these calls, and without the host waiting in those that free;"
+        " at least 80 % of the lower figure.",
+        source=source_of_calls(facts, calls),
+    )
+
+
+def _calls(facts: Facts) -> tuple[Whole, int]:
+    """Return the calls in the run, and how many of them are in its second half."""
+    host = facts.host
+    chosen = host.of_kinds((Call.ALLOCATE, Call.FREE)) & (host.begin_ns >= facts.begin_ns)
+    rows = np.flatnonzero(chosen & (host.begin_ns < facts.end_ns))
+    middle = (facts.begin_ns + facts.end_ns) // 2
+    return rows, int((host.begin_ns[rows] >= middle).sum())

@@ -1,0 +1,52 @@
+"""The allocator holds much more memory than it has given out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.domain.finding import Category, Figure, Severity
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.memory_use import GIB, peak_of
+from gpuadvisor.rules.needs import DEVICE, MEMORY, table
+from gpuadvisor.rules.rule import Claim, Rule
+
+LEAST_UNUSED = 0.3
+"""Of the reserved memory, not in use even at the peak. [own]"""
+LEAST_RESERVED = 0.5
+"""Of the GPU's memory: below, nobody needs what lies unused. [own]"""
+PRESSING = 0.85
+"""Of the GPU's memory, from which on the next allocation may fail for it. [own]"""
+
+RULE = Rule(
+    Category.ALLOCATOR,
+    needs=(MEMORY, DEVICE, table("memory.reserved_bytes")),
+    knobs=("allocator",),
+    hides=("memory_nearly_full",),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Compare the peaks of reserved and of allocated memory."""
+    peak = peak_of(evidence)
+    if peak is None or peak.reserved_share < LEAST_RESERVED:
+        return
+    unused = 1 - peak.allocated / peak.reserved
+    if unused < LEAST_UNUSED:
+        return
+    yield Claim(
+        f"{unused:.0%} of the {peak.reserved / GIB:.1f} GiB that the allocator reserved was never"
+        " in use at once",
+        (
+            Figure("reserved_not_allocated", round(100 * unused, 1), "%", 100 * LEAST_UNUSED),
+            Figure(
+                "reserved",
+                round(100 * peak.reserved_share, 1),
+                "% of the GPU's memory",
+                100 * LEAST_RESERVED,
+            ),
+        ),
+        "Let segments grow: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`; pad inputs to few"
+        " sizes.",
+        method="No matter of time, but of the memory that is left.",
+        severity=Severity.WARNING if peak.reserved_share >= PRESSING else Severity.NOTICE,
+    )

@@ -1,0 +1,119 @@
+"""Many threads change the same address atomically, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short
+from gpuadvisor.rules.needs import either
+from gpuadvisor.rules.rule import Claim, Rule
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_figures import KernelFigures
+    from gpuadvisor.analysis.kernel_loads import Loads
+
+LEAST_BUSY = 0.15
+"""Share of its time in which the busiest unit for atomics takes some in: one that did nothing but
+add to one address had 33 % on a GTX 1660. [own]"""
+LEAST_UNEVEN = 4.0
+"""Times the mean that the busiest unit does: with many addresses all do the same, and with one on
+that GPU one of twelve did all. [own]"""
+ALL_BUSY = 0.6
+"""Share on average from which on even units have no room. [own]"""
+LEAST_OF_REQUESTS = 0.2
+"""Atomics of all accesses to global memory, where nothing tells of their units: one at the end of a
+block is far less. [own]"""
+MOST_BUSY = 0.5
+"""Load of the busiest unit up to which a kernel that waits for memory waits for its atomics.
+[own]"""
+LEAST_WAITING = 0.5
+"""Of the warps' time. [own]"""
+LEAST_OF_CACHE = 0.3
+"""Conflicting atomics on shared memory of all cycles of the first cache. [own]"""
+LEAST_SHARED = 0.4
+"""Load of the first cache below which atomics on shared memory do not limit. [own]"""
+LEAST_SHARE = 0.7
+"""Of what is saved without atomics at all that combining them first saves at least: a dot product
+with an atomic for each element became 28 times as fast on a GTX 1660 with one a block. [own]"""
+
+GLOBAL = (knows("atomics"),)
+SHARED = (knows("shared_atomics", "wavefronts"),)
+RULE = Rule(
+    Category.ATOMICS,
+    needs=(either(GLOBAL, SHARED),),
+    hides=("latency", "dram_bandwidth", "compute", "occupancy", "divergence", "coalescing",
+           "bank_conflict", "tail"),
+)  # fmt: skip
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find kernels that wait for atomics on few addresses."""
+    yield from of_each(evidence, _look)
+
+
+def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+    from gpuadvisor.analysis.kernel_loads import SPREAD, Shares
+
+    found = _units(kernel, loads) or _waiting(kernel, loads) or _shared(kernel, loads)
+    if found is None:
+        return None
+    high = 1 - max((1 - SPREAD) * max(loads.dram, loads.compute), loads.fixed)
+    if high <= 0:
+        return None
+    where, figures = found
+    return claim_of(
+        kernel,
+        f"The atomics of {short(kernel)} on {where} memory wait for each other",
+        figures,
+        "Combine values before they are added: in registers of a warp (`__reduce_add_sync`), then"
+        " in shared memory of a block, and add once a block; or keep several copies.",
+        Shares(LEAST_SHARE * high, high),
+        "At most all but what the SMs and the memory need otherwise; at least seven tenths of it.",
+    )
+
+
+def _units(kernel: KernelFigures, loads: Loads) -> tuple[str, tuple[Figure, ...]] | None:
+    """Look at the units of the second cache: the addresses are spread over them."""
+    if not kernel.atomics or kernel.atomic_units is None:
+        return None
+    mean, most = kernel.atomic_units
+    alone = most >= max(LEAST_BUSY, LEAST_UNEVEN * mean) and loads.busiest < MOST_BUSY
+    if not alone and mean < ALL_BUSY:
+        return None
+    return "global", (
+        Figure("atomics", kernel.atomics),
+        percent("busiest_atomic_unit", most, LEAST_BUSY),
+        percent("mean_atomic_unit", mean),
+    )
+
+
+def _waiting(kernel: KernelFigures, loads: Loads) -> tuple[str, tuple[Figure, ...]] | None:
+    """Look at what warps wait for: nothing else is busy."""
+    waiting = kernel.stalled("long_scoreboard", "lg_throttle", "drain", "membar")
+    others = [kernel.requests_of(f"global_op_{each}") for each in ("ld", "st")]
+    if not kernel.atomics or waiting is None or None in others or loads.busiest >= MOST_BUSY:
+        return None
+    share = kernel.atomics / (kernel.atomics + sum(each or 0.0 for each in others))
+    if share < LEAST_OF_REQUESTS or waiting < LEAST_WAITING:
+        return None
+    return "global", (
+        Figure("atomics", kernel.atomics),
+        percent("atomics_of_global_requests", share, LEAST_OF_REQUESTS),
+        percent("warps_waiting_for_memory", waiting, LEAST_WAITING),
+    )
+
+
+def _shared(kernel: KernelFigures, loads: Loads) -> tuple[str, tuple[Figure, ...]] | None:
+    if kernel.shared_atomics is None or not kernel.wavefronts:
+        return None
+    taken, again = kernel.shared_atomics
+    share = again / kernel.wavefronts
+    if share < LEAST_OF_CACHE or loads.l1 < LEAST_SHARED:
+        return None
+    return "shared", (
+        Figure("shared_atomic_cycles", taken),
+        percent("conflicting_atomics_of_l1_cycles", share, LEAST_OF_CACHE),
+    )

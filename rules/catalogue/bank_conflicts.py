@@ -1,0 +1,79 @@
+"""Threads of a warp want the same bank of shared memory at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import (
+    LEAST_NOTICED,
+    claim_of,
+    knows,
+    of_each,
+    percent,
+    short,
+    unless_library,
+)
+from gpuadvisor.rules.rule import Claim, Rule
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_figures import KernelFigures
+    from gpuadvisor.analysis.kernel_loads import Loads
+
+LEAST_CONFLICTS = 0.10
+"""Of shared memory's cycles: Nsight Compute's threshold."""
+LEAST_BUSY = 0.5
+"""Load of the first cache, of which shared memory is a part, below which a conflict costs latency:
+then no more of the time is saved than conflicts have of the cache's. [own]"""
+
+RULE = Rule(
+    Category.BANK_CONFLICT,
+    needs=(knows("shared_conflicts", "shared_wavefronts", "wavefronts"),),
+    hides=("latency", "compute", "dram_bandwidth", "tensor_core", "achieved_occupancy"),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find kernels whose accesses to shared memory are served in many turns."""
+    yield from of_each(evidence, _look)
+
+
+def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+    from gpuadvisor.analysis.kernel_loads import Shares, saved
+
+    conflicts, shared, all_cycles = (
+        kernel.shared_conflicts,
+        kernel.shared_wavefronts,
+        kernel.wavefronts,
+    )
+    if conflicts is None or not shared or not all_cycles:
+        return None
+    share = min(conflicts / shared, 1.0)
+    if share < LEAST_CONFLICTS:
+        return None
+    of_cache = min(conflicts / all_cycles, 1.0)
+    shares = saved(loads, replace(loads, l1=loads.l1 * (1 - of_cache)))
+    if loads.l1 < LEAST_BUSY:
+        shares = Shares(shares.low, max(min(shares.high, of_cache * loads.l1), shares.low))
+    if shares.middle < LEAST_NOTICED:
+        return None
+    turns = shared / max(shared - conflicts, 1.0)
+    return claim_of(
+        kernel,
+        f"Bank conflicts make shared memory of {short(kernel)} take {turns:.1f} turns for each"
+        " access that could be served in one",
+        (
+            percent("conflicts_of_shared_memory_cycles", share, LEAST_CONFLICTS),
+            Figure("conflicts", conflicts),
+            percent("l1_busy", kernel.l1 if kernel.l1 is not None else loads.l1),
+        ),
+        "Pad the rows of the tile by one element, or swizzle the index, so that the threads of a"
+        " warp meet different banks.",
+        shares,
+        "At most the time of the busiest unit without conflicts; at least what the first cache is"
+        " relieved of.",
+        unless_library(kernel, shares),
+    )

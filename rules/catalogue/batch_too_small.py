@@ -1,0 +1,61 @@
+"""Kernels are too small to fill the GPU, and most of its memory is free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernel_time import PLAYED, RowGain, row_saving, share_figure
+from gpuadvisor.rules.memory_use import peak_of
+from gpuadvisor.rules.needs import DEVICE, IDLE, LAUNCH_SHAPES, MEMORY
+from gpuadvisor.rules.rates import multiprocessors
+from gpuadvisor.rules.rule import Claim, Rule
+
+SMALL = 0.5
+"""Blocks for each multiprocessor, below which a kernel leaves most of the GPU idle. Library kernels
+that keep one block on each of them have just under 1. [own]"""
+LEAST_SHARE = 0.5
+"""Of the kernel time, in small kernels. [own]"""
+SATURATING = 2.5
+"""Multiprocessors that one can stand for where the memory is the limit, as in
+`small_grid_in_trace`. [own]"""
+MOST_MEMORY = 0.5
+"""Of the GPU's memory: so that twice the batch fits. [own]"""
+
+RULE = Rule(
+    Category.BATCH_SIZE,
+    needs=(IDLE, DEVICE, LAUNCH_SHAPES, MEMORY),
+    knobs=("batch_size",),
+    hides=("small_grid_in_trace",),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find profiles in which most kernel time is in small grids."""
+    facts = evidence.facts
+    assert facts is not None  # IDLE
+    uses, count, memory = facts.kernel_uses, multiprocessors(evidence), peak_of(evidence)
+    found = facts.kernel_shapes
+    total = sum(each.time_ns for each in found)
+    if not count or memory is None or memory.reserved_share > MOST_MEMORY or not total:
+        return
+    small = sum(each.time_ns for each in found if each.blocks < SMALL * count)
+    if small < LEAST_SHARE * total:
+        return
+    filled = sum(each.time_ns * min(each.blocks / count, 1.0) for each in found) / total
+    high, low = 1 - filled, max(1 - SATURATING * filled, 0.0)
+    yield Claim(
+        f"{small / total:.0%} of the GPU's kernel time goes into kernels with too few blocks for"
+        f" half of its {count} multiprocessors;"
+        f" {1 - memory.reserved_share:.0%} of its memory is free",
+        (
+            share_figure("kernel_time_in_small_grids", small / total, LEAST_SHARE),
+            Figure(
+                "memory_reserved", round(100 * memory.reserved_share, 1), "%", 100 * MOST_MEMORY
+            ),
+        ),
+        "Make the batch larger: it costs little more time until the GPU is full.",
+        row_saving(facts, [RowGain(uses.rows, uses.time_ns, low, high)]),
+        f"At most the part of the multiprocessors that had no block, for each sample; {PLAYED}.",
+    )

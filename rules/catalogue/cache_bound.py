@@ -1,0 +1,62 @@
+"""Loads from the first cache keep the arithmetic waiting: values are loaded again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Category
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short, unless_library
+from gpuadvisor.rules.rule import Claim, Rule
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_figures import KernelFigures
+    from gpuadvisor.analysis.kernel_loads import Loads
+
+LEAST_BUSY = 0.80
+"""Share of the first cache's peak (shared memory is a part of it): Nsight Compute's threshold of
+what is at its roof."""
+MOST_DRAM = 0.30
+"""Share of the memory's peak: above, what is loaded is not reused enough for this. [own]"""
+ARITHMETIC = (0.005, 0.5)
+"""Multiplications with additions, of the most that the SMs can do: fewer are no matrix product, and
+more can hardly be fed. [own]"""
+REACHED = (0.5, 0.9)
+"""Of the same: what good products reach, small ones (cuBLAS, 1024 x 1024 on an A10G: 54 %) and
+large ones. [own]"""
+
+RULE = Rule(
+    Category.COMPUTE,
+    needs=(knows("l1", "dram", "multiply_adds"),),
+    hides=("tensor_cores_idle", "compute_below_roof"),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find kernels that could keep values in registers and load them for each use."""
+    yield from of_each(evidence, _look)
+
+
+def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+    from gpuadvisor.analysis.kernel_loads import Shares
+
+    l1, dram, done = kernel.l1, kernel.dram, kernel.multiply_adds
+    if l1 is None or dram is None or done is None or l1 < LEAST_BUSY or dram >= MOST_DRAM:
+        return None
+    if not ARITHMETIC[0] <= done < ARITHMETIC[1]:
+        return None
+    low, high = (1 - max(done / reached, loads.dram, loads.fixed) for reached in REACHED)
+    shares = Shares(max(low, 0.0), max(high, 0.0))
+    return claim_of(
+        kernel,
+        f"{short(kernel)} keeps the first cache {l1:.0%} busy for {done:.0%} of the arithmetic that"
+        " the GPU could do: each value is loaded for one use",
+        (percent("l1_busy", l1, LEAST_BUSY), percent("multiply_adds_of_peak", done, ARITHMETIC[1])),
+        "Compute a tile of several results a thread, so that a value is loaded once for many uses:"
+        " tiles in shared memory, then in registers; or call a library's matrix product.",
+        shares,
+        "The time of the same arithmetic at 50 to 90 % of the peak, as good matrix products reach"
+        " it.",
+        unless_library(kernel, shares),
+    )

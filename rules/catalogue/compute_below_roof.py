@@ -1,0 +1,52 @@
+"""The SMs are the busiest part, and half idle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Category
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import claim_of, knows, notice_at_most, of_each, percent, short
+from gpuadvisor.rules.rule import Claim, Rule
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_figures import KernelFigures
+    from gpuadvisor.analysis.kernel_loads import Loads
+
+LEAST_BUSY = 0.30
+"""Share of the SMs' peak below which arithmetic is not what limits. [own]"""
+MOST_BUSY = 0.60
+"""The same above which there is no room that can be told: Nsight Compute's threshold."""
+LEAST_SHARE = 0.2
+"""Of the most that is saved; what keeps the SMs waiting is not known here. [own]"""
+
+RULE = Rule(Category.COMPUTE, needs=(knows("compute", "memory", "idle_multiprocessors"),))
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find kernels of which arithmetic is the largest part, with room left."""
+    yield from of_each(evidence, _look)
+
+
+def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+    from gpuadvisor.analysis.kernel_loads import Shares, room
+
+    busy, memory = kernel.compute, kernel.memory
+    if busy is None or memory is None or not LEAST_BUSY <= busy < MOST_BUSY or memory > busy:
+        return None
+    high = room(kernel, loads)
+    if not high:
+        return None
+    shares = Shares(LEAST_SHARE * high, high)
+    return claim_of(
+        kernel,
+        f"{short(kernel)} is limited by its instructions, but its multiprocessors reach"
+        f" {busy:.0%} of what they can do",
+        (percent("sm_busy", busy, MOST_BUSY), percent("memory_busy", memory)),
+        "Give each thread more independent work (unroll, several results a thread), and keep"
+        " barriers and special functions out of the inner loop.",
+        shares,
+        "At most until the multiprocessors are full; what keeps them waiting was not found.",
+        notice_at_most(shares),
+    )

@@ -1,0 +1,64 @@
+"""Every step launches the same short kernels one by one, which a CUDA graph would do at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.domain.finding import Category, Figure, Severity
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.host_pace import GRAPH_GAP_NS, paces, queue, saved_by_launching, span_ns
+from gpuadvisor.rules.needs import IDLE, KERNELS
+from gpuadvisor.rules.rule import Claim, Rule, Saving
+
+LEAST_SHARE = 0.05
+"""Of the run that the GPU is idle while the host launches, as for `launch_bound`. [own]"""
+LEAST_KERNELS = 20
+"""A step: below, one launch for all of them saves less than 0.2 ms. [own]"""
+LEAST_SHORT_SHARE = 0.5
+"""Of the kernels take less than 10 us. [own]"""
+COVERED = 0.9
+"""Of the launches, as for `launch_bound`. [own]"""
+
+RULE = Rule(
+    Category.LAUNCH_BOUND,
+    needs=(KERNELS, IDLE),
+    knobs=("compile_cudagraphs",),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find steps that are alike, do not wait for the device, and leave it idle."""
+    facts = evidence.facts
+    assert facts is not None  # KERNELS
+    launching, of_kernels = facts.host_idle.launching_ns, queue(facts)
+    if of_kernels is None or launching < LEAST_SHARE * span_ns(facts) or not evidence.run_ns:
+        return
+    steps = facts.repetition
+    short = of_kernels.short_kernels / of_kernels.kernels
+    if steps.kernels_a_step < LEAST_KERNELS or short < LEAST_SHORT_SHARE:
+        return
+    if not steps.can_be_graphs:
+        return
+    low, high = saved_by_launching(facts)
+    high = min(high, launching / evidence.run_ns)
+    left = GRAPH_GAP_NS * of_kernels.kernels / paces(facts)[1] / evidence.run_ns
+    yield Claim(
+        f"Each step launches the same {steps.kernels_a_step:.0f} kernels, {short:.0%} of them"
+        " shorter than 10 us, and does not wait in between: a CUDA graph can replay it",
+        (
+            Figure("kernels_a_step", round(steps.kernels_a_step), "", LEAST_KERNELS),
+            Figure("kernels_below_10_us", round(100 * short, 1), "%", 100 * LEAST_SHORT_SHARE),
+            Figure("gpu_idle_launching", round(100 * launching / evidence.run_ns, 1), "%",
+                   100 * LEAST_SHARE),
+        ),
+        "Capture the step: torch.compile(mode='reduce-overhead'), or"
+        " torch.cuda.make_graphed_callables.",
+        Saving(
+            COVERED * max(min(low, high) - left, 0.0) * evidence.run_ns,
+            high * evidence.run_ns,
+            {"idle/launching": float(launching)},
+        ),
+        "At most all of the idle time in which the host launched; at least nine tenths of what"
+        " launching for free saves when the run is played again, less 1 us for each kernel.",
+        severity=Severity.NOTICE,
+    )  # fmt: skip

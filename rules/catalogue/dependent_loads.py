@@ -1,0 +1,58 @@
+"""Warps wait for one load after the other, and nothing is busy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Category
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short, unless_library
+from gpuadvisor.rules.rule import Claim, Rule
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_figures import KernelFigures
+    from gpuadvisor.analysis.kernel_loads import Loads
+
+LEAST_WAITING = 0.5
+"""Of the warps' time that they wait for a load: Nsight Compute speaks from 30 % on, half makes it
+the first cause. [own]"""
+MOST_BUSY = 0.5
+"""Load of the busiest unit: above, it is (also) the amount of work that takes the time. [own]"""
+LEAST_SHARE = 0.3
+"""Of the most that is saved that one gets at least: a chain of loads cannot be cut at will.
+[own]"""
+
+RULE = Rule(
+    Category.LATENCY,
+    needs=(knows("load_waits", "idle_multiprocessors"),),
+    hides=("coalescing", "memory_below_roof", "compute_below_roof"),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find kernels whose warps wait for loads while all units have room."""
+    yield from of_each(evidence, _look)
+
+
+def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+    from gpuadvisor.analysis.kernel_loads import Shares, room
+
+    waiting, high = kernel.load_waits, room(kernel, loads)
+    if waiting is None or waiting < LEAST_WAITING or high is None or high <= 1 - MOST_BUSY:
+        return None
+    shares = Shares(LEAST_SHARE * high, high)
+    return claim_of(
+        kernel,
+        f"Warps of {short(kernel)} wait for a load {waiting:.0%} of their time, and no unit of the"
+        f" GPU is busy for more than {loads.busiest:.0%} of the kernel's",
+        (
+            percent("warps_waiting_for_loads", waiting, LEAST_WAITING),
+            percent("busiest_unit", loads.busiest, MOST_BUSY),
+        ),
+        "Have more loads on their way at once: load several elements a thread before using any,"
+        " unroll the loop, prefetch into shared memory; replace chains of pointers by arrays.",
+        shares,
+        "At most until the busiest unit is full; at least three tenths of it.",
+        unless_library(kernel, shares),
+    )

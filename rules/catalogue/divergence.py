@@ -1,0 +1,72 @@
+"""Most instructions run for a few threads of their warp only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import LEAST_NOTICED, claim_of, knows, of_each, percent, short
+from gpuadvisor.rules.rule import Claim, Rule
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_figures import KernelFigures
+    from gpuadvisor.analysis.kernel_loads import Loads
+
+WARP = 32
+MOST_ACTIVE = 24.0
+"""Threads an instruction, of 32: Nsight Compute's threshold."""
+MOST_WORKING = 18.0
+"""The same, without threads that a condition leaves out: checks of bounds and loops' ends alone
+keep a few of them idle in healthy kernels. [own]"""
+LEAST_COMPUTE = 0.4
+"""Load of the SMs below which instructions matter less and less. [own]"""
+LEAST_SHARE = 0.6
+"""Of what full warps save that one gets at least: threads seldom sort perfectly. [own]"""
+
+RULE = Rule(
+    Category.DIVERGENCE,
+    needs=(knows("active_threads", "threads"),),
+    hides=("latency", "compute", "dram_bandwidth", "tensor_core", "coalescing",
+           "achieved_occupancy"),
+)  # fmt: skip
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find kernels whose warps take several paths one after the other."""
+    yield from of_each(evidence, _look)
+
+
+def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+    from gpuadvisor.analysis.kernel_loads import saved
+
+    active, threads = kernel.active_threads, kernel.threads
+    if active is None or not threads:
+        return None
+    most = threads / -(-threads // WARP)  # of a warp that the block fills
+    working = min(kernel.working_threads or WARP, active)
+    if active >= MOST_ACTIVE * most / WARP and working >= MOST_WORKING * most / WARP:
+        return None
+    used = min((active if active < MOST_ACTIVE * most / WARP else working) / most, 1.0)
+    after = replace(loads, compute=max(loads.compute * used, used))
+    shares = saved(replace(loads, compute=1.0), after)
+    weight = min(loads.compute / LEAST_COMPUTE, 1.0)
+    shares = shares.times(LEAST_SHARE * weight, weight)
+    if shares.middle < LEAST_NOTICED:
+        return None
+    return claim_of(
+        kernel,
+        f"An instruction of {short(kernel)} works for {used * most:.1f} of {most:.0f} threads of"
+        " its warp on average: they take different paths",
+        (
+            Figure("threads_per_instruction", round(active, 1), "threads", MOST_ACTIVE),
+            percent("warp_used", used, MOST_ACTIVE / WARP),
+        ),
+        "Give the threads of a warp the same path: sort or group the work by its kind, or replace"
+        " branches by arithmetic.",
+        shares,
+        "At most the time of the same work in full warps, until memory limits; at least three"
+        " fifths of that.",
+    )

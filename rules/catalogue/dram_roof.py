@@ -1,0 +1,46 @@
+"""The kernel moves its bytes as fast as the memory can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Category, Figure, Severity
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short
+from gpuadvisor.rules.rule import Claim, Rule
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_figures import KernelFigures
+    from gpuadvisor.analysis.kernel_loads import Loads
+
+LEAST_BUSY = 0.80
+"""Share of the memory's peak: Nsight Compute's threshold of "nothing to gain"."""
+
+RULE = Rule(Category.DRAM_BANDWIDTH, needs=(knows("dram"),), hides=())
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find kernels at the roof of the memory's bandwidth."""
+    yield from of_each(evidence, _look)
+
+
+def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+    busy = kernel.dram
+    if busy is None or busy < LEAST_BUSY:
+        return None
+    figures = [percent("dram_busy", busy, LEAST_BUSY)]
+    if kernel.dram_bytes is not None:
+        figures.append(Figure("dram_bytes", kernel.dram_bytes, "bytes"))
+    inside = "there is nothing to gain inside the kernel"
+    if kernel.sectors is None:
+        inside = "whether it uses all that it moves was not counted"
+    return claim_of(
+        kernel,
+        f"{short(kernel)} runs at the memory's bandwidth ({busy:.0%} of its peak): {inside}",
+        tuple(figures),
+        "Move fewer bytes: fuse it with its neighbours, or use a smaller data type.",
+        None,
+        "",
+        Severity.INFO,
+    )

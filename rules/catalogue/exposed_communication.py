@@ -1,0 +1,62 @@
+"""The GPU communicates and computes nothing meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.needs import COMMUNICATION, KERNELS
+from gpuadvisor.rules.rule import Claim, Rule, Saving
+
+LEAST_SHARE = 0.05
+"""Of the run: the last bucket of a step can hide behind nothing, and is a part of every run.
+PyTorch's TensorBoard plugin speaks from 10 % of communication on, hidden or not. [own]"""
+SHORT_NS = 200_000
+"""A mean duration below which collectives are many small ones: 8 GPUs with NVLink move 25 MB, the
+first size of DDP's buckets, in about 0.2 ms. [own]"""
+
+RULE = Rule(Category.COMMUNICATION, needs=(KERNELS, COMMUNICATION), knobs=("batch_size",))
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find communication beside which no compute kernel ran, on the device that has most of it."""
+    facts = evidence.facts
+    assert facts is not None  # KERNELS
+    most = max(facts.communication, key=lambda each: each.exposed_ns, default=None)
+    share = most.exposed_ns / evidence.run_ns if most is not None and evidence.run_ns > 0 else 0.0
+    if most is None or share < LEAST_SHARE:
+        return
+    compute_ns = next(each.compute_ns for each in facts.busy if each.device == most.device)
+    alone_ns = max(compute_ns - (most.time_ns - most.exposed_ns), 0)
+    calls = sum(each.count for each in most.collectives)
+    mean_ns = sum(each.time_ns for each in most.collectives) / max(calls, 1)
+    names = ", ".join(sorted({each.name for each in most.collectives if each.name})[:3])
+    yield Claim(
+        f"For {share:.0%} of the run the GPU communicates and computes nothing:"
+        f" {calls:,} collectives{f' ({names})' if names else ''} are not hidden behind compute",
+        (
+            Figure("exposed_communication", round(100 * share, 1), "%", 100 * LEAST_SHARE),
+            Figure("communication", round(most.time_ns / 1e6, 3), "ms"),
+            Figure("mean_collective", round(mean_ns / 1e3, 1), "us", SHORT_NS / 1e3),
+            Figure("compute_that_could_hide_it", round(alone_ns / 1e6, 3), "ms"),
+        ),
+        _advice(mean_ns),
+        Saving(0.0, min(most.exposed_ns, alone_ns), {"communication/exposed": most.exposed_ns}),
+        "At most the communication that no compute hides, as far as there is compute to hide it"
+        " behind; nothing of what is waiting for a rank that comes late.",
+    )
+
+
+def _advice(mean_ns: float) -> str:
+    small = (
+        "Combine small collectives into few large ones (DDP's `bucket_cap_mb`, flattened tensors)"
+        " and start"
+        if mean_ns < SHORT_NS
+        else "Start"
+    )
+    return (
+        f"{small} them while the backward pass goes on (DDP and FSDP do so; FSDP also prefetches);"
+        " synchronize less often by accumulating gradients (`no_sync`), or with a larger batch"
+        " on each GPU; halve the bytes with a bf16 communication hook."
+    )

@@ -1,0 +1,51 @@
+"""Copies of pinned memory run while no kernel does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.analysis.sources import source_of_work
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.host_pace import span_ns
+from gpuadvisor.rules.needs import COPIES, IDLE, KERNELS, table
+from gpuadvisor.rules.rule import Claim, Rule, Saving
+from gpuadvisor.rules.transfers import pinned
+
+LEAST_SHARE = 0.02
+"""Of the run. [own, as the catalogue's]"""
+LEAST_HIDDEN = 0.5
+"""Of what is exposed, that a second stream hides: the first copy and the last have nothing to hide
+behind. [own]"""
+
+RULE = Rule(Category.COPY, needs=(KERNELS, IDLE, COPIES, table("copies.bytes")))
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find copies between the GPU and pinned memory that nothing hides."""
+    facts = evidence.facts
+    assert facts is not None  # KERNELS
+    copies, run = pinned(facts), evidence.run_ns
+    computing = sum(each.compute_ns for each in facts.busy) / max(len(facts.busy), 1)
+    exposed = float(copies.exposed_ns)
+    if not run or exposed < LEAST_SHARE * span_ns(facts):
+        return
+    hidden = min(exposed, computing)
+    direction = "from the GPU" if copies.to_host else "to the GPU"
+    yield Claim(
+        f"Copies {direction} take {exposed / run:.0%} of the run in which no kernel runs",
+        (
+            Figure("exposed_copies", round(100 * exposed / run, 1), "%", 100 * LEAST_SHARE),
+            Figure("copies", copies.count),
+            Figure("bandwidth", round(copies.bytes_per_s / 1e9, 2), "GB/s"),
+        ),
+        "Copy the results of one step on a stream of their own while the next one computes, or"
+        " copy less: reduce on the GPU first."
+        if copies.to_host
+        else "Copy the next batch on a stream of its own while this one computes, or copy fewer"
+        " bytes: send 8-bit data and convert on the GPU.",
+        Saving(LEAST_HIDDEN * hidden, hidden, {"copy/exposed": exposed}),
+        "At most all of the time in which copies and no kernel ran, as far as there are kernels to"
+        " hide it; at least half.",
+        source=source_of_work(facts, copies.rows),
+    )

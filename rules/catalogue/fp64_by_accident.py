@@ -1,0 +1,60 @@
+"""Kernels compute in 64-bit floats on a GPU that is slow at them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernel_time import LEAST_SHARE, PLAYED, Gain, named, saving, share_figure
+from gpuadvisor.rules.needs import DEVICE, IDLE
+from gpuadvisor.rules.rates import per_clock
+from gpuadvisor.rules.rule import Claim, Rule
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_uses import KernelUse
+
+SLOW = 16
+"""FP32 operations for each FP64 one, from which on a GPU is slow: 32 or 64 where FP64 is there for
+the sake of completeness (T4, A10, L4, RTX), 2 on V100, A100 and H100."""
+PRODUCT_LOW, PRODUCT_HIGH = 0.85, 0.985
+"""Of a product's time that FP32 saves, at a 32nd to a 64th of its rate. [own]"""
+OTHER_LOW, OTHER_HIGH = 0.45, 0.95
+"""Of other kernels: half the bytes, down to a twentieth where arithmetic was the limit. [own]"""
+
+RULE = Rule(Category.PRECISION, needs=(IDLE, DEVICE))
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find kernels of doubles."""
+    facts = evidence.facts
+    assert facts is not None  # IDLE
+    rates = per_clock(evidence)
+    ratio = rates.get("fp32", 0) / rates["fp64"] if rates.get("fp64") else 0.0
+    if ratio < SLOW or "fp64_tensor" in rates:
+        return
+    uses = facts.kernel_uses
+    found = tuple(each for each in uses.uses if each.precision == "fp64")
+    share = uses.share(found)
+    if share < LEAST_SHARE:
+        return
+    yield Claim(
+        f"{share:.0%} of the GPU's kernel time goes into 64-bit floats ({named(found)}), which this"
+        f" GPU computes at 1/{ratio:.0f} of its float32 rate",
+        (
+            share_figure("fp64_kernel_time", share),
+            Figure("fp32_rate_over_fp64_rate", ratio, "", SLOW),
+        ),
+        "Convert the input to float32: a NumPy array without a dtype makes 64-bit tensors,"
+        " as does `.double()`.",
+        saving(facts, [_gain(each) for each in found]),
+        f"Products at the float32 rate, other kernels with half the bytes or a twentieth of the"
+        f" arithmetic; {PLAYED}.",
+    )
+
+
+def _gain(use: KernelUse) -> Gain:
+    if use.kind.family in ("gemm", "convolution"):
+        return Gain(use, PRODUCT_LOW, PRODUCT_HIGH)
+    return Gain(use, OTHER_LOW, OTHER_HIGH)

@@ -1,0 +1,85 @@
+"""The GPU waits for Python or for work on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from gpuadvisor.analysis.intervals import covered_ns
+from gpuadvisor.analysis.summary import Facts
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.host_pace import saved_by_launching, span_ns
+from gpuadvisor.rules.needs import COPY_SIZES, HOST_RANGES, IDLE, KERNELS, OPERATORS
+from gpuadvisor.rules.rule import Claim, Rule, Saving
+
+LEAST_SHARE = 0.05
+"""Of the run, as for `launch_bound`. [own]"""
+LEAST_SAVED = 0.75
+"""Of the idle time: what the host does may only become faster, or move to another process. [own]"""
+MOSTLY = 0.3
+"""Of the idle time an operator of the CPU takes, to be named as what the host does. [own]"""
+
+RULE = Rule(
+    Category.LAUNCH_BOUND,
+    needs=(KERNELS, IDLE, OPERATORS, HOST_RANGES, COPY_SIZES),
+    knobs=("compile", "cpu_threads"),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find idle time in which the host neither launched nor waited."""
+    facts = evidence.facts
+    assert facts is not None  # KERNELS
+    found, run = facts.host_idle, evidence.run_ns
+    # What was done for a batch is `input_bound`'s.
+    idle = found.other_ns - (0 if facts.loader_waits else found.preparing_ns)
+    if not run or idle < LEAST_SHARE * span_ns(facts) or found.launching_ns >= idle:
+        return
+    # What launches is Python as well: who compiles or captures the model is rid of both.
+    high = min(saved_by_launching(facts)[1], (idle + found.launching_ns) / run)
+    low = LEAST_SAVED * min(idle / run, high)
+    if high * run < LEAST_SHARE * span_ns(facts):
+        return
+    doing = _operator(facts)
+    yield Claim(
+        f"The GPU is idle for {idle / run:.0%} of the run while the host does other things than"
+        f" launching{f', mostly {doing}' if doing else ''}",
+        (Figure("gpu_idle_other_host", round(100 * idle / run, 1), "%", 100 * LEAST_SHARE),),
+        "Move this work out of the loop, to another process, or to the GPU; compile what is left"
+        " of Python in the model.",
+        Saving(
+            low * run,
+            high * run,
+            {"idle/other_host": float(idle), "idle/launching": float(found.launching_ns)},
+        ),
+        "At most this idle time and that in which the host launches, both by playing the run again"
+        f" without them; at least {LEAST_SAVED:.0%} of the first by our own choice: the work may"
+        " only become faster.",
+        source=_line(facts),
+    )
+
+
+def _operator(facts: Facts) -> str:
+    """Return the operator that takes most of this time, if it takes much of it."""
+    times, ran = facts.host_idle.other_times, facts.launching
+    if not len(ran) or not len(times):
+        return ""
+    spent = covered_ns(times, ran.begin_ns, ran.end_ns)
+    by_name = np.bincount(ran.name, np.where(ran.nested.outermost(ran.name), spent, 0))
+    # Of operators that call each other the inner one says more.
+    inner = [n for n in np.argsort(-by_name) if by_name[n] >= MOSTLY * times.total_ns]
+    return facts.profile.header.texts[inner[-1]] if inner else ""
+
+
+def _line(facts: Facts) -> str | None:
+    """Return the line of the user's own that ran in the middle of the longest of these times."""
+    times, line, host = facts.host_idle.other_times, facts.timeline, facts.host
+    if line is None or not len(times):
+        return None
+    place = int((times.end_ns - times.begin_ns).argmax())
+    middle = (times.begin_ns[[place]] + times.end_ns[[place]]) // 2
+    row = facts.launched.call[line.rows[facts.launched.known[line.rows]][:1]]
+    number = int(facts.sources.at(middle, host.process[row], host.thread[row])[0])
+    return facts.sources.lines[number] if number >= 0 else None

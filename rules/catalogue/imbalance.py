@@ -1,0 +1,58 @@
+"""Some multiprocessors are done long before others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Category
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short, unless_library
+from gpuadvisor.rules.rule import Claim, Rule
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_figures import KernelFigures
+    from gpuadvisor.analysis.kernel_loads import Loads
+
+LEAST_IDLE = 0.15
+"""Of the SMs' time without any warp: starting and ending a kernel takes a few percent, and a grid
+of one full wave lost 6 % on an H100. [own]"""
+LEAST_SHARE = 0.5
+"""Of the idle time that dealing out the work better saves at least. [own]"""
+
+RULE = Rule(
+    Category.TAIL,
+    needs=(knows("idle_multiprocessors", "blocks", "multiprocessors"),),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find kernels in which multiprocessors (SMs) wait for the slowest ones."""
+    yield from of_each(evidence, _look)
+
+
+def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+    from gpuadvisor.analysis.kernel_loads import Shares
+
+    idle, blocks, multiprocessors = (
+        kernel.idle_multiprocessors,
+        kernel.blocks,
+        kernel.multiprocessors,
+    )
+    if idle is None or not blocks or not multiprocessors or blocks < multiprocessors:
+        return None
+    high = min(idle - loads.fixed, 1 - loads.busiest)
+    if high < LEAST_IDLE:
+        return None
+    shares = Shares(LEAST_SHARE * high, high)
+    return claim_of(
+        kernel,
+        f"{short(kernel)} leaves its multiprocessors without work for {idle:.0%} of their time,"
+        f" though it has {blocks:,} blocks: some blocks take much longer than others",
+        (percent("multiprocessors_idle", idle, LEAST_IDLE),),
+        "Give every block about the same work, start the long ones first, or let blocks fetch"
+        " their work from a queue.",
+        shares,
+        "At most all of the time that multiprocessors were without any warp; at least half of it.",
+        unless_library(kernel, shares),
+    )

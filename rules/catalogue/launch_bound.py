@@ -1,0 +1,155 @@
+"""The GPU is done before the host has launched its next kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.analysis.idle import Cause
+from gpuadvisor.analysis.launches import Queue
+from gpuadvisor.analysis.summary import Facts
+from gpuadvisor.domain.finding import Category, Figure, Severity
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.host_pace import (
+    GRAPH_GAP_NS,
+    idle_ns,
+    loader_sets_pace,
+    paces,
+    queue,
+    saved_by_launching,
+    span_ns,
+)
+from gpuadvisor.rules.needs import IDLE, KERNELS
+from gpuadvisor.rules.rule import Claim, Rule, Saving
+
+LEAST_SHARE = 0.05
+"""Of the run. Some idle time between kernels is in every run: 2 to 4 % in well-fed ones. [own]"""
+LEAST_DEVICE_SHARE = 0.15
+"""Of the run: idle time in which the next kernel had been launched. TraceLens calls a GPU idle from
+15 % on."""
+LEAST_SHORT_SHARE = 0.5
+"""Of the kernels take less than 10 us, where idle time between launched kernels is about these.
+(TraceLens' length of a short kernel)"""
+COVERED = 0.9
+"""Of the launches a compiler or a CUDA graph takes over: the optimizer's bookkeeping, losses and
+metrics stay. [own]"""
+SURE_OF_DEVICE = 0.5
+"""Of idle time between kernels that had been launched: the trace does not tell what it was.
+[own]"""
+
+RULE = Rule(
+    Category.LAUNCH_BOUND,
+    needs=(KERNELS, IDLE),
+    knobs=("compile_cudagraphs", "compile", "fused_optimizer", "batch_size"),
+    hides=("cuda_graphs",),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find idle time in which the host was busy launching, or kernels too short to fill it."""
+    facts = evidence.facts
+    assert facts is not None  # KERNELS
+    of_kernels = queue(facts)
+    if of_kernels is None or not evidence.run_ns:
+        return
+    host, between = _of_host(facts, evidence.run_ns), _of_device(facts, of_kernels)
+    if host is not None:
+        yield _claim(evidence, of_kernels, host, between)
+    elif between:
+        yield _device_claim(evidence, of_kernels, between)
+
+
+def _of_host(facts: Facts, run_ns: float) -> tuple[float, float] | None:
+    """Return the shares of the run that launching for free would save; None where the host does
+    other things for longer, or there is little to save."""
+    launching, other = facts.host_idle.launching_ns, facts.host_idle.other_ns
+    if launching < LEAST_SHARE * span_ns(facts) or launching < other:
+        return None
+    low, high = saved_by_launching(facts)
+    high = min(high, (launching + other) / run_ns)
+    left = GRAPH_GAP_NS * len(facts.work) * _slower(facts) / run_ns
+    return (
+        (COVERED * max(min(low, high) - left, 0.0), high)
+        if high * run_ns >= LEAST_SHARE * span_ns(facts)
+        else None
+    )
+
+
+def _slower(facts: Facts) -> float:
+    """Return how many times as long as without the profiler the run may have taken."""
+    return 1 / paces(facts)[1]
+
+
+def _of_device(facts: Facts, of_kernels: Queue) -> float:
+    """Return the idle time between short kernels that had been launched in time, in nanoseconds."""
+    if of_kernels.short_kernels < LEAST_SHORT_SHARE * of_kernels.kernels:
+        return 0.0
+    idle = idle_ns(facts, Cause.DEVICE)
+    return idle if idle >= LEAST_DEVICE_SHARE * span_ns(facts) else 0.0
+
+
+def _claim(
+    evidence: Evidence, of_kernels: Queue, host: tuple[float, float], between_ns: float
+) -> Claim:
+    facts = evidence.facts
+    assert facts is not None
+    run, found = evidence.run_ns, facts.host_idle
+    idle = found.launching_ns + found.other_ns
+    graphs = facts.repetition.can_be_graphs
+    if loader_sets_pace(facts):
+        host = (0.0, 0.0)
+    return Claim(
+        f"The GPU is idle for {(idle + between_ns) / run:.0%} of the run because the host takes"
+        f" longer to launch its {of_kernels.kernels:,} kernels than they run",
+        (
+            Figure("gpu_idle_launching", round(100 * found.launching_ns / run, 1), "%",
+                   100 * LEAST_SHARE),
+            Figure("gpu_idle_other_host", round(100 * found.other_ns / run, 1), "%"),
+            *_of_kernels(of_kernels),
+        ),
+        "Launch less: replay the step as a CUDA graph, as it always launches the same kernels."
+        if graphs
+        else "Launch less: compile the model, or give each launch more to do with a larger batch.",
+        Saving(
+            host[0] * run + SURE_OF_DEVICE * between_ns,
+            host[1] * run + between_ns,
+            {
+                "idle/launching": float(found.launching_ns),
+                "idle/other_host": float(found.other_ns),
+                **({"idle/device": between_ns} if between_ns else {}),
+            },
+        ),
+        "At most all of this idle time; at least nine tenths of what launching for free saves when"
+        " the run is played again at the pace the host may have without the profiler, less 1 us"
+        " for each kernel.",
+        severity=Severity.INFO if loader_sets_pace(facts) else None,
+        knobs=None if graphs else ("compile", "compile_cudagraphs", "fused_optimizer",
+                                   "batch_size"),
+    )  # fmt: skip
+
+
+def _device_claim(evidence: Evidence, of_kernels: Queue, between_ns: float) -> Claim:
+    share = between_ns / evidence.run_ns
+    return Claim(
+        f"The GPU is idle for {share:.0%} of the run between kernels that had been launched in"
+        f" time, {of_kernels.short_kernels / of_kernels.kernels:.0%} of which take less than 10 us",
+        (
+            Figure("gpu_idle_device", round(100 * share, 1), "%", 100 * LEAST_DEVICE_SHARE),
+            *_of_kernels(of_kernels),
+        ),
+        "Give each launch more to do: fuse the short kernels, or make batches larger. Look at the"
+        " longest gaps first: a profiler that loses kernels of CUDA graphs leaves gaps as well.",
+        Saving(SURE_OF_DEVICE * between_ns, between_ns, {"idle/device": between_ns}),
+        "At most all of this idle time, and half of it by our own choice: the trace does not tell"
+        " what the GPU waited for.",
+        knobs=("compile", "batch_size"),
+    )
+
+
+def _of_kernels(of_kernels: Queue) -> tuple[Figure, ...]:
+    starved = of_kernels.starved_share
+    short = 100 * of_kernels.short_kernels / of_kernels.kernels
+    return (
+        Figure("kernels_below_10_us", round(short, 1), "%"),
+        *(() if starved is None else (Figure("launches_with_nothing_queued",
+                                             round(100 * starved, 1), "%"),)),
+    )  # fmt: skip

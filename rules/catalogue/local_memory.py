@@ -1,0 +1,74 @@
+"""Threads keep data in local memory, which lies in the GPU's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import (
+    LEAST_NOTICED,
+    claim_of,
+    knows,
+    of_each,
+    percent,
+    short,
+    unless_library,
+)
+from gpuadvisor.rules.rule import Claim, Rule
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_figures import KernelFigures
+    from gpuadvisor.analysis.kernel_loads import Loads
+
+LEAST_LOCAL = 0.10
+"""Of all sectors in the first cache: a few spilled registers cost nothing that can be measured.
+[own]"""
+LEAST_BUSY = 0.5
+"""Load of the busiest of memory and caches below which traffic costs latency: then no more of the
+time is saved than local memory has of the traffic. [own]"""
+
+RULE = Rule(
+    Category.LOCAL_MEMORY,
+    needs=(knows("local_sectors", "sectors"),),
+    hides=("dram_bandwidth", "latency", "coalescing", "compute", "occupancy_registers",
+           "achieved_occupancy", "tensor_core"),
+)  # fmt: skip
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find kernels that move much of their own local memory."""
+    yield from of_each(evidence, _look)
+
+
+def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+    from gpuadvisor.analysis.kernel_loads import Shares, saved, scaled
+
+    local, others = kernel.local_sectors, kernel.sectors
+    if local is None or others is None or local + others <= 0:
+        return None
+    of_first = local / (local + others)
+    if of_first < LEAST_LOCAL:
+        return None
+    beyond = kernel.local_beyond_l1 or 0.0
+    shares = saved(loads, scaled(loads, l1=1 - of_first, l2=1 - beyond, dram=1 - beyond))
+    if loads.memory < LEAST_BUSY:
+        shares = Shares(shares.low, max(min(shares.high, of_first), shares.low))
+    if shares.middle < LEAST_NOTICED:
+        return None
+    return claim_of(
+        kernel,
+        f"{of_first:.0%} of what {short(kernel)} loads and stores is local memory of its threads",
+        (
+            Figure("local_sectors", local),
+            percent("local_of_all_sectors", of_first, LEAST_LOCAL),
+            percent("local_of_sectors_beyond_l1", beyond),
+        ),
+        "Keep it in registers: allow more of them (`-maxrregcount`, `__launch_bounds__`), index"
+        " small arrays only with constants (unroll the loop), or use shared memory.",
+        shares,
+        "At most the time of the busiest unit without that traffic; at least what that unit is"
+        " relieved of.",
+        unless_library(kernel, shares),
+    )

@@ -1,0 +1,80 @@
+"""Many small values are copied to the GPU one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from gpuadvisor.analysis.intervals import Whole, uncovered_ns, union
+from gpuadvisor.analysis.sources import source_of_work
+from gpuadvisor.analysis.summary import Facts
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.profile import UNKNOWN
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.host_pace import span_ns
+from gpuadvisor.rules.needs import COPIES, IDLE, KERNELS, table
+from gpuadvisor.rules.rule import Claim, Rule, Saving
+from gpuadvisor.rules.transfers import Transfers, small_to_device
+
+LEAST_SHARE = 0.02
+"""Of the run. [own]"""
+FEWEST = 50
+"""Copies in the run: fewer are batches and their labels. [own]"""
+LEAST_SAVED = 0.5
+"""Of their time: a copy for all of them stays. [own]"""
+
+RULE = Rule(Category.COPY, needs=(KERNELS, IDLE, COPIES, table("copies.bytes")))
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find small copies to the GPU whose calls leave it idle."""
+    facts = evidence.facts
+    assert facts is not None  # KERNELS
+    copies, run = small_to_device(facts), evidence.run_ns
+    if not run or copies.count < FEWEST:
+        return
+    idle = _idle_ns(facts, copies)
+    if idle < LEAST_SHARE * span_ns(facts):
+        return
+    yield Claim(
+        f"{copies.count:,} copies of {copies.bytes / copies.count:,.0f} bytes each to the GPU cost"
+        f" {idle / run:.0%} of the run",
+        (
+            Figure("idle_in_small_copies", round(100 * idle / run, 1), "%", 100 * LEAST_SHARE),
+            Figure("copies", copies.count, "", FEWEST),
+        ),
+        "Make tensors on the GPU (device='cuda'), or gather small values into one tensor and copy"
+        " that once.",
+        Saving(LEAST_SAVED * idle, idle, {"copy/exposed": float(copies.exposed_ns),
+                                          "idle/launching": max(idle - copies.exposed_ns, 0.0)}),
+        "At most all of the time in which these copies or the calls that make them ran and no"
+        " kernel did; at least half.",
+        source=source_of_work(facts, copies.rows),
+    )  # fmt: skip
+
+
+def _idle_ns(facts: Facts, copies: Transfers) -> float:
+    """Return the time in which such a copy, its call or its operator ran and no kernel did, or the
+    host went from one of them to the next."""
+    work, launched, ran = facts.work, facts.launched, facts.launching
+    rows = copies.rows[launched.known[copies.rows]]
+    owner = ran.of_work[rows]
+    owner = owner[owner != UNKNOWN]
+    begin, stop = work.begin_ns[copies.rows], work.end_ns[copies.rows]
+    between = _follows(facts, copies)
+    times = union(
+        np.concatenate((begin, launched.begin_ns[rows], ran.begin_ns[owner], between[0])),
+        np.concatenate((stop, launched.end_ns[rows], ran.end_ns[owner], between[1])),
+    )
+    return float(uncovered_ns(times, work.intervals(np.arange(work.kernels))))
+
+
+def _follows(facts: Facts, copies: Transfers) -> tuple[Whole, Whole]:
+    """Return begins and ends of the time between two such copies with nothing else between."""
+    line, work = facts.timeline, facts.work
+    if line is None:
+        return copies.rows[:0], copies.rows[:0]
+    small = np.isin(line.rows, copies.rows)
+    second = np.flatnonzero(small[1:] & small[:-1]) + 1
+    return work.end_ns[line.rows[second - 1]], work.begin_ns[line.rows[second]]

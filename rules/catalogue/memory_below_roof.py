@@ -1,0 +1,76 @@
+"""Memory limits the kernel, which does not use all of its bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Category
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import (
+    claim_of,
+    is_library,
+    knows,
+    notice_at_most,
+    of_each,
+    percent,
+    short,
+)
+from gpuadvisor.rules.rule import Claim, Rule
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_figures import KernelFigures
+    from gpuadvisor.analysis.kernel_loads import Loads
+
+LEAST_BUSY = 0.30
+"""Share of the memory's peak below which memory is not what limits. [own]"""
+MOST_BUSY = 0.80
+"""The same from which on a kernel is at the roof: Nsight Compute's threshold."""
+USUAL_BUSY = 0.60
+"""The same from which on it is no fault: short kernels and such that write as much as they read
+reach no more. Nsight Compute's threshold of "latency bound"."""
+MOST_IDLE = 0.15
+"""Of the SMs' time without any warp, from which on the grid limits, not memory. [own]"""
+LEAST_SHARE = 0.5
+"""Of what is saved at the usual bandwidth: more loads on their way help until other limits come.
+[own]"""
+MOST_SHARE = 1.15
+"""Of the same: good copies reach more than the usual bandwidth. [own]"""
+
+RULE = Rule(
+    Category.DRAM_BANDWIDTH,
+    needs=(knows("dram", "idle_multiprocessors"),),
+    hides=("compute_below_roof",),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find kernels that the memory limits and that are below its roof."""
+    yield from of_each(evidence, _look)
+
+
+def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+    from gpuadvisor.analysis.kernel_loads import Shares
+
+    busy, others = kernel.dram, (kernel.l2, kernel.l1, kernel.compute)
+    if busy is None or not LEAST_BUSY <= busy < MOST_BUSY:
+        return None
+    if any(each is None or each > busy for each in others):
+        return None
+    idle = kernel.idle_multiprocessors
+    if idle is None or idle - loads.fixed >= MOST_IDLE:
+        return None
+    usual = 1 - min(loads.dram + loads.fixed, 1.0)
+    if usual <= 0:
+        return None
+    shares = Shares(LEAST_SHARE * usual, min(MOST_SHARE * usual, 1.0))
+    return claim_of(
+        kernel,
+        f"{short(kernel)} is limited by memory, but uses {busy:.0%} of its bandwidth",
+        (percent("dram_busy", busy, MOST_BUSY),),
+        "Have more bytes on their way: load 16 bytes a thread at once (`float4`), several elements"
+        " a thread, blocks of another size.",
+        shares,
+        "The time of the same bytes at the bandwidth that copies reach; at least half of that.",
+        notice_at_most(shares) if busy >= USUAL_BUSY or is_library(kernel) else None,
+    )

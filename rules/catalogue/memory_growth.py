@@ -1,0 +1,45 @@
+"""Allocated memory rises with every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from gpuadvisor.domain.finding import Category, Figure, Severity
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.memory_use import MIB, peak_of
+from gpuadvisor.rules.needs import DEVICE, MEMORY, STEPS
+from gpuadvisor.rules.rule import Claim, Rule
+
+WARM_UP = 2
+"""Steps in which optimizers and libraries allocate what they keep. [own]"""
+FEWEST = 4
+"""Steps after them in which it rises each time. [own]"""
+LEAST_BYTES = MIB
+"""In every one of them: kept losses are a few bytes, kept graphs are megabytes. [own]"""
+
+RULE = Rule(Category.MEMORY_CAPACITY, needs=(MEMORY, STEPS, DEVICE))
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Compare what is allocated at the begin of each step."""
+    facts, peak = evidence.facts, peak_of(evidence)
+    assert facts is not None  # MEMORY
+    levels = facts.allocated_at_steps[WARM_UP:]
+    rises = [after - before for before, after in pairwise(levels)]
+    if peak is None or len(rises) < FEWEST or min(rises) < LEAST_BYTES:
+        return
+    rise = sorted(rises)[len(rises) // 2]
+    left = (peak.total - peak.allocated) / rise
+    yield Claim(
+        f"Allocated memory rises by {rise / MIB:,.0f} MiB with every step: the GPU is full in"
+        f" {left:,.0f} steps",
+        (
+            Figure("rise_a_step", round(rise / MIB, 1), "MiB", LEAST_BYTES / MIB),
+            Figure("steps", len(rises), "", FEWEST),
+        ),
+        "Look for what is kept: losses added up without `.item()` or `.detach()`, lists of"
+        " outputs.",
+        method="No matter of time: the program ends without memory.",
+        severity=Severity.WARNING,
+    )

@@ -1,0 +1,35 @@
+"""The GPU's memory is nearly full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.domain.finding import Category, Figure, Severity
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.memory_use import GIB, peak_of
+from gpuadvisor.rules.needs import DEVICE, MEMORY
+from gpuadvisor.rules.rule import Claim, Rule
+
+NEARLY_FULL = 0.9
+"""Of the GPU's memory, as in PyTorch's TensorBoard plugin."""
+
+RULE = Rule(Category.MEMORY_CAPACITY, needs=(MEMORY, DEVICE), knobs=("bf16_autocast",))
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Compare the peak with what the GPU has."""
+    peak = peak_of(evidence)
+    if peak is None or peak.reserved_share < NEARLY_FULL:
+        return
+    allocated = peak.allocated_share
+    yield Claim(
+        f"{peak.reserved / GIB:.1f} of the GPU's {peak.total / GIB:.1f} GiB were reserved, and"
+        f" {peak.allocated / GIB:.1f} in use at the peak",
+        (
+            Figure("reserved", round(100 * peak.reserved_share, 1), "%", 100 * NEARLY_FULL),
+            Figure("allocated", round(100 * allocated, 1), "%", 100 * NEARLY_FULL),
+        ),
+        "Leave room for a larger sample: checkpoint activations, use 16 bits, or a smaller batch.",
+        method="No matter of time: a larger allocation fails.",
+        severity=Severity.WARNING if allocated >= NEARLY_FULL else Severity.NOTICE,
+    )

@@ -1,0 +1,35 @@
+"""Most of the GPU's memory is free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.domain.finding import Category, Figure, Severity
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.memory_use import GIB, peak_of
+from gpuadvisor.rules.needs import DEVICE, MEMORY, table
+from gpuadvisor.rules.rule import Claim, Rule
+
+MOST_SHARE = 0.5
+"""Of the GPU's memory, at the peak: so that twice the batch fits. [own]"""
+
+RULE = Rule(
+    Category.MEMORY_CAPACITY,
+    needs=(MEMORY, DEVICE, table("memory.reserved_bytes")),
+    knobs=("batch_size",),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Say how much room there is."""
+    peak = peak_of(evidence)
+    if peak is None or peak.reserved_share > MOST_SHARE:
+        return
+    yield Claim(
+        f"{peak.reserved / GIB:.1f} of the GPU's {peak.total / GIB:.1f} GiB were reserved at"
+        " the peak",
+        (Figure("reserved", round(100 * peak.reserved_share, 1), "%", 100 * MOST_SHARE),),
+        "A larger batch would fit, where the GPU is the limit and not its host.",
+        method="No matter of time by itself.",
+        severity=Severity.INFO,
+    )

@@ -1,0 +1,65 @@
+"""Matrix products whose sizes are no multiples of 8 miss the fast tensor-core kernels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Category
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernel_time import LEAST_SHARE, PLAYED, Gain, named, saving, share_figure
+from gpuadvisor.rules.needs import DEVICE, IDLE, SHAPES, table
+from gpuadvisor.rules.rates import per_clock
+from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.tensor_cores import gain_when_aligned
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_uses import KernelUse
+
+ELEMENTS = 8
+"""Of 16 bits: 16 bytes, which one load of the tensor cores' kernels takes (NVIDIA's Deep Learning
+Performance Guide; PyTorch's tuning guide)."""
+UNALIGNED = re.compile(r"align[124](?!\d)")
+"""In names of tensor-core kernels that load less at once."""
+HALF = {"bf16", "fp16"}
+
+RULE = Rule(
+    Category.ALIGNMENT,
+    needs=(IDLE, DEVICE, SHAPES, table("operators.types")),
+    hides=("tensor_cores_unused",),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find 16-bit products with sizes that do not align, in kernels that are not aligned either."""
+    facts = evidence.facts
+    assert facts is not None  # IDLE
+    uses = facts.kernel_uses
+    if "fp16" not in per_clock(evidence):
+        return
+    found = [(each, sizes) for each in uses.of("gemm") if (sizes := _misaligned(each))]
+    some = tuple(each for each, _ in found)
+    share = uses.share(some)
+    if share < LEAST_SHARE:
+        return
+    odd = ", ".join(str(size) for size in sorted({one for _, sizes in found[:3] for one in sizes}))
+    gains = [Gain(each, *gain_when_aligned(evidence, each)) for each in some]
+    yield Claim(
+        f"{share:.0%} of the GPU's kernel time goes into 16-bit matrix products with sizes that are"
+        f" no multiples of {ELEMENTS} ({odd}), in slower kernels ({named(some)})",
+        (share_figure("misaligned_products", share),),
+        f"Pad these sizes (vocabulary, hidden units, channels) to multiples of {ELEMENTS}, better"
+        " of 64.",
+        saving(facts, gains),
+        f"What these products take at the rate of aligned ones (roofline), while {PLAYED}.",
+    )
+
+
+def _misaligned(use: KernelUse) -> tuple[int, ...]:
+    """Return the sizes of a product that do not align; none where the kernel loads aligned."""
+    from gpuadvisor.analysis.matrix_products import sizes
+
+    slow = use.kind.tensor_cores is False or UNALIGNED.search(use.name)
+    told = sizes(use.operator, use.shapes) if slow and use.precision in HALF else None
+    return () if told is None else tuple(each for each in told[1:] if each % ELEMENTS)

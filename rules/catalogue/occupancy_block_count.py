@@ -1,0 +1,41 @@
+"""So many small blocks as would fill an SM do not fit on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.domain.finding import Category
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import knows
+from gpuadvisor.rules.occupancy import HIDES, limited
+from gpuadvisor.rules.rule import Claim, Rule
+
+ADVICE = "Choose larger blocks, of 128 or 256 threads."
+
+RULE = Rule(
+    Category.OCCUPANCY,
+    needs=(
+        knows(
+            "limits",
+            "theoretical_occupancy",
+            "achieved_occupancy",
+            "tensor",
+            "idle_multiprocessors",
+            "threads",
+        ),
+    ),
+    hides=HIDES,
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find kernels that wait, and of which too few fit on an SM."""
+    yield from limited(
+        evidence,
+        "block_count",
+        lambda kernel: (
+            f"blocks of only {kernel.threads:,} threads, of which an SM holds {kernel.resident}"
+        ),
+        ADVICE,
+        "threads",
+    )

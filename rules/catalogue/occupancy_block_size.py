@@ -1,0 +1,87 @@
+"""The size of the blocks keeps warps out of the SMs, or threads out of warps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import LEAST_NOTICED, claim_of, knows, of_each, percent, short
+from gpuadvisor.rules.needs import either
+from gpuadvisor.rules.occupancy import HIDES, limited
+from gpuadvisor.rules.rule import Claim, Rule
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_figures import KernelFigures
+    from gpuadvisor.analysis.kernel_loads import Loads
+
+ADVICE = "Choose a multiple of 32 threads of which a whole number fills an SM, such as 128 or 256."
+WARP = 32
+MOST_USED = 0.80
+"""Of the places for threads in a block's warps: below, a fifth of each instruction is for nothing.
+[own]"""
+LEAST_SHARE = 0.5
+"""Of what full warps save, that is saved at least: what waits for memory does not get
+shorter. [own]"""
+
+RULE = Rule(
+    Category.OCCUPANCY,
+    needs=(
+        either(
+            (
+                knows(
+                    "limits",
+                    "theoretical_occupancy",
+                    "achieved_occupancy",
+                    "tensor",
+                    "idle_multiprocessors",
+                    "threads",
+                ),
+            ),
+            (knows("threads"),),
+        ),
+    ),
+    hides=(*HIDES, "divergence"),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find kernels that wait, and whose blocks leave places for warps or threads empty."""
+    yield from chain(
+        limited(
+            evidence,
+            "block_size",
+            lambda kernel: f"blocks of {kernel.threads:,} threads, of which only whole ones fit,",
+            ADVICE,
+            "threads",
+        ),
+        of_each(evidence, _broken_warps),
+    )
+
+
+def _broken_warps(kernel: KernelFigures, loads: Loads) -> Claim | None:
+    from gpuadvisor.analysis.kernel_loads import saved
+
+    if not kernel.threads:
+        return None
+    used = kernel.threads / (-(-kernel.threads // WARP) * WARP)
+    if used >= MOST_USED:
+        return None
+    after = replace(loads, compute=loads.compute * used, l1=loads.l1 * used)
+    shares = saved(loads, after).times(LEAST_SHARE, loads.busiest)
+    if shares.middle < LEAST_NOTICED:
+        return None
+    return claim_of(
+        kernel,
+        f"Blocks of {kernel.threads} threads fill {used:.0%} of the warps of {short(kernel)}",
+        (
+            Figure("threads_per_block", kernel.threads, "threads"),
+            percent("threads_of_warps", used, MOST_USED),
+        ),
+        ADVICE,
+        shares,
+        "At most the same work in full warps, until memory limits; at least half of that.",
+    )

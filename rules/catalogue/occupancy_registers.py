@@ -1,0 +1,42 @@
+"""Registers keep warps out of the SMs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.domain.finding import Category
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import knows
+from gpuadvisor.rules.occupancy import HIDES, limited
+from gpuadvisor.rules.rule import Claim, Rule
+
+ADVICE = (
+    "Let the compiler use fewer registers (`__launch_bounds__`, `-maxrregcount`), or give a thread"
+    " less work; check that nothing spills into local memory."
+)
+
+RULE = Rule(
+    Category.OCCUPANCY,
+    needs=(
+        knows(
+            "limits",
+            "theoretical_occupancy",
+            "achieved_occupancy",
+            "tensor",
+            "idle_multiprocessors",
+            "registers",
+        ),
+    ),
+    hides=HIDES,
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find kernels that wait, and of which too few fit on an SM."""
+    yield from limited(
+        evidence,
+        "registers",
+        lambda kernel: f"its {kernel.registers} registers a thread",
+        ADVICE,
+        "registers",
+    )

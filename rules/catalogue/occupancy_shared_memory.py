@@ -1,0 +1,43 @@
+"""Shared memory keeps warps out of the SMs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.domain.finding import Category
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import knows
+from gpuadvisor.rules.occupancy import HIDES, limited
+from gpuadvisor.rules.rule import Claim, Rule
+
+ADVICE = (
+    "Give a block less shared memory (a smaller tile, fewer stages), or let more threads share it."
+)
+
+RULE = Rule(
+    Category.OCCUPANCY,
+    needs=(
+        knows(
+            "limits",
+            "theoretical_occupancy",
+            "achieved_occupancy",
+            "tensor",
+            "idle_multiprocessors",
+            "shared_bytes",
+        ),
+    ),
+    hides=HIDES,
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find kernels that wait, and of which too few fit on an SM."""
+    yield from limited(
+        evidence,
+        "shared_memory",
+        lambda kernel: (
+            f"the {(kernel.shared_bytes or 0) / 1024:,.0f} KiB of shared memory of a block"
+        ),
+        ADVICE,
+        "shared_bytes",
+    )

@@ -1,0 +1,89 @@
+"""Copies from or to pageable memory are slow, and the host waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.analysis.links import pinned_bandwidth
+from gpuadvisor.analysis.playback import Change, Host
+from gpuadvisor.analysis.sources import source_of_work
+from gpuadvisor.analysis.summary import Facts
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.host_pace import parts, saved_shares, span_ns
+from gpuadvisor.rules.needs import COPIES, IDLE, KERNELS, table
+from gpuadvisor.rules.rule import Claim, Rule, Saving
+from gpuadvisor.rules.transfers import Transfers, large_pageable
+
+LEAST_SHARE = 0.02
+"""Of the run in which such a copy and no kernel ran. [own; the catalogue shows them from 1 %]"""
+LEAST_OF_LINK = 0.5
+"""Of the rate that pinned memory usually has: virtual machines and distant sockets have less.
+[own]"""
+MOST_OF_LINK = 1.05
+"""Of the same. [own]"""
+UNKNOWN_LINK_FACTOR = 2.0
+"""Pinned over pageable where nothing tells the link: CPUs stage 3 to 12 GB/s, links have 12 to 54.
+[own]"""
+
+RULE = Rule(
+    Category.COPY,
+    needs=(KERNELS, IDLE, COPIES, table("copies.bytes")),
+    knobs=("pin_memory",),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find exposed copies of pageable memory that are too large to be staged at once."""
+    facts = evidence.facts
+    assert facts is not None  # KERNELS
+    copies, run = large_pageable(facts), evidence.run_ns
+    if not run or copies.exposed_ns < LEAST_SHARE * span_ns(facts):
+        return
+    low, high = _saved(facts, copies, run)
+    direction = "from the GPU" if copies.to_host else "to the GPU"
+    yield Claim(
+        f"{copies.count:,} copies of pageable memory {direction} take"
+        f" {copies.exposed_ns / run:.0%} of the run in which no kernel runs, at"
+        f" {copies.bytes_per_s / 1e9:.1f} GB/s",
+        (
+            Figure("exposed_pageable_copies", round(100 * copies.exposed_ns / run, 1), "%",
+                   100 * LEAST_SHARE),
+            Figure("bytes", copies.bytes, "bytes"),
+            Figure("bandwidth", round(copies.bytes_per_s / 1e9, 2), "GB/s"),
+        ),
+        "Copy less: reduce on the GPU first, or copy into pinned memory with non_blocking=True and"
+        " synchronise before reading."
+        if copies.to_host
+        else "Pin the memory (pin_memory=True) and copy with non_blocking=True, so that copies are"
+        " faster and the next batch moves while the GPU computes.",
+        Saving(low * run, high * run,
+               parts(high * run, {"copy/exposed": float(copies.exposed_ns)})),
+        "At most the run played again with these copies hidden behind kernels, as far as the link"
+        " allows; at least what half the usual rate of pinned memory on such a GPU saves of the"
+        " time in which they and no kernel ran.",
+        knobs=() if copies.to_host else None,
+        source=source_of_work(facts, copies.rows),
+    )  # fmt: skip
+
+
+def _saved(facts: Facts, copies: Transfers, run_ns: float) -> tuple[float, float]:
+    """Return the least and the most of the run that pinned memory saves."""
+    device = next(
+        (each for each in facts.profile.header.devices
+         if facts.timeline is None or each.index == facts.timeline.device),
+        None,
+    )  # fmt: skip
+    rate = pinned_bandwidth(facts.work, device)
+    if rate is None:
+        rate = UNKNOWN_LINK_FACTOR * copies.bytes_per_s / LEAST_OF_LINK
+    slow, fast = (copies.bytes / (share * rate) * 1e9 for share in (LEAST_OF_LINK, MOST_OF_LINK))
+    unwaited = {Host.COPYING: 0.0}
+    factor = min(slow / copies.time_ns, 1.0)
+    low, _ = saved_shares(facts, Change(unwaited, factor))
+    # The host may have to make room for the batch in pinned memory itself.
+    low = min(low, (1 - factor) * copies.exposed_ns / run_ns)
+    _, hidden = saved_shares(facts, Change(unwaited, 0.0))
+    # The link is a limit of its own, unless the copy to the host is left out.
+    high = hidden if copies.to_host else min(hidden, 1 - fast / run_ns)
+    return low, max(low, high)

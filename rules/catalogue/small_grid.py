@@ -1,0 +1,58 @@
+"""The grid has fewer blocks than the GPU has multiprocessors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import claim_of, knows, of_each, short
+from gpuadvisor.rules.rule import Claim, Rule
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_figures import KernelFigures
+    from gpuadvisor.analysis.kernel_loads import Loads
+
+SHARE_OF_IDLE = 0.8
+"""Of the idle SMs' time that at least is saved when the work is cut into more blocks. [own]"""
+
+RULE = Rule(
+    Category.SMALL_GRID,
+    needs=(knows("blocks", "multiprocessors"),),
+    hides=(
+        "occupancy", "latency", "dram_bandwidth", "compute", "tensor_core", "tail", "coalescing",
+    ),
+)  # fmt: skip
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find kernels that leave some multiprocessors (SMs) without any block."""
+    yield from of_each(evidence, _look)
+
+
+def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+    from gpuadvisor.analysis.kernel_loads import Shares
+
+    blocks, multiprocessors = kernel.blocks, kernel.multiprocessors
+    if blocks is None or multiprocessors is None or blocks >= multiprocessors:
+        return None
+    idle = 1 - blocks / multiprocessors
+    high = 1 - max(loads.busiest, min(kernel.waves or blocks / multiprocessors, 1.0))
+    low = min(SHARE_OF_IDLE * idle, high)
+    if high <= 0:
+        return None
+    return claim_of(
+        kernel,
+        f"{short(kernel)} has {blocks:,} block{'' if blocks == 1 else 's'} for"
+        f" {multiprocessors} multiprocessors: {idle:.0%} of the GPU has nothing to do",
+        (
+            Figure("blocks", blocks, "", multiprocessors),
+            Figure("multiprocessors", multiprocessors),
+        ),
+        "Cut the work into more blocks: a larger batch, smaller blocks, or several blocks that"
+        " share one result (split-K); or run it beside other kernels.",
+        Shares(low, high),
+        "At most until the grid fills the GPU or a unit is full; at least four fifths of the time"
+        " that the multiprocessors without a block have.",
+    )

@@ -1,0 +1,114 @@
+"""The host waits for the GPU within the loop, and then the GPU for the host."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuadvisor.analysis.intervals import Whole
+from gpuadvisor.analysis.playback import Change, Host
+from gpuadvisor.analysis.sources import source_of_calls
+from gpuadvisor.analysis.summary import Facts
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.profile import UNKNOWN
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.host_pace import saved_shares, span_ns
+from gpuadvisor.rules.needs import IDLE, KERNELS
+from gpuadvisor.rules.rule import Claim, Rule, Saving
+
+LEAST_SHARE = 0.02
+"""Of the run that goes with the waits. [own, as the catalogue's]"""
+FEWEST = 2
+"""Waits after which the host launched more: one may be the end of a warm-up. [own]"""
+CERTAIN = 0.8
+"""Of what playing the run again saves: some waits are needed, such as one every so many steps.
+[own]"""
+PLAIN = {
+    "aten::_local_scalar_dense": ".item()",
+    "aten::item": ".item()",
+    "aten::nonzero": "nonzero()",
+    "aten::copy_": "a copy to the host",
+    "aten::_to_copy": "a copy to the host",
+}
+"""What a user wrote to get an operator that waits."""
+
+RULE = Rule(Category.SYNC, needs=(KERNELS, IDLE))
+
+
+@dataclass(frozen=True)
+class _Waits:
+    what: str
+    """The call or operator that most of them are, for people."""
+    calls: Whole
+    """Rows of its calls."""
+    count: int
+    """Of all."""
+    waited_ns: int
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find waits that keep the host from launching ahead."""
+    facts = evidence.facts
+    assert facts is not None  # KERNELS
+    waits = _waits(facts)
+    if waits is None or not evidence.run_ns:
+        return
+    low, high = saved_shares(facts, Change({Host.SYNCHRONIZING: 0.0}))
+    if (low + high) / 2 * evidence.run_ns < LEAST_SHARE * span_ns(facts):
+        return
+    yield Claim(
+        f"The host waits for the GPU {waits.count:,} times in the run, mostly in {waits.what}, and"
+        " cannot launch ahead",
+        (
+            Figure("waits_for_the_gpu", waits.count, "", FEWEST),
+            Figure("mostly_in", waits.what),
+            Figure("host_waiting", round(100 * waits.waited_ns / evidence.run_ns, 1), "%"),
+            Figure("run_saved_without_waits", round(50 * (low + high), 1), "%", 100 * LEAST_SHARE),
+        ),
+        "Fetch values from the GPU every so many steps only, or after the step's work is launched;"
+        " leave out calls that only synchronise.",
+        Saving(
+            CERTAIN * low * evidence.run_ns,
+            high * evidence.run_ns,
+            {"idle/synchronizing": high * evidence.run_ns},
+        ),
+        "At most what the run played again without these waits saves, the host at the pace that it"
+        " may have without the profiler; at least four fifths of that at the pace that saves less.",
+        source=source_of_calls(facts, waits.calls),
+    )
+
+
+def _waits(facts: Facts) -> _Waits | None:
+    """Return the waits after which more was launched."""
+    line = facts.timeline
+    if line is None:
+        return None
+    later = np.flatnonzero(
+        (line.wait_kind == Host.SYNCHRONIZING)
+        & (np.arange(len(line.wait_kind)) < line.waits_before.max(initial=0))
+    )
+    if len(later) < FEWEST:
+        return None
+    calls = line.wait_call[later]
+    names = [_named(facts, call) for call in calls.tolist()]
+    what = Counter(names).most_common(1)[0][0]
+    host = facts.host
+    return _Waits(
+        what,
+        calls[[name == what for name in names]],
+        len(calls),
+        int((host.end_ns[calls] - host.begin_ns[calls]).sum()),
+    )
+
+
+def _named(facts: Facts, call: int) -> str:
+    """Return the operator that waited, in the user's words if possible, else the call."""
+    texts = facts.profile.header.texts
+    operator = int(facts.launching.of_call[call]) if len(facts.launching.of_call) else UNKNOWN
+    if operator == UNKNOWN:
+        return str(texts[facts.host.name[call]])
+    name = str(texts[facts.launching.name[operator]])
+    return f"{PLAIN[name]} ({name})" if name in PLAIN else name

@@ -1,0 +1,79 @@
+"""The last blocks run while most of the GPU has nothing left to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short, unless_library
+from gpuadvisor.rules.occupancy import MOST_BUSY, busiest_share
+from gpuadvisor.rules.rule import Claim, Rule
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_figures import KernelFigures
+    from gpuadvisor.analysis.kernel_loads import Loads
+
+LEAST_LOST = 0.08
+"""Share of the time: what healthy kernels lose between their first and last block is less. [own]"""
+LEAST_SHARE = 0.5
+"""Of what is lost that a better fit saves at least: blocks do not all take the same time. [own]"""
+
+RULE = Rule(
+    Category.TAIL,
+    needs=(knows("waves", "idle_multiprocessors", "achieved_occupancy", "theoretical_occupancy"),),
+    hides=("imbalance",),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find kernels whose blocks do not fill their last wave, and that lose time by it."""
+    yield from of_each(evidence, _look)
+
+
+def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+    from gpuadvisor.analysis.kernel_loads import Shares
+
+    blocks, multiprocessors, waves = kernel.blocks, kernel.multiprocessors, kernel.waves
+    if not blocks or not multiprocessors or waves is None or blocks <= multiprocessors:
+        return None
+    rounds = waves if waves >= 1 else blocks / multiprocessors
+    unfilled = 1 - rounds / math.ceil(rounds)
+    seen = _seen(kernel, waves, loads.fixed)
+    if seen is None or min(unfilled, seen) < LEAST_LOST:
+        return None
+    high = min(unfilled, seen, 1 - loads.busiest)
+    if high < LEAST_LOST:
+        return None
+    at_once = multiprocessors * (kernel.resident or 1) if waves >= 1 else multiprocessors
+    shares = Shares(LEAST_SHARE * high, high)
+    return claim_of(
+        kernel,
+        f"{short(kernel)} has {blocks:,} blocks and the GPU takes {at_once:,} at a time:"
+        f" {unfilled:.0%} of the places in {math.ceil(rounds)} rounds stay empty",
+        (
+            Figure("waves", round(rounds, 2)),
+            percent("places_empty", unfilled, LEAST_LOST),
+            percent("multiprocessors_idle", kernel.idle_multiprocessors or 0.0),
+        ),
+        "Choose blocks of another size so that their number is a little below a multiple of what"
+        " the GPU takes, or a persistent kernel that deals out the work itself.",
+        shares,
+        "At most the empty places of the last round, as far as idle multiprocessors or missing"
+        " warps show them; at least half of it.",
+        unless_library(kernel, shares),
+    )
+
+
+def _seen(kernel: KernelFigures, waves: float, fixed: float) -> float | None:
+    """Return the share of time or of warps that is really missing."""
+    achieved, theoretical = kernel.achieved_occupancy, kernel.theoretical_occupancy
+    idle = kernel.idle_multiprocessors
+    if idle is None or achieved is None or not theoretical:
+        return None
+    idle -= fixed  # starting takes its time in any grid
+    if waves < 1 or busiest_share(kernel) >= MOST_BUSY:
+        return idle
+    return max(idle, 1 - achieved / theoretical)

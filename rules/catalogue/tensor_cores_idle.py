@@ -1,0 +1,80 @@
+"""A matrix product runs without tensor cores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Category, Figure, Severity
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import claim_of, knows, notice_at_most, of_each, percent, short
+from gpuadvisor.rules.rule import Claim, Rule
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_figures import KernelFigures
+    from gpuadvisor.analysis.kernel_loads import Loads
+
+PRODUCT = re.compile(r"gemm|mat_?mul|conv(?!ert)|bmm|_mm_|linear|attention", re.IGNORECASE)
+"""In names of kernels that multiply matrices: counters alone do not tell a product from a
+polynomial."""
+MOST_TENSOR = 0.01
+"""Share of the tensor cores up to which they are idle: on Hopper products of 16-bit floats outside
+of them show as a few thousandths."""
+LEAST_ARITHMETIC = 0.3
+"""Multiplications with additions of 32 bits, of the most that the SMs do. [own]"""
+LEAST_HALVES = 4.0
+"""The same of 16 bits: instructions of threads, a cycle and SM. [own]"""
+SPEEDUP_32, SPEEDUP_16 = 2.0, 4.0
+"""By tensor cores: of the 4 to 8 of data sheets what is left when memory has to keep up. [own]"""
+TF32_FROM = (8, 0)
+
+RULE = Rule(
+    Category.TENSOR_CORE,
+    needs=(knows("tensor", "multiply_adds"),),
+    knobs=("tf32", "bf16_autocast"),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find matrix products of 16 or 32-bit floats outside of tensor cores."""
+    yield from of_each(evidence, _look)
+
+
+def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+    capability = kernel.device.compute_capability if kernel.device is not None else None
+    if capability is None or kernel.tensor is None or kernel.tensor >= MOST_TENSOR:
+        return None
+    if PRODUCT.search(kernel.name) is None:
+        return None
+    halves, done = kernel.half_multiply_adds or 0.0, kernel.multiply_adds or 0.0
+    if capability >= (7, 0) and halves >= LEAST_HALVES:
+        return _claim(kernel, loads, "16", SPEEDUP_16, Figure("half_instructions", halves))
+    if capability >= TF32_FROM and done >= LEAST_ARITHMETIC:
+        figure = percent("multiply_adds_of_peak", done, LEAST_ARITHMETIC)
+        return _claim(kernel, loads, "32", SPEEDUP_32, figure)
+    return None
+
+
+def _claim(
+    kernel: KernelFigures, loads: Loads, bits: str, speedup: float, figure: Figure
+) -> Claim | None:
+    from gpuadvisor.analysis.kernel_loads import Shares
+
+    high = 1 - max(1 / speedup, loads.dram, loads.fixed)
+    if high <= 0:
+        return None
+    shares = Shares(high / 3, high)
+    exact = bits == "32"
+    severity: Severity | None = notice_at_most(shares) if exact else None
+    return claim_of(
+        kernel,
+        f"{short(kernel)} multiplies {bits}-bit floats without tensor cores",
+        (percent("tensor_cores_busy", kernel.tensor or 0.0, MOST_TENSOR), figure),
+        "Where 10 bits of mantissa are enough, let it use TF32 or 16-bit floats."
+        if exact
+        else "Use a library's matrix product, or `wmma` and `mma` instructions.",
+        shares,
+        f"At most {speedup:.0f} times as fast, until memory limits; at least a third of that.",
+        severity,
+    )

@@ -1,0 +1,62 @@
+"""Matrix products of 32-bit floats leave the tensor cores unused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Category
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernel_time import LEAST_SHARE, PLAYED, Gain, named, saving, share_figure
+from gpuadvisor.rules.needs import DEVICE, IDLE
+from gpuadvisor.rules.rates import per_clock
+from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.tensor_cores import convolves, gain_of
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_uses import KernelUse
+
+ADVICE = (
+    'Allow TF32: `torch.set_float32_matmul_precision("high")`, and for convolutions'
+    " `torch.backends.cudnn.allow_tf32 = True`; bfloat16 autocast is faster still."
+)
+
+RULE = Rule(
+    Category.TENSOR_CORE,
+    needs=(IDLE, DEVICE),
+    knobs=("tf32", "bf16_autocast"),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find FP32 products outside of the tensor cores, where none like them uses TF32."""
+    facts = evidence.facts
+    assert facts is not None  # IDLE
+    if "tf32" not in per_clock(evidence):
+        return
+    uses = facts.kernel_uses
+    products = uses.of("gemm", "convolution")
+    found = tuple(
+        each
+        for each in products
+        if each.kind.tensor_cores is False
+        and each.precision == "fp32"
+        and not any(_alike(each, other) for other in products if other.precision == "tf32")
+    )
+    share = uses.share(found)
+    if share < LEAST_SHARE:
+        return
+    gains = [Gain(each, *gain_of(evidence, each, "fp32", "tf32")) for each in found]
+    yield Claim(
+        f"{share:.0%} of the GPU's kernel time goes into float32 matrix products without tensor"
+        f" cores ({named(found)})",
+        (share_figure("fp32_products_without_tensor_cores", share),),
+        ADVICE,
+        saving(facts, gains),
+        f"What these products take at TF32 rates (roofline), while {PLAYED}.",
+    )
+
+
+def _alike(one: KernelUse, allowed: KernelUse) -> bool:
+    """Return whether the same switch rules both; without its operator a product can be either."""
+    return not allowed.operator or convolves(one) == convolves(allowed)

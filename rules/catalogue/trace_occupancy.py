@@ -1,0 +1,102 @@
+"""A kernel that takes much time lets few warps run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.analysis.kernel_shapes import KernelShape
+from gpuadvisor.domain.finding import Category, Figure, Scope, ScopeKind
+from gpuadvisor.errors import UsageError
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernel_time import PLAYED, RowGain, row_saving, share_figure, short
+from gpuadvisor.rules.needs import DEVICE, IDLE, LAUNCH_SHAPES
+from gpuadvisor.rules.rates import device, multiprocessors
+from gpuadvisor.rules.rule import Claim, Rule
+
+LEAST_SHARE = 0.1
+"""Of the kernel time, in one kernel. [own]"""
+LOW_OCCUPANCY = 0.4
+"""Of the warps that a multiprocessor holds. Nsight Compute's rule speaks below 0.8, without knowing
+whether the kernel waits; without counters we speak only where it is likely. [own]"""
+MOST_SAVED = 0.15
+"""Of the kernel's time. More warps bring more to a kernel that waits, and nothing to one that keeps
+its data in registers: without counters nothing tells which it is. [own]"""
+WORDS = {
+    "registers": ("registers", "Lower the registers of a thread (`maxnreg`, `__launch_bounds__`)."),
+    "shared_memory": (
+        "shared memory",
+        "Let a block take less shared memory: smaller tiles or fewer stages.",
+    ),
+    "warps": ("the size of a block", "Try other block sizes."),
+    "blocks": (
+        "the number of blocks",
+        "Make blocks larger: small ones use up the places for blocks.",
+    ),
+}
+
+RULE = Rule(Category.OCCUPANCY, needs=(IDLE, DEVICE, LAUNCH_SHAPES))
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find long kernels of low theoretical occupancy that are no library's."""
+    facts = evidence.facts
+    assert facts is not None  # IDLE
+    found = facts.kernel_shapes
+    total = sum(each.time_ns for each in found)
+    for each in found:
+        share = each.time_ns / total if total else 0.0
+        if share < LEAST_SHARE:
+            return
+        fraction, limiter = _occupancy(evidence, each)
+        if each.is_library or fraction is None or fraction >= LOW_OCCUPANCY:
+            continue
+        words, advice = WORDS.get(limiter, ("its launch", "Try other block sizes."))
+        yield Claim(
+            f"{short(each.name)} takes {share:.0%} of the GPU's kernel time at a theoretical"
+            f" occupancy of {fraction:.0%}, limited by {words}",
+            (
+                Figure("theoretical_occupancy", round(100 * fraction, 1), "%", 100 * LOW_OCCUPANCY),
+                share_figure("kernel_time", share, LEAST_SHARE),
+            ),
+            advice,
+            row_saving(
+                facts,
+                [
+                    RowGain(
+                        facts.kernel_uses.rows_of(each.name),
+                        each.time_ns,
+                        0.0,
+                        min(MOST_SAVED, 1 - fraction),
+                    )
+                ],
+            ),
+            f"At most 15 % of the kernel, and nothing where it does not wait; {PLAYED}.",
+            scope=Scope(ScopeKind.KERNEL, each.name),
+        )
+
+
+def _occupancy(evidence: Evidence, shape: KernelShape) -> tuple[float | None, str]:
+    """Return the occupancy and what limits it; None where it is not known, or there are too few
+    blocks for it to matter."""
+    from gpuadvisor.analysis.occupancy import occupancy
+
+    limits = device(evidence)
+    if (
+        limits is None
+        or limits.compute_capability is None
+        or min(shape.registers, shape.shared_bytes) < 0
+    ):
+        return None, ""
+    try:
+        found = occupancy(
+            limits.compute_capability,
+            shape.threads,
+            shape.registers,
+            shape.shared_bytes,
+            limits=limits,
+        )
+    except UsageError:
+        return None, ""
+    if not found.blocks or shape.blocks < found.blocks * multiprocessors(evidence):
+        return None, ""
+    return found.fraction, found.limiters[0] if found.limiters else ""

@@ -1,0 +1,27 @@
+"""Threads of a warp store to places far apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.domain.finding import Category
+from gpuadvisor.rules.coalescing import HIDES, uncoalesced
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import knows
+from gpuadvisor.rules.rule import Claim, Rule
+
+ADVICE = (
+    "Let neighbouring threads write neighbouring addresses: swap the indices, or collect a tile in"
+    " shared memory and write it row by row."
+)
+
+RULE = Rule(
+    Category.COALESCING,
+    needs=(knows("sectors", "ideal_sectors", "local_sectors"),),
+    hides=HIDES,
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find kernels whose stores move more than their threads write."""
+    yield from uncoalesced(evidence, "st", "stores", ADVICE)

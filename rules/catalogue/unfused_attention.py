@@ -1,0 +1,89 @@
+"""Attention writes its matrix of scores to memory, instead of running in one fused kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.analysis.matrix_products import product
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernel_time import LEAST_SHARE, PLAYED, RowGain, row_saving, share_figure
+from gpuadvisor.rules.needs import DEVICE, IDLE, OPERATORS
+from gpuadvisor.rules.rates import rate
+from gpuadvisor.rules.rule import Claim, Rule
+
+FEWEST = 2
+"""Times in a profile. [own]"""
+BEST_OF_PEAK, WORST_OF_PEAK = 0.6, 0.25
+"""Of the peak for its type that fused attention reaches: 0.35 to 0.4 with FlashAttention 2 on an
+H100, 0.6 to 0.75 with version 3, 0.6 with version 2 on an A100 (their papers); less for short
+sequences. [own]"""
+BEST_IN_FP32, WORST_IN_FP32 = 1.0, 0.35
+"""Of the rate outside of tensor cores, in 32 bits: the memory-efficient kernel does a product in
+three of TF32. [own]"""
+BETWEEN_LOW, BETWEEN_HIGH = 0.6, 1.0
+PRODUCTS_HIGH = 0.5
+"""Of the time of what lies between the products, and of these, where shapes do not tell. [own]"""
+
+RULE = Rule(
+    Category.ATTENTION,
+    needs=(IDLE, OPERATORS, DEVICE),
+    knobs=("compile",),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find softmax between two batched products."""
+    facts = evidence.facts
+    assert facts is not None  # IDLE
+    found, work, total = facts.attention, facts.work, facts.kernel_uses.time_ns
+    products = int(work.duration_ns[found.products].sum())
+    between = int(work.duration_ns[found.between].sum())
+    share = (products + between) / total if total else 0.0
+    if found.times < FEWEST or share < LEAST_SHARE:
+        return
+    fused = _fused_ns(evidence)
+    if fused is None:
+        low, high = BETWEEN_LOW * between, BETWEEN_HIGH * between + PRODUCTS_HIGH * products
+    else:
+        low, high = (max(products + between - each, 0.0) for each in reversed(fused))
+    time = products + between
+    rows = [*found.products.tolist(), *found.between.tolist()]
+    dispatched = any("scaled_dot_product" in each.name for each in facts.operators.by_name)
+    yield Claim(
+        f"{share:.0%} of the GPU's kernel time goes into attention in separate steps"
+        f" ({found.times:,} times a product, softmax, a product)",
+        (
+            share_figure("unfused_attention", share),
+            Figure("softmax_between_products", found.times, "", FEWEST),
+        ),
+        "Let `scaled_dot_product_attention` take a fused kernel: no `attn_weights`, 16-bit inputs,"
+        " and no mask that needs a gradient."
+        if dispatched
+        else "Call `torch.nn.functional.scaled_dot_product_attention`, which runs as one kernel.",
+        row_saving(facts, [RowGain(rows, time, low / time, high / time)]),
+        "What the same operations take at 25 to 60 % of the peak rate, without the scores in"
+        f" memory; {PLAYED}.",
+        knobs=("sdpa_backend", *RULE.knobs) if dispatched else RULE.knobs,
+    )
+
+
+def _fused_ns(evidence: Evidence) -> tuple[float, float] | None:
+    """Return the least and the most that fused kernels take; None without shapes or a peak."""
+    facts = evidence.facts
+    assert facts is not None
+    rows = set(facts.attention.products.tolist())
+    least = most = 0.0
+    for each in facts.kernel_uses.of("gemm"):
+        count = sum(row in rows for row in each.rows.tolist())
+        if not count:
+            continue
+        multiplied = product(each.operator, each.shapes, each.types)
+        half = each.precision in ("fp16", "bf16")
+        peak = rate(evidence, each.precision or "") if half else rate(evidence, "fp32")
+        if multiplied is None or peak is None:
+            return None
+        time = 1e9 * count * multiplied.flops / peak.value
+        least += time / (BEST_OF_PEAK if half else BEST_IN_FP32)
+        most += time / (WORST_OF_PEAK if half else WORST_IN_FP32)
+    return (least, most) if most else None

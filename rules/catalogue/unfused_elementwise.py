@@ -1,0 +1,55 @@
+"""Elementwise operators run one by one, each through memory, where one fused kernel could do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernel_time import PLAYED, RowGain, row_saving, share_figure
+from gpuadvisor.rules.needs import IDLE
+from gpuadvisor.rules.rule import Claim, Rule
+
+LEAST_SHARE = 0.1
+"""Of the kernel time, in chains of three kernels and more. [own]"""
+HIGH = 1.03
+"""Of what a chain can save, as a compiler's kernel can also be a little faster. [own]"""
+LOW = 0.75
+"""Of the links of a chain, at least: some are needed again, as for a backward pass, or cross the
+border of what the compiler takes together. [own]"""
+
+RULE = Rule(Category.FUSION, needs=(IDLE,), knobs=("compile", "compile_max_autotune"))
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find chains; those of optimizers and of attention are other rules' savings."""
+    facts = evidence.facts
+    assert facts is not None  # IDLE
+    total = facts.kernel_uses.time_ns
+    share = sum(each.time_ns for each in facts.chains) / total if total else 0.0
+    if share < LEAST_SHARE:
+        return
+    others = frozenset(facts.attention.between.tolist())
+    gains = [
+        RowGain(
+            each.rows,
+            each.time_ns,
+            LOW * each.spared_share,
+            min(HIGH * each.most_spared_share, 1.0),
+        )
+        for each in facts.chains
+        if not each.in_optimizer and not (others and others.intersection(each.rows.tolist()))
+    ]
+    longest = max(len(each.rows) for each in facts.chains)
+    yield Claim(
+        f"{share:.0%} of the GPU's kernel time goes into {len(facts.chains):,} chains of"
+        f" elementwise kernels (up to {longest:,} in a row), each of which reads and writes memory",
+        (
+            share_figure("elementwise_chains", share, LEAST_SHARE),
+            Figure("longest_chain", longest, "kernels", 3),
+        ),
+        "Compile the model, or write these steps as one kernel.",
+        row_saving(facts, gains),
+        "The tensors that pass from one kernel of a chain to the next need not pass through memory;"
+        f" at least {LOW:.0%} of them; {PLAYED}.",
+    )

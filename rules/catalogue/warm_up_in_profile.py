@@ -1,0 +1,43 @@
+"""The profile contains a first step that is much longer than the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from gpuadvisor.domain.finding import Category, Figure, Severity
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.needs import STEPS
+from gpuadvisor.rules.rule import Claim, Rule
+
+LONGER = 3.0
+"""Times the median of the other steps (gpuprof's threshold)."""
+FEWEST = 3
+"""Steps: of two, either may be the odd one. [own]"""
+
+RULE = Rule(Category.LATENCY, needs=(STEPS,))
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Compare the first step with the others."""
+    facts = evidence.facts
+    assert facts is not None
+    steps = facts.steps
+    assert steps is not None  # STEPS
+    lengths = [step.duration_ns for step in steps.steps]
+    if len(lengths) < FEWEST:
+        return
+    usual = median(lengths[1:])
+    if not usual or lengths[0] < LONGER * usual:
+        return
+    yield Claim(
+        f"The first step takes {lengths[0] / 1e6:,.1f} ms and the others"
+        f" {usual / 1e6:,.1f} ms in the median: the profile contains a warm-up",
+        (
+            Figure("first_step", round(lengths[0] / 1e6, 3), "ms", LONGER * usual / 1e6),
+            Figure("median_of_the_others", round(usual / 1e6, 3), "ms"),
+        ),
+        "Read shares of this run with care, and profile later steps: what happens once (compiling,"
+        " searching algorithms, starting workers) is no gain for the others.",
+        severity=Severity.INFO,
+    )

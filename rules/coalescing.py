@@ -1,0 +1,122 @@
+"""What the rules about coalescing share: loads and stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Figure
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import claim_of, of_each, percent, short
+from gpuadvisor.rules.rule import Claim
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_figures import KernelFigures
+    from gpuadvisor.analysis.kernel_loads import Loads
+
+LEAST_EXCESS = 0.10
+"""Of all sectors: an access that is only shifted by a few bytes touches a fifth more, and finds
+most of it in the cache. [own]"""
+LEAST_SAVED = 0.02
+"""Share of the kernel's time."""
+LEAST_BUSY = 0.5
+"""Load of the busiest of memory and caches below which the kernel mostly waits for something else:
+then no more is saved than that unit is relieved of. [own]"""
+USUAL_SECTORS = 4
+"""A warp's request for 4 bytes a thread, side by side."""
+
+L2_OVER_DRAM = 2.0
+"""Bandwidth of the second cache over that of the memory, at least: 2 to 4 from V100 to H100.
+[own]"""
+
+HIDES = ("dram_bandwidth", "latency", "compute", "occupancy", "tensor_core")
+
+
+def uncoalesced(evidence: Evidence, operation: str, what: str, advice: str) -> Iterator[Claim]:
+    """Find kernels whose loads or stores (`ld`, `st`) move more than their threads use.
+
+    Where both do it is one fault, mostly of one index, and that of the larger part.
+    """
+
+    def look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+        from gpuadvisor.analysis.kernel_loads import Shares, saved
+
+        sectors, ideal = kernel.sectors, kernel.ideal_sectors
+        part = _part(kernel, operation)
+        if not sectors or ideal is None or part is None:
+            return None
+        excess = 1 - ideal / sectors
+        if excess < LEAST_EXCESS or part < 0.5 or (operation == "st" and part == 0.5):
+            return None
+        after = _after(kernel, loads, excess)
+        if after is None:
+            return None
+        shares = saved(loads, after)
+        if loads.memory < LEAST_BUSY:
+            spared = loads.memory - after.memory
+            shares = Shares(shares.low, max(min(shares.high, spared), shares.low))
+        if shares.middle < LEAST_SAVED:
+            return None
+        return claim_of(
+            kernel,
+            f"{excess:.0%} of what {short(kernel)} moves is not used, most of it by its {what}:"
+            f" threads touch {sectors / max(ideal, 1):.1f} times as many 32-byte sectors as needed",
+            (
+                Figure("global_sectors", sectors, "", (1 + LEAST_EXCESS) * ideal),
+                Figure("global_sectors_ideal", ideal),
+                percent(f"part_of_{what}", part),
+            ),
+            advice,
+            shares,
+            "The time of the bytes that are needed at the bandwidth that copies reach, or of the"
+            " busiest unit with that much less to move.",
+        )
+
+    return of_each(evidence, look)
+
+
+def _after(kernel: KernelFigures, loads: Loads, excess: float) -> Loads | None:
+    """Return the loads without the share of sectors that is not used.
+
+    What local memory and shared memory move stays as it is.
+    """
+    from gpuadvisor.analysis.kernel_figures import SECTOR_BYTES
+    from gpuadvisor.analysis.kernel_loads import bytes_load
+
+    local, sectors, ideal = kernel.local_sectors, kernel.sectors, kernel.ideal_sectors
+    if local is None or not sectors or ideal is None:
+        return None
+    of_global = sectors / (sectors + local)
+    fewer = 1 - excess * of_global
+    dram, l2 = loads.dram, loads.l2 * fewer
+    if kernel.dram_bytes:
+        moved = of_global * kernel.dram_bytes
+        dram *= 1 - (moved - min(SECTOR_BYTES * ideal, moved)) / kernel.dram_bytes
+    needed = bytes_load(kernel, SECTOR_BYTES * ideal, None)
+    if needed is not None:
+        l2 = min(l2, needed / L2_OVER_DRAM + loads.l2 * (1 - of_global))
+    of_shared = (kernel.shared_wavefronts or 0.0) / kernel.wavefronts if kernel.wavefronts else 0.0
+    l1 = loads.l1 * (1 - (1 - min(of_shared, 1.0)) * (1 - fewer))
+    return replace(loads, dram=dram, l2=l2, l1=l1)
+
+
+def _part(kernel: KernelFigures, operation: str) -> float | None:
+    """Return which part of the excess these accesses have; None where it is not known."""
+    wasted = {each: _wasted(kernel, each) for each in ("ld", "st")}
+    if None in wasted.values():
+        return None
+    total = sum(each for each in wasted.values() if each is not None)
+    return (wasted[operation] or 0.0) / total if total > 0 else None
+
+
+def _wasted(kernel: KernelFigures, operation: str) -> float | None:
+    """Return the sectors that these accesses touch without need."""
+    sectors = kernel.sectors_of(f"global_op_{operation}")
+    if sectors is None:
+        return None
+    used = kernel.used_of_sector(operation)
+    if used is not None:
+        return sectors * (1 - used)
+    requests = kernel.requests_of(f"global_op_{operation}")
+    return None if requests is None else max(sectors - USUAL_SECTORS * requests, 0.0)

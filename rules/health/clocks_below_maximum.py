@@ -1,0 +1,89 @@
+"""The clock is set below its maximum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.domain.clock_reasons import (
+    APPLICATIONS_CLOCKS,
+    HW_POWER_BRAKE_SLOWDOWN,
+    HW_SLOWDOWN,
+    HW_THERMAL_SLOWDOWN,
+    SW_POWER_CAP,
+    SW_THERMAL_SLOWDOWN,
+    SYNC_BOOST,
+)
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.telemetry_window import GpuWindow
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.gpus import (
+    METHOD,
+    called,
+    clock_loss,
+    clocks_mhz,
+    gpus_of_run,
+    is_at_work,
+    reason,
+    saving_of_clock,
+    scope,
+)
+from gpuadvisor.rules.needs import sampled
+from gpuadvisor.rules.rule import Claim, Rule
+
+LEAST_LOSS = 0.1
+"""Of the clock: the highest one is for light work, and boards differ by some steps. [own]"""
+MOST_OTHER_SHARE = 0.1
+"""Of the samples at work in which power or heat explain the clock: more is their finding. [own]"""
+SET_SHARE = 0.5
+"""Of the samples at work with the reason of application clocks: then these are the cause. [own]"""
+OTHER_REASONS = (
+    SW_POWER_CAP,
+    HW_SLOWDOWN,
+    SYNC_BOOST,
+    SW_THERMAL_SLOWDOWN,
+    HW_THERMAL_SLOWDOWN,
+    HW_POWER_BRAKE_SLOWDOWN,
+)
+
+RULE = Rule(
+    Category.HEALTH,
+    needs=(sampled("throttle_reasons", "gpu_utilization_pct", "sm_clock_mhz", "sm_clock_max_mhz"),),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find GPUs at work below their highest clock, where neither power nor heat explains it."""
+    for window in gpus_of_run(evidence):
+        loss, clocks = clock_loss(window), clocks_mhz(window)
+        if loss is None or clocks is None or loss < LEAST_LOSS or not _is_set(window):
+            continue
+        applications = window.busy_shares[reason(APPLICATIONS_CLOCKS)]
+        is_told = applications >= SET_SHARE
+        yield Claim(
+            f"{called(window.gpu)} works at {clocks[0]:.0f} of {clocks[1]:.0f} MHz, held by"
+            f" {'its application clocks' if is_told else 'neither power nor heat'}",
+            (
+                Figure(
+                    "sm_clock_mhz", round(clocks[0]), "MHz", round((1 - LEAST_LOSS) * clocks[1])
+                ),
+                Figure("sm_clock_max_mhz", round(clocks[1]), "MHz"),
+                Figure(APPLICATIONS_CLOCKS, round(100 * applications, 1), "%", 100 * SET_SHARE),
+            ),
+            "Reset the application clocks with `sudo nvidia-smi -rac`."
+            if is_told
+            else "Look for a locked clock (`nvidia-smi -q -d CLOCK`) and unlock it with"
+            " `sudo nvidia-smi -rgc`, unless it is locked for steady timings.",
+            saving_of_clock(evidence, window, loss),
+            f"{METHOD}.",
+            scope(window.gpu),
+        )
+
+
+def _is_set(window: GpuWindow) -> bool:
+    """Return whether the reasons were read, and none but a setting explains a low clock."""
+    shares = window.busy_shares
+    return (
+        is_at_work(window)
+        and bool(shares)
+        and all(shares[reason(name)] < MOST_OTHER_SHARE for name in OTHER_REASONS)
+    )

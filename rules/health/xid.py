@@ -1,0 +1,41 @@
+"""The driver reported an Xid error."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from gpuadvisor.domain import telemetry
+from gpuadvisor.domain.finding import Category, Figure, Severity
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.gpus import called, gpus_of_run, scope
+from gpuadvisor.rules.needs import TELEMETRY
+from gpuadvisor.rules.rule import Claim, Rule
+
+KIND = "xid"
+"""Of the events that say so."""
+CATALOGUE_URL = "https://docs.nvidia.com/deploy/xid-errors/"
+SEVERITIES = {
+    telemetry.Severity.INFO: Severity.INFO,
+    telemetry.Severity.WARNING: Severity.WARNING,
+    telemetry.Severity.ERROR: Severity.CRITICAL,
+}
+
+RULE = Rule(Category.HEALTH, needs=(TELEMETRY,))
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find the errors of each GPU, one claim for each number."""
+    events = evidence.telemetry.events if evidence.telemetry is not None else ()
+    for window in gpus_of_run(evidence):
+        ours = [each for each in events if each.kind == KIND and each.gpu == window.gpu.uuid]
+        for number, count in sorted(Counter(each.key for each in ours).items()):
+            last = next(each for each in reversed(ours) if each.key == number)
+            times = "" if count == 1 else f" {count} times"
+            yield Claim(
+                f"{called(window.gpu)} had Xid error {number}{times}",
+                (Figure("xid", number), Figure("errors", count, "", 1)),
+                f"{last.message.rstrip('.')}. All numbers: {CATALOGUE_URL}.",
+                scope=scope(window.gpu),
+                severity=SEVERITIES[last.severity],
+            )

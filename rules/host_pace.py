@@ -1,0 +1,126 @@
+"""What the run would take with something changed, at the host's pace with and without a profiler.
+
+A profiler slows the host down and leaves the device as fast as it is, so that what a trace shows of
+the host is the most that it can cost. How much slower is not in the trace. Every estimate that
+depends on the host's pace is therefore made at the pace recorded, at one as much faster as
+profilers are known to slow programs down, and between; the truth is among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpuadvisor.analysis.idle import Cause
+from gpuadvisor.analysis.launches import Queue
+from gpuadvisor.analysis.playback import AS_IT_WAS, Change, Host
+from gpuadvisor.analysis.summary import Facts
+
+SLOWER_WITH_KINETO = (1.2, 3.0)
+"""From the least to the most, where nothing tells what it recorded. [own]"""
+SLOWER_WITH_DETAILS = (1.5, 2.8)
+"""With shapes and memory, on H100 hosts: 2.7 times (1,080 launches of small kernels, 57.9 ms for 3
+steps of 7.2 ms), 2.1 (PyTorch's example word_language_model, 7.7 ms for a step of 3.7 ms), 1.7 (its
+example vae). [own]"""
+DETAILS = ("record_shapes", "profile_memory")
+"""As Kineto names them in its traces."""
+GRAPH_GAP_NS = 1_000
+"""Between two kernels of a CUDA graph: 1.0 to 1.5 us on A100 and H100 ("Constant Time Launch for
+Straight-Line CUDA Graphs", developer.nvidia.com)."""
+SLOWER_WITH_NSIGHT = (1.0, 1.3)
+"""1 to 2 us for each call into CUDA. [own]"""
+
+
+def paces(facts: Facts) -> tuple[float, float]:
+    """Return the factors on the host's recorded time between which the truth lies, the larger one
+    first."""
+    header = facts.profile.header
+    least, most = SLOWER_WITH_NSIGHT
+    if header.source == "kineto":
+        detailed = all(header.facts.get(name) == "1" for name in DETAILS)
+        least, most = SLOWER_WITH_DETAILS if detailed else SLOWER_WITH_KINETO
+    return 1.0 / least, 1.0 / most
+
+
+def loader_sets_pace(facts: Facts) -> bool:
+    """Say whether the GPU waits for the workers of a DataLoader: they deliver at their own pace, so
+    that whatever else becomes faster only makes the script wait longer."""
+    waiting = idle_ns(facts, Cause.WAITING_FOR_DATA)
+    return not facts.loading.in_process and waiting >= LEAST_WAITING * facts.run_ns
+
+
+LEAST_WAITING = 0.05
+"""Of the run, for the workers to be what it waits for. [own]"""
+
+
+def saved_shares(facts: Facts, change: Change) -> tuple[float, float]:
+    """Return the least and the most of the run (0 to 1) that a change would save; both are 0 where
+    nothing can be played again."""
+    shares = [_saved(facts, change, pace) for pace in _paces_tried(facts)]
+    paced = Host.LOADING not in change.host and loader_sets_pace(facts)
+    return 0.0 if paced else min(shares), min(MARGIN * max(shares), MOST)
+
+
+def saved_by_launching(facts: Facts) -> tuple[float, float]:
+    """Return the least and the most that launching for free would save, besides what goes with the
+    waits for the GPU: a host that waits cannot launch ahead, however fast it is."""
+    launching, waits = Change({Host.WORKING: 0.0}), Change({Host.SYNCHRONIZING: 0.0})
+    both = Change({**launching.host, **waits.host})
+    shares = []
+    for pace in _paces_tried(facts):
+        besides = _saved(facts, both, pace) - _saved(facts, waits, pace)
+        shares.append(max(min(besides, _saved(facts, launching, pace)), 0.0))
+    return min(shares), min(MARGIN * max(shares), MOST)
+
+
+MARGIN = 1.03
+"""On the most: two runs of the same program differ by so much easily. [own]"""
+MOST = 0.99
+"""Of a run, that anything saves. [own]"""
+
+
+def _paces_tried(facts: Facts) -> tuple[float, float, float]:
+    slow, fast = paces(facts)
+    return slow, (slow + fast) / 2, fast
+
+
+def _saved(facts: Facts, change: Change, pace: float) -> float:
+    line = facts.timeline
+    if line is None:
+        return 0.0
+    loaded = Host.LOADING in change.host and loader_sets_pace(facts)
+    before = line.takes_ns(AS_IT_WAS if loaded else Change({Host.WORKING: pace}))
+    after = line.takes_ns(Change({Host.WORKING: pace, **change.host}, change.pageable))
+    return min(max(1.0 - after / before, 0.0), 1.0) if before > 0 else 0.0
+
+
+def idle_ns(facts: Facts, *causes: Cause) -> float:
+    """Return how long the device that was played was idle for one of these causes."""
+    line = facts.timeline
+    found = [each for each in facts.idle_in_run if line is None or each.device == line.device]
+    return float(max((sum(each.causes_ns[cause] for cause in causes) for each in found), default=0))
+
+
+def queue(facts: Facts) -> Queue | None:
+    """Return how launching went for the device that was played."""
+    line = facts.timeline
+    found = [each for each in facts.queues if line is None or each.device == line.device]
+    return max(found, key=lambda each: each.kernels, default=None)
+
+
+def parts(high_ns: float, times_ns: Mapping[str, float]) -> Mapping[str, float]:
+    """Return the parts of the run that a saving shortens, made longer alike where the run saves
+    more than it shows of them: without the profiler they are a larger share of it."""
+    total = sum(times_ns.values())
+    longer = high_ns / total if 0 < total < high_ns else 1.0
+    return {name: longer * time for name, time in times_ns.items()}
+
+
+def span_ns(facts: Facts) -> float:
+    """Return the time from the first work of the device that was played to the last one.
+
+    Thresholds are shares of it rather than of the run, which is longer by what came before: that is
+    known only where steps or waits for data were recorded.
+    """
+    line = facts.timeline
+    found = [each.span_ns for each in facts.busy if line is None or each.device == line.device]
+    return float(max(found, default=0))

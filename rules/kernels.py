@@ -1,0 +1,121 @@
+"""What the rules about kernels with hardware counters share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Figure, Scope, ScopeKind, Severity
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.needs import WITH_COUNTERS, Need
+from gpuadvisor.rules.rule import Claim, Saving
+
+if TYPE_CHECKING:  # numpy, which the daemon does without
+    from gpuadvisor.analysis.kernel_figures import KernelFigures
+    from gpuadvisor.analysis.kernel_loads import Loads, Shares
+
+Look = Callable[["KernelFigures", "Loads"], Claim | None]
+"""Looks at one kernel of which time and loads are known."""
+
+LIBRARY = re.compile(
+    r"at::native|cutlass|cublas|cudnn|xmma|nvjet|flash_|fmha|cub::|nccl|magma|winograd"
+    r"|^(?:void )?(?:volta|turing|ampere|hopper|sm\d\d)_",
+    re.IGNORECASE,
+)
+"""In names of kernels whose makers chose registers and shared memory with care: few warps with
+much work each is how they are meant to run."""
+LEAST_NOTICED = 0.02
+"""Share of a kernel's time below which nothing is worth a notice; as in the engine."""
+_LONGEST_NAME = 60  # characters
+
+
+def is_library(kernel: KernelFigures) -> bool:
+    """Say whether a kernel comes from a library that is tuned for the GPU."""
+    return LIBRARY.search(kernel.name) is not None
+
+
+def knows(*figures: str) -> Need:
+    """Return the need of at least one kernel with time, loads and these of `KernelFigures`."""
+
+    def missing(evidence: Evidence) -> str | None:
+        if not evidence.counted:
+            return "no hardware counters of kernels"
+        known = [kernel for kernel, loads in evidence.kernel_loads if loads is not None]
+        if not known:
+            return "no kernel has its time and how busy its units are (section SpeedOfLight)"
+        if any(all(_has(kernel, each) for each in figures) for kernel in known):
+            return None
+        absent = [each for each in figures if not any(_has(kernel, each) for kernel in known)]
+        return f"no kernel has counters for its {(absent or figures)[0].replace('_', ' ')}"
+
+    return Need(missing, WITH_COUNTERS)
+
+
+def _has(kernel: KernelFigures, figure: str) -> bool:
+    return getattr(kernel, figure) not in (None, {})
+
+
+def of_each(evidence: Evidence, look: Look) -> Iterator[Claim]:
+    """Yield what is found; of several launches of one kernel the one that is worth most."""
+    found: dict[str, Claim] = {}
+    for kernel, loads in evidence.kernel_loads:
+        claim = None if loads is None else look(kernel, loads)
+        if claim is not None:
+            before = found.get(kernel.name)
+            if before is None or _worth(claim) > _worth(before):
+                found[kernel.name] = claim
+    yield from found.values()
+
+
+def _worth(claim: Claim) -> float:
+    return 0.0 if claim.saving is None else claim.saving.low_ns + claim.saving.high_ns
+
+
+def claim_of(
+    kernel: KernelFigures,
+    summary: str,
+    figures: tuple[Figure, ...],
+    advice: str,
+    shares: Shares | None,
+    method: str,
+    severity: Severity | None = None,
+) -> Claim:
+    """Return a claim about a kernel; the saving is in shares of its own time."""
+    return Claim(
+        summary,
+        figures,
+        advice,
+        None if shares is None else saving_of(kernel, shares),
+        "" if shares is None else method,
+        Scope(ScopeKind.KERNEL, kernel.name),
+        severity,
+    )
+
+
+def saving_of(kernel: KernelFigures, shares: Shares) -> Saving:
+    """Return a saving of a kernel's time."""
+    return Saving.of_kernel(kernel.name, kernel.counters.time_ns, shares.low, shares.high)
+
+
+def notice_at_most(shares: Shares) -> Severity:
+    """Return the severity of what may be worth much but is no fault."""
+    return Severity.NOTICE if shares.middle >= LEAST_NOTICED else Severity.INFO
+
+
+def unless_library(kernel: KernelFigures, shares: Shares) -> Severity | None:
+    """Return the most severe that a fault within a library's kernel is: nobody can change it."""
+    return notice_at_most(shares) if is_library(kernel) else None
+
+
+def short(kernel: KernelFigures) -> str:
+    """Return a kernel's name without its arguments, as a sentence can hold it."""
+    name = re.sub(r"\((?:[^()]|\([^()]*\))*\)\s*$", "", kernel.name) or kernel.name
+    name = name.removeprefix("void ")
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
+
+
+def percent(metric: str, share: float, threshold: float | None = None) -> Figure:
+    """Return a figure of a share, in percent."""
+    told = None if threshold is None else round(100 * threshold, 1)
+    return Figure(metric, round(100 * share, 1), "%", told)

@@ -1,0 +1,102 @@
+"""What the rules about theoretical occupancy share: one a limiter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Figure
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import claim_of, is_library, of_each, percent, short
+from gpuadvisor.rules.rule import Claim
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_figures import KernelFigures
+    from gpuadvisor.analysis.kernel_loads import Loads
+
+MOST_OCCUPANCY = 0.70
+"""Theoretical occupancy above which more warps seldom help; Nsight Compute speaks below 80 %, and
+33 to 67 % is what good matrix products have. [own]"""
+MOST_BUSY = 0.60
+"""Share of the busiest unit from which on a kernel does not wait for lack of warps: Nsight
+Compute's threshold of "latency bound"."""
+LEAST_FILLED = 0.70
+"""Of the theoretical occupancy that must be achieved: below, something else keeps warps away.
+[own]"""
+MOST_TENSOR = 0.05
+"""Share of the tensor cores from which on a kernel is built to run with few warps. [own]"""
+LEAST_SHARE = 0.4
+"""Of the most that more warps could save: throughput follows them less and less. [own]"""
+
+HIDES = ("achieved_occupancy", "dependent_loads", "memory_below_roof", "compute_below_roof")
+
+ORDER = ("registers", "shared_memory", "block_size", "block_count")
+"""Limiters; of several that limit alike the first is named."""
+
+
+def limited(
+    evidence: Evidence,
+    limiter: str,
+    because: Callable[[KernelFigures], str],
+    advice: str,
+    fact: str,
+) -> Iterator[Claim]:
+    """Find kernels that wait and of which this limiter keeps more warps out of the SMs."""
+
+    def look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+        from gpuadvisor.analysis.kernel_loads import Shares, room
+
+        occupancy, value = kernel.theoretical_occupancy, getattr(kernel, fact)
+        if occupancy is None or value is None or not _waits(kernel):
+            return None
+        if _limiter(kernel) != limiter or not 0 < occupancy <= MOST_OCCUPANCY:
+            return None
+        reached = _without(kernel, occupancy)
+        high = min(1 - occupancy / reached, room(kernel, loads) or 0.0)
+        if high <= 0:
+            return None
+        return claim_of(
+            kernel,
+            f"{short(kernel)} has too few warps to hide its waiting: {because(kernel)}"
+            f" leave room for {occupancy:.0%} of the warps that an SM can hold",
+            (
+                percent("theoretical_occupancy", occupancy, MOST_OCCUPANCY),
+                percent("busiest_unit", busiest_share(kernel), MOST_BUSY),
+                Figure(fact, value, "bytes" if fact == "shared_bytes" else ""),
+            ),
+            advice,
+            Shares(LEAST_SHARE * high, high),
+            f"At most what {reached:.0%} occupancy gives if throughput follows the warps, until"
+            " the busiest unit is full; at least two fifths of it.",
+        )
+
+    return of_each(evidence, look)
+
+
+def busiest_share(kernel: KernelFigures) -> float:
+    """Return how busy the busiest unit is, of all that it could do."""
+    return max(kernel.compute or 0.0, kernel.memory or 0.0)
+
+
+def _waits(kernel: KernelFigures) -> bool:
+    """Say whether more warps would have room to work, and these fill the SMs."""
+    achieved, theoretical = kernel.achieved_occupancy, kernel.theoretical_occupancy
+    if kernel.tensor is None or achieved is None or theoretical is None:
+        return False
+    filled = achieved >= LEAST_FILLED * theoretical
+    for_few = kernel.tensor >= MOST_TENSOR or is_library(kernel)
+    return busiest_share(kernel) < MOST_BUSY and filled and not for_few
+
+
+def _limiter(kernel: KernelFigures) -> str:
+    """Return what keeps another block out; empty where that is something else."""
+    return next((name for name in ORDER if kernel.limits.get(name) == kernel.resident), "")
+
+
+def _without(kernel: KernelFigures, occupancy: float) -> float:
+    """Return the occupancy that the next limiter allows."""
+    resident = kernel.resident or 1
+    next_limit = min((each for each in kernel.limits.values() if each > resident), default=None)
+    if next_limit is None:
+        return 1.0
+    return min(occupancy * next_limit / resident, 1.0)

@@ -1,0 +1,102 @@
+"""How much faster matrix products and convolutions get on tensor cores, or in a smaller type.
+
+With the shapes known it is a roofline: the operations over what tensor cores reach, the bytes over
+what the memory reaches, and the time that the smallest kernel takes. Without them it is the ratio
+of the two peak rates, times how near to its peak either comes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.rates import per_clock, rate
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_uses import KernelUse
+
+HALVES = ("fp16", "bf16")
+"""Types of half the size of what TF32 and FP32 keep in memory."""
+BEST_OF_PEAK, WORST_OF_PEAK = 0.8, 0.45
+"""Of the theoretical peak that large products on tensor cores reach: 0.66 in TF32 and 0.74 in
+bfloat16 on an H100 (our workloads), 0.85 on an A100 (data sheets of cuBLAS)."""
+BEST_OF_MEASURED, WORST_OF_MEASURED = 1.0, 0.6
+"""Of a ceiling that was itself measured with large products. [own]"""
+BEST_KEPT, WORST_KEPT = 1.3, 0.55
+"""How near to its peak a product comes on tensor cores, over how near it came without: 0.86 of
+4096 x 4096 products on an H100. [own]"""
+BEST_KEPT_CONVOLUTION, WORST_KEPT_CONVOLUTION = 0.8, 0.3
+"""The same of a convolution, which may have to change its layout first. [own]"""
+BEST_OF_MEMORY = 0.92
+"""Of the memory's theoretical bandwidth that a stream reaches: copies on A100 and H100. [own]"""
+WORST_OF_MEMORY = 0.6
+"""The same of a product that the memory limits. [own]"""
+MOST_USUAL, MOST_USUAL_PLAIN = 2.0, 3.0
+"""How much faster an aligned product is, as far as one can count on it: with unaligned tensor-core
+kernels, and without tensor cores. [own]"""
+SHORTEST_NS, SHORT_NS = 3_000, 6_000
+"""What the smallest product takes at best, and usually: of H100 and A100 traces. [own]"""
+
+
+def gain_of(evidence: Evidence, use: KernelUse, source: str, target: str) -> tuple[float, float]:
+    """Return which share of its time a kernel saves in another type, at least and at most."""
+    kept = (WORST_KEPT, BEST_KEPT)
+    if convolves(use):
+        kept = (WORST_KEPT_CONVOLUTION, BEST_KEPT_CONVOLUTION)
+    worst, best = (max(_ratio_bound(evidence, source, target, each), 1.0) for each in kept)
+    least_ns, usual_ns = use.mean_ns / best, use.mean_ns / worst
+    roof = _roofline_ns(evidence, use, source, target)
+    if roof is not None:
+        fast, slow = roof
+        least_ns = max(least_ns, fast)
+        usual_ns = max(usual_ns, slow, least_ns)
+    least_ns, usual_ns = max(least_ns, SHORTEST_NS), max(usual_ns, SHORT_NS)
+    low, high = (max(1.0 - each / use.mean_ns, 0.0) for each in (usual_ns, least_ns))
+    return min(low, high), high
+
+
+def gain_when_aligned(evidence: Evidence, use: KernelUse) -> tuple[float, float]:
+    """Return which share of its time a 16-bit product saves with sizes that align."""
+    precision = use.precision or "fp16"
+    roof = _roofline_ns(evidence, use, precision, precision)
+    if roof is None:
+        return 0.0, 0.0
+    usual = MOST_USUAL if use.kind.tensor_cores else MOST_USUAL_PLAIN
+    fast, slow = max(roof[0], SHORTEST_NS), max(roof[1], use.mean_ns / usual, SHORT_NS)
+    low, high = (max(1.0 - each / use.mean_ns, 0.0) for each in (max(fast, slow), fast))
+    return low, high
+
+
+def _ratio_bound(evidence: Evidence, source: str, target: str, kept: float) -> float:
+    """Return how much faster the target's peak is, times how much of it is reached."""
+    rates = per_clock(evidence)
+    if source not in rates or target not in rates:
+        return 1.0
+    return kept * rates[target] / rates[source]
+
+
+def convolves(use: KernelUse) -> bool:
+    """Return whether a product is a convolution, or part of one."""
+    return use.kind.family == "convolution" or "conv" in use.operator
+
+
+def _roofline_ns(
+    evidence: Evidence, use: KernelUse, source: str, target: str
+) -> tuple[float, float] | None:
+    """Return the least time and a usual time of a large product; None without shapes."""
+    from gpuadvisor.analysis.matrix_products import product
+
+    multiplied = product(use.operator, use.shapes, use.types)
+    peak = rate(evidence, target)
+    if multiplied is None or peak is None:
+        return None
+    measured = peak.measured
+    best = peak.value * (BEST_OF_MEASURED if measured else BEST_OF_PEAK)
+    worst = peak.value * (WORST_OF_MEASURED if measured else WORST_OF_PEAK)
+    memory = rate(evidence, "dram")
+    moved_ns = 0.0
+    if memory is not None and multiplied.bytes is not None:
+        kept = 0.5 if {source, target} & {"fp32", "tf32"} and target in HALVES else 1.0
+        moved_ns = 1e9 * kept * multiplied.bytes / memory.value
+    least = max(1e9 * multiplied.flops / best, moved_ns / BEST_OF_MEMORY)
+    return least, max(1e9 * multiplied.flops / worst, moved_ns / WORST_OF_MEMORY)

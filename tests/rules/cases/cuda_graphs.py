@@ -1,0 +1,31 @@
+"""Steps that are alike, or not, of many short kernels, or not."""
+
+from tests.rules.building import timeline
+from tests.rules.programs import Program
+
+
+def steps(kernels=40, runs=3, *, other=False, waits=0, marked=True):
+    program = Program()
+    for number in range(6):
+        began = program.now
+        for place in range(kernels):
+            name = f"kernel {place} of {number}" if other else f"kernel {place}"
+            program.launches(name, runs=runs, op=20)
+            if waits and place % (kernels // waits) == 0:
+                program.waits()
+        if marked:
+            program.step(number, began)
+    return timeline(program.made)
+
+
+FIRES = {
+    "steps that launch the same kernels": steps,
+    "without steps, each kernel as often": lambda: steps(marked=False),
+    "one wait a step": lambda: steps(waits=1),
+}
+SILENT = {
+    "other kernels in each step": lambda: steps(other=True),
+    "kernels that fill the GPU": lambda: steps(runs=30),
+    "few kernels": lambda: steps(kernels=10),
+    "waits within the step": lambda: steps(waits=10),
+}

@@ -1,0 +1,24 @@
+"""Doubles, where they are slow and where they are not."""
+
+from tests.rules.building import H100, T4
+from tests.rules.queued import A10G, A100, V100, K, queued
+
+DGEMM = "ampere_dgemm_128x64_nn"
+ADD = "void at::native::vectorized_elementwise_kernel<2, at::native::CUDAFunctor_add<double>, int>"
+EXP = "void at::native::vectorized_elementwise_kernel<2, at::native::exp_kernel_cuda>(int)"
+FLOATS = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >"
+
+FIRES = {
+    "products on an A10G": lambda: queued([K(DGEMM, 5000)] * 3, A10G),
+    "sums on a T4": lambda: queued([K(ADD, 300)] * 9, T4),
+    "by the operator's types": lambda: queued(
+        [K(EXP, 300, "aten::exp", "[[1000]]", '["double"]')] * 9, A10G
+    ),
+}
+SILENT = {
+    "an H100 is fast at them": lambda: queued([K(DGEMM, 5000)] * 3, H100),
+    "an A100 too": lambda: queued([K(ADD, 300)] * 3, A100),
+    "a V100 too": lambda: queued([K(DGEMM, 300)] * 3, V100),
+    "a scalar now and then": lambda: queued([K(ADD, 2), K(FLOATS, 300)] * 9, A10G),
+    "floats": lambda: queued([K(FLOATS, 300)] * 9, A10G),
+}

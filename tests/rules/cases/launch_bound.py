@@ -1,0 +1,50 @@
+"""Kernels shorter than their launches, with and without a GPU that has enough to do."""
+
+from tests.profiles import Made
+from tests.rules.building import timeline
+from tests.rules.programs import Program
+
+
+def launching(times, runs, op=20):
+    program = Program()
+    program.launches("kernel", runs=runs, times=times, op=op)
+    return timeline(program.made)
+
+
+def after_long_one():
+    """As slow a host, but the GPU has much to do already."""
+    program = Program()
+    program.launches("long", runs=50_000)
+    program.launches("short", runs=3, times=300, op=20)
+    return timeline(program.made)
+
+
+def between(short, gap):
+    """Launched long before, and the GPU does nothing between them."""
+    made = Made()
+    for number in range(40):
+        runs = (2000 + number * (short + gap), short)
+        made.launched("short", call=(number * 10, 5), runs=runs, stream=number % 2)
+    return timeline(made)
+
+
+def waits_for_workers():
+    program = Program()
+    for _ in range(5):
+        program.loads(2000, "_MultiProcessingDataLoaderIter")
+        program.launches("kernel", runs=3, times=200, op=20)
+    return timeline(program.made)
+
+
+FIRES = {
+    "kernels shorter than their launches": lambda: launching(500, runs=3),
+    "near the threshold": lambda: launching(500, runs=19),
+    "short kernels with gaps that are not the host's": lambda: between(5, gap=20),
+    "while workers set the pace, for information": waits_for_workers,
+}
+SILENT = {
+    "kernels longer than their launches": lambda: launching(500, runs=26),
+    "hidden by a long kernel": after_long_one,
+    "long kernels with gaps that are not the host's": lambda: between(50, gap=20),
+    "short kernels with short gaps": lambda: between(9, gap=1.4),
+}

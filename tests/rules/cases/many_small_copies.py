@@ -1,0 +1,33 @@
+"""Small copies to the GPU, many and few."""
+
+from tests.rules.building import timeline
+from tests.rules.programs import Program
+
+
+def copies(count, size=8, runs=100):
+    program = Program()
+    for _ in range(5):
+        for _ in range(count):
+            program.works(10)
+            program.copies(size, 1)
+        program.launches("kernel", runs=runs, times=10, op=5)
+    return timeline(program.made)
+
+
+def hidden():
+    program = Program()
+    program.launches("long", runs=50_000)
+    for _ in range(100):
+        program.works(10)
+        program.copies(8, 1, pinned=True)
+    program.launches("last", runs=50_000)
+    return timeline(program.made)
+
+
+FIRES = {"many": lambda: copies(40), "the fewest": lambda: copies(10)}
+SILENT = {
+    "few": lambda: copies(9),
+    "large ones": lambda: copies(40, size=1 << 20),
+    "hardly any time": lambda: copies(10, runs=2000),
+    "while the GPU works": hidden,
+}

@@ -1,0 +1,33 @@
+"""16-bit products of sizes that align, that do not, and where it does not matter."""
+
+from tests.rules.queued import A100, K, queued
+
+HALF = '["c10::Half", "c10::Half"]'
+SLOW = (
+    "void cutlass::Kernel2<cutlass_80_tensorop_f16_s16816gemm_f16_256x128_32x3_nn_align1>(Params)"
+)
+FAST = (
+    "void cutlass::Kernel2<cutlass_80_tensorop_f16_s16816gemm_f16_256x128_32x3_nn_align8>(Params)"
+)
+ODD = "[[4095, 4095], [4095, 4095]]"
+EVEN = "[[4096, 4096], [4096, 4096]]"
+
+
+def products(name, shapes, types=HALF, us=900):
+    return queued([K(name, us, "aten::mm", shapes, types)] * 6)
+
+
+FIRES = {
+    "on tensor cores, but unaligned": lambda: products(SLOW, ODD),
+    "without tensor cores": lambda: products("cutlass_80_simt_hgemm_256x128_8x4_nn_align1", ODD),
+    "one size alone": lambda: products(SLOW, "[[4096, 4096], [4096, 4095]]"),
+    "on an A100": lambda: queued([K(SLOW, 900, "aten::mm", ODD, HALF)] * 6, A100),
+}
+SILENT = {
+    "rows that align nowhere, in an aligned kernel": lambda: products(
+        FAST, "[[141, 4096], [4096, 4096]]"
+    ),
+    "aligned sizes": lambda: products(SLOW, EVEN),
+    "float32": lambda: products("ampere_sgemm_128x128_nn", ODD, '["float", "float"]'),
+    "a kernel whose name tells nothing": lambda: products("my_matmul", ODD),
+}

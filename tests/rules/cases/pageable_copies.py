@@ -1,0 +1,25 @@
+"""Large copies of pageable and pinned memory."""
+
+from tests.rules.building import T4, timeline
+from tests.rules.programs import Program
+
+
+def batches(size, *, device=None, **how):
+    program = Program()
+    for _ in range(4):
+        program.copies(size, 6, **how)
+        program.launches("kernel", runs=500, times=10, op=20)
+    return timeline(program.made, device)
+
+
+FIRES = {
+    "to an H100": lambda: batches(64 << 20),
+    "to a T4": lambda: batches(64 << 20, device=T4),
+    "to the host": lambda: batches(64 << 20, to_host=True),
+    "near the threshold": lambda: batches(800 << 10),
+}
+SILENT = {
+    "pinned memory": lambda: batches(64 << 20, pinned=True),
+    "below the threshold": lambda: batches(400 << 10),
+    "small ones, which do not wait": lambda: batches(64 << 10),
+}

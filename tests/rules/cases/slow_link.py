@@ -1,0 +1,48 @@
+"""All-reduces of a board of eight GPUs, fast and slow, large and small."""
+
+from dataclasses import replace
+
+from tests.profiles import Made
+from tests.rules.building import H100, timeline
+
+
+def reduces(gb_per_s, megabytes=64, size=8, gpus=8, world=8, name=H100.name):
+    """Ten all-reduces with this bus bandwidth."""
+    made = Made()
+    moved = megabytes * 1e6 * 2 * (size - 1) / size
+    us = 1e6 * moved / (gb_per_s * 1e9)
+    for number in range(10):
+        correlation = made.correlation()
+        begin = number * (us + 10)
+        made.kernel("ncclDevKernel_AllReduce", (begin, us), correlation=correlation)
+        made.row(
+            "collectives",
+            correlation=correlation,
+            begin_ns=round(1000 * begin),
+            name="allreduce",
+            type="Float",
+            in_elements=round(megabytes * 1e6 / 4),
+            out_elements=round(megabytes * 1e6 / 4),
+            group="0",
+            group_size=size,
+            sequence=number,
+        )
+    evidence = timeline(made)
+    profile = evidence.facts.profile
+    devices = tuple(replace(H100, index=index, name=name) for index in range(gpus))
+    profile.finish(replace(profile.header, devices=devices, world_size=world, rank=0))
+    return evidence
+
+
+FIRES = {
+    "PCIe in place of NVLink": lambda: reduces(20),
+    "just slow enough": lambda: reduces(224),
+}
+SILENT = {
+    "as fast as usual": lambda: reduces(360),
+    "half": lambda: reduces(226),
+    "small messages": lambda: reduces(20, megabytes=7),
+    "several machines": lambda: reduces(20, world=16, size=16),
+    "a pair of GPUs": lambda: reduces(20, size=2, gpus=2, world=2),
+    "a GPU whose link is not known": lambda: reduces(20, name="NVIDIA L40S"),
+}

@@ -1,0 +1,28 @@
+"""Grids smaller than the GPU, and such that are not."""
+
+from dataclasses import replace
+
+from tests.rules.building import H100, T4
+from tests.rules.counted import QUIET, kernel
+
+
+def blocks(count, **shape):
+    return kernel(QUIET, grid=count, **shape)
+
+
+FIRES = {
+    "four blocks": lambda: blocks(4),
+    "nearly as many as multiprocessors": lambda: blocks(120),
+    "on a small chip": lambda: blocks(30, device=T4, ms=10.5),
+}
+SILENT = {
+    "a block each": lambda: blocks(132),
+    "many blocks": lambda: blocks(10_000),
+    "a kernel too short to get shorter": lambda: blocks(4, ms=0.004),
+    "how many multiprocessors is not known": lambda: blocks(
+        4, device=replace(H100, multiprocessors=None)
+    ),
+    "how long it took is not known": lambda: kernel(
+        {"gpu__time_duration.sum": float("nan")}, grid=4
+    ),
+}

@@ -1,0 +1,39 @@
+"""Long kernels with few blocks."""
+
+from tests.profiles import Made
+from tests.rules.building import timeline
+from tests.rules.queued import K, grid, queued
+
+GEMM = "sm90_xmma_gemm_f16f16_f16f32_f32_nn_n_tilesize128x128x64_warpgroupsize1x1x1"
+NORMALISE = "void cudnn::bn_bw_1C11_kernel_new<float, float, float2, 512, true, 1>(float)"
+
+
+def beside_others():
+    """Four streams at a time."""
+    made = Made()
+    for number in range(20):
+        for stream in range(4):
+            runs = (100 + 100 * number, 90)
+            call = (10 + 20 * number + 5 * stream, 4)
+            made.launched("reduce_rows", call, runs, stream=stream, **grid(16))
+    return timeline(made)
+
+
+FIRES = {
+    "an eighth of the GPU": lambda: queued([K("reduce_rows", 200, more=grid(16))] * 9),
+    "one block too few": lambda: queued([K("reduce_rows", 200, more=grid(131))] * 9),
+    "a library's with a quarter": lambda: queued([K(GEMM, 200, more=grid(33))] * 9),
+}
+SILENT = {
+    "as many as multiprocessors": lambda: queued([K("reduce_rows", 200, more=grid(132))] * 9),
+    "a library's that keeps one on nearly each": lambda: queued([K(GEMM, 200, more=grid(120))] * 9),
+    "too short for more": lambda: queued([K("reduce_rows", 10, more=grid(16))] * 9),
+    "a small part of the time": lambda: queued(
+        [K("reduce_rows", 50, more=grid(16)), K("other", 600, more=grid(999))] * 9
+    ),
+    "beside others": beside_others,
+    "normalisation between conversions": lambda: queued(
+        [K(NORMALISE, 200, more=grid(64)), K("void nchwToNhwcKernel<float>(int)", 50)] * 9
+    ),
+    "communication": lambda: queued([K("ncclDevKernel_AllReduce_Sum", 200, more=grid(16))] * 9),
+}

@@ -1,0 +1,108 @@
+"""Programs with one planted bottleneck on a real GPU: what is found first, and what its cure saved.
+
+Step times before and after the cure were measured without a profiler (`workloads.json`). What is
+left out of `WORKLOADS` has no measured cure.
+"""
+
+import json
+from functools import cache
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from gpuadvisor.analysis.in_memory import MemoryProfile
+from gpuadvisor.analysis.summary import Facts
+from gpuadvisor.collectors.kineto import reader as kineto
+from gpuadvisor.domain.finding import Severity
+from gpuadvisor.rules.engine import diagnose
+from gpuadvisor.rules.evidence import Evidence
+
+PROFILES = Path(__file__).parents[1] / "data" / "profiles"
+FIRST = {
+    "workloads/input_bound": {"input_bound"},
+    "workloads/launch_bound": {"launch_bound"},
+    "workloads/pageable_copy": {"copy"},
+    "workloads/fp32_no_tf32": {"tensor_core", "precision"},
+    "v100_resnet50_workers0": {"input_bound"},
+    "hta_a100_launch_bound_rank0": {"launch_bound"},
+    "h100_bert_small": {"launch_bound"},
+    "h100_vit_falconsai": {"launch_bound"},
+    "h100_small_cnn_train": {"input_bound"},
+}
+"""Profiles to the categories that the first finding may have."""
+WITHOUT_GPU = ("hta_cpu_only", "hta_rank_non_gpu")
+
+
+@cache
+def diagnosis(name):
+    path = PROFILES / f"{name}.json.gz"
+    if not path.is_file():
+        pytest.skip(f"{name} is not among the tests' data")
+    profile = MemoryProfile()
+    profile.finish(kineto.read(path, profile))
+    found = diagnose(Evidence(facts=Facts(profile)))
+    assert found.failed == ()
+    return found
+
+
+def saved_pct():
+    """What the cures saved, in percent of the step."""
+    told = json.loads((PROFILES / "workloads" / "workloads.json").read_text())
+    cured = {name: each for name, each in told.items() if "after" in each}
+    saved = {
+        f"workloads/{name}": 100 * (1 - each["after"]["median_ms"] / each["before"]["median_ms"])
+        for name, each in cured.items()
+    }
+    return {**saved, "v100_resnet50_workers0": 100 * (1 - 139.7 / 174.8)}
+
+
+SAVED = saved_pct()
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_bottleneck_comes_first(name):
+    assert str(diagnosis(name).findings[0].category) in FIRST[name]
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_what_the_cure_saved_is_in_the_range(name):
+    span = diagnosis(name).findings[0].improvement_pct
+    assert span.low <= SAVED[name] <= span.high
+
+
+def test_ranges_are_narrow():
+    assert median(diagnosis(name).findings[0].improvement_pct.width for name in SAVED) <= 30
+
+
+def test_a_healthy_program_gets_no_warning():
+    found = diagnosis("workloads/healthy_matmul").findings
+    assert [each for each in found if each.severity.rank > Severity.NOTICE.rank] == []
+
+
+def test_loading_with_no_workers_names_the_knob_that_cures_it():
+    assert diagnosis("v100_resnet50_workers0").findings[0].knobs[0] == "dataloader_workers"
+
+
+def test_with_workers_the_same_training_waits_less():
+    before, after = (
+        [
+            each
+            for each in diagnosis(f"v100_resnet50_workers{n}").findings
+            if each.rule == "input_bound"
+        ]
+        for n in (0, 4)
+    )
+    assert before
+    assert sum(each.improvement_pct.middle for each in after) < before[0].improvement_pct.middle
+
+
+@pytest.mark.parametrize("name", WITHOUT_GPU)
+def test_nothing_is_invented_where_no_gpu_was_recorded(name):
+    assert diagnosis(name).findings == ()
+
+
+@pytest.mark.parametrize("name", [*FIRST, "hta_a100_train_control", "mi300_bert_small"])
+def test_one_bottleneck_gives_at_most_three_warnings(name):
+    warnings = [each for each in diagnosis(name).shown if each.severity.rank >= 2]
+    assert len(warnings) <= 3
