@@ -24,8 +24,9 @@ from pathlib import Path
 import psutil
 
 FAKE = Path(__file__).parents[1] / "tests" / "fake_nvml" / "fake_nvml.c"
-SETTLE_S = 5.0
-"""After the start, whose imports are no part of what it costs all day."""
+SETTLE_S = 15.0
+"""After the start, whose imports are no part of what it costs all day; the rules are loaded after
+ten seconds, when they are asked first."""
 LOOK_S = 0.5
 CONFIGURATION = """\
 [daemon]

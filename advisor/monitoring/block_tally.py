@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any
 
+from gpuadvisor.domain.clock_reasons import holds
 from gpuadvisor.domain.telemetry import HOST, Frame, Gpu, Number, Sample, Trouble
 from gpuadvisor.monitoring.block_figures import BlockFigures, GpuFigures
 from gpuadvisor.monitoring.block_integrals import (
@@ -239,5 +240,5 @@ def _in_words(masks: Iterable[int]) -> tuple[str, ...]:
     return tuple(
         words.removeprefix("by ")
         for key, (_, _, words) in throttling.REASONS.items()
-        if any(throttling.holds(mask, key) for mask in masks)
+        if any(holds(mask, key) for mask in masks)
     )

@@ -24,7 +24,7 @@ LIMITS = {
 }
 HEALTHY = {
     "throttle_reasons": 0,
-    "sm_clock_mhz": 1410,
+    "sm_clock_mhz": 1980,
     "gpu_utilization_pct": 100,
     "sm_active_pct": 80.0,
     "memory_used_bytes": GIB,
@@ -65,7 +65,7 @@ def told(frames):
     ]
 
 
-CAP = {"throttle_reasons": 0x4}
+CAP = {"throttle_reasons": 0x4, "sm_clock_mhz": 1410}
 FULL = {"memory_used_bytes": 77 * GIB}
 HOT = {"temperature_c": 85}
 LOW_LINK = {"pcie_generation": 1}
@@ -167,7 +167,7 @@ def test_fast_frames_find_a_power_cap_too():
 @pytest.mark.parametrize("key", REASONS)
 def test_every_reason_makes_a_sentence(key):
     bit = REASONS[key][0]
-    ((event,), _) = observed(seconds((4, {"throttle_reasons": bit})))
+    ((event,), _) = observed(seconds((4, {"throttle_reasons": bit, "sm_clock_mhz": 1410})))
     assert event.key == key
     assert event.message.startswith("GPU 3 is held at 1410 of 1980 MHz ")
     assert event.message.endswith(".")

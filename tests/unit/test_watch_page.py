@@ -101,7 +101,7 @@ def wave(at_s, index):
         "gpu_utilization_pct": round(100 * level),
         "power_w": 120 + 580 * level,
         "temperature_c": round(35 + 40 * level),
-        "sm_clock_mhz": round(1980 - 400 * level),
+        "sm_clock_mhz": round(1980 - 150 * level),
     }
 
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from gpuadvisor.domain.clock_reasons import BITS, holds
 from gpuadvisor.domain.latest import Latest
 from gpuadvisor.domain.telemetry import Frame, Gpu, Number, Severity
 from gpuadvisor.monitoring.episodes import GpuDetector, Wording, called
 
-# Bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h, nvmlClocksEventReason...). Left out are
-# gpu_idle 0x1, applications_clocks_setting 0x2 and display_clock_setting 0x100: nothing is lost.
-SW_POWER_CAP = 0x4
-HW_SLOWDOWN = 0x8
-SYNC_BOOST = 0x10
-SW_THERMAL_SLOWDOWN = 0x20
-HW_THERMAL_SLOWDOWN = 0x40
-HW_POWER_BRAKE_SLOWDOWN = 0x80
+# Left out are gpu_idle, applications_clocks_setting and display_clock_setting: nothing is lost.
+SW_POWER_CAP = BITS["sw_power_cap"]
+HW_SLOWDOWN = BITS["hw_slowdown"]
+SYNC_BOOST = BITS["sync_boost"]
+SW_THERMAL_SLOWDOWN = BITS["sw_thermal_slowdown"]
+HW_THERMAL_SLOWDOWN = BITS["hw_thermal_slowdown"]
+HW_POWER_BRAKE_SLOWDOWN = BITS["hw_power_brake_slowdown"]
 
 REASONS: dict[str, tuple[int, Severity, str]] = {
     "sw_power_cap": (SW_POWER_CAP, Severity.WARNING, "by its power limit"),
@@ -74,13 +74,6 @@ class Detector(GpuDetector):
         read = {name: latest.value(gpu.uuid, name) for name in SAID}
         known = {name: value for name, value in read.items() if value is not None}
         return Wording(_sentence(gpu, key, known), REASONS[key][1], known)
-
-
-def holds(mask: int, key: str) -> bool:
-    """Return whether a reason holds; the general hardware bit is set beside each that says more."""
-    if key == "hw_slowdown" and mask & (HW_THERMAL_SLOWDOWN | HW_POWER_BRAKE_SLOWDOWN):
-        return False
-    return bool(mask & REASONS[key][0])
 
 
 def _sentence(gpu: Gpu, key: str, known: Mapping[str, Number]) -> str:

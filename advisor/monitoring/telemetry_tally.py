@@ -1,0 +1,203 @@
+"""Frames summed up as they come: a tally holds what a window tells, however long it is.
+
+Tallies of times that follow each other can be merged, and say the same as one over both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from gpuadvisor.domain.clock_reasons import BITS, holds
+from gpuadvisor.domain.metrics import BY_NAME, Pace
+from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, GpuProcess, Number, Trouble
+from gpuadvisor.domain.telemetry_window import BUSY_PCT, GpuWindow, Series, TelemetryWindow
+
+UTILIZATION = "gpu_utilization_pct"
+FLAGS = "throttle_reasons"
+CARRIED_S = {
+    name: 3 * metric.pace.period_s
+    for name, metric in BY_NAME.items()
+    if metric.pace in (Pace.SLOW, Pace.RARE)
+}
+"""For how long a value holds of what is read rarely: as `Latest` has it, until three readings of
+it are overdue."""
+LONGEST_CARRIED_S = max(CARRIED_S.values())
+MOST_EVENTS = 200
+"""Kept of a window, the newest: a failing GPU can report several errors a second."""
+
+Samples = dict[str, list[float]]
+"""By the metric's name: count, sum, low, high, first, last."""
+
+
+class GpuTally:
+    """One GPU."""
+
+    __slots__ = ("busy", "busy_masks", "every", "last_s", "masks", "troubles")
+
+    def __init__(self) -> None:
+        self.every: Samples = {}
+        self.busy: Samples = {}
+        self.masks: Counter[int] = Counter()
+        self.busy_masks: Counter[int] = Counter()
+        self.last_s: dict[str, float] = {}
+        """When what is read rarely was read last, in Unix time."""
+        self.troubles: Mapping[str, Trouble] = {}
+
+    def add(self, time_s: float, values: Mapping[str, Number]) -> None:
+        """Take in one sweep."""
+        _add_all(self.every, values)
+        for name in CARRIED_S.keys() & values.keys():
+            self.last_s[name] = time_s
+        mask = values.get(FLAGS)
+        is_busy = values.get(UTILIZATION, 0) >= BUSY_PCT
+        if is_busy:
+            _add_all(self.busy, values)
+        if mask is not None:
+            self.masks[int(mask)] += 1
+            if is_busy:
+                self.busy_masks[int(mask)] += 1
+
+    def merge(self, later: GpuTally) -> None:
+        """Take in the tally of a later time."""
+        _merge(self.every, later.every)
+        _merge(self.busy, later.busy)
+        self.masks.update(later.masks)
+        self.busy_masks.update(later.busy_masks)
+        self.last_s.update(later.last_s)
+        self.troubles = later.troubles
+
+    def carried(self, now_s: float) -> GpuTally:
+        """Return a tally of the last values that still hold then, of what is read rarely."""
+        made = GpuTally()
+        for name, read_s in self.last_s.items():
+            if 0 <= now_s - read_s <= CARRIED_S[name]:
+                last = self.every[name][5]
+                made.every[name] = [1, last, last, last, last, last]
+                made.last_s[name] = read_s
+        return made
+
+    def window(self, gpu: Gpu, processes: tuple[GpuProcess, ...] | None) -> GpuWindow:
+        """Return what it says."""
+        return GpuWindow(
+            gpu,
+            _series(self.every),
+            _shares(self.masks),
+            _series(self.busy),
+            _shares(self.busy_masks),
+            self.troubles,
+            processes,
+        )
+
+
+class Tally:
+    """All GPUs of a machine, and what is told beside the figures."""
+
+    def __init__(self) -> None:
+        self.by_gpu: dict[str, GpuTally] = {}
+        self.gpus: tuple[Gpu, ...] | None = None
+        """As listed last; None where no frame listed them."""
+        self.processes: tuple[GpuProcess, ...] | None = None
+        self.events: list[Event] = []
+
+    def add(self, frame: Frame) -> None:
+        """Take in a frame; frames come in order of time."""
+        for uuid, sample in frame.samples.items():
+            if uuid == HOST:
+                continue
+            tally = self.by_gpu.get(uuid)
+            if tally is None:
+                tally = self.by_gpu[uuid] = GpuTally()
+            tally.add(frame.time_s, sample.values)
+            if frame.whole:
+                tally.troubles = sample.troubles
+        if frame.gpus is not None:
+            self.gpus = frame.gpus
+        if frame.processes is not None:
+            self.processes = frame.processes
+        if frame.events:
+            self._add_events(frame.events)
+
+    def merge(self, later: Tally) -> None:
+        """Take in the tally of a later time."""
+        for uuid, tally in later.by_gpu.items():
+            self.by_gpu.setdefault(uuid, GpuTally()).merge(tally)
+        self.gpus = self.gpus if later.gpus is None else later.gpus
+        self.processes = self.processes if later.processes is None else later.processes
+        self._add_events(later.events)
+
+    def carried(self, now_s: float) -> Tally:
+        """Return what a tally that begins then begins with."""
+        made = Tally()
+        made.by_gpu = {uuid: tally.carried(now_s) for uuid, tally in self.by_gpu.items()}
+        made.gpus, made.processes = self.gpus, self.processes
+        return made
+
+    def window(self, begin_s: float, end_s: float) -> TelemetryWindow:
+        """Return what it says, of the GPUs that were listed last; times are Unix times."""
+        empty = GpuTally()
+        return TelemetryWindow(
+            begin_s,
+            end_s,
+            tuple(
+                self.by_gpu.get(gpu.uuid, empty).window(gpu, self._processes_on(gpu))
+                for gpu in self.gpus or ()
+            ),
+            tuple(self.events),
+        )
+
+    def _add_events(self, events: tuple[Event, ...] | list[Event]) -> None:
+        self.events = [*self.events, *events][-MOST_EVENTS:]
+
+    def _processes_on(self, gpu: Gpu) -> tuple[GpuProcess, ...] | None:
+        if self.processes is None:
+            return None
+        return tuple(process for process in self.processes if process.gpu == gpu.uuid)
+
+
+def _add_all(samples: Samples, values: Mapping[str, Number]) -> None:
+    """Count values in: plain lists, as this is done for each metric of each GPU once a second."""
+    for name, value in values.items():
+        known = samples.get(name)
+        if known is None:
+            samples[name] = [1, value, value, value, value, value]
+            continue
+        known[0] += 1
+        known[1] += value
+        if value < known[2]:
+            known[2] = value
+        elif value > known[3]:
+            known[3] = value
+        known[5] = value
+
+
+def _merge(samples: Samples, later: Samples) -> None:
+    for name, new in later.items():
+        known = samples.get(name)
+        if known is None:
+            samples[name] = list(new)
+            continue
+        known[0] += new[0]
+        known[1] += new[1]
+        if new[2] < known[2]:  # and not min(): this is half of what a look costs
+            known[2] = new[2]
+        if new[3] > known[3]:
+            known[3] = new[3]
+        known[5] = new[5]
+
+
+def _series(samples: Samples) -> dict[str, Series]:
+    return {
+        name: Series(int(count), total / count, low, high, first, last)
+        for name, (count, total, low, high, first, last) in samples.items()
+    }
+
+
+def _shares(masks: Mapping[int, int]) -> dict[str, float]:
+    samples = sum(masks.values())
+    if not samples:
+        return {}
+    return {
+        f"{FLAGS}/{reason}": sum(n for mask, n in masks.items() if holds(mask, reason)) / samples
+        for reason in BITS
+    }
