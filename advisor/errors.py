@@ -26,6 +26,12 @@ class ScriptError(AdvisorError):
         """The end of what the script printed, to be shown below the message."""
 
 
+class FindingsError(AdvisorError):
+    """A diagnosis found what the user asked to be told of by the exit status."""
+
+    exit_code = 4
+
+
 class StoreError(AdvisorError):
     """The database cannot be opened, read or written."""
 

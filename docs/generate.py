@@ -19,6 +19,10 @@ from pathlib import Path
 from gpuadvisor.cli import build_parser
 from gpuadvisor.domain.knobs import Level, ScriptFacts
 from gpuadvisor.domain.study import Objective, StudyResult, TrialState
+from gpuadvisor.reports.rules_text import by_category, kinds_of, page_of
+from gpuadvisor.rules import catalogue, health
+from gpuadvisor.rules.registry import load_rules
+from gpuadvisor.rules.rule import Loaded
 from gpuadvisor.storage import codec
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knobs import load_knobs
@@ -41,8 +45,9 @@ def pages() -> dict[Path, str]:
     readme = ROOT / "README.md"
     return {
         ROOT / "docs" / "knobs.md": knobs_page(),
+        ROOT / "docs" / "rules.md": rules_page(),
         ROOT / "docs" / "commands.md": commands_page(),
-        readme: with_recording(readme.read_text("utf-8")),
+        readme: with_diagnosis(with_recording(readme.read_text("utf-8"))),
     }
 
 
@@ -84,6 +89,40 @@ def _values(knob: Knob) -> str:
 
 def _docstring(knob: Knob) -> str:
     return (sys.modules[type(knob).__module__].__doc__ or "").strip()
+
+
+# -- docs/rules.md -----------------------------------------------------------------------------
+
+
+def rules_page() -> str:
+    """Return the table of our own rules, and the page of each."""
+    listed = by_category(our_rules())
+    rows = [_row("Category", "Rule", "What is wrong", "Needs"), "| --- " * 4 + "|"]
+    rows += [
+        _row(
+            category.replace("_", " ") if rule is rules[0] else "",
+            f"[`{rule.name}`](#{rule.name})",
+            rule.title,
+            ", ".join(kinds_of(rule)),
+        )
+        for category, rules in listed.items()
+        for rule in rules
+    ]
+    ordered = sorted((rule for rules in listed.values() for rule in rules), key=lambda r: r.name)
+    template = (ROOT / "docs" / "templates" / "rules.md").read_text("utf-8")
+    sections = "\n".join(map(_rule_section, ordered))
+    return template.format(notice=NOTICE, table="\n".join(rows), sections=sections)
+
+
+def our_rules() -> tuple[Loaded, ...]:
+    """Return the rules without those of other packages, which are installed here or not."""
+    ours = (f"{catalogue.__name__}.", f"{health.__name__}.")
+    return tuple(rule for rule in load_rules() if rule.check.__module__.startswith(ours))
+
+
+def _rule_section(rule: Loaded) -> str:
+    _, _, body = page_of(rule).partition("\n")
+    return f"### {rule.name}\n\n{rule.title}.\n{re.sub('^## ', '#### ', body, flags=re.M)}"
 
 
 # -- docs/commands.md --------------------------------------------------------------------------
@@ -156,6 +195,41 @@ def recorded_output() -> str:
     console = Console(file=output, width=COLUMNS, highlight=False)
     print_summary(result, permanent_snippets(result.settings, load_knobs()), console)
     return "\n".join(line.rstrip() for line in output.getvalue().strip().splitlines())
+
+
+DIAGNOSED = ROOT / "tests" / "data" / "profiles" / "h100_small_cnn_train.json.gz"
+FROM, TO = "<!-- diagnosed output: begin -->", "<!-- diagnosed output: end -->"
+
+
+def with_diagnosis(readme: str) -> str:
+    """Return the README with the diagnosis of a real trace between its markers, if it has them."""
+    if FROM not in readme:
+        return readme
+    block = f"{FROM}\n```text\n{diagnosed_output()}\n```\n{TO}"
+    pattern = re.escape(FROM) + ".*?" + re.escape(TO)
+    return re.sub(pattern, lambda _: block, readme, flags=re.DOTALL)
+
+
+def diagnosed_output() -> str:
+    """Return what our rules say of a real trace, whatever is installed or stored here."""
+    from gpuadvisor.analysis.peaks import theoretical
+    from gpuadvisor.diagnosing.evidence import environment, facts_of
+    from gpuadvisor.profiling.opening import read_profile
+    from gpuadvisor.reports.diagnosis_report import DiagnosisReport
+    from gpuadvisor.reports.diagnosis_text import diagnosis_lines, wrapped
+    from gpuadvisor.reports.profile_report import ProfileReport
+    from gpuadvisor.rules.engine import diagnose
+    from gpuadvisor.rules.evidence import Evidence
+
+    profile = read_profile(DIAGNOSED)
+    peaks = theoretical(profile.header.devices[0])
+    facts = facts_of(profile, peaks)
+    evidence = Evidence(facts, ceilings=peaks, environment=environment(profile.header))
+    rules = our_rules()
+    diagnosis = diagnose(evidence, rules)
+    report = ProfileReport("train", facts, peaks, diagnosis=diagnosis, rules=rules)
+    told = DiagnosisReport("train", diagnosis, rules, report, script=("train.py",))
+    return "\n".join(row for line in diagnosis_lines(told) for row in wrapped(line, COLUMNS))
 
 
 def recorded_study() -> StudyResult:

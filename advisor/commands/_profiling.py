@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,24 @@ from rich.text import Text
 from gpuadvisor.collectors.script.request import Command, Event
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.commands._script import command_of
+from gpuadvisor.diagnosing.diagnosis import of_evidence
+from gpuadvisor.diagnosing.evidence import evidence_of
+from gpuadvisor.diagnosing.seen import Seen
 from gpuadvisor.domain.profile import Profile
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.profiling import keeping, summary
 from gpuadvisor.profiling.attaching import attach
 from gpuadvisor.profiling.importing import Imported
+from gpuadvisor.profiling.naming import Named
 from gpuadvisor.profiling.nsight_compute import record_counters, systems_pass
 from gpuadvisor.profiling.nsight_systems import keep_report, record_systems
 from gpuadvisor.profiling.nvidia_tools import locate_tool
 from gpuadvisor.profiling.opening import read_profile
 from gpuadvisor.profiling.programs import Conditions, Program, check_program
 from gpuadvisor.profiling.recording import Recorded, RecordOptions, record
+from gpuadvisor.reports import diagnosis_json, diagnosis_wording, strict_json
+from gpuadvisor.reports.diagnosis_report import DiagnosisReport
+from gpuadvisor.storage.profiles.stored import StoredProfile
 from gpuadvisor.tuning.preparation import check_script, target_python
 
 VERSION = 1
@@ -43,7 +50,7 @@ Cancelled = Callable[[], bool]
 
 def profile(args: argparse.Namespace, cancelled: Cancelled) -> int:
     """Record, keep and show one profile; return the exit status."""
-    with run_folder() as folder, _Stages() as stages:
+    with run_folder() as folder, Stages() as stages:
         if args.attach is not None:
             return _attached(args, folder, stages, cancelled)
         program = _program(args)
@@ -65,21 +72,21 @@ def _program(args: argparse.Namespace) -> Program:
 
 
 def _steps(
-    args: argparse.Namespace, command: Command, folder: Path, stages: _Stages, cancelled: Cancelled
+    args: argparse.Namespace, command: Command, folder: Path, stages: Stages, cancelled: Cancelled
 ) -> int:
     """Profile a script with the torch profiler."""
     kept = _Kept(args, "torch", Path(command.script).stem, stages)
     stages.say(f"Running {command.script} until it is warm")
-    recorded = _record(args, command, folder, stages, cancelled, kept.take)
+    recorded = record_steps(args, command, folder, stages, cancelled, kept.take)
     kept.show_notes(recorded)
     return SCRIPT_FAILED if recorded.failed else 0
 
 
-def _record(
+def record_steps(
     args: argparse.Namespace,
     command: Command,
     folder: Path,
-    stages: _Stages,
+    stages: Stages,
     cancelled: Cancelled,
     ready: Callable[[Recorded], None],
 ) -> Recorded:
@@ -106,7 +113,7 @@ def _record(
 
 
 def _with_nvidia(
-    args: argparse.Namespace, program: Program, folder: Path, stages: _Stages, cancelled: Cancelled
+    args: argparse.Namespace, program: Program, folder: Path, stages: Stages, cancelled: Cancelled
 ) -> int:
     """Profile a script or another program with nsys or ncu."""
     tool = "nsys" if args.nsys else "ncu"
@@ -131,14 +138,16 @@ def _short_pass(
     args: argparse.Namespace,
     program: Program,
     folder: Path,
-    stages: _Stages,
+    stages: Stages,
     conditions: Conditions,
 ) -> Profile | None:
     """Return a profile that tells a program's dominant kernels, None where none can be had."""
     stages.say(f"Finding the dominant kernels of {program.name}")
     if program.command is None:
         return systems_pass(program, folder, conditions)
-    recorded = _record(args, program.command, folder, stages, conditions.cancelled, lambda _: None)
+    recorded = record_steps(
+        args, program.command, folder, stages, conditions.cancelled, lambda _: None
+    )
     found = read_profile(recorded.file)
     recorded.file.unlink()
     if not found.rows("kernels"):
@@ -149,7 +158,7 @@ def _short_pass(
     return found
 
 
-def _attached(args: argparse.Namespace, folder: Path, stages: _Stages, cancelled: Cancelled) -> int:
+def _attached(args: argparse.Namespace, folder: Path, stages: Stages, cancelled: Cancelled) -> int:
     """Profile the next steps of a running process."""
     stages.say(f"Waiting for the next steps of process {args.attach}")
     recorded, program = attach(
@@ -170,7 +179,7 @@ def _attached(args: argparse.Namespace, folder: Path, stages: _Stages, cancelled
 class _Kept:
     """Takes what was recorded into the store, and shows it once."""
 
-    def __init__(self, args: argparse.Namespace, tool: str, stem: str, stages: _Stages) -> None:
+    def __init__(self, args: argparse.Namespace, tool: str, stem: str, stages: Stages) -> None:
         self._args = args
         self._tool = tool
         self._stem = stem
@@ -178,21 +187,36 @@ class _Kept:
         self._noted: tuple[str, ...] = ()
 
     def take(self, recorded: Recorded) -> None:
-        output: Path | None = self._args.output
-        if output is not None and self._tool == "nsys":
-            keep_report(recorded.file, output)
-        elif output is not None:
-            keeping.copy_trace(recorded.file, output)
+        kept = self._keep_file(recorded.file)
         self._stages.say("Reading the trace")
-        imported = keeping.keep(recorded.file, self._stem, self._args.name)
-        look = keeping.where_time_went(imported.profile)
-        notes = (*recorded.notes, *_doubts(recorded, imported.profile))
+        imported = keeping.keep(
+            kept or recorded.file, self._stem, self._args.name, is_temporary=kept is None
+        )
+        report = diagnosed_run(imported.profile, self._stages.seen)
+        assert report.profile is not None  # what is diagnosed is a profile
+        look = keeping.where_time_went(report.profile.facts)
+        notes = (*recorded.notes, *doubts(recorded, imported.profile))
         self._stages.close()
         if self._args.json:
-            print(json.dumps(self._json(imported, recorded, look, notes)), flush=True)
+            document = self._json(imported, recorded, look, notes)
+            found = report.worth_fixing[:1]
+            document["finding"] = diagnosis_json.finding(found[0]) if found else None
+            print(strict_json.line(document), flush=True)
         else:
-            self._print(imported, look)
+            self._print(imported, look, diagnosis_wording.first(report))
         self._note(notes)
+
+    def _keep_file(self, trace: Path) -> Path | None:
+        """Keep the trace where the user wants it; return it unless it cannot be read there."""
+        output: Path | None = self._args.output
+        if output is None:
+            return None
+        if self._tool == "nsys":
+            keep_report(trace, output)
+        else:
+            keeping.copy_trace(trace, output)
+        packed = self._tool != "torch" and output.suffix in (".gz", ".nsys-rep")
+        return output if output.is_file() and not packed else None
 
     def show_notes(self, recorded: Recorded) -> None:
         """Show what has become known since."""
@@ -218,16 +242,29 @@ class _Kept:
             "output": None if output is None else str(output.absolute()),
         }
 
-    def _print(self, imported: Imported, look: dict[str, Any]) -> None:
+    def _print(self, imported: Imported, look: dict[str, Any], first: str) -> None:
         for line in summary.lines(imported.profile, is_new=imported.is_new):
             print(line)
         for line in keeping.look_lines(look):
             print(f"  {line}")
+        print(f"  {first}")
         name = imported.profile.record.name
-        print(f"\nNext: gpuadvisor report {name}", flush=True)
+        print(f"\nNext: gpuadvisor diagnose {name}", flush=True)
 
 
-def _doubts(recorded: Recorded, profile: Profile) -> tuple[str, ...]:
+def diagnosed_run(
+    profile: StoredProfile, seen: Seen, only: Collection[str] = ()
+) -> DiagnosisReport:
+    """Return what the rules say of what was recorded, with what the harness saw meanwhile."""
+    named = Named(profile.record.name, profile.record.path, profile)
+    evidence = evidence_of(named)
+    if evidence.facts is not None:
+        evidence = replace(evidence, measured=seen.measurement(evidence.facts))
+    return of_evidence(named, evidence, only)
+
+
+def doubts(recorded: Recorded, profile: Profile) -> tuple[str, ...]:
+    """Return why a profile may not show what it should, in sentences."""
     if recorded.with_gpu and not profile.rows("kernels") and profile.rows("operators"):
         return (
             "the script uses the GPU, but no kernel was recorded: another profiler may hold it "
@@ -236,16 +273,17 @@ def _doubts(recorded: Recorded, profile: Profile) -> tuple[str, ...]:
     return ()
 
 
-class _Stages:
+class Stages:
     """Says on a terminal what goes on now; nothing on a pipe."""
 
     def __init__(self) -> None:
         self.saw_torch = False
+        self.seen = Seen()
         self._console = Console(stderr=True, highlight=False)
         self._status: Status | None = None
         self._what = ""
 
-    def __enter__(self) -> _Stages:
+    def __enter__(self) -> Stages:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -260,6 +298,7 @@ class _Stages:
         self._console.print(Text(f"gpuadvisor: {sentence}"), soft_wrap=True)
 
     def event(self, event: Event) -> None:
+        self.seen.take(event)
         if event["event"] == "torch":
             self.saw_torch = True
         stage = STAGES.get(event["event"])

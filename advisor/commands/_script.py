@@ -1,4 +1,4 @@
-"""What `tune`, `run` and `profile` share: naming a script, its interpreter and its arguments."""
+"""What commands that run a script share: naming it, its interpreter and its arguments."""
 
 from __future__ import annotations
 
@@ -13,17 +13,22 @@ if TYPE_CHECKING:
 SCRIPT_HELP = "the Python script, as you would give it to python"
 
 
-def add_script_arguments(parser: argparse.ArgumentParser, script: str = SCRIPT_HELP) -> None:
+def add_script_arguments(
+    parser: argparse.ArgumentParser, script: str = SCRIPT_HELP, name: str | None = None
+) -> None:
     """Declare the script; what follows `--` on the command line is the script's own.
 
-    With another help than the usual for it, it may be left out.
+    With another help than the usual for it, it may be left out; `name` is how the help calls it.
     """
     if script == SCRIPT_HELP:
         parser.add_argument("script", help=script)
     else:
-        parser.add_argument("script", nargs="?", help=script)
+        parser.add_argument("script", nargs="?", metavar=name, help=script)
     parser.add_argument(
-        "-m", dest="is_module", action="store_true", help="SCRIPT is a module, as for python -m"
+        "-m",
+        dest="is_module",
+        action="store_true",
+        help=f"{name or 'SCRIPT'} is a module, as for python -m",
     )
     parser.add_argument(
         "--python",

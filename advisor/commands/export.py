@@ -1,7 +1,7 @@
 """Write a profile as a Chrome trace, to look at in Perfetto (https://ui.perfetto.dev).
 
-Beside what was recorded it shows why the GPU was idle, on a track of its own. It works for profiles
-of Nsight Systems too. Telemetry is exported by `gpuadvisor db export`.
+Beside what was recorded it shows what to fix first and why the GPU was idle, on tracks of their
+own. It works for profiles of Nsight Systems too. Telemetry is exported by `gpuadvisor db export`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,14 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.output} ends in neither .json nor .json.gz: choose one of them.")
     if args.output.exists() and not args.force:
         raise UsageError(f"{args.output} is there already: choose another name, or add --force")
+    from gpuadvisor.commands._profile_report import profile_report
     from gpuadvisor.profiling.exporting import export
     from gpuadvisor.profiling.naming import profile_named
+    from gpuadvisor.reports.diagnosis_report import matters
 
-    count = export(profile_named(args.profile).profile, args.output)
+    report = profile_report(profile_named(args.profile))
+    shown = report.diagnosis.shown if report.diagnosis is not None else ()
+    found = [finding for finding in shown if matters(finding)]
+    count = export(report.facts, args.output, found)
     print(f"{args.output}: {count:,} events", file=sys.stderr)
     return 0

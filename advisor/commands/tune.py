@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,6 +81,11 @@ def _add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--jobs", metavar="N", type=int, default=1, help="GPUs to use side by side (default: 1)"
     )
+    group.add_argument(
+        "--no-profile",
+        action="store_true",
+        help="do not profile the unchanged script first (on a GPU; takes about two of its runs)",
+    )
     group.add_argument("--seed", type=int, default=0, help="for random, numpy and torch")
     group.add_argument(
         "--samples-per-step", metavar="N", type=float, help="where the script does not show it"
@@ -106,6 +112,7 @@ def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
+    from gpuadvisor.diagnosing.baseline import look_at
     from gpuadvisor.errors import Interrupted
     from gpuadvisor.interruption import stoppable
     from gpuadvisor.tui.progress import ConsoleProgress
@@ -115,7 +122,8 @@ def run(args: argparse.Namespace) -> int:
     progress = ConsoleProgress(Console(stderr=True, highlight=False))
     with stoppable() as stop, progress:
         try:
-            result = tune(options, progress, stop.requested)
+            look = None if args.no_profile else partial(look_at, cancelled=stop.requested)
+            result = tune(options, progress, stop.requested, look)
         except Interrupted as interruption:
             interruption.exit_code = stop.exit_status
             raise

@@ -65,17 +65,21 @@ def import_trace(
     name: str | None = None,
     progress: Progress | None = None,
 ) -> Imported:
-    """Store one file, as one of the ranks of its folder where it has one."""
+    """Store one file, as one of the ranks of its folder where it has one.
+
+    A file that was stored alone joins them.
+    """
     progress = progress or Silence()
     try:
         reader = known_reader(file.path)
         before = _state(file.path)
         digest = _digest(file.path, progress.hashed)
         if (known := profiles.with_digest(digest)) is not None:
-            return Imported(known, is_new=False)
+            return Imported(_joined(profiles, known, file), is_new=False)
         if name is not None:
             profiles.check_free(name)  # before minutes of reading
-        origin = Origin(str(file.path), before[0], digest, file.stem, name, file.ranks_of)
+        path = "" if file.is_temporary else str(file.path)
+        origin = Origin(path, before[0], digest, file.stem, name, file.ranks_of)
         with profiles.writer(origin) as writer:
             header = reader.read(file.path, _Watched(writer, file.path, progress.read))
             if _state(file.path) != before:
@@ -90,6 +94,13 @@ def import_trace(
             f"{file.path} cannot be read ({reason}): check its permissions."
         ) from error
     return Imported(profiles.get(kept.profile_id), kept.is_new)
+
+
+def _joined(profiles: Profiles, known: StoredProfile, file: TraceFile) -> StoredProfile:
+    if not file.ranks_of or known.record.ranks_of:
+        return known
+    profiles.join(known.record.id, file.ranks_of, rank_in_name(file.path))
+    return profiles.get(known.record.id)
 
 
 class _Watched:

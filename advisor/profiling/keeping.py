@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from gpuadvisor.analysis.summary import Facts
-from gpuadvisor.domain.profile import Profile
 from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling.importing import Imported, import_trace
 from gpuadvisor.profiling.summary import duration
@@ -45,14 +44,15 @@ def copy_trace(trace: Path, output: Path) -> None:
         raise UsageError(f"--output {output}: {error.strerror}; name another file") from error
 
 
-def keep(trace: Path, stem: str, name: str | None) -> Imported:
+def keep(trace: Path, stem: str, name: str | None, *, is_temporary: bool) -> Imported:
     """Put a trace into the store; without a name it is called `stem`."""
-    return import_trace(open_profiles(), TraceFile(trace.absolute(), stem), name)
+    file = TraceFile(trace.absolute(), stem, is_temporary=is_temporary)
+    return import_trace(open_profiles(), file, name)
 
 
-def where_time_went(profile: Profile) -> dict[str, Any]:
+def where_time_went(facts: Facts) -> dict[str, Any]:
     """Return a first look at a profile, as plain values. What is not known is not there."""
-    facts = Facts(profile)
+    profile = facts.profile
     look: dict[str, Any] = {}
     times: dict[str, int]
     if facts.steps is not None:

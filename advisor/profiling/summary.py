@@ -42,7 +42,7 @@ def record_as_json(record: ProfileRecord) -> dict[str, Any]:
         "name": record.name,
         "source": record.source,
         "tool": record.tool,
-        "path": record.path,
+        "path": record.path or None,
         "size_bytes": record.size_bytes,
         "sha256": record.digest,
         "imported": record.imported,
@@ -83,7 +83,9 @@ def table(records: list[ProfileRecord]) -> list[str]:
     for each in records:
         rows = [f"{each.table_rows.get(name, 0):,}" for name in ("kernels", "operators")]
         moment = each.imported.replace("T", " ")[:16]
-        cells.append((each.name, each.source, moment, duration(each.duration_ns), *rows, each.path))
+        cells.append(
+            (each.name, each.source, moment, duration(each.duration_ns), *rows, each.path or "-")
+        )
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [printable("  ".join(map(str.ljust, row, widths)).rstrip()) for row in cells]
 

@@ -35,6 +35,8 @@ class TraceFile:
     """What names its profile where the user does not."""
     ranks_of: str = ""
     """Absolute path of the folder whose traces are the ranks of one run; empty for a lone one."""
+    is_temporary: bool = False
+    """Whether the file is about to be removed, so that the profile comes from no file."""
 
 
 def trace_files(named: Iterable[Path]) -> list[TraceFile]:

@@ -7,7 +7,7 @@ from typing import Any
 from gpuadvisor.analysis.kernels import KernelTime
 from gpuadvisor.analysis.time_account import TimeAccount
 from gpuadvisor.domain.profile import UNKNOWN, DeviceLimits
-from gpuadvisor.reports import strict_json
+from gpuadvisor.reports import diagnosis_json, strict_json
 from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
 
 SCHEMA_VERSION = 1
@@ -51,6 +51,7 @@ def profile_json(report: ProfileReport) -> Json:
         "launching": _launching(report),
         "memory": _memory(report),
         "gaps": _gaps(report),
+        "diagnosis": None if report.diagnosis is None else diagnosis_json.said(report.diagnosis),
         "not_measured": dict(facts.not_measured),
         "warnings": [*report.problems, *header.warnings],
     }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from gpuadvisor.analysis.time_account import Part, added
-from gpuadvisor.reports import figures, profile_wording
+from gpuadvisor.reports import diagnosis_wording, figures, profile_wording
+from gpuadvisor.reports.diagnosis_markdown import what_to_fix
+from gpuadvisor.reports.diagnosis_report import of_profile
 from gpuadvisor.reports.markdown_parts import code, details, table, text
 from gpuadvisor.reports.profile_report import ProfileReport
 
@@ -15,6 +17,7 @@ def profile_markdown(report: ProfileReport) -> str:
     """Return the profile as GitHub-flavoured Markdown."""
     parts = [
         _heading(report),
+        *_diagnosis(report),
         _account(report),
         _steps(report),
         _kernels(report),
@@ -36,6 +39,14 @@ def _heading(report: ProfileReport) -> str:
         where.append(figures.milliseconds(header.duration_ns / 1e6))
     sentence = f"**{text(value)} {text(words)}** ({text(', '.join(filter(None, where)))})."
     return f"### {code(report.name)}\n\n{sentence} {text(profile_wording.verdict(report))}".rstrip()
+
+
+def _diagnosis(report: ProfileReport) -> list[str]:
+    diagnosis = of_profile(report)
+    if diagnosis is None:
+        return []
+    lead = f"#### What to fix first\n\n{text(diagnosis_wording.found(diagnosis))}"
+    return [lead, *what_to_fix(diagnosis, "#####")]
 
 
 def _account(report: ProfileReport) -> str:

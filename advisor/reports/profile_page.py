@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from gpuadvisor.reports import profile_plots, profile_sections, profile_tables, profile_wording
+from gpuadvisor.reports import (
+    diagnosis_section,
+    profile_plots,
+    profile_sections,
+    profile_tables,
+    profile_wording,
+)
 from gpuadvisor.reports.markup import Markup, element, void
 from gpuadvisor.reports.profile_report import ProfileReport
 
 # Nothing may be loaded, whatever a trace calls its kernels.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-_STYLES = ("page.css", "profile.css")
+_STYLES = ("page.css", "profile.css", "diagnosis.css")
 
 
 def profile_html(report: ProfileReport) -> str:
@@ -21,6 +27,7 @@ def profile_html(report: ProfileReport) -> str:
         element(
             "main",
             profile_sections.verdict(report),
+            diagnosis_section.what_to_fix(report),
             profile_sections.remarks(report),
             profile_plots.where_time_goes(report),
             profile_plots.steps(report),

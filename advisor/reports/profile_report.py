@@ -14,8 +14,10 @@ from gpuadvisor.analysis.occupancy_columns import occupancies
 from gpuadvisor.analysis.peaks import Ceilings
 from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.analysis.time_account import TimeAccount, has_timeline, time_accounts
+from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.errors import UsageError
+from gpuadvisor.rules.rule import Loaded
 
 KINETO_ZERO_ABOVE_BYTES = 48 * 1024
 """Kineto asks for the occupancy with the default limit of shared memory, and gets 0 blocks above
@@ -51,6 +53,10 @@ class ProfileReport:
     """Of gpuadvisor."""
     problems: tuple[str, ...] = field(default=())
     """What the reader should know besides the profile's own warnings."""
+    diagnosis: Diagnosis | None = None
+    """What the rules say of it; None where they were not asked."""
+    rules: tuple[Loaded, ...] = ()
+    """That were asked."""
 
     @cached_property
     def accounts(self) -> Mapping[int, TimeAccount]:

@@ -13,6 +13,11 @@ def text(document: Mapping[str, Any]) -> str:
     return json.dumps(_strict(document), indent=2, allow_nan=False)
 
 
+def line(document: Mapping[str, Any]) -> str:
+    """Return the same on one line."""
+    return json.dumps(_strict(document), allow_nan=False)
+
+
 def _strict(value: Any) -> Any:
     if isinstance(value, float):
         return value if isfinite(value) else None

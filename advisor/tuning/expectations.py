@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import prod
 
+from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.finding import Diagnosis, Severity
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Expectation, Objective
 from gpuadvisor.tuners.search import OrderedSearch
 
-Look = Callable[[Measurement, Device], Diagnosis]
+Look = Callable[[Command, Measurement, Device], Diagnosis]
 """Diagnoses the unchanged script on a GPU. ScriptError where it cannot be profiled."""
 
 OF_TIME = (Objective.THROUGHPUT, Objective.LATENCY)

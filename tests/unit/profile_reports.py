@@ -5,6 +5,7 @@ from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.domain.profile import DeviceLimits, Direction, Memory, Range
 from gpuadvisor.reports.profile_report import ProfileReport
 from tests.profiles import Made
+from tests.unit.diagnoses import DIAGNOSIS, RULES
 
 H100 = DeviceLimits(
     0, "NVIDIA H100 80GB HBM3", compute_capability=(9, 0), multiprocessors=132,
@@ -121,7 +122,9 @@ def report(profile, name="train"):
     devices = profile.header.devices
     peaks = theoretical(devices[0]) if devices else None
     ceilings = {name: peak.value for name, peak in peaks.by_quantity.items()} if peaks else {}
-    return ProfileReport(name, Facts(profile, ceilings), peaks, "/data/train.json", "0.0")
+    return ProfileReport(
+        name, Facts(profile, ceilings), peaks, "/data/train.json", "0.0", (), DIAGNOSIS, RULES
+    )
 
 
 PROFILES = {

@@ -2,23 +2,28 @@
 
 import gzip
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from gpuadvisor.analysis.summary import Facts
+from gpuadvisor.domain.finding import Scope, ScopeKind
 from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory
 from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling import exporting
+from gpuadvisor.profiling.chrome_findings import MOST_MARKS, MOST_TRACKS
 from gpuadvisor.profiling.opening import read_profile
 from tests.profiles import Made
-from tests.unit.profile_reports import H100, counted, hostile, many_devices, whole
+from tests.unit.diagnoses import INPUT, KERNEL
+from tests.unit.profile_reports import GEMM, H100, counted, hostile, many_devices, whole
 
 TABLES = ("kernels", "copies", "calls", "operators", "ranges", "memory", "collectives")
 TEXTS = ("name", "shapes", "types", "stack", "type", "group")
 
 
 def exported(profile, folder, name="out.json"):
-    exporting.export(profile, folder / name)
+    exporting.export(Facts(profile), folder / name)
     return folder / name
 
 
@@ -76,6 +81,18 @@ def test_idle_times_stand_on_a_track_of_their_own(tmp_path):
     longest = max(idle, key=lambda each: each["dur"])
     assert longest["args"]["cause"] == "waiting for data"
     assert longest["args"]["launched by"] == "cudaMemcpyAsync"
+
+
+def test_all_idle_times_are_shown_but_those_that_are_too_short(tmp_path):
+    made, begin = Made(), 0.0
+    for idle_us in [100] * 30 + [4] * 3 + [0]:
+        made.kernel("k", (begin, 10))
+        begin += 10 + idle_us
+    found = events(exported(made.profile(), tmp_path))
+    shown = [each["dur"] for each in found if each.get("cat") == "gpuadvisor"]
+    assert shown == [100] * 30
+    tracks = [each["args"]["name"] for each in found if each["name"] == "thread_name"]
+    assert "GPU 0 (3 gaps below 5 us left out)" in tracks
 
 
 def test_memory_is_a_counter_too(tmp_path):
@@ -146,13 +163,13 @@ def test_a_negative_time_is_none(tmp_path):
 
 def test_kernels_that_were_counted_have_no_timeline(tmp_path):
     with pytest.raises(UsageError, match="The profile has no timeline to show: Nsight Compute"):
-        exporting.export(counted(), tmp_path / "out.json")
+        exporting.export(Facts(counted()), tmp_path / "out.json")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_cannot_be_written(tmp_path):
     with pytest.raises(UsageError, match=r"cannot write .*out\.json: No such file"):
-        exporting.export(whole(), tmp_path / "no" / "out.json")
+        exporting.export(Facts(whole()), tmp_path / "no" / "out.json")
 
 
 def test_nothing_is_left_of_an_export_that_failed(tmp_path):
@@ -172,7 +189,7 @@ def test_nothing_is_left_of_an_export_that_failed(tmp_path):
 
     (tmp_path / "out.json").write_text("as it was")
     with pytest.raises(RuntimeError, match="lost"):
-        exporting.export(Broken(), tmp_path / "out.json")
+        exporting.export(Facts(Broken()), tmp_path / "out.json")
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
     assert (tmp_path / "out.json").read_text() == "as it was"
 
@@ -183,3 +200,52 @@ def test_unknown_values_are_left_out(tmp_path):
     (kernel,) = (e for e in events(exported(made.profile(), tmp_path)) if e.get("cat") == "kernel")
     assert kernel["args"] == {"device": 0, "stream": 7}
     assert UNKNOWN not in kernel["args"].values()
+
+
+def marks(found):
+    (track,) = (e["pid"] for e in found if e.get("args", {}).get("name") == exporting.FINDINGS)
+    return [each for each in found if each["pid"] == track and each["ph"] == "X"], track
+
+
+def test_findings_stand_on_tracks_of_their_own_over_what_they_are_about(tmp_path):
+    facts = Facts(whole(number=2))
+    kernel = replace(KERNEL, scope=Scope(ScopeKind.KERNEL, GEMM))
+    operator = replace(KERNEL, rule="fuse", scope=Scope(ScopeKind.OPERATOR, "aten::mm"))
+    exporting.export(facts, tmp_path / "out.json", (INPUT, kernel, operator))
+    found = events(tmp_path / "out.json")
+    shown, track = marks(found)
+    names = {e["tid"]: e["args"]["name"] for e in found
+             if e["pid"] == track and e["name"] == "thread_name"}  # fmt: skip
+    assert names == {1: "1. input_bound", 2: "2. uncoalesced_loads", 3: "3. fuse"}
+    of_kernel = [(e["ts"], e["dur"]) for e in shown if e["tid"] == 2]
+    assert of_kernel == [(400, 200), (1400, 200)]
+    assert [e["ts"] for e in shown if e["tid"] == 3] == [380, 1380]
+    (waiting, *_) = (e for e in shown if e["tid"] == 1)
+    assert waiting["args"]["what to do"] == INPUT.advice
+    assert waiting["args"]["worth"] == "31 to 61 % of the run"
+
+
+def test_what_is_about_nothing_that_was_recorded_is_about_the_whole_run(tmp_path):
+    facts = Facts(whole(number=2))
+    gone = replace(KERNEL, scope=Scope(ScopeKind.KERNEL, "no such kernel"))
+    exporting.export(facts, tmp_path / "out.json", (gone,))
+    ((mark,), _) = marks(events(tmp_path / "out.json"))
+    assert (mark["ts"], mark["dur"]) == (facts.begin_ns / 1e3, facts.run_ns / 1e3)
+
+
+def test_a_finding_has_a_bounded_number_of_marks(tmp_path):
+    made = Made()
+    for number in range(MOST_MARKS + 10):
+        made.kernel("k", (10 * number, 1 + number / 1000))
+    found = [replace(KERNEL, scope=Scope(ScopeKind.KERNEL, "k"))] * (MOST_TRACKS + 5)
+    exporting.export(Facts(made.profile()), tmp_path / "out.json", found)
+    shown, _ = marks(events(tmp_path / "out.json"))
+    assert len(shown) == MOST_MARKS * MOST_TRACKS
+    assert min(mark["ts"] for mark in shown) == 100, "the longest are kept"
+
+
+def test_marks_change_nothing_of_what_is_read_back(tmp_path):
+    profile = whole()
+    exporting.export(Facts(profile), tmp_path / "out.json", (INPUT, KERNEL))
+    again = read_profile(tmp_path / "out.json")
+    assert [rows(again, table) for table in TABLES] == [rows(profile, table) for table in TABLES]

@@ -13,7 +13,7 @@ from gpuadvisor.reports.profile_json import SCHEMA_VERSION, profile_json, profil
 from tests.unit.profile_reports import H100, PROFILES, report, whole
 
 PAGE = Path(__file__).parents[2] / "docs" / "json.md"
-OPEN = {"time[].parts_ns", "not_measured"}
+OPEN = {"time[].parts_ns", "not_measured", "diagnosis"}
 """Objects whose keys are explained in their own row."""
 
 

@@ -17,6 +17,7 @@ from gpuadvisor.reports.profile_json import profile_json_text
 from gpuadvisor.reports.profile_markdown import profile_markdown
 from gpuadvisor.reports.profile_page import profile_html
 from tests.profiles import TEXT_COLUMNS
+from tests.unit.diagnoses import DIAGNOSIS
 from tests.unit.profile_reports import H100, report
 
 pytestmark = pytest.mark.slow
@@ -68,5 +69,5 @@ def test_anything(seed, tmp_path):
     assert list(comparison_lines(found))
     assert comparison_markdown(found)
     json.loads(comparison_json_text(found), parse_constant=pytest.fail)
-    export(profile, tmp_path / "out.json")
+    export(Facts(profile), tmp_path / "out.json", DIAGNOSIS.findings)
     json.loads((tmp_path / "out.json").read_text("ascii"), parse_constant=pytest.fail)

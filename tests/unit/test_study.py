@@ -335,7 +335,7 @@ def test_a_diagnosis_leads_the_search_and_is_held_against_what_was_measured(scri
             finding("healthy", 0, 0, ("compile",), Severity.INFO),
         )
     )
-    result = tune(progress=phases, look=lambda measured, device: diagnosis)
+    result = tune(progress=phases, look=lambda *_: diagnosis)
     first = next(trial for trial in result.trials if trial.phase == "search")
     assert list(first.settings) == ["channels_last"]
     by_rule = {each.rule: each for each in result.expectations}
@@ -356,7 +356,7 @@ def test_a_diagnosis_leads_the_search_and_is_held_against_what_was_measured(scri
 
 
 def test_a_script_that_cannot_be_profiled_is_tuned_without(script):
-    def look(measured, device):
+    def look(command, measured, device):
         raise ScriptError("train.py cannot be profiled: another profiler holds the GPU")
 
     result = tune(look=look)
@@ -368,7 +368,7 @@ def test_a_script_that_cannot_be_profiled_is_tuned_without(script):
 def test_a_small_budget_is_not_spent_on_a_profile(script):
     script.lasts_s = 0.05
 
-    def look(measured, device):
+    def look(command, measured, device):
         raise AssertionError("there was no room for it")
 
     result = tune(look=look, budget=Budget(seconds=10.0))

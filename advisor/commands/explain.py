@@ -1,0 +1,43 @@
+"""Explain what a rule of the diagnosis looks at, what that costs, and what to do about it.
+
+Without a name it lists all rules, those of other packages too, and what each needs to look: a
+profile, hardware counters, telemetry or several of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+EPILOG = """examples:
+  gpuadvisor explain
+  gpuadvisor explain input_bound
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "rule", nargs="?", metavar="RULE", help="as `diagnose` names it; a list of all without"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from gpuadvisor.diagnosing.rules import chosen
+    from gpuadvisor.reports.rules_text import page_of, print_rules
+
+    console = Console(highlight=False)
+    if args.rule is None:
+        print_rules(console, chosen())
+        return 0
+    page = page_of(*chosen([args.rule]))
+    if console.is_terminal:
+        from rich.markdown import Markdown
+
+        console.print(Markdown(page))
+    else:
+        sys.stdout.write(page)
+    return 0

@@ -1,0 +1,1 @@
+"""Diagnosing: gathers all that is known of a run, and asks the rules what is wrong with it."""

@@ -1,0 +1,41 @@
+"""The diagnosis with which tuning begins: of the unchanged script, whose profile is not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.collectors.script.run_folder import run_folder
+from gpuadvisor.diagnosing.evidence import evidence_of
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.finding import Diagnosis
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.errors import AdvisorError, Interrupted, ScriptError
+from gpuadvisor.profiling.naming import Named
+from gpuadvisor.profiling.opening import read_profile
+from gpuadvisor.profiling.recording import RecordOptions, record
+from gpuadvisor.rules.engine import diagnose
+
+
+def look_at(
+    command: Command,
+    measured: Measurement,
+    device: Device,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Diagnosis:
+    """Profile some steps of a script on one GPU and return what is wrong with it.
+
+    Raises:
+        ScriptError: if it cannot be profiled, or its trace not be read.
+        Interrupted: if it was cancelled.
+    """
+    with run_folder() as folder:
+        options = RecordOptions(command, device=device, cancelled=cancelled)
+        recorded = record(options, folder)
+        try:
+            profile = read_profile(recorded.file)
+        except (Interrupted, ScriptError):
+            raise
+        except AdvisorError as error:
+            raise ScriptError(f"its trace cannot be read: {error}") from error
+        return diagnose(evidence_of(Named(command.script, str(recorded.file), profile), measured))

@@ -1,0 +1,100 @@
+"""What a diagnosis says of a run, before it is put into words, Markdown, JSON or SARIF."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from gpuadvisor.domain.finding import Diagnosis, Finding, NotMeasured, Severity
+from gpuadvisor.domain.telemetry_window import TelemetryWindow
+from gpuadvisor.reports.profile_report import ProfileReport
+from gpuadvisor.rules.rule import Loaded
+
+MOST_AT_TOP = 3
+"""Findings at the top: who reads more than three does none of them."""
+
+
+@dataclass(frozen=True)
+class DiagnosisReport:
+    """A run and what the rules say of it."""
+
+    name: str
+    """Of the profile, the script or the recording."""
+    diagnosis: Diagnosis
+    rules: Sequence[Loaded] = ()
+    """That were asked."""
+    profile: ProfileReport | None = None
+    telemetry: TelemetryWindow | None = None
+    """Where that is all there is: a recording of it."""
+    stored: str | None = None
+    """The name under which the profile is stored."""
+    file: str | None = None
+    script: tuple[str, ...] = ()
+    """The words with which the script is started, after `python`; empty where it is not known."""
+    notes: tuple[str, ...] = field(default=())
+    version: str = ""
+    """Of gpuadvisor."""
+
+    @property
+    def source(self) -> str:
+        """Who recorded it: `kineto`, `nsys`, `ncu` or `telemetry`."""
+        return "telemetry" if self.profile is None else self.profile.facts.profile.header.source
+
+    @cached_property
+    def worth_fixing(self) -> tuple[Finding, ...]:
+        """What is no symptom of anything else, and matters."""
+        return tuple(each for each in self.diagnosis.shown if matters(each))
+
+    @cached_property
+    def remarks(self) -> tuple[Finding, ...]:
+        """What is good to know, and nothing to fix."""
+        return tuple(each for each in self.diagnosis.shown if not matters(each))
+
+    @cached_property
+    def hidden(self) -> Mapping[str, tuple[Finding, ...]]:
+        """Rules that found a cause to the symptoms of it."""
+        found: dict[str, list[Finding]] = {}
+        for each in self.diagnosis.findings:
+            if each.hidden_by is not None:
+                found.setdefault(each.hidden_by, []).append(each)
+        return {rule: tuple(each) for rule, each in found.items()}
+
+    @cached_property
+    def ways_to_measure(self) -> Mapping[str, tuple[NotMeasured, ...]]:
+        """How to measure something to what could be known then; what tells most first."""
+        found: dict[str, list[NotMeasured]] = {}
+        for each in self.diagnosis.not_measured:
+            found.setdefault(each.how, []).append(each)
+        ordered = sorted(found.items(), key=lambda each: (-len(each[1]), each[0]))
+        return {how: tuple(each) for how, each in ordered}
+
+    @cached_property
+    def able(self) -> tuple[Loaded, ...]:
+        """The rules that could look."""
+        silent = {each.rule for each in self.diagnosis.not_measured}
+        silent |= {rule for rule, _ in self.diagnosis.failed}
+        return tuple(rule for rule in self.rules if rule.name not in silent)
+
+    @property
+    def looked_at(self) -> tuple[str, ...]:
+        """Categories of the rules that could look, in words."""
+        words = sorted(str(rule.rule.category).replace("_", " ") for rule in self.able)
+        return tuple(dict.fromkeys(words))
+
+    def limited(self, most: int) -> DiagnosisReport:
+        """Return the same with only so many findings."""
+        kept = replace(self.diagnosis, findings=self.diagnosis.findings[:most])
+        return replace(self, diagnosis=kept)
+
+
+def of_profile(profile: ProfileReport) -> DiagnosisReport | None:
+    """Return what was diagnosed of a profile, for its own report; None where nothing was."""
+    if profile.diagnosis is None:
+        return None
+    return DiagnosisReport(profile.name, profile.diagnosis, profile.rules, profile)
+
+
+def matters(finding: Finding) -> bool:
+    """Return whether a finding is something to fix, rather than to know."""
+    return finding.severity.rank >= Severity.NOTICE.rank

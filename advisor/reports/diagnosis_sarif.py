@@ -1,0 +1,87 @@
+"""Findings with a source line as SARIF 2.1.0, which code hosts show beside the line.
+
+Standard: OASIS, Static Analysis Results Interchange Format 2.1.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import quote
+
+from gpuadvisor.domain.finding import Finding, Severity
+from gpuadvisor.reports import diagnosis_wording as wording
+from gpuadvisor.reports import strict_json
+from gpuadvisor.reports.diagnosis_report import DiagnosisReport
+from gpuadvisor.rules.rule import Loaded
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+LEVELS = {
+    Severity.CRITICAL: "error",
+    Severity.WARNING: "warning",
+    Severity.NOTICE: "note",
+    Severity.INFO: "none",
+}
+Json = dict[str, Any]
+
+
+def diagnosis_sarif(report: DiagnosisReport) -> str:
+    """Return the document; findings without a source line, and symptoms, are not in it."""
+    found = [each for each in report.diagnosis.shown if place_of(each) is not None]
+    used = list(dict.fromkeys(each.rule for each in found))
+    rules = {rule.name: rule for rule in report.rules}
+    driver = {
+        "name": "gpuadvisor",
+        "semanticVersion": report.version or "0.0.0",
+        "rules": [_rule(name, rules) for name in used],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "results": [_result(report, each, used.index(each.rule)) for each in found],
+        "columnKind": "unicodeCodePoints",
+    }
+    return strict_json.text({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}) + "\n"
+
+
+def place_of(finding: Finding) -> tuple[str, int] | None:
+    """Return file and line of a finding."""
+    file, _, line = (finding.source or "").rpartition(":")
+    return (file, max(int(line), 1)) if file and line.isdecimal() else None
+
+
+def _rule(name: str, rules: Mapping[str, Loaded]) -> Json:
+    rule = rules.get(name)
+    title = rule.title if rule is not None else name
+    page = rule.page if rule is not None and rule.page else title
+    return {
+        "id": name,
+        "name": name,
+        "shortDescription": {"text": f"{title}."},
+        "help": {"text": page, "markdown": page},
+        "properties": {"tags": ["performance", *([str(rule.rule.category)] if rule else [])]},
+    }
+
+
+def _result(report: DiagnosisReport, finding: Finding, index: int) -> Json:
+    worth = wording.worth(finding, report.diagnosis, wording.is_of_kernel(report, finding))
+    worth = f" Worth {worth}." if worth else ""
+    file, line = place_of(finding) or ("", 1)
+    location = {
+        "artifactLocation": {"uri": _uri(file)},
+        "region": {"startLine": line},
+    }
+    return {
+        "ruleId": finding.rule,
+        "ruleIndex": index,
+        "level": LEVELS[finding.severity],
+        "message": {"text": f"{wording.sentence(finding.summary)}{worth} {finding.advice}"},
+        "locations": [{"physicalLocation": location}],
+        "properties": {"scope": str(finding.scope), "method": finding.method},
+    }
+
+
+def _uri(file: str) -> str:
+    """Return a file as a URI: one on `sys.path` stays relative, to the root of the repository."""
+    path = PurePosixPath(file)
+    return path.as_uri() if path.is_absolute() else quote(str(path), errors="replace")

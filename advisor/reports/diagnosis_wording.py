@@ -1,0 +1,237 @@
+"""The words of a diagnosis: the same on the terminal, in Markdown and on the page."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+from gpuadvisor.analysis.time_account import added
+from gpuadvisor.domain.finding import Diagnosis, Figure, Finding, NotMeasured, ScopeKind, Span
+from gpuadvisor.reports import figures, profile_wording
+from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
+from gpuadvisor.reports.profile_report import ProfileReport
+
+UPPER_BOUND = "At most"
+"""How the method of an estimate begins that is an upper bound."""
+_LONGEST = 200
+"""Characters of a kernel's name: some have thousands."""
+SOURCES = {
+    "kineto": "the torch profiler",
+    "nsys": "Nsight Systems",
+    "ncu": "Nsight Compute",
+}
+
+
+def subject(report: DiagnosisReport) -> str:
+    """Return what ran: `train: 5 steps of 35.2 ms on NVIDIA H100, recorded with torch 2.8`."""
+    if report.profile is None:
+        window = report.telemetry
+        gpus = len(window.gpus) if window is not None else 0
+        lasted = figures.duration(window.seconds) if window is not None else ""
+        return f"{report.name}: {lasted} of telemetry of {figures.count(gpus, 'GPU')}"
+    header = report.profile.facts.profile.header
+    parts = [_amount(report.profile)]
+    if devices := profile_wording.devices(report.profile):
+        parts.append(f"on {devices}" if devices != "no GPU" else "without a GPU")
+    tool = header.tool or SOURCES.get(header.source, header.source)
+    return f"{report.name}: {' '.join(filter(None, parts))}, recorded with {tool}"
+
+
+def _amount(profile: ProfileReport) -> str:
+    facts = profile.facts
+    if facts.steps is not None and facts.steps.steps:
+        steps = figures.count(len(facts.steps.steps), "step")
+        return f"{steps} of {figures.milliseconds(facts.steps.median_ns / 1e6)}"
+    if profile.accounts and facts.run_ns:
+        return figures.milliseconds(facts.run_ns / 1e6)
+    if rows := facts.profile.rows("kernels"):
+        return f"{figures.count(rows, 'kernel')}, counted one by one"
+    return figures.milliseconds(facts.profile.header.duration_ns / 1e6)
+
+
+def outcome(report: DiagnosisReport) -> str:
+    """Return how busy the GPU was, and what all findings are worth together."""
+    busy = ""
+    if report.profile is not None and report.profile.accounts:
+        total = added(report.profile.accounts)
+        who = "The GPU was" if len(report.profile.accounts) == 1 else "The GPUs were"
+        busy = f"{who} busy {figures.percent(total.busy_share)} of the time. "
+    return busy + found(report)
+
+
+def found(report: DiagnosisReport) -> str:
+    """Return how much there is to fix, and what it is worth together, in a sentence."""
+    count = len(report.worth_fixing)
+    if not count:
+        return f"{nothing(report)}."
+    together = report.diagnosis.together_pct
+    worth = ""
+    if together is not None and together.high >= 1 and report.source != "ncu":
+        worth = f", {'together ' if count > 1 else ''}worth {percents(together)} of the run"
+    return f"{figures.count(count, 'thing')} to fix{worth}."
+
+
+def nothing(report: DiagnosisReport) -> str:
+    """Return that nothing was found, and where was looked for it."""
+    if not report.able:
+        return "Nothing could be looked at"
+    looked = _listed(report.looked_at)
+    return f"Nothing worth fixing was found; {_able(report)}, for {looked}"
+
+
+def _able(report: DiagnosisReport) -> str:
+    return f"{len(report.able)} of {figures.count(len(report.rules), 'rule')} could look"
+
+
+def first(report: DiagnosisReport) -> str:
+    """Return what to fix first on one line."""
+    if not report.worth_fixing:
+        return f"nothing worth fixing was found ({_able(report)})"
+    top = report.worth_fixing[0]
+    words = worth(top, report.diagnosis, is_of_kernel(report, top)).partition(", about")[0]
+    return f"fix first: {top.summary} ({top.rule}{f', worth {words}' if words else ''})"
+
+
+def heading(finding: Finding) -> str:
+    """Return `critical: input_bound`."""
+    return f"{finding.severity}: {finding.rule}"
+
+
+def sentence(words: str) -> str:
+    """Return a summary as a sentence."""
+    return words if words.endswith(".") else f"{words}."
+
+
+def where(finding: Finding) -> str:
+    """Return what it is about, with the source line where it is known."""
+    scope = finding.scope
+    if scope.kind is ScopeKind.RUN:
+        place = "the whole run"
+    elif scope.kind is ScopeKind.KERNEL:
+        place = f"kernel {profile_wording.short_name(scope.name)[:_LONGEST]}"
+    else:
+        word = {ScopeKind.GPU: "GPU"}.get(scope.kind, scope.kind.value)
+        is_named = scope.name.lower().startswith(word.lower())
+        place = scope.name if is_named else f"{word} {scope.name}"
+    return f"{place}, {finding.source}" if finding.source else place
+
+
+def figure(each: Figure) -> str:
+    """Return `gpu_idle 33.9 % (threshold 2 %)`."""
+    threshold = "" if each.threshold is None else f" (threshold {_with_unit(each.threshold, each)})"
+    return f"{each.metric} {_with_unit(each.value, each)}{threshold}"
+
+
+def _with_unit(value: float | str, each: Figure) -> str:
+    if each.unit == "bytes" and not isinstance(value, str):
+        return figures.memory(value)
+    shown = value if isinstance(value, str) else _number(value)
+    return f"{shown} {each.unit}".rstrip()
+
+
+def _number(value: float) -> str:
+    if float(value).is_integer() and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return figures.number(value)
+
+
+def worth(finding: Finding, diagnosis: Diagnosis, of_kernel: bool = False) -> str:
+    """Return `17 to 34 % of the run, about 267 ms`; empty where it is no matter of time."""
+    span = finding.improvement_pct
+    if span is None:
+        return ""
+    if span.high < 0.05:
+        return "nothing, as far as can be told"
+    whole = "this kernel's time" if of_kernel else "the run"
+    words = f"{percents(span, finding.method.startswith(UPPER_BOUND))} of {whole}"
+    if finding.saving_ms:
+        words += f", about {figures.milliseconds(finding.saving_ms)}"
+        if diagnosis.run_ms and not of_kernel:
+            words += f" of {figures.milliseconds(diagnosis.run_ms)}"
+    return words
+
+
+def percents(span: Span, is_bound: bool = False) -> str:
+    """Return `17 to 34 %`; of an upper bound `17 to at most 34 %`."""
+    digits = 1 if span.high < 3 else 0
+    low, high = (f"{each:.{digits}f}" for each in (span.low, span.high))
+    if is_bound:
+        return (
+            f"at most {high} %" if not float(low) or low == high else f"{low} to at most {high} %"
+        )
+    return f"{high} %" if low == high else f"{low} to {high} %"
+
+
+def is_of_kernel(report: DiagnosisReport, finding: Finding) -> bool:
+    """Return whether an improvement is of a kernel, as nothing tells its part of the run."""
+    return report.source == "ncu" and finding.scope.kind is ScopeKind.KERNEL
+
+
+def trial(report: DiagnosisReport, finding: Finding) -> tuple[str, str]:
+    """Return the command that tries the cure, and which knobs could come next."""
+    if not finding.knobs:
+        return "", ""
+    first, *others = finding.knobs
+    script = report.script or ("SCRIPT",)
+    own, dashes, rest = _parted(script)
+    words = shlex.join(["gpuadvisor", "tune", *own, "--only", first, *dashes, *rest])
+    return words, _or(others)
+
+
+def way(report: DiagnosisReport, how: str) -> str:
+    """Return how to measure something, with the script's name where it is known."""
+    return how.replace("SCRIPT", script(report))
+
+
+def script(report: DiagnosisReport) -> str:
+    """Return the script as one names it to gpuadvisor, `SCRIPT` where it is not known."""
+    if not report.script:
+        return "SCRIPT"
+    own, dashes, rest = _parted(report.script)
+    return shlex.join([*own, *dashes, *rest])
+
+
+def _parted(script: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+    """Return the script's name, and its own arguments behind `--`."""
+    own = 2 if script[0] == "-m" else 1
+    rest = list(script[own:])
+    return list(script[:own]), ["--"] if rest else [], rest
+
+
+def more(report: DiagnosisReport) -> str:
+    """Return how many findings are not shown at the top, in a sentence; empty where none are."""
+    others = len(report.worth_fixing[MOST_AT_TOP:])
+    symptoms = sum(map(len, report.hidden.values()))
+    parts = []
+    if others:
+        parts.append(f"{others} more")
+    if symptoms:
+        causes = "; ".join(
+            f"{_listed(dict.fromkeys(each.rule for each in found))} of {cause}"
+            for cause, found in report.hidden.items()
+        )
+        parts.append(f"{figures.count(symptoms, 'symptom')} of what is above ({causes})")
+    if remarks := len(report.remarks):
+        parts.append(f"{figures.count(remarks, 'remark')}")
+    return f"Not shown: {', '.join(parts)}" if parts else ""
+
+
+def rules(found: Sequence[NotMeasured], most: int = 2) -> str:
+    """Return which rules could not look: `tail, divergence and 4 more`, and why if it is one."""
+    reasons = {each.why for each in found}
+    because = f" ({reasons.pop()})" if len(reasons) == 1 else ""
+    return f"{_some([each.rule for each in found], most)}{because}"
+
+
+def _some(names: Sequence[str], most: int) -> str:
+    if len(names) <= most + 1:
+        return " and ".join(filter(None, [_listed(names[:-1]), *names[-1:]]))
+    return f"{_listed(names[:most])} and {len(names) - most} more"
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(words)
+
+
+def _or(words: Sequence[str]) -> str:
+    return " or ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
