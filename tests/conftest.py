@@ -6,6 +6,7 @@ Tests marked `gpu` run where there is a GPU; elsewhere they are skipped, and say
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,20 @@ settings.load_profile("any machine")
 
 SOURCE = Path(__file__).parent / "fake_nvml" / "fake_nvml.c"
 LIBRARY = "libnvidia-ml.so.1"  # what nvidia-ml-py gives to dlopen(3)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ctrl_c_reaches_programs():
+    """Programs that tests start can be interrupted, wherever pytest runs.
+
+    A shell without job control lets its background jobs ignore SIGINT, and what is ignored stays
+    so in the programs that they start; what has a handler is at its default there (execve(2)).
+    """
+    inherited = signal.getsignal(signal.SIGINT)
+    if inherited is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, inherited)
 
 
 @pytest.fixture(scope="session")

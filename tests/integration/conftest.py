@@ -1,20 +1,25 @@
-"""Runs of the scripts in `tests/scripts`: begun together, as each mostly imports."""
+"""Runs of the scripts in `tests/scripts`, and of the program in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from gpuadvisor import cli
 from gpuadvisor.collectors.script.request import RunOutcome
-from tests.integration import runs
+from tests.integration import program, runs
 
 AT_ONCE = 3
 
 
 class Runs:
-    """The outcome of each run, by the command line under `tests/scripts`."""
+    """The outcome of each run, by the command line under `tests/scripts`.
+
+    They are begun together, as each mostly imports.
+    """
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
@@ -39,3 +44,21 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[Runs]:
             if line and not skipped:
                 outcomes.begin(line)
         yield outcomes
+
+
+@pytest.fixture
+def here(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., program.Answer]:
+    """`program.run` in this process, where a process of its own would mostly import."""
+
+    def here(home: Path, *words: str, **variables: str) -> program.Answer:
+        for name, value in program.environment(home, **variables).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(home)
+        capsys.readouterr()
+        status = cli.main(words)
+        said = capsys.readouterr()
+        return program.Answer(status, said.out, said.err)
+
+    return here

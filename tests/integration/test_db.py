@@ -132,70 +132,70 @@ def test_no_store_is_a_sentence(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet"])
-def test_an_export_has_what_the_table_has(home, name):
+def test_an_export_has_what_the_table_has(home, name, here):
     if name.endswith("parquet"):
         pytest.importorskip("pyarrow")
-    done = run(home, "export", "-o", name, *span())
-    assert (done.returncode, done.stderr) == (0, f"{name}: 120 rows\n")
+    done = here(home, "db", "export", "-o", name, *span())
+    assert (done.status, done.err) == (0, f"{name}: 120 rows\n")
     path = home / name
     table = pd.read_parquet(path) if name.endswith("parquet") else pd.read_csv(path)
     expected = gpuadvisor.telemetry(*moments())
     assert list(table.columns) == list(expected.columns)
     assert table.power_w.tolist()[:10:2] == expected.power_w.tolist()[:10:2]
     assert [p.name for p in home.iterdir() if p.name.endswith("partial")] == []
-    again = run(home, "export", "-o", name, *span())
-    assert again.returncode == 2
-    assert "is there already" in again.stderr
-    assert run(home, "export", "-o", name, "--force", *span()).returncode == 0
+    again = here(home, "db", "export", "-o", name, *span())
+    assert again.status == 2
+    assert "is there already" in again.err
+    assert here(home, "db", "export", "-o", name, "--force", *span()).status == 0
 
 
-def test_exports_of_processes_events_and_the_machine(home):
+def test_exports_of_processes_events_and_the_machine(home, here):
     kinds = {
         "--processes": (60, "python train.py"),
         "--events": (1, "Xid 79"),
         "--host": (60, "12.5"),
     }
     for option, (number, word) in kinds.items():
-        done = run(home, "export", "-o", "-", option, *span())
-        lines = done.stdout.splitlines()
-        assert (done.returncode, len(lines)) == (0, 1 + number), done.stderr
+        done = here(home, "db", "export", "-o", "-", option, *span())
+        lines = done.out.splitlines()
+        assert (done.status, len(lines)) == (0, 1 + number), done.err
         assert word in lines[1]
 
 
-def test_an_export_that_cannot_be_is_a_sentence_and_leaves_no_file(home):
+def test_an_export_that_cannot_be_is_a_sentence_and_leaves_no_file(home, here):
     for words, status in (
         (["-o", "t.xlsx"], 2),
         (["-o", "none/t.csv", *span()], 2),
         (["-o", "t.csv", "--metric", "nonsense"], 2),
         (["-o", "t.csv", "--events", "--processes"], 2),
     ):
-        done = run(home, "export", *words)
-        assert done.returncode == status
-        assert "Traceback" not in done.stderr
+        done = here(home, "db", "export", *words)
+        assert done.status == status
+        assert "Traceback" not in done.err
     assert list(home.glob("t.*")) == []
 
 
 # -- check and vacuum --------------------------------------------------------------------------
 
 
-def test_check_reads_every_file_and_finds_damage(home):
-    done = run(home, "check")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert [line.split()[-1] for line in done.stdout.splitlines()[1:]] == ["ok", "ok"]
+def test_check_reads_every_file_and_finds_damage(home, here):
+    done = here(home, "db", "check")
+    assert done.status == 0, done.out + done.err
+    assert [line.split()[-1] for line in done.out.splitlines()[1:]] == ["ok", "ok"]
     path = home / "store" / "telemetry" / "samples-20231114.db"
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * 8192)
-    done = run(home, "check", "--json")
-    files = json.loads(done.stdout)["files"]
-    assert done.returncode == 5
+    done = here(home, "db", "check", "--json")
+    files = json.loads(done.out)["files"]
+    assert done.status == 5
     (problem,) = [each["problem"] for each in files if each["problem"]]
     assert "samples-20231114.db is damaged" in problem
 
 
-def test_check_of_nothing(tmp_path):
-    done = run(tmp_path, "check")
-    assert (done.returncode, "nothing stored yet" in done.stdout) == (0, True)
+def test_check_of_nothing(tmp_path, here):
+    done = here(tmp_path, "db", "check")
+    assert (done.status, "nothing stored yet" in done.out) == (0, True)
 
 
 def test_vacuum_gives_room_back_and_keeps_the_rows(home):

@@ -18,6 +18,8 @@ import pytest
 import gpuadvisor
 from gpuadvisor.domain.profile import TABLES
 from gpuadvisor.errors import UsageError
+from gpuadvisor.profiling.importing import import_file, import_trace
+from gpuadvisor.profiling.trace_files import trace_files
 from gpuadvisor.storage.profiles.library import open_profiles
 from tests.integration.program import Running, run
 
@@ -54,10 +56,14 @@ def database(tmp_path):
 @pytest.fixture
 def large(tmp_path, nsys):
     """A recording whose import takes seconds."""
-    path = tmp_path / "large.sqlite"
+    return grown(nsys, tmp_path / "large.sqlite", DOUBLINGS)
+
+
+def grown(nsys, path, doublings):
+    """Copy the recording and double its kernels so often."""
     shutil.copy(nsys, path)
     with closing(sqlite3.connect(path)) as connection, connection:
-        for _ in range(DOUBLINGS):
+        for _ in range(doublings):
             connection.execute(
                 "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL"
             )
@@ -85,7 +91,7 @@ def begun(home, *words, database, program=None):
     raise AssertionError("no import began")
 
 
-def documents(home, *words):
+def documents(run, home, *words):
     answer = run(home, "import", *map(str, words), "--json")
     return answer, json.loads(answer.out)
 
@@ -97,7 +103,7 @@ def documents(home, *words):
 @pytest.mark.parametrize("packed", REAL, ids=lambda path: path.name)
 def test_every_real_file_is_the_same_from_the_store_and_from_memory(tmp_path, monkeypatch, packed):
     path = unpacked(packed, tmp_path)
-    answer, document = documents(tmp_path, path)
+    answer, document = documents(run, tmp_path, path)
     assert (answer.status, document["failed"]) == (0, []), answer.err
     (told,) = document["profiles"]
     assert told["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
@@ -124,19 +130,19 @@ def test_what_was_imported_is_said(tmp_path, nsys):
     assert answer.err == "", "no progress where nobody looks"
 
 
-def test_the_same_file_twice_is_one_profile_whatever_it_is_called(tmp_path, database, nsys):
+def test_the_same_file_twice_is_one_profile_whatever_it_is_called(tmp_path, here, database, nsys):
     shutil.copy(nsys, tmp_path / "other.sqlite")
-    run(tmp_path, "import", str(nsys))
-    answer = run(tmp_path, "import", "other.sqlite", "--name", "mine")
+    here(tmp_path, "import", str(nsys))
+    answer = here(tmp_path, "import", "other.sqlite", "--name", "mine")
     assert answer.status == 0
     assert answer.out.startswith("a100_cloverleaf  (the same file is stored already")
     assert count(database, "profile") == 1
 
 
-def test_files_that_fail_do_not_keep_the_others_out(tmp_path, nsys):
+def test_files_that_fail_do_not_keep_the_others_out(tmp_path, here, nsys):
     (tmp_path / "cut.sqlite").write_bytes(nsys.read_bytes()[:5000])
     (tmp_path / "notes.txt").write_text("not a trace")
-    answer, document = documents(tmp_path, "notes.txt", nsys, "cut.sqlite", "absent.json")
+    answer, document = documents(here, tmp_path, "notes.txt", nsys, "cut.sqlite", "absent.json")
     assert answer.status == 1
     assert [each["name"] for each in document["profiles"]] == ["a100_cloverleaf"]
     failed = {Path(each["path"]).name: each["error"] for each in document["failed"]}
@@ -147,20 +153,21 @@ def test_files_that_fail_do_not_keep_the_others_out(tmp_path, nsys):
     assert "bug" not in answer.err
 
 
-def test_what_only_some_readers_take_compressed_is_said(tmp_path):
-    answer = run(tmp_path, "import", str(PROFILES / "h100_planted.raw.csv.gz"))
+def test_what_only_some_readers_take_compressed_is_said(tmp_path, here):
+    answer = here(tmp_path, "import", str(PROFILES / "h100_planted.raw.csv.gz"))
     assert answer.status == 1
     assert answer.sentence.endswith("is compressed: unpack it first, with `gunzip`.")
 
 
-def test_a_name_that_is_taken_is_refused(tmp_path, large, nsys):
-    run(tmp_path, "import", str(nsys), "--name", "mine")
-    answer = run(tmp_path, "import", str(large), "--name", "mine")
+def test_a_name_that_is_taken_is_refused(tmp_path, here, nsys):
+    other = grown(nsys, tmp_path / "other.sqlite", 1)
+    here(tmp_path, "import", str(nsys), "--name", "mine")
+    answer = here(tmp_path, "import", str(other), "--name", "mine")
     assert answer.status == 1
     assert answer.sentence.startswith("There is a profile mine already: choose another name")
 
 
-def test_the_traces_of_a_folder_are_the_ranks_of_a_run(tmp_path, nsys):
+def test_the_traces_of_a_folder_are_the_ranks_of_a_run(tmp_path, here, nsys):
     folder = tmp_path / "run 7"
     folder.mkdir()
     for rank in range(2):
@@ -170,7 +177,7 @@ def test_the_traces_of_a_folder_are_the_ranks_of_a_run(tmp_path, nsys):
             connection.execute("CREATE TABLE note AS SELECT ? AS rank", (rank,))
     (folder / "README").write_text("how it was recorded")
     (folder / "config.json").write_text('{"epochs": 3}')
-    answer, document = documents(tmp_path, folder)
+    answer, document = documents(here, tmp_path, folder)
     assert (answer.status, document["failed"]) == (0, [])
     told = [(each["name"], each["rank"], each["ranks_of"]) for each in document["profiles"]]
     assert told == [(f"run-7-trace_rank-{rank}", rank, str(folder)) for rank in range(2)]
@@ -179,9 +186,32 @@ def test_the_traces_of_a_folder_are_the_ranks_of_a_run(tmp_path, nsys):
         assert profiles.list("/elsewhere") == []
 
 
-def test_a_folder_without_traces_is_said(tmp_path):
+def test_a_trace_that_was_imported_alone_joins_its_ranks_later(tmp_path, database):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    traces = [folder / f"rank{rank}.json.gz" for rank in range(2)]
+    for trace, name in zip(traces, ("input_bound", "pageable_copy"), strict=True):
+        shutil.copy(PROFILES / "workloads" / f"{name}.json.gz", trace)
+    alone = tmp_path / "alone.json.gz"
+    shutil.copy(traces[1], alone)
+    with open_profiles(database) as profiles:
+        first = import_file(profiles, alone).profile.record
+        assert (first.ranks_of, first.rank) == ("", None)
+        found = [import_trace(profiles, file) for file in trace_files([folder])]
+        assert [each.is_new for each in found] == [True, False]
+        assert [each.profile.record.rank for each in found] == [0, 1]
+        assert {each.id for each in profiles.list(str(folder))} == {
+            first.id, found[0].profile.record.id
+        }  # fmt: skip
+        assert profiles.get(first.id).record.path == str(alone)
+        elsewhere = folder.rename(tmp_path / "moved")
+        (again, _) = [import_trace(profiles, file) for file in trace_files([elsewhere])]
+        assert again.profile.record.ranks_of == str(folder), "it belongs to a folder already"
+
+
+def test_a_folder_without_traces_is_said(tmp_path, here):
     (tmp_path / "empty").mkdir()
-    answer = run(tmp_path, "import", "empty")
+    answer = here(tmp_path, "import", "empty")
     assert answer.status == 2
     assert answer.sentence.endswith(
         "has no trace that gpuadvisor knows: name the files themselves."
@@ -189,27 +219,28 @@ def test_a_folder_without_traces_is_said(tmp_path):
 
 
 @pytest.mark.slow
-def test_profiles_are_listed_and_removed(tmp_path, database, nsys):
-    assert "no profile is stored yet" in run(tmp_path, "import", "--list").out
-    run(tmp_path, "import", str(nsys), "--name", "a")
-    titles, line = run(tmp_path, "import", "--list").out.splitlines()
+def test_profiles_are_listed_and_removed(tmp_path, here, database, nsys):
+    assert "no profile is stored yet" in here(tmp_path, "import", "--list").out
+    here(tmp_path, "import", str(nsys), "--name", "a")
+    titles, line = here(tmp_path, "import", "--list").out.splitlines()
     assert titles.split()[:2] == ["NAME", "SOURCE"]
     assert line.split()[:2] == ["a", "nsys"]
-    assert run(tmp_path, "import", "--remove", "a").out == "removed a\n"
+    assert here(tmp_path, "import", "--remove", "a").out == "removed a\n"
     assert [count(database, table) for table in ("profile", "profile_chunk")] == [0, 0]
-    again = run(tmp_path, "import", "--remove", "a")
+    again = here(tmp_path, "import", "--remove", "a")
     assert (again.status, "no profile 'a'" in again.sentence) == (2, True)
 
 
 @pytest.mark.parametrize("words", [[], ["x.json", "--list"], ["x.json", "--remove", "a"]])
-def test_what_cannot_be_meant_is_refused(tmp_path, words):
-    assert run(tmp_path, "import", *words).status == 2
+def test_what_cannot_be_meant_is_refused(tmp_path, here, words):
+    assert here(tmp_path, "import", *words).status == 2
 
 
 # -- several processes, and their ends ---------------------------------------------------------
 
 
-def test_two_imports_of_one_file_at_once_are_one_profile(tmp_path, database, large):
+def test_two_imports_of_one_file_at_once_are_one_profile(tmp_path, database, nsys):
+    large = grown(nsys, tmp_path / "large.sqlite", DOUBLINGS - 3)
     both = [Running(tmp_path, "import", str(large), "--json") for _ in range(2)]
     answers = [each.end() for each in both]
     assert [each.status for each in answers] == [0, 0], answers
@@ -276,12 +307,12 @@ def test_what_cannot_be_opened_is_said(tmp_path, monkeypatch, absent):
         gpuadvisor.open_profile(absent)
 
 
-def test_a_compressed_file_that_is_no_trace_is_refused(tmp_path):
+def test_a_compressed_file_that_is_no_trace_is_refused(tmp_path, here):
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(b"hello"))
     (tmp_path / "b.json.gz").write_bytes(b"\x1f\x8bnot gzip after all")
     (tmp_path / "c.json.zst").write_bytes(b"\x28\xb5\x2f\xfdnor Zstandard")
     (tmp_path / "d.json").touch()
-    answer = run(tmp_path, "import", "a.json.gz", "b.json.gz", "c.json.zst", "d.json")
+    answer = here(tmp_path, "import", "a.json.gz", "b.json.gz", "c.json.zst", "d.json")
     assert answer.status == 1
     assert len(answer.err.splitlines()) == 4
     assert "bug" not in answer.err

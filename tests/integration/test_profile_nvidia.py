@@ -72,7 +72,7 @@ def tools(tmp_path):
     return folder, install
 
 
-def profile(tmp_path: Path, folder: Path, *words: str):
+def profile(run, tmp_path: Path, folder: Path, *words: str):
     return run(tmp_path, "profile", *words, PATH=f"{folder}:{os.environ['PATH']}")
 
 
@@ -80,7 +80,9 @@ def test_nsys_profiles_any_program(tmp_path, tools):
     folder, install = tools
     log = install("nsys", NSYS)
     kept = tmp_path / "kept.sqlite"
-    answer = profile(tmp_path, folder, "--nsys", "--json", "--output", str(kept), "--", "true", "x")
+    answer = profile(
+        run, tmp_path, folder, "--nsys", "--json", "--output", str(kept), "--", "true", "x"
+    )
     assert answer.status == 0, answer.err
     told = json.loads(answer.out)
     assert told["tool"] == "nsys"
@@ -96,18 +98,18 @@ def test_nsys_profiles_any_program(tmp_path, tools):
     assert kept.read_bytes() == (folder / "prepared.sqlite").read_bytes()
 
 
-def test_nsys_ends_a_program_after_the_seconds(tmp_path, tools):
+def test_nsys_ends_a_program_after_the_seconds(tmp_path, tools, here):
     folder, install = tools
     log = install("nsys", NSYS)
-    assert profile(tmp_path, folder, "--nsys", "true", "--seconds", "3").status == 0
+    assert profile(here, tmp_path, folder, "--nsys", "true", "--seconds", "3").status == 0
     assert "--duration=3" in log.read_text()
 
 
-def test_ncu_looks_at_the_dominant_kernels_that_nsys_found(tmp_path, tools):
+def test_ncu_looks_at_the_dominant_kernels_that_nsys_found(tmp_path, tools, here):
     folder, install = tools
     install("nsys", NSYS)
     log = install("ncu", NCU)
-    answer = profile(tmp_path, folder, "--ncu", "--json", "--", "true")
+    answer = profile(here, tmp_path, folder, "--ncu", "--json", "--", "true")
     assert answer.status == 0, answer.err
     told = json.loads(answer.out)
     assert told["profile"]["source"] == "ncu"
@@ -120,10 +122,10 @@ def test_ncu_looks_at_the_dominant_kernels_that_nsys_found(tmp_path, tools):
     assert "the counters of " in answer.err
 
 
-def test_ncu_without_nsys_looks_at_the_first_launches(tmp_path, tools):
+def test_ncu_without_nsys_looks_at_the_first_launches(tmp_path, tools, here):
     folder, install = tools
     log = install("ncu", NCU)
-    answer = run(tmp_path, "profile", "--ncu", "true", PATH=f"{folder}:/usr/bin:/bin")
+    answer = here(tmp_path, "profile", "--ncu", "true", PATH=f"{folder}:/usr/bin:/bin")
     if shutil.which("nsys", path="/usr/bin:/bin"):
         pytest.skip("nsys is installed here")
     assert answer.status == 0, answer.err
@@ -152,28 +154,28 @@ def test_ncu_without_nsys_looks_at_the_first_launches(tmp_path, tools):
     ids=["forbidden", "no kernel", "own error", "silent"],
 )
 def test_what_a_tool_cannot_do_is_said_in_its_own_words(
-    tmp_path, tools, tool, before, status, sentence
+    tmp_path, tools, tool, before, status, sentence, here
 ):
     folder, install = tools
     install(tool, NSYS if tool == "nsys" else NCU, before)
-    answer = run(tmp_path, "profile", f"--{tool}", "true", PATH=f"{folder}:/usr/bin:/bin")
+    answer = here(tmp_path, "profile", f"--{tool}", "true", PATH=f"{folder}:/usr/bin:/bin")
     assert answer.status == status
     assert sentence in answer.sentence
 
 
-def test_a_tool_that_is_not_installed(tmp_path):
+def test_a_tool_that_is_not_installed(tmp_path, here):
     for tool, name in (("nsys", "Nsight Systems"), ("ncu", "Nsight Compute")):
         if shutil.which(tool):
             pytest.skip(f"{tool} is installed here")
-        answer = run(tmp_path, "profile", f"--{tool}", "true")
+        answer = here(tmp_path, "profile", f"--{tool}", "true")
         assert answer.status == 2
         assert f"--{tool} needs NVIDIA {name}" in answer.sentence
 
 
-def test_there_is_no_such_program(tmp_path, tools):
+def test_there_is_no_such_program(tmp_path, tools, here):
     folder, install = tools
     install("nsys", NSYS)
-    answer = profile(tmp_path, folder, "--nsys", "./a.out")
+    answer = profile(here, tmp_path, folder, "--nsys", "./a.out")
     assert answer.status == 2
     assert "the program ./a.out does not exist" in answer.sentence
 
@@ -186,7 +188,7 @@ def test_a_program_that_takes_too_long_is_ended_with_its_tool(tmp_path, tools):
     folder, install = tools
     install("nsys", NSYS)
     words = ("--nsys", "--timeout", "1", "--", "sleep", "300")
-    answer = profile(tmp_path, folder, *words)
+    answer = profile(run, tmp_path, folder, *words)
     assert answer.status == 1
     assert "nsys left no result: its time was over" in answer.sentence
     assert not left(tmp_path)
@@ -217,7 +219,7 @@ def test_a_script_that_uses_no_gpu_is_nothing_for_nvidias_tools(tmp_path, tools)
         "    model(torch.ones(4, 8)).mean().backward()\n"
         "    time.sleep(0.02)\n"
     )
-    answer = profile(tmp_path, folder, "--nsys", "train.py")
+    answer = profile(run, tmp_path, folder, "--nsys", "train.py")
     assert answer.status == 3
     assert "it had used no GPU when it was warm" in answer.err
     assert not left(tmp_path)

@@ -53,8 +53,8 @@ def comparison(home):
     return json.loads(answer.out)
 
 
-def test_the_page_of_a_stored_profile(home):
-    answer = run(home, "report", "v100_resnet50_workers0", "--html", "page.html", folder=home)
+def test_the_page_of_a_stored_profile(home, here):
+    answer = here(home, "report", "v100_resnet50_workers0", "--html", "page.html")
     assert answer.status == 0, answer.err
     content = (home / "page.html").read_text("utf-8")
     names = WellFormed(content).names
@@ -68,15 +68,15 @@ def test_the_page_of_a_stored_profile(home):
     "name",
     ["h100_small_cnn_train.json.gz", "mi300_bert_small.json.gz", "hta_cpu_only.json.gz"],
 )
-def test_the_page_of_a_file(name, tmp_path):
-    answer = run(tmp_path, "report", str(DATA / name), "--html", "page.html", folder=tmp_path)
+def test_the_page_of_a_file(name, tmp_path, here):
+    answer = here(tmp_path, "report", str(DATA / name), "--html", "page.html")
     assert answer.status == 0, answer.err
     WellFormed((tmp_path / "page.html").read_text("utf-8"))
 
 
-def test_occupancy_where_kinetos_is_zero(tmp_path):
+def test_occupancy_where_kinetos_is_zero(tmp_path, here):
     path = DATA / "h100_small_cnn_train.json.gz"
-    answer = run(tmp_path, "report", str(path), "--json", folder=tmp_path)
+    answer = here(tmp_path, "report", str(path), "--json")
     kernels = json.loads(answer.out)["kernels"]
     wrong = [each for each in kernels if each["kineto_occupancy_is_wrong"]]
     assert wrong
@@ -107,49 +107,49 @@ def test_a_comparison_on_the_terminal(home):
     assert max(map(len, answer.out.splitlines())) < 130
 
 
-def test_a_comparison_as_markdown(home):
+def test_a_comparison_as_markdown(home, here):
     words = ["compare", str(ALONE), str(WORKERS), "--markdown", "x.md"]
-    answer = run(home, *words, folder=home)
+    answer = here(home, *words)
     assert answer.status == 0, answer.err
     assert "| idle: waiting for data |" in (home / "x.md").read_text("utf-8")
 
 
-def test_an_export_is_the_same_profile(home):
-    answer = run(home, "export", "v100_resnet50_workers0", "-o", "out.json.gz", folder=home)
+def test_an_export_is_the_same_profile(home, here):
+    answer = here(home, "export", "v100_resnet50_workers0", "-o", "out.json.gz")
     assert answer.status == 0, answer.err
-    again = run(home, "compare", "v100_resnet50_workers0", "out.json.gz", "--json", folder=home)
+    again = here(home, "compare", "v100_resnet50_workers0", "out.json.gz", "--json")
     found = json.loads(again.out)
     for what in ("parts", "kernels", "operators", "copies"):
         assert found[what]
         assert {each["worth_ns"] for each in found[what]} == {0}
 
 
-def test_an_export_does_not_replace_a_file(home):
+def test_an_export_does_not_replace_a_file(home, here):
     (home / "there.json").write_text("mine")
     words = ["export", "v100_resnet50_workers0", "-o", "there.json"]
-    answer = run(home, *words, folder=home)
+    answer = here(home, *words)
     assert answer.status == 2
     assert answer.sentence == "there.json is there already: choose another name, or add --force"
     assert (home / "there.json").read_text() == "mine"
-    assert run(home, *words, "--force", folder=home).status == 0
+    assert here(home, *words, "--force").status == 0
 
 
-def test_an_export_to_an_unknown_format(home):
-    answer = run(home, "export", "v100_resnet50_workers0", "-o", "x.csv", folder=home)
+def test_an_export_to_an_unknown_format(home, here):
+    answer = here(home, "export", "v100_resnet50_workers0", "-o", "x.csv")
     assert answer.status == 2
     assert "ends in neither .json nor .json.gz" in answer.sentence
 
 
 @pytest.mark.parametrize("command", ["report", "compare"])
-def test_an_unknown_name_lists_near_ones(command, home):
+def test_an_unknown_name_lists_near_ones(command, home, here):
     words = ["v100_resnet_workers4"] * (2 if command == "compare" else 1)
-    answer = run(home, command, *words, folder=home)
+    answer = here(home, command, *words)
     assert answer.status == 2
     assert "there are: profiles v100_resnet50_workers4, v100_resnet50_workers0." in answer.sentence
 
 
-def test_a_file_that_is_no_profile(tmp_path):
+def test_a_file_that_is_no_profile(tmp_path, here):
     shutil.copy(__file__, tmp_path / "x.json")
-    answer = run(tmp_path, "report", "x.json", folder=tmp_path)
+    answer = here(tmp_path, "report", "x.json")
     assert answer.status == 2
     assert "is no profile that gpuadvisor knows" in answer.sentence

@@ -29,6 +29,8 @@ class Case:
     """Own steps before gpuadvisor could know what a step is."""
     steady: bool = True
     """Whether a step always takes about as long."""
+    slow: bool = False
+    """Whether this is another way to do what a case beside it does."""
 
 
 def loaded(samples: float) -> tuple[float, str]:
@@ -39,6 +41,7 @@ def given(samples: float) -> tuple[float, str]:
     return samples, "root_input"
 
 
+WITHOUT_OPTIMIZER = {"optimizers": ()}
 INFERENCE = {"training": False, "optimizers": (), "roots": ("Sequential", "Sequential")}
 COMPILED = {"compiles_itself": True}
 
@@ -49,27 +52,41 @@ CASES = [
         *loaded(16),
         {"optimizers": ("Adam", "Adam"), "roots": ("Linear", "Sequential")},
     ),
-    Case("manual_sgd.py", "backward", *given(8), {"optimizers": ()}),
-    Case("few.py", "backward", *given(8), {"optimizers": ()}),
+    Case("manual_sgd.py", "backward", *given(8), WITHOUT_OPTIMIZER),
+    Case("few.py", "backward", *given(8), WITHOUT_OPTIMIZER),
     Case("accumulation.py", "optimizer", *loaded(16), {"optimizers": ("AdamW",)}),
     Case("lbfgs.py", "optimizer", None, "root_input", {"optimizers": ("LBFGS",)}),
     Case("scaler.py", "optimizer", *given(8), {"scales_itself": True, "autocasts_itself": True}),
     Case("compiled.py model", "optimizer", *loaded(16), COMPILED),
-    Case("compiled.py module", "optimizer", *loaded(16), COMPILED),
+    Case("compiled.py module", "optimizer", *loaded(16), COMPILED, slow=True),
     Case("compiled.py step", "optimizer", *loaded(16), {**COMPILED, "roots": ()}),
     Case("evaluation.py", "optimizer", *loaded(16)),
-    Case("graphs.py", "optimizer", *loaded(8), {"varying_shapes": True, "roots": ("Encoder",)}),
-    Case("workers.py", "optimizer", *loaded(16), steady=False),
-    Case("children.py spawn", "optimizer", *given(8)),
-    Case("children.py fork", "optimizer", *given(8)),
-    Case("-m pkg.train --steps 40", "optimizer", *given(8)),
-    Case("checkpoints.py", "optimizer", None, "root_input", {"roots": ("Net",)}),
-    Case("rollouts.py", "optimizer", *given(20), {"optimizers": ("Adam",)}),
+    Case(
+        "graphs.py",
+        "backward",
+        *loaded(8),
+        {"varying_shapes": True, "roots": ("Encoder",), **WITHOUT_OPTIMIZER},
+    ),
+    Case("workers.py", "backward", *loaded(16), WITHOUT_OPTIMIZER, steady=False),
+    Case("children.py spawn", "backward", *given(8), WITHOUT_OPTIMIZER),
+    Case("children.py fork", "backward", *given(8), WITHOUT_OPTIMIZER),
+    Case("-m pkg.train --steps 40", "backward", *given(8), WITHOUT_OPTIMIZER),
+    Case(
+        "checkpoints.py", "backward", None, "root_input", {"roots": ("Net",), **WITHOUT_OPTIMIZER}
+    ),
+    Case("rollouts.py", "backward", *given(20), WITHOUT_OPTIMIZER),
     Case("explicit.py", "explicit", *given(24)),
-    Case("stream.py", "optimizer", *loaded(10)),
+    Case("stream.py", "backward", *loaded(10), WITHOUT_OPTIMIZER),
     Case("folds.py", "optimizer", *loaded(16), {"optimizers": ("SGD",) * 4}),
     Case("inference.py inference_mode", "forward", *given(32), INFERENCE, missed=8),
-    Case("inference.py compiled", "forward", *given(32), {**INFERENCE, **COMPILED}, missed=8),
+    Case(
+        "inference.py compiled",
+        "forward",
+        *given(32),
+        {**INFERENCE, **COMPILED},
+        missed=8,
+        slow=True,
+    ),
     Case(
         "inference.py scripted",
         "forward",
@@ -96,12 +113,13 @@ LIBRARIES = {
 
 
 def parameters(cases: list[Case]) -> list[Any]:
-    """Mark the cases whose library is not installed."""
+    """Mark the slow cases, and those whose library is not installed."""
     found = []
     for case in cases:
         library = LIBRARIES.get(case.line)
         missing = library is not None and find_spec(library) is None
         marks = [pytest.mark.skipif(missing, reason=f"needs {library}")] if library else []
+        marks += [pytest.mark.slow] if case.slow else []
         found.append(pytest.param(case.line, case, marks=marks, id=case.line))
     return found
 
@@ -157,7 +175,11 @@ def test_loaders_are_described(outcomes):
 
 def test_the_script_compiles_as_much_as_it_would_alone(outcomes):
     assert outcomes["compiled.py model"].measurement.compiles == 2  # a frame, and its graph
-    # The module's own forward is torch's, which Dynamo does not compile: nor do we make it.
+
+
+@pytest.mark.slow
+def test_what_dynamo_does_not_compile_is_not_made_to(outcomes):
+    # The module's own forward is torch's.
     assert outcomes["compiled.py module"].measurement.compiles == 0
 
 

@@ -25,13 +25,11 @@ def saved(model):
 if __name__ == "__main__":
     model = Net()
     average = copy.deepcopy(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     clock = toy.Clock()
     x, y = torch.randn(8, 8), torch.randint(0, 2, (8,))
     for number in range(40):
-        optimizer.zero_grad()
         toy.loss(model(x), y).backward()
-        optimizer.step()
+        toy.descend(model)
         if number % 10 == 5:
             average = copy.deepcopy(model)
             for other in (average, saved(model), pickle.loads(pickle.dumps(model))):

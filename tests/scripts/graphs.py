@@ -24,11 +24,9 @@ class Encoder(torch.nn.Module):
 
 graphs = [torch.randn(random.randint(2, 20), 8) for _ in range(320)]
 model = Encoder()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 clock = toy.Clock()
 for batch in DataLoader(graphs, batch_size=8, collate_fn=Batch):
-    optimizer.zero_grad()
     toy.loss(model(batch), batch.y).backward()
-    optimizer.step()
+    toy.descend(model)
     clock.step()
 clock.report()

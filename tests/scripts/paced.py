@@ -6,7 +6,7 @@ import time
 import torch
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--pause", type=float, default=0.02)
+parser.add_argument("--pause", type=float, default=0.06)
 parser.add_argument("--steps", type=int, default=40)
 chosen = parser.parse_args()
 

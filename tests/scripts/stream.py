@@ -10,11 +10,9 @@ class Stream(IterableDataset):
 
 
 model = toy.model()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 clock = toy.Clock()
 for batch in DataLoader(Stream(), batch_size=10):
-    optimizer.zero_grad()
     toy.loss(model(batch["x"]), batch["y"]).backward()
-    optimizer.step()
+    toy.descend(model)
     clock.step()
 clock.report()

@@ -1,4 +1,3 @@
-import torch
 import toy
 from torch.utils.data import DataLoader
 
@@ -9,14 +8,12 @@ class Loader(DataLoader):
 
 def main():
     model = toy.model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     clock = toy.Clock()
     for method in ("fork", "spawn"):
         loader = Loader(toy.data(640), batch_size=16, num_workers=1, multiprocessing_context=method)
         for x, y in loader:
-            optimizer.zero_grad()
             toy.loss(model(x), y).backward()
-            optimizer.step()
+            toy.descend(model)
             clock.step()
     clock.report()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import io
 import json
@@ -317,10 +318,11 @@ def kineto_kernels():
 def test_kineto_agrees_where_its_estimate_is_not_wrong():
     """Its estimate is the theoretical occupancy, or less where the grid cannot fill an SM."""
     checked, wrong = 0, 0
+    occupancy = functools.cache(gpuadvisor.occupancy)  # of few kernels that were launched often
     for name, device, facts in kineto_kernels():
         threads, shared = int(np.prod(facts["block"])), facts["shared memory"]
         capability = device["computeMajor"], device["computeMinor"]
-        found = gpuadvisor.occupancy(capability, threads, facts["registers per thread"], shared)
+        found = occupancy(capability, threads, facts["registers per thread"], shared)
         resident = min(found.blocks, facts["blocks per SM"])
         ours = 100 * resident * threads / (32 * found.max_warps)
         estimate = facts["est. achieved occupancy %"]
