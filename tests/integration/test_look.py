@@ -1,0 +1,47 @@
+"""The look that `tune` takes at the unchanged script, with the real profiler on the CPU."""
+
+import sys
+
+import pytest
+
+from gpuadvisor.collectors.devices import cpu_device
+from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.diagnosing.baseline import look_at
+from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts
+from gpuadvisor.domain.measurement import Window
+from gpuadvisor.errors import ScriptError
+from tests.simulation import measurement
+
+pytest.importorskip("torch")
+
+SCRIPT = """
+import torch
+from torch.utils.data import DataLoader
+
+model = torch.nn.Linear(8, 1)
+for batch in DataLoader(torch.ones(4000, 8), batch_size=2):
+    model(batch).mean().backward()
+    model.zero_grad()
+"""
+
+
+def command(folder, text):
+    (folder / "train.py").write_text(text)
+    return Command(sys.executable, "train.py", folder=str(folder))
+
+
+def test_it_says_what_the_profile_and_the_harness_saw(tmp_path):
+    measured = measurement(
+        [10.0] * 8,
+        windows=(Window(100, 1.0, data_wait_s=0.5),),
+        facts=ScriptFacts(loaders=(LoaderFacts(2, 0, False, False, None),)),
+    )
+    diagnosis = look_at(command(tmp_path, SCRIPT), measured, cpu_device())
+    assert diagnosis.failed == ()
+    assert [finding.rule for finding in diagnosis.shown] == ["input_bound"]
+    assert {each.rule for each in diagnosis.not_measured} >= {"tf32_off", "power_capped"}
+
+
+def test_a_script_that_cannot_be_profiled_is_a_script_error(tmp_path):
+    with pytest.raises(ScriptError, match=r"train.py cannot be profiled"):
+        look_at(command(tmp_path, "print('done')"), measurement([10.0] * 8), cpu_device())
