@@ -136,6 +136,8 @@ def test_tensor_cores_are_found_proven_and_applied(gpuadvisor, tmp_path):
     assert result["speedup"]["ci99_low"] > 1.5  # the matrix products alone gain more than 3x
     assert result["best"]["knobs"] == {"tf32": True}
     assert result["equivalence"]["status"] == "equivalent"
+    expected = next(each for each in result["expectations"] if each["rule"] == "tf32_off")
+    assert expected["is_met"], expected
     assert result["baseline"]["energy_j_per_step"] > result["best"]["energy_j_per_step"]
     own = result["best"]["step_ms"]["p50"]
     applied = subprocess.run(
