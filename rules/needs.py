@@ -114,17 +114,17 @@ PROCESSES = Need(
 """Of GPUs, as the driver lists them."""
 
 
-def either(first: tuple[Need, ...], second: tuple[Need, ...]) -> Need:
-    """Return the need of all of the first or all of the second; the first is the better one."""
+def either(*choices: tuple[Need, ...]) -> Need:
+    """Return the need of all of one choice, of which the first is the best one."""
 
     def missing(evidence: Evidence) -> str | None:
         lacks = [
             next((why for need in needs if (why := need.missing(evidence))), None)
-            for needs in (first, second)
+            for needs in choices
         ]
         return None if None in lacks else lacks[0]
 
-    return Need(missing, first[0].how)
+    return Need(missing, choices[0][0].how)
 
 
 def _lacks_kernels(facts: Facts) -> str | None:
@@ -165,6 +165,14 @@ IDLE = Need(_of_profile(_lacks_idle), WITH_PROFILE)
 """Idle time with its causes: kernels, copies and calls into CUDA."""
 RANGES = table("ranges")
 """Ranges that were marked, DataLoaders' waiting among them."""
+
+
+def _lacks_cpu_steps(facts: Facts) -> str | None:
+    """A trace of a program on a GPU that lacks kernels is none of a program on the CPU."""
+    of_gpu = ("kernels", "copies", "calls", "synchronizations")
+    if facts.profile.header.devices or any(facts.profile.rows(table) for table in of_gpu):
+        return "the program uses a GPU"
+    return None if facts.steps is not None else "no steps were recorded"
 
 
 def _lacks_host_ranges(facts: Facts) -> str | None:
@@ -217,3 +225,9 @@ CEILINGS = Need(
     "gpuadvisor bench-device",
 )
 """What the GPU can do at most, measured or from its data sheet."""
+
+CPU_STEPS = Need(
+    _of_profile(_lacks_cpu_steps),
+    WITH_PROFILE,
+)
+"""Steps of a program that was seen to use no GPU."""

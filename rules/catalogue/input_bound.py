@@ -9,9 +9,10 @@ from gpuadvisor.analysis.loading import Loading
 from gpuadvisor.analysis.playback import Change, Host
 from gpuadvisor.analysis.sources import source_of_calls
 from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.host_pace import idle_ns, parts, saved_shares
-from gpuadvisor.rules.needs import IDLE, KERNELS, RANGES, SCRIPT, either
+from gpuadvisor.rules.needs import CPU_STEPS, IDLE, KERNELS, RANGES, SCRIPT, either
 from gpuadvisor.rules.rule import Claim, Rule, Saving
 
 LEAST_SHARE = 0.02
@@ -31,7 +32,7 @@ KNOBS = ("dataloader_workers", "pin_memory", "prefetch_factor", "persistent_work
 
 RULE = Rule(
     Category.INPUT_BOUND,
-    needs=(either((KERNELS, IDLE, RANGES), (SCRIPT,)),),
+    needs=(either((KERNELS, IDLE, RANGES), (SCRIPT,), (CPU_STEPS, RANGES)),),
     knobs=KNOBS,
     hides=("batch_size",),
 )
@@ -40,11 +41,13 @@ RULE = Rule(
 def check(evidence: Evidence) -> Iterator[Claim]:
     """Find idle time in which the launching thread waited for a batch, or made one."""
     profiled = not any(need.missing(evidence) for need in (KERNELS, IDLE, RANGES))
-    if not profiled:
-        yield from _in_script(evidence)
-    elif evidence.run_ns:
+    if profiled and evidence.run_ns:
         claims = [*_waiting(evidence), *_preparing(evidence)]
         yield from claims[:1]
+    elif not profiled and evidence.measured is not None:
+        yield from _in_script(evidence.measured)
+    elif not profiled:
+        yield from _on_cpu(evidence)
 
 
 def _waiting(evidence: Evidence) -> Iterator[Claim]:
@@ -132,19 +135,40 @@ def _preparing(evidence: Evidence) -> Iterator[Claim]:
     )
 
 
-def _in_script(evidence: Evidence) -> Iterator[Claim]:
+def _in_script(measured: Measurement) -> Iterator[Claim]:
     """The harness knows how long the script waited, but not what the GPU did meanwhile."""
-    measured = evidence.measured
-    assert measured is not None  # SCRIPT
     share = measured.data_wait_share
     if not measured.facts.loaders or share < LEAST_SHARE:
         return
     workers = measured.facts.loaders[0].num_workers
-    yield Claim(
-        f"{share:.0%} of the time goes into waiting for batches"
+    seldom = (
+        "where the GPU works meanwhile"
+        if measured.facts.device == "cuda"
+        else "where loading needs the cores that compute"
+    )
+    yield _waited(
+        share,
         f" from a DataLoader with {workers} worker{'' if workers == 1 else 's'}",
+        1e9 * measured.seconds,
+        seldom,
+    )
+
+
+def _on_cpu(evidence: Evidence) -> Iterator[Claim]:
+    steps = evidence.facts.steps if evidence.facts is not None else None
+    if steps is not None and steps.data_wait_share >= LEAST_SHARE:
+        total = sum(step.duration_ns for step in steps.steps)
+        where = " from a DataLoader"
+        yield _waited(
+            steps.data_wait_share, where, total, "where loading needs the cores that compute"
+        )
+
+
+def _waited(share: float, where: str, total_ns: float, seldom: str) -> Claim:
+    return Claim(
+        f"{share:.0%} of the time goes into waiting for batches{where}",
         (Figure("data_wait", round(100 * share, 1), "%", 100 * LEAST_SHARE),),
         WORKERS,
-        Saving(0.0, share * 1e9 * measured.seconds, {}, 1e9 * measured.seconds),
-        "At most all of the waiting; nothing where the GPU works meanwhile.",
+        Saving(0.0, share * total_ns, {}, total_ns),
+        f"At most all of the waiting; nothing {seldom}.",
     )

@@ -32,6 +32,15 @@ def script(share, loaders=1):
     )
 
 
+def on_cpu(wait):
+    """Three steps of a millisecond without a GPU."""
+    made = Made()
+    for number in range(3):
+        made.range(f"ProfilerStep#{number}", (1000 * number, 1000), Range.STEP)
+        made.range("enumerate(DataLoader)#_Iter.__next__", (1000 * number, wait), Range.LOADER)
+    return timeline(made, device=None)
+
+
 def hidden():
     """The wait is as long, but the GPU works on what was queued before."""
     made = Made()
@@ -65,10 +74,12 @@ def preparing(us, size=4 << 20):
 FIRES = {
     "the GPU is idle": lambda: waits(900),
     "without a profile": lambda: script(0.25),
+    "on the CPU": lambda: on_cpu(400),
     "with workers": lambda: workers(3000, 3000),
     "what is copied is made first": lambda: preparing(5000),
 }
 SILENT = {
+    "a short wait on the CPU": lambda: on_cpu(10),
     "the start of the workers": lambda: workers(50_000, 1),
     "what is copied is made meanwhile": lambda: preparing(700),
     "what is copied is small": lambda: preparing(5000, size=1024),
