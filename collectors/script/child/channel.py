@@ -83,8 +83,10 @@ def _line(event: dict[str, Any]) -> bytes:
     """Return an event as a line; what is too long for one is cut."""
     while True:
         line = (json.dumps(event) + "\n").encode()
+        if len(line) <= LINE_BYTES:
+            return line
         sizes = {k: len(json.dumps(v)) for k, v in event.items() if isinstance(v, (str, list))}
         longest = max(sizes, key=lambda key: sizes[key])
-        if len(line) <= LINE_BYTES or len(event[longest]) < 2:
+        if len(event[longest]) < 2:
             return line
         event[longest] = event[longest][: len(event[longest]) // 2]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
 
 from gpuadvisor.collectors.script.child.channel import Channel
-from gpuadvisor.collectors.script.child.counters import Counters, Tally, compilations
+from gpuadvisor.collectors.script.child.counters import Counters, Step, compilations, nothing
 from gpuadvisor.collectors.script.child.stock import has_shrunk, is_settled
 from gpuadvisor.collectors.script.child.taking import Taking
 from gpuadvisor.collectors.script.child.timers import HostTimer, Timer
-from gpuadvisor.collectors.script.child.windows import Step, Windows
+from gpuadvisor.collectors.script.child.windows import Windows
 from gpuadvisor.collectors.script.specification import Schedule
 
 MARKERS = ("forward", "backward", "optimizer", "explicit")
@@ -64,17 +65,19 @@ class Clock:
         self._reset()
 
     def _reset(self) -> None:
-        self.steps = 0
+        self._uncounted = 0
+        """Steps that went into no window."""
         self.windows: Windows | None = None
-        self._measuring = False
+        self._leave_windows()
         self._history: list[Step] = []
         self._first_s = 0.0
-        self._said_s = 0.0
+        self._counters.heartbeat_s = math.inf
         self._warm_from = 0
         """The step from which warming up counts: the last one with a compilation in it."""
         self._compiled = compilations()
         self._interruptions = self._counters.interruptions
         self._interrupted = 0
+        """Steps with an interruption in them, but for those of the open window."""
         self._ready: int | None = None
         """Batches that the loader had ready when counting began."""
         self._drains = 0
@@ -82,6 +85,21 @@ class Clock:
     def stop(self) -> None:
         """Count no more: gpuadvisor measures another process."""
         self.stopped = True
+        self._counters.heartbeat_s = math.inf
+        self._counters.counted = nothing
+
+    @property
+    def steps(self) -> int:
+        return self._uncounted + (self.windows.seen_steps if self.windows is not None else 0)
+
+    @property
+    def fills_windows(self) -> bool:
+        """Whether each step goes into the open window."""
+        return self._measuring and self.windows is not None and not self.stopped
+
+    def _leave_windows(self) -> None:
+        self._measuring = False
+        self._counters.counted = nothing
 
     def tick(self, marker: str, doubtful: bool = False) -> None:
         """Count a step, unless a better marker than this one is known.
@@ -89,53 +107,56 @@ class Clock:
         Doubtful steps, which may be no more than an evaluation before training, are counted only
         if the script ends with them.
         """
-        if marker != self.marker:
-            if self.marker and MARKERS.index(marker) < MARKERS.index(self.marker):
-                return
-            self.marker = marker
-            if self._measuring and self._taking is not None:
-                self._taking.abandon()
-            self._reset()
-        if self.stopped:
+        if (marker != self.marker and not self._is_better(marker)) or self.stopped:
             return
-        self.steps += 1
+        if self._measuring and self.windows is not None:
+            if self._counters.add_step():
+                self.end_window()
+            return
+        self._uncounted += 1
         if self._measuring:
-            self._count()
+            self._count_taken()
         else:
             self._warm_up(doubtful)
+
+    def _is_better(self, marker: str) -> bool:
+        """Say whether this marker counts from now on; then all begins anew."""
+        if self.marker and MARKERS.index(marker) < MARKERS.index(self.marker):
+            return False
+        self.marker = marker
+        if self._measuring and self._taking is not None:
+            self._taking.abandon()
+        self._reset()
+        return True
 
     def _warm_up(self, doubtful: bool) -> None:
         now = time.perf_counter()
         if self.steps == 1:
-            self._first_s = self._said_s = now
+            self._first_s = now
+            self._counters.heartbeat_s = now + HEARTBEAT_S
             self._channel.send("step", marker=self.marker)
         if len(self._history) < HISTORY_STEPS:
-            self._history.append(Step(now, self._tally()))
+            self._history.append(self._counters.step(now))
+        if self._counters.interruptions != self._interruptions:
+            self._interruptions = self._counters.interruptions
+            self._interrupted += 1
         compiled = compilations()
         if compiled != self._compiled:
             self._compiled, self._warm_from = compiled, self.steps
             self._say("compiled", now)
-        elif now - self._said_s >= HEARTBEAT_S:
-            self._say("alive", now)
+        else:
+            self.alive(now)
         doubtful = doubtful and not self._schedule.count_doubtful
         if not doubtful and self._is_warm(now):
             self._begin()
 
-    def _tally(self) -> Tally:
-        """Return the counters, and note whether the step that ends here was interrupted."""
-        tally = self._counters.tally()
-        if tally.interruptions != self._interruptions:
-            self._interruptions = tally.interruptions
-            self._interrupted += 1
-        return tally
-
     def alive(self, now: float) -> None:
         """Say that a script is alive which makes no steps now: an evaluation may take long."""
-        if self.marker and now - self._said_s >= HEARTBEAT_S and not self.stopped:
+        if now >= self._counters.heartbeat_s:
             self._say("alive", now)
 
     def _say(self, event: str, now: float) -> None:
-        self._said_s = now
+        self._counters.heartbeat_s = now + HEARTBEAT_S
         self._channel.send(event, steps=self.steps)
 
     def _is_warm(self, now: float) -> bool:
@@ -160,8 +181,8 @@ class Clock:
         timer = self._make_timer()
         timer.synchronize()
         if self.windows is None:
-            self.windows = Windows(timer, self._channel, self._schedule.window_s)
-        self.windows.start(self._counters.tally())
+            self.windows = Windows(timer, self._channel, self._counters, self._schedule.window_s)
+        self.windows.start()
         self._ready = self._counters.ready()
         self._measuring = True
         self._channel.send("warm", steps=self.steps, compiles=self._compiled)
@@ -174,7 +195,9 @@ class Clock:
         self._measuring = True
         self._channel.send("warm", steps=self.steps, compiles=self._compiled)
 
-    def _count_taken(self, taking: Taking) -> None:
+    def _count_taken(self) -> None:
+        taking = self._taking
+        assert taking is not None  # else there are windows
         now = time.perf_counter()
         compiled = compilations()
         if compiled != self._compiled and self._restarts < MAX_RESTARTS:
@@ -191,37 +214,39 @@ class Clock:
         self._restarts += 1
         self._warm_from = self.steps
         self._history.clear()  # it would go on after a gap
-        self._measuring = False
+        self._leave_windows()
         self._compiled = compiled
         self._say("compiled", now)
 
-    def _count(self) -> None:
-        if self._taking is not None:
-            self._count_taken(self._taking)
-            return
-        assert self.windows is not None  # `_begin` made them
-        if not self.windows.add(self._tally()):
-            return
-        self.windows.habitual = 2 * self._interrupted > self.steps
+    def end_window(self) -> None:
+        """The open window is long enough."""
+        windows = self.windows
+        assert windows is not None  # it is open
+        self._note_interruptions(windows)
         compiled = compilations()
         if compiled != self._compiled and self._restarts < MAX_RESTARTS:
-            self.windows.discard()
+            windows.discard()
             self._warm_up_again(compiled, time.perf_counter())
             return
         self._compiled = compiled
-        self.windows.close()
-        if self.windows.enough(self._schedule, 2 * self._counters.workers):
-            self._finish_unless_draining()
+        windows.close()
+        if windows.enough(self._schedule, 2 * self._counters.workers):
+            self._finish_unless_draining(windows)
 
-    def _finish_unless_draining(self) -> None:
+    def _note_interruptions(self, windows: Windows) -> None:
+        """Count those of the open window, before it ends."""
+        self._interrupted += windows.interrupted_steps
+        self._interruptions = self._counters.interruptions
+        windows.habitual = 2 * self._interrupted > self.steps
+
+    def _finish_unless_draining(self, windows: Windows) -> None:
         """Finish, unless the loader did not keep up: then the true step time is yet to come."""
-        assert self.windows is not None  # there was enough in them
         ready = self._counters.ready()
         shrunk = has_shrunk(self._ready, ready, self._counters.stock)
         if shrunk and self._drains < MAX_DRAINS:
             self._drains += 1
             self._ready = ready
-            self.windows.drop_all()
+            windows.drop_all()
         else:
             self._finish()
 
@@ -230,17 +255,19 @@ class Clock:
         if self._taking is not None:
             self._taking.end()
             return False
-        windows = self.windows
-        if windows is not None and windows.steps + windows.open_steps >= MIN_SHORT:
-            windows.close()
-            return True
-        unfinished = windows.unfinished() if windows is not None else []
-        steps = (self._history + unfinished)[SKIPPED_SHORT:]
-        if len(steps) <= MIN_SHORT:
+        windows, steps = self.windows, self._history
+        if windows is not None:
+            self._note_interruptions(windows)
+            if windows.steps + windows.open_steps >= MIN_SHORT:
+                windows.close()
+                return True
+            steps = steps + windows.unfinished()
+        if len(steps) - SKIPPED_SHORT <= MIN_SHORT:
             return False
-        self.windows = Windows(HostTimer(), self._channel, float("inf"))
+        self._uncounted = self.steps
+        self.windows = Windows(HostTimer(), self._channel, self._counters, math.inf)
         self.windows.habitual = 2 * self._interrupted > self.steps
-        self.windows.adopt(steps)
+        self.windows.adopt(steps[SKIPPED_SHORT:])
         return True
 
     def report(self) -> dict[str, Any]:

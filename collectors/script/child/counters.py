@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpuadvisor.collectors.script.child.stock import ready_batches
 
+Step = tuple[Any, float, float, float, int]
+"""The end of a step: a mark in device time, and the samples of loaders, the samples of the first
+root, the seconds of waiting for data and the interruptions up to there."""
 
-class Tally(NamedTuple):
-    """The counters at one moment; differences of two belong to the steps between."""
 
-    loader_samples: float = 0.0
-    root_samples: float = 0.0
-    data_wait_s: float = 0.0
-    interruptions: int = 0
+def nothing() -> None:
+    """Stands for a weak reference to nothing."""
 
 
 class Counters:
-    """Counted up by the patches, read by the clock."""
+    """Counted up by the hooks, read by the clock.
+
+    What a hook touches at each step the step before has driven out of the processor's caches, and
+    to fetch it again is most of what a hook costs. So what they need in a usual step is all here.
+    """
+
+    __slots__ = (
+        "_iterator",
+        "counted",
+        "data_wait_s",
+        "heartbeat_s",
+        "interruptions",
+        "loader_samples",
+        "loader_samples_seen",
+        "mark",
+        "open",
+        "passes",
+        "root_samples",
+        "rows",
+        "stock",
+        "usual_root",
+        "window_ends_s",
+        "workers",
+    )
 
     def __init__(self) -> None:
         self.loader_samples = 0.0
@@ -32,19 +56,50 @@ class Counters:
         self.stock = 0
         """Batches that the loaders' workers may have ready in advance."""
         self.workers = 0
-        self._iterator: Callable[[], Any] = lambda: None
+        self.heartbeat_s = math.inf
+        """When the parent should hear again that the script is alive, by `time.perf_counter`."""
+        self.counted: Callable[[], Any] = nothing
+        """Gives the optimizer each of whose steps ends one in the open window, if there is one."""
+        self.open: list[Step] = []
+        """The open window; its first step is the last one of the window before."""
+        self.mark: Callable[[], Any] = time.perf_counter
+        """Takes the mark of a step that ends in the open window."""
+        self.window_ends_s = math.inf
+        self.usual_root: weakref.ref[Any] | None = None
+        """The first root, if its calls with gradients on say nothing but how many samples go in."""
+        self.rows = 0
+        """Samples in the input of the first root when they were last looked at."""
+        self.loader_samples_seen = 0.0
+        """Those at the last call of the first root."""
+        self.passes = 1
+        """Backward passes up to the next that is of interest."""
+        self._iterator: Callable[[], Any] = nothing
 
-    def loaded_by(self, iterator: Any) -> None:
-        """Remember the loader's iterator that gave the newest batch, without keeping it alive."""
+    def step(self, mark: Any) -> Step:
+        """Return a step that ends now."""
+        return mark, self.loader_samples, self.root_samples, self.data_wait_s, self.interruptions
+
+    def add_step(self) -> bool:
+        """Add a step to the open window, and say whether that is long enough."""
+        self.open.append(self.step(self.mark()))
+        return time.perf_counter() >= self.window_ends_s
+
+    def root_took(self, rows: int) -> None:
+        """Count samples in the input of the first root."""
+        self.rows = rows
+        self.root_samples += rows
+        self.loader_samples_seen = self.loader_samples
+
+    def loaded_by(self, iterator: Any, workers: int, prefetched: int) -> None:
+        """Remember the loader's iterator that gives batches now, without keeping it alive."""
         self._iterator = weakref.ref(iterator)
+        self.workers = max(self.workers, workers)
+        self.stock = max(self.stock, workers * prefetched)
 
     def ready(self) -> int | None:
         """Return the batches ready in that loader; None where that cannot be seen."""
         iterator = self._iterator()
         return None if iterator is None else ready_batches(iterator)
-
-    def tally(self) -> Tally:
-        return Tally(self.loader_samples, self.root_samples, self.data_wait_s, self.interruptions)
 
 
 def compilations() -> int:

@@ -16,14 +16,16 @@ MOST = 16
 """Loaders, optimizers and roots that are reported. Some scripts have an optimizer a parameter."""
 
 
-@dataclass
-class _UsedLoader:
+@dataclass(slots=True)
+class UsedLoader:
     """What is kept of a loader. Not its iterator, which would keep worker processes alive."""
 
     iterator: int
     """Identity of the iterator that gave the last batch."""
     facts: LoaderFacts
     batches: int
+    full: int
+    """Batches of an epoch that are full; 0 if that is not known."""
 
 
 class FactsRecorder:
@@ -31,9 +33,11 @@ class FactsRecorder:
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        self._loaders: dict[int, _UsedLoader] = {}
+        self._loaders: dict[int, UsedLoader] = {}
         self._shapes: set[tuple[tuple[int, ...], ...]] = set()
         self._shape_calls = 0
+        self.knows_shapes = False
+        """Whether enough calls of a root were looked at."""
         self._roots: list[str] = []
         self._device = ""
         self._convolution = False
@@ -51,26 +55,24 @@ class FactsRecorder:
         """Calls of a root in training mode with gradients on, among those whose input was noted.
         A script of which most are like that may update parameters in a way of its own."""
 
-    def batch(self, iterator: Any) -> int | None:
-        """Note that a loader's iterator gave a batch, and return the loader's batch size."""
+    def loader(self, iterator: Any) -> UsedLoader:
+        """Note that a loader's iterator gives batches now, and return what is kept of it."""
         used = self._loaders.get(id(iterator._dataset))
         if used is None or used.iterator != id(iterator):  # a new epoch, or another loader
             count = used.batches if used is not None else 0
-            used = _UsedLoader(id(iterator), _loader(iterator), count)
+            full = _full_batches(self._torch, iterator)
+            used = UsedLoader(id(iterator), _loader(iterator), count, full)
             self._loaders[id(iterator._dataset)] = used
-        used.batches += 1
-        return used.facts.batch_size
+        return used
 
-    def root_input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Note the shapes of one call's input; return False once enough calls were seen."""
-        if self._shape_calls >= SHAPE_CALLS:
-            return False
+    def root_input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note the shapes of one call's input."""
         self._shape_calls += 1
+        self.knows_shapes = self._shape_calls >= SHAPE_CALLS
         if self._shape_calls == 1:
             self._draws_random = self._random != random_state(self._torch)
         tensors = tensors_in(self._torch, (args, kwargs))
         self._shapes.add(tuple(tuple(tensor.shape) for tensor in tensors))
-        return True
 
     def root(self, module: Any) -> None:
         """Note a root at its first call; it may be gone when the script ends."""
@@ -116,6 +118,22 @@ def random_state(torch: Any) -> tuple[bytes, bytes]:
     """
     cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else torch.empty(0)
     return bytes(torch.get_rng_state().tolist()), bytes(cuda.byte().tolist())
+
+
+def _full_batches(torch: Any, iterator: Any) -> int:
+    """Return how many batches torch's own sampler fills, before a last one that it may not.
+
+    A function of the script's own that makes batches of samples may leave some out.
+    """
+    if getattr(iterator, "_collate_fn", None) is not torch.utils.data.default_collate:
+        return 0
+    sampler: Any = getattr(iterator, "_index_sampler", None)
+    if type(sampler) is not torch.utils.data.BatchSampler or not hasattr(iterator, "_num_yielded"):
+        return 0
+    try:
+        return len(sampler.sampler) // int(sampler.batch_size)
+    except TypeError:  # an endless one, or one of the script's that does not tell
+        return 0
 
 
 def _loader(iterator: Any) -> LoaderFacts:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from gpuadvisor.collectors.script.child.clock import Clock
-from gpuadvisor.collectors.script.child.counters import Counters
+from gpuadvisor.collectors.script.child.counters import Counters, nothing
 from gpuadvisor.collectors.script.child.facts import FactsRecorder
-from gpuadvisor.collectors.script.child.trace import TraceRecorder, first_tensor
+from gpuadvisor.collectors.script.child.trace import TraceRecorder, rows_in
 
 IDLE_OPTIMIZER_BACKWARDS = 128
 """Backward passes without a step of the optimizer that exists, after which the update must be
@@ -50,9 +51,11 @@ class StepMarkers:
 
     def restart(self) -> None:
         """Forget everything, as a forked process does about its parent's steps."""
-        self._optimizer: weakref.ref[Any] | None = None
+        self._optimizer: Callable[[], Any] = nothing
         self._other_steps = 0
         self._backwards = 0
+        self._counters.usual_root = None
+        self._unseen = self._counters.passes = 1
         self._first_forward_s = 0.0
         self._may_train: bool | None = None
         self._in_scaler = False
@@ -64,16 +67,38 @@ class StepMarkers:
     def optimizer_built(self, optimizer: Any) -> None:
         self._facts.optimizers.append(type(optimizer).__name__)
 
-    def optimizer_stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """Count a step of the first optimizer that steps; a GAN's second one does not count."""
-        if self._is_compiling():
-            self._stepped_in_graph = True  # compiled code does this, too, at each call
-        elif not self._in_scaler:
-            self._step(optimizer)
+    def after_optimizer(self) -> Callable[[Any, Any, Any], None]:
+        """Return what to call after each step of any optimizer.
+
+        It counts the steps of the first one; a GAN's second one does not count.
+        """
+        counters, clock, time_s = self._counters, self._clock, time.perf_counter
+        is_traced = self._torch.compiler.is_dynamo_compiling
+
+        def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if is_traced():
+                self._stepped_in_graph = True  # compiled code does this, too, at each call
+            elif optimizer is counters.counted():
+                now = counters  # a call of its `add_step` would take 2 us
+                step = (
+                    now.mark(),
+                    now.loader_samples,
+                    now.root_samples,
+                    now.data_wait_s,
+                    now.interruptions,
+                )
+                now.open.append(step)
+                if time_s() >= now.window_ends_s:
+                    clock.end_window()
+            elif not self._in_scaler:
+                self._step(optimizer)
+
+        return stepped
 
     def scaler_enters(self) -> None:
         """A GradScaler leaves a step out when gradients overflow; it is a step all the same."""
         self._in_scaler = True
+        self._counters.counted = nothing
 
     def loss_scaled(self) -> None:
         self._facts.scales = True
@@ -83,28 +108,33 @@ class StepMarkers:
         self._step(optimizer)
 
     def _step(self, optimizer: Any) -> None:
+        self._counters.counted = nothing
         optimizer = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper
-        counted = self._optimizer() if self._optimizer is not None else None
+        counted = self._optimizer()
         if optimizer is not counted:
             self._other_steps += 1
             if counted is not None and self._other_steps <= OTHER_OPTIMIZER_STEPS:
                 return
-            if self._optimizer is not None:  # a new phase: the time in between is no step
+            if self._optimizer is not nothing:  # a new phase: the time in between is no step
                 self._counters.interruptions += 1
             self._optimizer = weakref.ref(optimizer)
         self._other_steps = 0
         self._facts.trains = True
         self._clock.tick("optimizer")
+        if self._clock.fills_windows and self._clock.marker == "optimizer":
+            self._counters.counted = self._optimizer
 
     # -- backward --------------------------------------------------------------------------
 
     def before_backward(self, tensor: Any) -> None:
+        """Note the loss, and from when on passes are of interest again."""
         self._facts.trains = True
-        self._trace.loss(getattr(tensor, "_gpuadvisor_unscaled", tensor))
+        passes = self._trace.loss(tensor, self._unseen)
+        self._unseen = self._counters.passes = 1 if self._optimizer is nothing else passes
 
     def backward_done(self) -> None:
         self._backwards += 1
-        if self._optimizer is not None:
+        if self._optimizer is not nothing:  # it stepped in the pass
             return
         if not self._facts.optimizers or self._backwards > IDLE_OPTIMIZER_BACKWARDS:
             self._clock.tick("backward")
@@ -115,21 +145,24 @@ class StepMarkers:
         self, module: Any, first: bool, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
         """Note a call of a root; in a script that never trains it is a step."""
+        if self._is_compiling():
+            return
         self._function_calls = 0
-        grad = self._torch.is_grad_enabled()
+        grad, facts, counters = self._torch.is_grad_enabled(), self._facts, self._counters
         if not grad:
-            self._counters.interruptions += 1
+            counters.interruptions += 1
             self._clock.alive(time.perf_counter())
         if not first:
             return
-        if grad or not self._facts.trains:
-            if self._facts.root_input(args, kwargs):
+        if grad or not facts.trains:
+            if not facts.knows_shapes:
+                facts.root_input(args, kwargs)
                 self._note_call(module, grad)
-            tensor = first_tensor(self._torch, args, kwargs)
-            if tensor is not None and (shape := tensor.shape):
-                self._counters.root_samples += shape[0]
-        if not self._facts.trains:
+            counters.root_took(rows_in(self._torch, args, kwargs))
+        if not facts.trains:
             self.forward_done(result)
+        elif facts.knows_shapes:
+            counters.usual_root = weakref.ref(module)
 
     def function_called(self, function: Any, result: Any) -> None:
         """Note a call of a function that the script compiled, which may be its whole step."""

@@ -6,12 +6,13 @@ import functools
 import os
 import time
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 from gpuadvisor.collectors.script.child.builders import adjuster, patch_constructor
-from gpuadvisor.collectors.script.child.counters import Counters
-from gpuadvisor.collectors.script.child.facts import FactsRecorder
+from gpuadvisor.collectors.script.child.counters import Counters, nothing
+from gpuadvisor.collectors.script.child.facts import FactsRecorder, UsedLoader
 from gpuadvisor.collectors.script.child.markers import StepMarkers
 from gpuadvisor.collectors.script.child.registry import Registry
 from gpuadvisor.collectors.script.child.samples import samples_in
@@ -53,64 +54,6 @@ def after_every_step(stepped: Callable[[Any, Any, Any], None]) -> None:
     register_optimizer_step_post_hook(stepped)
 
 
-def patch_backward(
-    torch: Any,
-    registry: Registry,
-    before: Callable[[Any], None] | None,
-    done: Callable[[], None] | None,
-) -> None:
-    """See every backward pass, and let knobs stand around every `tensor.backward()`."""
-    if before is None and not registry.backward_arounds:
-        return
-    original, engine = torch.Tensor.backward, torch.autograd.backward
-    is_compiling = torch.compiler.is_compiling
-    arounds, inside = registry.backward_arounds, False
-
-    @functools.wraps(original)
-    def backward(self: Any, *args: Any, **kwargs: Any) -> None:
-        nonlocal inside
-        if is_compiling():  # traced: anything else here would end up in the graph, or break it
-            original(self, *args, **kwargs)
-            return
-        if before is not None:
-            before(self)
-        inside = True
-        try:
-            if arounds:
-                run = functools.partial(_call, original, args, kwargs)
-                for around in reversed(arounds):
-                    run = functools.partial(_around, around, run)
-                run(self)
-            else:
-                original(self, *args, **kwargs)
-        finally:
-            inside = False
-        if done is not None:
-            done()
-
-    @functools.wraps(engine)
-    def direct(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        """Called by `tensor.backward()`, and by a few scripts themselves."""
-        if inside or is_compiling() or before is None or done is None:
-            engine(tensors, *args, **kwargs)
-            return
-        before(tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors)))
-        engine(tensors, *args, **kwargs)
-        done()
-
-    torch.Tensor.backward = backward
-    if before is not None:
-        torch.autograd.backward = direct
-
-
-def _call(original: Any, args: Any, kwargs: Any, tensor: Any) -> None:
-    original(tensor, *args, **kwargs)
-
-
-def _around(around: Callable[[Any, Any], None], inner: Any, tensor: Any) -> None:
-    around(tensor, inner)
-
-
 def patch_scaler(torch: Any, markers: StepMarkers) -> None:
     """See the steps that a `GradScaler` leaves out, and the loss before it is scaled."""
     scaler = torch.amp.GradScaler
@@ -140,21 +83,33 @@ def patch_batches(counters: Counters, facts: FactsRecorder, alive: Callable[[flo
     from torch.utils.data import dataloader
 
     base: Any = dataloader._BaseDataLoaderIter
-    original = base.__next__
+    original, clock = base.__next__, time.perf_counter
+    used: UsedLoader
+    batch_size: int | None = None
+    full = full_size = 0
+    newest: Callable[[], Any] = nothing
 
     @functools.wraps(original)
     def following(self: Any) -> Any:
-        began = time.perf_counter()
+        nonlocal newest, used, batch_size, full, full_size
+        began = clock()
         batch = original(self)
-        now = time.perf_counter()
+        now = clock()
         counters.data_wait_s += now - began
-        counters.loader_samples += samples_in(batch, facts.batch(self))
-        workers = self._num_workers
-        if workers:
-            counters.loaded_by(self)
-            counters.workers = max(counters.workers, workers)
-            counters.stock = max(counters.stock, workers * (self._prefetch_factor or 0))
-        alive(now)
+        if newest() is not self:
+            newest, used = weakref.ref(self), facts.loader(self)
+            batch_size, full = used.facts.batch_size, 0
+            if workers := self._num_workers:
+                counters.loaded_by(self, workers, self._prefetch_factor or 0)
+        used.batches += 1
+        if full and self._num_yielded <= full:  # to read a tensor's shape takes 5 us
+            counters.loader_samples += full_size
+        else:
+            samples = samples_in(batch, batch_size)
+            counters.loader_samples += samples
+            full, full_size = used.full if samples == batch_size else 0, samples
+        if now >= counters.heartbeat_s:
+            alive(now)
         return batch
 
     base.__next__ = following

@@ -8,7 +8,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from gpuadvisor.collectors.script.child.counters import Counters
 from gpuadvisor.collectors.script.child.registry import Around, Registry
+from gpuadvisor.collectors.script.child.trace import rows_in
 
 SETTLED_CALLS = 6
 """Calls of the first root after which no new roots are looked for: a GAN has shown its two by
@@ -41,9 +43,11 @@ class Roots:
         self,
         torch: Any,
         registry: Registry,
+        counters: Counters,
         observe: Observe | None = None,
         found: Callable[[Any], None] | None = None,
     ) -> None:
+        self.counters = counters
         self._torch = torch
         self._registry = registry
         self._observe = observe
@@ -95,7 +99,7 @@ class Roots:
         self._roots.append(weakref.ref(inner))
         first = self._first() if self._first is not None else None
         if first is None or any(member is first for member in members):
-            self._first = weakref.ref(inner)
+            self._first, self.counters.usual_root = weakref.ref(inner), None
         if self._found is not None:
             self._found(inner)
         for target, prepare in self._registry.root_preparers:
@@ -128,6 +132,7 @@ class Roots:
         self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
         """Note that a root was called."""
+        self.counters.usual_root = None
         current = self._first() if self._first is not None else None
         if current is not module:
             self._other_calls += 1
@@ -147,10 +152,25 @@ class Roots:
 class Standing:
     """Stands in a module for its call. Copied or pickled it is None, as in a fresh module."""
 
+    __slots__ = (
+        "_call",
+        "_called",
+        "_compiled",
+        "_counters",
+        "_is_grad_enabled",
+        "_is_traced",
+        "_module",
+        "_torch",
+    )
+
     def __init__(self, roots: Roots, module: Any, arounds: list[Around]) -> None:
         self._called = roots.called
+        self._counters = roots.counters
         self._module = weakref.ref(module)
-        self._is_compiling = roots._torch.compiler.is_compiling
+        self._torch = roots._torch
+        self._is_grad_enabled = self._torch.is_grad_enabled
+        compiler = self._torch.compiler  # of whose two the second is the slow one
+        self._is_traced = compiler.is_compiling if arounds else compiler.is_dynamo_compiling
         compiled = "_orig_mod" in vars(module).get("_modules", {})
         # A bound method would keep the module alive; what is compiled keeps it anyway.
         self._compiled = module.forward if compiled else module._compiled_call_impl
@@ -163,12 +183,21 @@ class Standing:
             self._call = functools.partial(self._through, around, self._call)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._is_compiling():
+        if self._is_traced():
             return self._inner(*args, **kwargs)
         module: Any = self._module()
         # No more frames than needed: each costs a small model a part of its step.
         result = (self._call or module._call_impl)(*args, **kwargs)
-        self._called(module, args, kwargs, result)
+        counters = self._counters
+        # A module has one weak reference without a callback, however often it is asked for.
+        if counters.usual_root is self._module and self._is_grad_enabled():
+            loaded = counters.loader_samples
+            if loaded == counters.loader_samples_seen:  # else those count: a shape takes 5 us
+                counters.rows = rows_in(self._torch, args, kwargs)
+            counters.loader_samples_seen = loaded
+            counters.root_samples += counters.rows
+        else:
+            self._called(module, args, kwargs, result)
         return result
 
     def _inner(self, *args: Any, **kwargs: Any) -> Any:

@@ -18,21 +18,23 @@ def samples_in(batch: Any, batch_size: int | None) -> int:
     A length in the batch that equals it is right: a list of 4 images, each of 3 channels, holds 4
     samples. Else the first length is taken: that of a smaller last batch.
     """
-    if type(batch) is list or type(batch) is tuple:  # the usual case, quickly
-        shape = getattr(batch[0], "shape", None) if batch else None
+    kind = type(batch)
+    if batch_size and (kind is list or kind is tuple or kind is dict):  # usual cases, quickly
+        first = (batch[0] if kind is not dict else next(iter(batch.values()))) if batch else None
+        shape = getattr(first, "shape", None)
         if shape and shape[0] == batch_size:
-            return int(shape[0])
+            return batch_size
     for name in OWN_COUNTS:
         count = getattr(batch, name, None)
         if isinstance(count, int):
             return count
-    first = None
+    smaller = None
     for length in _lengths(batch, DEPTH):
         if length == batch_size or batch_size is None:
             return length
-        if first is None and length < batch_size:
-            first = length
-    return first or batch_size or 1
+        if smaller is None and length < batch_size:
+            smaller = length
+    return smaller or batch_size or 1
 
 
 def _lengths(value: Any, depth: int) -> Iterator[int]:

@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from gpuadvisor.collectors.script.child import patches
+from gpuadvisor.collectors.script.child.backward import surround_backward, watch_backward
 from gpuadvisor.collectors.script.child.channel import Channel, leave
 from gpuadvisor.collectors.script.child.clock import Clock
 from gpuadvisor.collectors.script.child.counters import Counters
@@ -48,9 +49,9 @@ class Session:
         patches.patch_loaders(self._torch, self._registry)
         if self._channel is None:
             patches.patch_optimizers(self._torch, self._registry, lambda _: None)
-            patches.patch_backward(self._torch, self._registry, None, None)
+            surround_backward(self._torch, self._registry)
             if self._registry.root_preparers or self._registry.root_arounds:
-                Roots(self._torch, self._registry).look()
+                Roots(self._torch, self._registry, Counters()).look()
             hide_from_dynamo()
         else:
             self._observe(self._channel)
@@ -69,14 +70,17 @@ class Session:
             Taking(registry.step_taker, self._is_owner) if registry.step_taker else None,
         )
         self._markers = markers = StepMarkers(torch, clock, counters, facts, self._trace)
-        self._roots = roots = Roots(torch, registry, markers.root_called, self._found_root)
+        self._roots = roots = Roots(
+            torch, registry, counters, markers.root_called, self._found_root
+        )
         channel.send("torch", version=str(torch.__version__))
         patches.patch_optimizers(torch, registry, markers.optimizer_built)
-        patches.patch_backward(torch, registry, markers.before_backward, markers.backward_done)
+        surround_backward(torch, registry)
+        watch_backward(torch, registry, counters, markers)
         patches.patch_scaler(torch, markers)
         patches.patch_batches(counters, facts, clock.alive)
         patches.note_compilation(torch, registry, facts, roots.compiled, markers.function_called)
-        patches.after_every_step(markers.optimizer_stepped)
+        patches.after_every_step(markers.after_optimizer())
         patches.patch_exit(self._script_ended)
         roots.look()
         hide_from_dynamo()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 
@@ -19,12 +20,15 @@ class Timer(Protocol):
 
     def synchronize(self) -> None: ...
 
+    def give_back(self, marks: Iterable[Any]) -> None:
+        """Take back marks that nobody will compare any more, to use them again."""
+        ...
+
 
 class HostTimer:
     """For scripts that use no GPU."""
 
-    def mark(self) -> float:
-        return time.perf_counter()
+    mark = staticmethod(time.perf_counter)
 
     def ready(self, mark: float) -> bool:
         return True
@@ -33,6 +37,9 @@ class HostTimer:
         return second - first
 
     def synchronize(self) -> None:
+        return None
+
+    def give_back(self, marks: Iterable[float]) -> None:
         return None
 
 
@@ -45,11 +52,35 @@ class CudaTimer:
 
     def __init__(self, torch: Any) -> None:
         self._cuda = torch.cuda
+        self._free: list[Any] = []
+        """Events to record again, which costs less than to create one and to destroy one."""
+        self._device = getattr(torch._C, "_cuda_getDevice", None)  # private: it may go
+        self._stream_of = getattr(torch._C, "_cuda_getCurrentStream", None)
+        self._streams: dict[Any, Any] = {}
 
     def mark(self) -> Any:
+        stream = self._stream()
+        if self._free:
+            event = self._free.pop()
+            try:
+                event.record(stream)
+            except RuntimeError:  # an event stays on the device of its first record
+                self._free.clear()
+            else:
+                return event
         event = self._cuda.Event(enable_timing=True)
-        event.record()
+        event.record(stream)
         return event
+
+    def _stream(self) -> Any:
+        """Return `torch.cuda.current_stream()`, which makes a new object in ten calls each time."""
+        if self._device is None or self._stream_of is None:
+            return self._cuda.current_stream()
+        identity = self._stream_of(self._device())
+        stream = self._streams.get(identity)
+        if stream is None:
+            stream = self._streams[identity] = self._cuda.current_stream()
+        return stream
 
     def ready(self, mark: Any) -> bool:
         return bool(mark.query())
@@ -59,6 +90,9 @@ class CudaTimer:
 
     def synchronize(self) -> None:
         self._cuda.synchronize()
+
+    def give_back(self, marks: Iterable[Any]) -> None:
+        self._free.extend(marks)
 
 
 def timer_for(torch: Any) -> Timer:

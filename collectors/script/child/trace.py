@@ -23,22 +23,30 @@ class TraceRecorder:
         self._torch = torch
         self._recording = recording
         self._losses: list[Any] = []
-        self._backwards = 0
+        self._passes = 1
+        """Backward passes up to the next whose loss is kept."""
         self._late: Any = None
         self._outputs: list[tuple[list[int], Any]] = []
         self._output_calls = 0
 
-    def loss(self, tensor: Any) -> None:
-        """Keep the loss of one backward pass, if it is one of those that are kept."""
+    def loss(self, tensor: Any, passes: int = 1) -> int:
+        """Keep the loss of a backward pass, if it is one of those that are kept.
+
+        It is `passes` after the one before. Return how many later the next one is kept.
+        """
+        self._passes -= passes
+        if self._passes <= 0:
+            self._keep(tensor)
+        return self._passes
+
+    def _keep(self, tensor: Any) -> None:
+        kept = len(self._losses)
+        self._passes = 1 if self._recording and kept + 1 < LOSSES else LATE_EVERY
         if not self._recording:
             return
-        self._backwards += 1
-        early = len(self._losses) < LOSSES
-        if not early and self._backwards % LATE_EVERY:
-            return
-        value = tensor.detach()
+        value = getattr(tensor, "_gpuadvisor_unscaled", tensor).detach()
         value = value.float().mean() if value.numel() != 1 else value.reshape(()).clone()
-        if early:
+        if kept < LOSSES:
             self._losses.append(value)
         else:
             self._late = value
@@ -73,6 +81,13 @@ class TraceRecorder:
     def outputs(self) -> Iterator[tuple[list[int], list[float]]]:
         for shape, values in self._outputs:
             yield shape, values.tolist()
+
+
+def rows_in(torch: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Return the samples in a call's input, as the first tensor in it tells; 0 if there is none."""
+    tensor = first_tensor(torch, args, kwargs)
+    shape = () if tensor is None else tensor.shape
+    return shape[0] if shape else 0
 
 
 def first_tensor(torch: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

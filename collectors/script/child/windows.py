@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
 
 from gpuadvisor.collectors.script.child.channel import Channel
-from gpuadvisor.collectors.script.child.counters import Tally
+from gpuadvisor.collectors.script.child.counters import Counters, Step
 from gpuadvisor.collectors.script.child.timers import HostTimer, Timer
 from gpuadvisor.collectors.script.specification import Schedule
 
@@ -18,24 +17,20 @@ MAX_EXTENSIONS = 2
 """How often the first half is dropped because the script was not steady yet."""
 
 
-class Step(NamedTuple):
-    """The end of a step: a mark in device time, and the counters then."""
-
-    mark: Any
-    tally: Tally
-
-
 class Windows:
     """The measurement in progress. Marks are read late, so nothing waits for the device."""
 
-    def __init__(self, timer: Timer, channel: Channel, window_s: float) -> None:
+    def __init__(self, timer: Timer, channel: Channel, counters: Counters, window_s: float) -> None:
         self._timer = timer
+        self._counters = counters
+        counters.mark = timer.mark
         self._channel = channel
         self._window_s = window_s
-        self._open: list[Step] = []
+        self._open = counters.open = []
         self._closed: list[list[Step]] = []
         self._means: list[tuple[int, float]] = []
         self._began_s = 0.0
+        self._seen = 0
         self._extensions = 0
         self.steps = 0
         self._host_s = 0.0
@@ -47,15 +42,23 @@ class Windows:
     def open_steps(self) -> int:
         return max(0, len(self._open) - 1)
 
-    def start(self, tally: Tally) -> None:
-        """Begin to count; the device is idle now."""
-        self._open = [Step(self._timer.mark(), tally)]
-        self._began_s = time.perf_counter()
+    @property
+    def seen_steps(self) -> int:
+        """All steps since the first window began, also those that do not count any more."""
+        return self._seen + self.open_steps
 
-    def add(self, tally: Tally) -> bool:
-        """Add a step, and say whether the window is long enough."""
-        self._open.append(Step(self._timer.mark(), tally))
-        return time.perf_counter() - self._began_s >= self._window_s
+    @property
+    def interrupted_steps(self) -> int:
+        """Steps of the open window with an interruption in them."""
+        return self.open_steps - len(_without_interruptions(self._open))
+
+    def start(self) -> None:
+        """Begin to count; the device is idle now."""
+        self._open[:] = [self._counters.step(self._timer.mark())]
+        self._begin(time.perf_counter())
+
+    def _begin(self, now: float) -> None:
+        self._began_s, self._counters.window_ends_s = now, now + self._window_s
 
     def adopt(self, steps: list[Step]) -> None:
         """Take steps that were recorded otherwise as one window."""
@@ -67,7 +70,8 @@ class Windows:
         return self._open[1:] if isinstance(self._timer, HostTimer) else []
 
     def discard(self) -> None:
-        self._open = []
+        self._seen += self.open_steps
+        self._open.clear()
 
     def drop_all(self) -> None:
         """Forget every window, told or not, and go on counting."""
@@ -82,10 +86,11 @@ class Windows:
             return
         now = time.perf_counter()
         self._host_s += now - self._began_s
-        self._began_s = now
+        self._begin(now)
         self.steps += self.open_steps
-        self._closed.append(self._open)
-        self._open = self._open[-1:]
+        self._seen += self.open_steps
+        self._closed.append(self._open[:])
+        del self._open[:-1]
         self.flush()
 
     def enough(self, schedule: Schedule, burst_steps: int) -> bool:
@@ -127,36 +132,39 @@ class Windows:
         """Tell the parent of the windows that the device has passed; `wait` for all of them."""
         if wait:
             self._timer.synchronize()
-        while self._closed and self._timer.ready(self._closed[0][-1].mark):
+        while self._closed and self._timer.ready(self._closed[0][-1][0]):
             self._tell(self._closed.pop(0))
 
     def _tell(self, steps: list[Step]) -> None:
-        pairs = list(pairwise(steps))
-        times_s = [self._timer.between_s(a.mark, b.mark) for a, b in pairs]
-        counted = range(len(pairs)) if self.habitual else _without_interruptions(pairs)
-        seconds = sum(times_s[i] for i in counted)
+        marks, loaded, given, waited, _ = zip(*steps, strict=True)
+        times_s = [self._timer.between_s(first, second) for first, second in pairwise(marks)]
+        self._timer.give_back(marks[:-1])
+        counted = range(len(times_s)) if self.habitual else _without_interruptions(steps)
         if not counted:
             return
+        seconds = sum(times_s[i] for i in counted)
         self._means.append((len(counted), seconds))
         self._channel.send_list("steps", [round(1e3 * times_s[i], 6) for i in counted])
         self._channel.send(
             "window",
             steps=len(counted),
             seconds=seconds,
-            loader_samples=_sum(pairs, counted, "loader_samples"),
-            root_samples=_sum(pairs, counted, "root_samples"),
-            data_wait_s=_sum(pairs, counted, "data_wait_s"),
+            loader_samples=_growth(loaded, counted),
+            root_samples=_growth(given, counted),
+            data_wait_s=_growth(waited, counted),
         )
 
 
-def _without_interruptions(pairs: list[tuple[Step, Step]]) -> Sequence[int]:
+def _without_interruptions(steps: list[Step]) -> Sequence[int]:
     """Return the steps to count: those with no evaluation in them."""
-    return [i for i, (a, b) in enumerate(pairs) if a.tally.interruptions == b.tally.interruptions]
+    seen = [step[-1] for step in steps]
+    if seen and seen[0] == seen[-1]:
+        return range(len(seen) - 1)
+    return [i for i, (before, after) in enumerate(pairwise(seen)) if before == after]
 
 
-def _sum(pairs: list[tuple[Step, Step]], counted: Sequence[int], field: str) -> float:
-    ends = [(getattr(pairs[i][0].tally, field), getattr(pairs[i][1].tally, field)) for i in counted]
-    return float(sum(after - before for before, after in ends))
+def _growth(totals: Sequence[float], counted: Sequence[int]) -> float:
+    return float(sum(totals[i + 1] - totals[i] for i in counted))
 
 
 def _mean(windows: list[tuple[int, float]]) -> float:

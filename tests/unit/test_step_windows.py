@@ -1,0 +1,228 @@
+"""The hooks of a step that is like the one before: what they leave out changes no figure."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpuadvisor.collectors.script.child.channel import Channel
+from gpuadvisor.collectors.script.child.counters import Counters
+from gpuadvisor.collectors.script.child.samples import samples_in
+from gpuadvisor.collectors.script.child.timers import CudaTimer
+from gpuadvisor.collectors.script.child.windows import Windows
+
+
+class FakeEvent:
+    """Knows the stream that it was recorded on, and when; it stays on its first device."""
+
+    made = 0
+    now_s = 0.0
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+        FakeEvent.made += 1
+        self.stream: Any = None
+        self.at_s = 0.0
+
+    def record(self, stream: Any) -> None:
+        if self.stream is not None and self.stream.device != stream.device:
+            raise RuntimeError("Event device 0 does not match recording stream's device 1")
+        FakeEvent.now_s += 0.5
+        self.stream, self.at_s = stream, FakeEvent.now_s
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, later: FakeEvent) -> float:
+        return 1e3 * (later.at_s - self.at_s)
+
+
+class FakeCuda:
+    """A process with a current device and a current stream on it."""
+
+    def __init__(self, private: bool) -> None:
+        FakeEvent.made = 0
+        self.device = self.stream = 0
+        self.cuda = SimpleNamespace(
+            Event=FakeEvent, current_stream=self._current_stream, synchronize=lambda: None
+        )
+        self._C = SimpleNamespace()
+        if private:
+            self._C._cuda_getDevice = lambda: self.device
+            self._C._cuda_getCurrentStream = lambda device: (self.stream, device, 1)
+
+    def _current_stream(self) -> Any:
+        return SimpleNamespace(device=self.device, stream=self.stream)
+
+
+@pytest.fixture(params=[True, False], ids=["private", "public"])
+def torch(request):
+    return FakeCuda(request.param)
+
+
+def test_an_event_that_came_back_is_recorded_again(torch):
+    timer = CudaTimer(torch)
+    marks = [timer.mark() for _ in range(3)]
+    assert timer.between_s(marks[0], marks[2]) == pytest.approx(1.0)
+    timer.give_back(marks[:2])
+    again = [timer.mark() for _ in range(3)]
+    assert FakeEvent.made == 4
+    assert timer.between_s(marks[2], again[-1]) == pytest.approx(1.5)
+
+
+def test_a_mark_is_on_the_stream_that_is_current(torch):
+    timer = CudaTimer(torch)
+    timer.give_back([timer.mark()])
+    torch.stream = 7
+    assert timer.mark().stream.stream == 7
+    torch.stream = 0
+    assert timer.mark().stream.stream == 0
+
+
+def test_an_event_of_another_device_is_not_used_again(torch):
+    timer = CudaTimer(torch)
+    timer.give_back([timer.mark()])
+    torch.device = 1
+    assert timer.mark().stream.device == 1
+
+
+class EverySecond:
+    """A timer whose marks are a second apart, and which the device has always passed."""
+
+    def __init__(self) -> None:
+        self.marks = 0.0
+        self.returned: list[float] = []
+
+    def mark(self) -> float:
+        self.marks += 1.0
+        return self.marks
+
+    def ready(self, mark: float) -> bool:
+        return True
+
+    def between_s(self, first: float, second: float) -> float:
+        return second - first
+
+    def synchronize(self) -> None:
+        return None
+
+    def give_back(self, marks: Any) -> None:
+        self.returned.extend(marks)
+
+
+@pytest.fixture
+def told(tmp_path):
+    """A channel, and a function that returns the windows that were told through it."""
+    pipe = tmp_path / "events"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+
+    def windows() -> list[dict[str, Any]]:
+        events = [json.loads(line) for line in os.read(reading, 1 << 16).splitlines()]
+        return [event for event in events if event["event"] == "window"]
+
+    yield Channel(str(pipe)), windows
+    os.close(reading)
+
+
+def step(counters: Counters, interrupted: bool = False) -> None:
+    counters.loader_samples += 16
+    counters.root_samples += 8
+    counters.data_wait_s += 0.25
+    counters.interruptions += interrupted
+    counters.add_step()
+
+
+@pytest.mark.parametrize(
+    ("habitual", "steps"), [(False, 3), (True, 4)], ids=["evaluation", "teacher"]
+)
+def test_a_window_sums_up_the_steps_that_count(told, habitual: bool, steps: int):
+    channel, windows = told
+    counters = Counters()
+    counting = Windows(EverySecond(), channel, counters, window_s=60.0)
+    counting.start()
+    for number in range(4):
+        step(counters, interrupted=number == 1)
+    assert counting.interrupted_steps == 1
+    counting.habitual = habitual
+    counting.close()
+    (window,) = windows()
+    assert (window["steps"], window["seconds"]) == (steps, float(steps))
+    assert (window["loader_samples"], window["root_samples"]) == (16 * steps, 8 * steps)
+    assert window["data_wait_s"] == 0.25 * steps
+
+
+def test_the_next_window_begins_with_the_last_step(told):
+    channel, windows = told
+    counters, timer = Counters(), EverySecond()
+    counting = Windows(timer, channel, counters, window_s=60.0)
+    counting.start()
+    for _ in range(2):
+        for _ in range(3):
+            step(counters)
+        counting.close()
+    assert [window["steps"] for window in windows()] == [3, 3]
+    assert counting.seen_steps == counting.steps == 6
+    assert timer.returned == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+
+
+def test_discarded_steps_were_seen(told):
+    channel, windows = told
+    counters = Counters()
+    counting = Windows(EverySecond(), channel, counters, window_s=60.0)
+    counting.start()
+    step(counters)
+    counting.discard()
+    counting.start()
+    step(counters)
+    counting.close()
+    assert [window["steps"] for window in windows()] == [1]
+    assert counting.seen_steps == 2
+
+
+def shaped(*sizes: int) -> Any:
+    return SimpleNamespace(shape=sizes)
+
+
+@pytest.mark.parametrize(
+    ("batch", "batch_size", "samples"),
+    [
+        pytest.param([shaped(16, 3), shaped(16)], 16, 16, id="list"),
+        pytest.param([shaped(5, 3), shaped(5)], 16, 5, id="last"),
+        pytest.param({"ids": shaped(16, 128)}, 16, 16, id="dictionary"),
+        pytest.param({"ids": shaped(5, 128)}, 16, 5, id="last_dictionary"),
+        pytest.param({}, 16, 16, id="empty"),
+        pytest.param([shaped(16, 3)], None, 16, id="no_batch_size"),
+        pytest.param([[shaped(3, 8, 8)] * 4], 4, 4, id="list_of_images"),
+        pytest.param(SimpleNamespace(num_graphs=8), 16, 8, id="graphs"),
+    ],
+)
+def test_samples_in_a_batch(batch: Any, batch_size: int | None, samples: int):
+    assert samples_in(batch, batch_size) == samples
+
+
+def test_a_mark_is_taken_once_a_step(told):
+    counters, timer = Counters(), EverySecond()
+    Windows(timer, told[0], counters, window_s=0.0).start()
+    full: Callable[[], bool] = counters.add_step
+    assert full()
+    assert timer.marks == 2
+
+
+def test_batches_are_taken_as_full_only_where_nothing_can_leave_samples_out():
+    torch = pytest.importorskip("torch")
+    from torch.utils.data import DataLoader
+
+    from gpuadvisor.collectors.script.child.facts import FactsRecorder
+
+    data = torch.ones(10, 2)
+    usual = DataLoader(data, batch_size=4)
+    dropping = DataLoader(data, batch_size=4, collate_fn=lambda samples: samples[1:])
+    unknown = DataLoader(data, batch_size=None)
+    facts = FactsRecorder(torch)
+    assert [facts.loader(iter(each)).full for each in (usual, dropping, unknown)] == [2, 0, 0]
