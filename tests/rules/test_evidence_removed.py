@@ -6,19 +6,26 @@ what is wrong, but must not make anything up.
 """
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gpuadvisor.analysis.in_memory import MemoryProfile
+from gpuadvisor.analysis.peaks import theoretical
 from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.collectors.kineto import reader as kineto
 from gpuadvisor.collectors.nsight import compute_csv, systems
+from gpuadvisor.diagnosing.evidence import facts_of
+from gpuadvisor.domain.measurement import Window
+from gpuadvisor.monitoring.telemetry_window import window_of_recording
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from tests.rules.lacking import lacking_each, lacking_each_category, lacking_each_metric
+from tests.simulation import measurement
 
 PROFILES = Path(__file__).parents[1] / "data" / "profiles"
+RECORDING = Path(__file__).parents[2] / "examples" / "h100.gpr"
 SMALL = (
     "workloads/fp32_no_tf32",
     "workloads/healthy_matmul",
@@ -54,8 +61,19 @@ def unpacked(name, folder):
     return file
 
 
+def evidence_of(profile):
+    """What is known of a profile by itself, with what its GPU can do by its data sheet."""
+    devices = profile.header.devices
+    peaks = theoretical(devices[0]) if devices else None
+    return Evidence(facts_of(profile, peaks), ceilings=peaks)
+
+
 def found(profile):
-    diagnosis = diagnose(Evidence(facts=Facts(profile)))
+    return said(evidence_of(profile))
+
+
+def said(evidence):
+    diagnosis = diagnose(evidence)
     assert diagnosis.failed == ()
     return {(each.rule, str(each.scope)) for each in diagnosis.findings}
 
@@ -71,6 +89,20 @@ def invented(profile, lacking):
 def test_without_a_table_or_a_column(name):
     profile = trace(name)
     assert invented(profile, lacking_each(profile)) == {}
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_without_what_stands_beside_the_profile(name):
+    """The GPU's ceilings, telemetry of the same time, other ranks, what the harness saw."""
+    bare = evidence_of(trace(name))
+    telemetry = window_of_recording(RECORDING)
+    waiting = measurement([10.0] * 8, windows=(Window(100, 1.0, data_wait_s=0.5),))
+    whole = replace(bare, telemetry=telemetry, measured=waiting, ranks=(bare.facts, bare.facts))
+    before = said(whole)
+    for what in ("telemetry", "measured", "ceilings"):
+        assert said(replace(whole, **{what: None})) <= before, what
+    assert said(replace(whole, ranks=())) <= before
+    assert said(replace(whole, facts=Facts(bare.facts.profile))) <= before
 
 
 @pytest.mark.parametrize("name", TRACES)
