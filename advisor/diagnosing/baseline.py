@@ -10,11 +10,15 @@ from gpuadvisor.diagnosing.evidence import evidence_of
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.errors import AdvisorError, Interrupted, ScriptError
+from gpuadvisor.errors import AdvisorError, ScriptError
 from gpuadvisor.profiling.naming import Named
 from gpuadvisor.profiling.opening import read_profile
-from gpuadvisor.profiling.recording import RecordOptions, record
+from gpuadvisor.profiling.recording import DEFAULT_STEPS, FEWEST_STEPS, RecordOptions, record
 from gpuadvisor.rules.engine import diagnose
+
+
+LONGEST_MS = 10_000.0
+"""Time of the steps that are recorded, unless two take longer: it is the budget's."""
 
 
 def look_at(
@@ -29,13 +33,16 @@ def look_at(
         ScriptError: if it cannot be profiled, or its trace not be read.
         Interrupted: if it was cancelled.
     """
+    steps = min(DEFAULT_STEPS, max(FEWEST_STEPS, int(LONGEST_MS / measured.mean_step_ms)))
     with run_folder() as folder:
-        options = RecordOptions(command, device=device, cancelled=cancelled)
+        options = RecordOptions(command, steps, device=device, cancelled=cancelled)
         recorded = record(options, folder)
         try:
             profile = read_profile(recorded.file)
-        except (Interrupted, ScriptError):
-            raise
+            named = Named(command.script, str(recorded.file), profile)
+            return diagnose(evidence_of(named, measured))
         except AdvisorError as error:
             raise ScriptError(f"its trace cannot be read: {error}") from error
-        return diagnose(evidence_of(Named(command.script, str(recorded.file), profile), measured))
+        except Exception as error:  # tuning can do without
+            what = f"{type(error).__name__}: {error}"
+            raise ScriptError(f"its trace cannot be read ({what}): report this bug") from error
