@@ -16,7 +16,6 @@ from gpuadvisor.profiling.opening import read_profile
 from gpuadvisor.profiling.recording import DEFAULT_STEPS, FEWEST_STEPS, RecordOptions, record
 from gpuadvisor.rules.engine import diagnose
 
-
 LONGEST_MS = 10_000.0
 """Time of the steps that are recorded, unless two take longer: it is the budget's."""
 

@@ -38,7 +38,7 @@ def test_it_says_what_the_profile_and_the_harness_saw(tmp_path):
     )
     diagnosis = look_at(command(tmp_path, SCRIPT), measured, cpu_device())
     assert diagnosis.failed == ()
-    assert [finding.rule for finding in diagnosis.shown] == ["input_bound"]
+    assert "input_bound" in {finding.rule for finding in diagnosis.shown}
     assert {each.rule for each in diagnosis.not_measured} >= {"tf32_off", "power_capped"}
 
 
