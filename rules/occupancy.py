@@ -30,6 +30,14 @@ LEAST_SHARE = 0.4
 
 HIDES = ("achieved_occupancy", "dependent_loads", "memory_below_roof", "compute_below_roof")
 
+ON_WARPS = (
+    "limits",
+    "theoretical_occupancy",
+    "achieved_occupancy",
+    "tensor",
+    "idle_multiprocessors",
+)
+"""What `limited` looks at of a kernel, beside the fact that it names."""
 ORDER = ("registers", "shared_memory", "block_size", "block_count")
 """Limiters; of several that limit alike the first is named."""
 

@@ -7,23 +7,14 @@ from collections.abc import Iterator
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernels import knows
-from gpuadvisor.rules.occupancy import HIDES, limited
+from gpuadvisor.rules.occupancy import HIDES, ON_WARPS, limited
 from gpuadvisor.rules.rule import Claim, Rule
 
 ADVICE = "Choose larger blocks, of 128 or 256 threads."
 
 RULE = Rule(
     Category.OCCUPANCY,
-    needs=(
-        knows(
-            "limits",
-            "theoretical_occupancy",
-            "achieved_occupancy",
-            "tensor",
-            "idle_multiprocessors",
-            "threads",
-        ),
-    ),
+    needs=(knows(*ON_WARPS, "threads"),),
     hides=HIDES,
 )
 

@@ -11,7 +11,7 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernels import LEAST_NOTICED, claim_of, knows, of_each, percent, short
 from gpuadvisor.rules.needs import either
-from gpuadvisor.rules.occupancy import HIDES, limited
+from gpuadvisor.rules.occupancy import HIDES, ON_WARPS, limited
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
@@ -31,16 +31,7 @@ RULE = Rule(
     Category.OCCUPANCY,
     needs=(
         either(
-            (
-                knows(
-                    "limits",
-                    "theoretical_occupancy",
-                    "achieved_occupancy",
-                    "tensor",
-                    "idle_multiprocessors",
-                    "threads",
-                ),
-            ),
+            (knows(*ON_WARPS, "threads"),),
             (knows("threads"),),
         ),
     ),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernels import knows
-from gpuadvisor.rules.occupancy import HIDES, limited
+from gpuadvisor.rules.occupancy import HIDES, ON_WARPS, limited
 from gpuadvisor.rules.rule import Claim, Rule
 
 ADVICE = (
@@ -17,16 +17,7 @@ ADVICE = (
 
 RULE = Rule(
     Category.OCCUPANCY,
-    needs=(
-        knows(
-            "limits",
-            "theoretical_occupancy",
-            "achieved_occupancy",
-            "tensor",
-            "idle_multiprocessors",
-            "registers",
-        ),
-    ),
+    needs=(knows(*ON_WARPS, "registers"),),
     hides=HIDES,
 )
 
