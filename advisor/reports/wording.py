@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import shlex
 
-from gpuadvisor.domain.study import Equivalence, Objective, Speedup, StudyResult, TrialState
+from gpuadvisor.domain.study import (
+    Equivalence,
+    Expectation,
+    Objective,
+    Speedup,
+    StudyResult,
+    TrialState,
+)
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.quantities import quantities, steps_differ
 
@@ -146,12 +153,18 @@ def expectation_rows(result: StudyResult) -> list[tuple[str, str, str]]:
         (
             f"{each.summary} ({each.rule})",
             figures.percent_range(each.low_pct, each.high_pct),
-            f"not measured: {each.why}"
-            if each.measured_pct is None
-            else figures.percent_range(each.measured_pct, each.measured_pct),
+            _measured(each),
         )
         for each in result.expectations
     ]
+
+
+def _measured(each: Expectation) -> str:
+    """Return `22 %`, `24 % longer` or why nothing was measured."""
+    if each.measured_pct is None:
+        return f"not measured: {each.why}"
+    moved = figures.percent_range(abs(each.measured_pct), abs(each.measured_pct))
+    return f"{moved} longer" if each.measured_pct <= -0.5 else moved
 
 
 def notes(result: StudyResult) -> tuple[str, ...]:

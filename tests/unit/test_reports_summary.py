@@ -2,11 +2,13 @@
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from gpuadvisor.domain.study import Equivalence
+from gpuadvisor.reports import wording
 from gpuadvisor.tui.summary import print_summary
 from tests.unit.studies import measurement, snippets, study, study_without_gain
 
@@ -92,3 +94,15 @@ def test_a_console_that_knows_only_ascii():
     print_summary(result, (), Console(file=file, width=80))
     file.flush()
     assert b"na?ve" in file.buffer.getvalue()
+
+
+def test_predictions_stand_beside_what_was_measured():
+    expected = study().expectations[0]
+    slower = replace(expected, measured_pct=-24.2)
+    missing = replace(expected, low_pct=None, measured_pct=None, why="no knob can try it")
+    rows = wording.expectation_rows(study(expectations=(expected, slower, missing)))
+    assert [row[1:] for row in rows] == [
+        ("8 to 17 %", "11 %"),
+        ("8 to 17 %", "24 % longer"),
+        ("not estimated", "not measured: no knob can try it"),
+    ]
