@@ -225,4 +225,5 @@ def test_batches_are_taken_as_full_only_where_nothing_can_leave_samples_out():
     dropping = DataLoader(data, batch_size=4, collate_fn=lambda samples: samples[1:])
     unknown = DataLoader(data, batch_size=None)
     facts = FactsRecorder(torch)
-    assert [facts.loader(iter(each)).full for each in (usual, dropping, unknown)] == [2, 0, 0]
+    for _ in range(20):  # an iterator may lie where one that is gone has lain
+        assert [facts.loader(iter(each)).full for each in (usual, dropping, unknown)] == [2, 0, 0]

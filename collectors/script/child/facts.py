@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,8 +22,8 @@ MOST = 16
 class UsedLoader:
     """What is kept of a loader. Not its iterator, which would keep worker processes alive."""
 
-    iterator: int
-    """Identity of the iterator that gave the last batch."""
+    iterator: Callable[[], Any]
+    """Returns the iterator that gave the last batch, None once it is gone."""
     facts: LoaderFacts
     batches: int
     full: int
@@ -58,10 +60,10 @@ class FactsRecorder:
     def loader(self, iterator: Any) -> UsedLoader:
         """Note that a loader's iterator gives batches now, and return what is kept of it."""
         used = self._loaders.get(id(iterator._dataset))
-        if used is None or used.iterator != id(iterator):  # a new epoch, or another loader
+        if used is None or used.iterator() is not iterator:  # a new epoch, or another loader
             count = used.batches if used is not None else 0
             full = _full_batches(self._torch, iterator)
-            used = UsedLoader(id(iterator), _loader(iterator), count, full)
+            used = UsedLoader(weakref.ref(iterator), _loader(iterator), count, full)
             self._loaders[id(iterator._dataset)] = used
         return used
 
