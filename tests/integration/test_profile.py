@@ -42,7 +42,7 @@ def marked_steps(trace: Path) -> list[str]:
     ("name", "args"),
     [
         ("workers.py", []),  # batches come from forked and spawned processes
-        ("inference.py", ["eager"]),
+        pytest.param("inference.py", ["eager"], marks=pytest.mark.slow),
     ],
 )
 def test_each_of_the_steps_that_were_asked_for_is_marked(tmp_path, name, args):
@@ -110,6 +110,7 @@ def test_it_can_go_on_to_its_own_end(tmp_path):
     assert "Next: gpuadvisor diagnose train" in answer.out
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_later_is_profiled_and_its_failure_is_told(tmp_path):
     script(tmp_path, after="raise ValueError('too late')", steps=90)
     answer = run(tmp_path, "profile", "train.py", "--keep-running", "--steps", "2")
