@@ -94,7 +94,8 @@ def _check(args: argparse.Namespace) -> int:
         documents = [{**asdict(each), "path": str(each.path)} for each in found]
         print(json.dumps({"version": 1, "files": documents}, indent=2))
     else:
-        print(f"{home.home()}: {'nothing stored yet' if not found else f'{len(found)} files'}")
+        count = f"{len(found)} file{'' if len(found) == 1 else 's'}"
+        print(f"{home.home()}: {count if found else 'nothing stored yet'}")
         for each in found:
             rows = "" if each.rows is None else f"{each.rows:,} rows"
             size = f"{each.size_bytes / 1e6:.1f} MB"
