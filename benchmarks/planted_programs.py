@@ -13,14 +13,15 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from planted_table import Row, answer, asked, compared, show
 
 PROGRAMS = Path(__file__).parent / "planted"
 WARM_UP_STEPS = 12
@@ -37,41 +38,14 @@ def main() -> int:
     parser.add_argument("--traces", type=Path, help="keep the traces in this folder")
     chosen = parser.parse_args()
     names = chosen.names or sorted(path.stem for path in PROGRAMS.glob("*.py"))
-    rows = []
-    print("| program | first finding | right | estimate | measured | inside |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for name in names:
-        rows.append(look_at(name, chosen.traces))
-        print(line(rows[-1]), flush=True)
-    print(f"\n{summary(rows)}")
-    if chosen.json:
-        chosen.json.write_text(json.dumps(rows, indent=1))
-    return int(not all(row["right"] for row in rows))
+    return show(names, partial(look_at, chosen.traces), chosen.json)
 
 
-def look_at(name: str, traces: Path | None) -> dict[str, Any]:
+def look_at(traces: Path | None, name: str) -> Row:
     """Time a program and its cure, and diagnose it."""
-    told = subprocess.run(
-        [sys.executable, __file__, "--measure", name], capture_output=True, text=True, check=True
-    )
-    measured = json.loads(told.stdout.splitlines()[-1])
-    diagnosis = diagnosed(name, traces)
-    shown = [each for each in diagnosis["findings"] if each["hidden_by"] is None]
-    severe = [each for each in shown if each["severity"] in ("warning", "critical")]
-    first = severe[0] if severe else None
-    want = set(measured["want"])
-    right = first is None if not want else first is not None and first["category"] in want
-    worth = first["improvement_pct"] if first else None
-    saved = 100 * (1 - measured["cured_ms"] / measured["planted_ms"])
-    return {
-        "name": name,
-        **measured,
-        "saved_pct": saved,
-        "first": first,
-        "right": right,
-        "inside": worth is not None and worth["low"] <= saved <= worth["high"],
-        "findings": diagnosis["findings"],
-    }
+    told = answer([sys.executable, __file__, "--measure", name])
+    measured = json.loads(told.splitlines()[-1])
+    return compared(name, **measured, diagnosis=diagnosed(name, traces))
 
 
 def diagnosed(name: str, traces: Path | None) -> dict[str, Any]:
@@ -83,16 +57,6 @@ def diagnosed(name: str, traces: Path | None) -> dict[str, Any]:
     trace = traces.absolute() / f"{name}.json.gz"
     asked("profile", str(program), "--output", str(trace))
     return asked("diagnose", str(trace))
-
-
-def asked(*words: str) -> dict[str, Any]:
-    """Return what gpuadvisor answers."""
-    command = [sys.executable, "-m", "gpuadvisor", *words, "--json"]
-    with tempfile.TemporaryDirectory() as folder:
-        told = subprocess.run(command, capture_output=True, text=True, cwd=folder)
-    if told.returncode:
-        raise SystemExit(f"{' '.join(words)}: {told.stderr}")
-    return dict(json.loads(told.stdout))
 
 
 def measure(name: str) -> dict[str, Any]:
@@ -124,31 +88,6 @@ def timed(steps: Iterator[None], count: int, wait: Any) -> float:
         next(steps)
     wait()
     return (time.perf_counter() - began) / count
-
-
-def line(row: dict[str, Any]) -> str:
-    """Return a row of the table."""
-    first = row["first"]
-    worth = first["improvement_pct"] if first else None
-    return (
-        f"| {row['name']} | {first['rule'] if first else 'nothing'}"
-        f" | {'yes' if row['right'] else 'no'}"
-        f" | {'{low:.0f} to {high:.0f} %'.format(**worth) if worth else ''}"
-        f" | {row['saved_pct']:.1f} % | {'yes' if row['inside'] else 'no' if worth else ''} |"
-    )
-
-
-def summary(rows: list[dict[str, Any]]) -> str:
-    """Return how many held."""
-    right = sum(row["right"] for row in rows)
-    estimated = [row for row in rows if row["right"] and row["first"]]
-    worths = [row["first"]["improvement_pct"] for row in estimated]
-    widths = [worth["high"] - worth["low"] for worth in worths if worth]
-    inside = sum(row["inside"] for row in estimated)
-    return (
-        f"{right} of {len(rows)} right; {inside} of {len(estimated)} inside,"
-        f" median width {median(widths) if widths else 0:.0f} points"
-    )
 
 
 if __name__ == "__main__":
