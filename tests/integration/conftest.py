@@ -12,7 +12,7 @@ from gpuadvisor import cli
 from gpuadvisor.collectors.script.request import RunOutcome
 from tests.integration import program, runs
 
-AT_ONCE = 3
+AT_ONCE = 2
 
 
 class Runs:

@@ -118,8 +118,8 @@ def test_every_real_file_is_the_same_from_the_store_and_from_memory(tmp_path, mo
             assert np.array_equal(found, column, equal_nan=column.dtype.kind == "f"), (table, name)
 
 
-def test_what_was_imported_is_said(tmp_path, nsys):
-    answer = run(tmp_path, "import", str(nsys), "--name", "clover")
+def test_what_was_imported_is_said(tmp_path, here, nsys):
+    answer = here(tmp_path, "import", str(nsys), "--name", "clover")
     assert answer.status == 0
     lines = answer.out.splitlines()
     assert lines[0] == "clover"
@@ -268,14 +268,14 @@ def test_ctrl_c_in_the_middle_leaves_nothing(tmp_path, database, large):
 
 
 def test_what_a_killed_import_leaves_is_seen_by_nobody_and_removed_by_the_next(
-    tmp_path, database, large, nsys
+    tmp_path, here, database, large, nsys
 ):
     started = begun(tmp_path, large, database=database)
     started.process.kill()
     started.end()
     assert count(database, "profile") == 1
-    assert "no profile is stored yet" in run(tmp_path, "import", "--list").out
-    assert run(tmp_path, "import", str(nsys)).status == 0
+    assert "no profile is stored yet" in here(tmp_path, "import", "--list").out
+    assert here(tmp_path, "import", str(nsys)).status == 0
     assert count(database, "profile") == 1
 
 

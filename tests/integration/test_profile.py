@@ -45,10 +45,10 @@ def marked_steps(trace: Path) -> list[str]:
         pytest.param("inference.py", ["eager"], marks=pytest.mark.slow),
     ],
 )
-def test_each_of_the_steps_that_were_asked_for_is_marked(tmp_path, name, args):
-    trace = tmp_path / "trace.json"
-    words = ["profile", name, "--steps", "3", "--json", "--output", str(trace), "--", *args]
-    answer = run(tmp_path, *words, folder=SCRIPTS)
+def test_each_of_the_steps_that_were_asked_for_is_marked(tmp_path, here, name, args):
+    trace, script = tmp_path / "trace.json", str(SCRIPTS / name)
+    words = ["profile", script, "--steps", "3", "--json", "--output", str(trace), "--", *args]
+    answer = here(tmp_path, *words)
     assert answer.status == 0, answer.err
     told = json.loads(answer.out)
     assert told["steps"] == 3
@@ -126,7 +126,11 @@ def test_a_script_that_fails_later_is_profiled_and_its_failure_is_told(tmp_path)
     [
         ("import torch; raise ValueError('no data')", "ValueError: no data (train.py, line 1)"),
         ("print('nothing')", "ended without a step: it did not import torch"),
-        ("import os, torch; os.kill(os.getpid(), 11)", "killed by SIGSEGV"),
+        pytest.param(
+            "import os, torch; os.kill(os.getpid(), 11)",
+            "killed by SIGSEGV",
+            marks=pytest.mark.slow,
+        ),
         (
             STEPS.format(steps=1, each="pass", after=""),
             "it ended after 1 step, too few to profile one whole step: let it make more",
@@ -136,7 +140,7 @@ def test_a_script_that_fails_later_is_profiled_and_its_failure_is_told(tmp_path)
             + STEPS.format(steps=90, each="pass", after=""),
             "the script uses torch.profiler itself, and a process can have one profiler at a time",
         ),
-        (
+        pytest.param(
             STEPS.format(
                 steps=1000,
                 each="torch.profiler.profile(schedule=torch.profiler.schedule(wait=0, warmup=1, "
@@ -144,14 +148,15 @@ def test_a_script_that_fails_later_is_profiled_and_its_failure_is_told(tmp_path)
                 after="",
             ),
             "the script uses torch.profiler itself, and a process can have one profiler at a time",
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["crash", "no torch", "signal", "one step", "profiler", "late"],
 )  # fmt: skip
-def test_what_cannot_be_profiled_is_said_in_a_sentence(tmp_path, text, reason):
+def test_what_cannot_be_profiled_is_said_in_a_sentence(tmp_path, here, text, reason):
     (tmp_path / "train.py").write_text(text)
     words = ["profile", "train.py"] + (["--steps", "500"] if "number == 60" in text else [])
-    answer = run(tmp_path, *words)
+    answer = here(tmp_path, *words)
     assert answer.status == 3
     assert answer.out == ""
     sentence = answer.err.splitlines()[-1]

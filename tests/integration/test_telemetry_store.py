@@ -118,7 +118,7 @@ def test_eight_readers_and_a_study_beside_a_writer(folder):
     try:
         for process in company:
             assert process.stdout.readline() == "ready\n", process.stderr.read()
-        seconds = range(round(MIDNIGHT) - 80, round(MIDNIGHT) + 80)
+        seconds = range(round(MIDNIGHT) - 40, round(MIDNIGHT) + 40)
         now_s = START_S
         with TelemetryWriter(folder, clock=lambda: now_s) as writer:
             for at in seconds:

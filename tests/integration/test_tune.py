@@ -1,7 +1,6 @@
 """Whole studies with the real program: an interruption, its continuation, a gain.
 
-The studies run beside each other, as most of their time is spent waiting. Their scripts sleep
-for as long as an argument says, so that what is found is known.
+Their scripts sleep for as long as an argument says, so that what is found is known.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import json
 import shutil
 import signal
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -83,22 +81,8 @@ def terminate_at_once(home: Path) -> Ended:
 
 
 @pytest.fixture(scope="module")
-def studies(tmp_path_factory):
-    begin = (interrupt_and_resume, terminate_at_once)
-    with ThreadPoolExecutor(len(begin)) as pool:
-        yield {
-            each: pool.submit(each, workshop(tmp_path_factory.mktemp(each.__name__)))
-            for each in begin
-        }
-
-
-def result_of(studies: dict[object, Future], which):
-    return studies[which].result()
-
-
-@pytest.fixture(scope="module")
-def stopped(studies) -> Stopped:
-    return result_of(studies, interrupt_and_resume)
+def stopped(tmp_path_factory) -> Stopped:
+    return interrupt_and_resume(workshop(tmp_path_factory.mktemp("stopped")))
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +93,8 @@ def gain(stopped) -> Gain:
 
 
 @pytest.fixture(scope="module")
-def ended(studies) -> Ended:
-    return result_of(studies, terminate_at_once)
+def ended(tmp_path_factory) -> Ended:
+    return terminate_at_once(workshop(tmp_path_factory.mktemp("ended")))
 
 
 class TestGain:
@@ -163,9 +147,9 @@ class TestGain:
         answer = program.run(gain.home, *words)
         assert (answer.status, answer.out, answer.err) == (0, "trained 0.03\n", "")
 
-    def test_the_store_has_the_same_for_a_report(self, gain):
+    def test_the_store_has_the_same_for_a_report(self, gain, here):
         words = ("--json", "--markdown", "pull.md", "--html", "page.html")
-        answer = program.run(gain.home, "report", *words)
+        answer = here(gain.home, "report", *words)
         assert json.loads(answer.out) == gain.result
         assert "faster" in (gain.home / "pull.md").read_text("utf-8")
         assert (gain.home / "page.html").read_text("utf-8").lower().startswith("<!doctype html>")
@@ -209,6 +193,7 @@ class TestInterruption:
         assert found is None
 
 
+@pytest.mark.slow
 class TestTermination:
     def test_sigterm_in_the_first_run(self, ended):
         assert ended.answer.status == 143
@@ -216,7 +201,7 @@ class TestTermination:
         assert last == "gpuadvisor: interrupted before the unchanged script was measured"
         assert not [process for process in ended.children if process.is_running()]
 
-    def test_nothing_measured_is_nothing_stored(self, ended):
-        answer = program.run(ended.home, "report")
+    def test_nothing_measured_is_nothing_stored(self, ended, here):
+        answer = here(ended.home, "report")
         assert answer.status == 2
         assert "no study yet" in answer.sentence

@@ -220,10 +220,10 @@ def test_without_a_driver_it_says_so_in_one_sentence(watch, words):
         (["--replay", "none.gpr"], "none.gpr cannot be read: No such file or directory"),
     ],
 )
-def test_what_cannot_be_done_is_refused(watch, recording, words, sentence):
-    done = watch(*words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"gpuadvisor: {sentence}\n"
+def test_what_cannot_be_done_is_refused(tmp_path, here, recording, words, sentence):
+    answer = here(tmp_path, "watch", *words)
+    assert (answer.status, answer.out) == (2, "")
+    assert answer.sentence == sentence
 
 
 def test_once_loads_no_textual(environ, tmp_path, recording):

@@ -20,12 +20,10 @@ if __name__ == "__main__":
     actor.start()
     time.sleep(0.5)
     model = toy.model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     clock = toy.Clock()
     for _ in range(40):
-        optimizer.zero_grad()
         toy.loss(model(torch.randn(8, 8)), torch.randint(0, 2, (8,))).backward()
-        optimizer.step()
+        toy.descend(model)
         clock.step()
     stop.set()
     actor.join()

@@ -273,10 +273,19 @@ TOKENS = {
 }
 
 
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """The address of an exporter with a token; each takes half a second to end."""
+    path = tmp_path_factory.mktemp("guarded") / "token"
+    path.write_text("s3cret\n")
+    exporter = Exporter(Figures(), Prometheus(port=0, token_file=str(path)))
+    yield exporter.url
+    exporter.close()
+
+
 @pytest.mark.parametrize(("headers", "status"), TOKENS.values(), ids=TOKENS)
-def test_token(headers, status, serve, tmp_path):
-    (tmp_path / "token").write_text("s3cret\n")
-    assert get(serve(token_file=str(tmp_path / "token")).url, **headers)[0] == status
+def test_token(headers, status, guarded):
+    assert get(guarded, **headers)[0] == status
 
 
 def test_token_from_the_environment(serve, monkeypatch):

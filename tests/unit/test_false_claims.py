@@ -40,7 +40,10 @@ def test_a_proof_of_nothing_claims_nothing(rates, noise):
     assert rates.proof_claims(rates.NOISES[noise], 0.0, STUDIES) <= MOST / STUDIES
 
 
-@pytest.mark.parametrize("noise", ["recorded runs", "gaussian, 0.5 % between runs"])
+@pytest.mark.parametrize(
+    "noise",
+    ["recorded runs", pytest.param("gaussian, 0.5 % between runs", marks=pytest.mark.slow)],
+)
 def test_a_study_of_placebos_claims_nothing(rates, noise):
     assert rates.search_claims(rates.NOISES[noise], STUDIES) <= MOST / STUDIES
 

@@ -7,6 +7,7 @@ import functools
 import gzip
 import io
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -320,7 +321,7 @@ def test_kineto_agrees_where_its_estimate_is_not_wrong():
     checked, wrong = 0, 0
     occupancy = functools.cache(gpuadvisor.occupancy)  # of few kernels that were launched often
     for name, device, facts in kineto_kernels():
-        threads, shared = int(np.prod(facts["block"])), facts["shared memory"]
+        threads, shared = math.prod(facts["block"]), facts["shared memory"]
         capability = device["computeMajor"], device["computeMinor"]
         found = occupancy(capability, threads, facts["registers per thread"], shared)
         resident = min(found.blocks, facts["blocks per SM"])

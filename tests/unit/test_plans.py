@@ -232,7 +232,9 @@ def test_random_bytes(content, tmp_path):
 
 
 leaf = st.booleans() | st.integers() | st.floats() | text | st.datetimes() | st.dates()
-tree = st.recursive(leaf, lambda inner: st.lists(inner) | st.dictionaries(text, inner))
+tree = st.recursive(
+    leaf, lambda inner: st.lists(inner) | st.dictionaries(text, inner), max_leaves=12
+)
 KEYS = ["plan", "knobs", "speedup", "contributions", "equivalence", "environment", "format"]
 KEYS += ["script", "args", "level", "objective", "ratio", "pairs", "knob", "value", "status"]
 
