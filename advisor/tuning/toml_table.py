@@ -5,6 +5,7 @@ What is wrong becomes one UsageError that names the file, the key and the way ou
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from math import isfinite
@@ -16,6 +17,8 @@ from gpuadvisor.errors import UsageError
 
 MAX_BYTES = 1 << 20
 """A plan has some kilobytes. More is another file, which must not fill the memory."""
+MOST_SHOWN = 60
+"""Characters of a key or a value in a sentence."""
 _MISSING = object()
 
 
@@ -122,7 +125,8 @@ class Table:
         return UsageError(f"{self.path}: `{self._full(key)}` {problem}.")
 
     def _full(self, key: str) -> str:
-        return f"{self.name}.{key}" if self.name else key
+        plain = key[:MOST_SHOWN] if key.isprintable() else json.dumps(key[:MOST_SHOWN])
+        return f"{self.name}.{plain}" if self.name else plain
 
     def _take(self, key: str, default: Any = _MISSING) -> Any:
         value = self._left.pop(key, default)
@@ -141,5 +145,5 @@ class Table:
 
     def _wrong(self, key: str, wanted: str, value: Any) -> UsageError:
         shown = repr(value)
-        shown = shown if len(shown) <= 60 else shown[:57] + "..."
+        shown = shown if len(shown) <= MOST_SHOWN else shown[: MOST_SHOWN - 3] + "..."
         return self.error(key, f"must be {wanted}, not {shown}; correct it in the file")
