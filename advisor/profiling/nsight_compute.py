@@ -20,15 +20,9 @@ from gpuadvisor.profiling.opening import read_profile
 from gpuadvisor.profiling.programs import Conditions, Program, run_under
 
 TOOL = "ncu"
-SECTIONS = (
-    "SpeedOfLight",
-    "MemoryWorkloadAnalysis",
-    "Occupancy",
-    "SchedulerStats",
-    "WarpStateStats",
-    "SourceCounters",
-    "LaunchStats",
-)
+SET = "full"
+"""Of Nsight Compute's sets of sections: the rules about coalescing, atomics, local memory and
+precision need tables that the smaller ones leave out."""
 MOST_KERNELS = 5
 """Kernels by name that are looked at."""
 ENOUGH = 0.9
@@ -61,8 +55,7 @@ def record_counters(
     report = folder / "counters.ncu-rep"
     # The clocks stay as they are: they are not ours, and the program runs with them.
     options = [f"--export={report}", "--force-overwrite", "--target-processes=all"]
-    options += ["--clock-control", "none"]
-    options += [word for section in SECTIONS for word in ("--section", section)]
+    options += ["--clock-control", "none", "--set", SET]
     options += _chosen(names)
     if program.command is not None:
         options += ["--profile-from-start", "off"]
