@@ -135,7 +135,7 @@ class Timeline:
         offset = np.full(len(done), -np.inf)
         columns = (wait, tail, self.waited_for, self.covered_ns)
         waits = zip(*(column.tolist() for column in columns), strict=True)
-        latest, at, stall = -np.inf, 0, 0.0
+        latest, at, stall = 0.0, 0, 0.0  # nothing is done before the run begins
         for number, stop in enumerate(self._stops):
             if number:
                 began, after, row, covered = next(waits)
