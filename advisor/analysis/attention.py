@@ -2,8 +2,8 @@
 
 What lies between the two products on the stream (scale, mask, softmax, dropout) works on a matrix
 of tokens by tokens, which fused attention never writes to memory. Backward it is the same around
-the softmax's backward pass. Log-softmax, as losses have, is none, nor is softmax without a batched
-product on both sides.
+the softmax's backward pass, with two products on each side. Log-softmax, as losses have, is none,
+nor is softmax without a batched product on both sides.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from gpuadvisor.analysis.operators import Operators
 from gpuadvisor.domain.profile import UNKNOWN, Profile
 
 SOFTMAX = re.compile(r"aten::_(safe_)?softmax(_backward_data)?")
+BACKWARD = re.compile(r".*_backward_data")
 BATCHED = ("aten::bmm", "aten::baddbmm")
 REACH = 8
 """Kernels between softmax and a product: scale, mask, dropout, conversions, copies. [own]"""
@@ -45,23 +46,26 @@ def attention(
     """Return the attention of a device that is not fused."""
     texts = profile.header.texts
     names = profile.columns("operators", ("name",))["name"]
-    known = (work.device == device) & work.is_kernel & (launching.of_work != UNKNOWN)
+    known = (work.device == device) & work.is_kernel & (launching.of_like_work != UNKNOWN)
     rows = np.flatnonzero(known)
-    operator = names[launching.of_work[rows]]
+    operator = names[launching.of_like_work[rows]]
     is_softmax = np.isin(operator, _numbers(operator, texts, SOFTMAX.fullmatch))
     if not is_softmax.any():
         nothing = np.empty(0, np.int64)
         return Attention(0, nothing, nothing)
     is_batched = np.isin(operator, _numbers(operator, texts, lambda text: text in BATCHED))
     is_batched &= _are_products(work, rows)
+    is_backward = np.isin(operator, _numbers(operator, texts, BACKWARD.fullmatch))
     times, products, between = 0, set[int](), set[int]()
     for _, at in by_key(work.stream[rows]):
         at = at[np.argsort(work.begin_ns[rows[at]], kind="stable")]
         found = _of_stream(is_softmax[at], is_batched[at])
         times += len(found)
         for first, last in found:
-            products |= {int(rows[at[first]]), int(rows[at[last]])}
             between |= {int(rows[place]) for place in at[first + 1 : last]}
+            more = int(is_backward[at[first + 1 : last]].any())
+            around = at[max(first - more, 0) : last + 1 + more]
+            products |= {int(rows[place]) for place in around[is_batched[around]]}
     return Attention(times, _sorted(products), _sorted(between - products))
 
 

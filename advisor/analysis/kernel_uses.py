@@ -109,7 +109,7 @@ def _alike(
 ) -> list[tuple[Whole, tuple[int, int, int]]]:
     """Return which rows are of one use, with the texts of their operator."""
     columns = profile.columns("operators", ("name", "shapes", "types"))
-    operator = launching.of_work[rows]
+    operator = launching.of_like_work[rows]
     known = operator != UNKNOWN
     texts = []
     for name in ("name", "shapes", "types"):

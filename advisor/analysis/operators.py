@@ -2,7 +2,8 @@
 
 A kernel belongs to the innermost operator that was running on the launching thread when its call
 began. Where the call was not recorded, it belongs to the operator that the trace links it to. Old
-traces of Kineto write the correlation where the link should be; these links are left alone.
+traces of Kineto write the correlation where the link should be; these links are left alone. What
+was launched before the recording began has neither, and is told by kernels like it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,9 @@ from gpuadvisor.analysis.device_work import DeviceWork
 from gpuadvisor.analysis.intervals import Whole, ends, exact_sum, numbered
 from gpuadvisor.analysis.joins import Nest, enclosing, latest_before, nest, thread_keys
 from gpuadvisor.domain.profile import UNKNOWN, Profile
+
+_SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+_KIND = ("name", "shapes", "types")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +39,9 @@ class Operators:
     """For each call the operator in which it was made; UNKNOWN outside of all."""
     of_work: Whole
     """For each row of the device's work the operator that launched it."""
+    of_like_work: Whole
+    """The same, and for kernels whose launch was not recorded one that launched a kernel of the
+    same name, grid and block, where all of these come from operators alike."""
 
     def __len__(self) -> int:
         return len(self.begin_ns)
@@ -85,7 +93,40 @@ def operators(profile: Profile, work: DeviceWork, host: Calls, launched: Launche
     of_work[known] = of_call[launched.call[known]]
     lost = np.flatnonzero(~known)
     of_work[lost] = _linked(profile, work, lost, columns["external_id"], begin)
-    return Operators(begin, end, key, columns["name"], of_call, of_work)
+    like = _of_like_work(profile, work, of_work, lost)
+    return Operators(begin, end, key, columns["name"], of_call, of_work, like)
+
+
+def _of_like_work(profile: Profile, work: DeviceWork, of_work: Whole, lost: Whole) -> Whole:
+    """Return what `Operators.of_like_work` says; `lost` are rows whose launch is not known."""
+    lost = lost[work.is_kernel[lost] & (of_work[lost] == UNKNOWN)]
+    known = np.flatnonzero(work.is_kernel & (of_work != UNKNOWN))
+    found = of_work.copy()
+    if not len(lost) or not len(known):
+        return found
+    shape = profile.columns("kernels", _SHAPE)
+    rows = np.concatenate((known, lost))
+    alike = _grouped(work.name[rows], *(shape[each][rows] for each in _SHAPE))
+    texts = profile.columns("operators", _KIND)
+    operator = of_work[known]
+    kind = _grouped(*(texts[each][operator] for each in _KIND))
+    groups = int(alike.max()) + 1
+    least, most = np.full(groups, len(kind)), np.full(groups, UNKNOWN)
+    np.minimum.at(least, alike[: len(known)], kind)
+    np.maximum.at(most, alike[: len(known)], kind)
+    first = np.full(groups, UNKNOWN, np.int64)
+    first[alike[: len(known)]] = operator
+    found[lost] = np.where(least == most, first, UNKNOWN)[alike[len(known) :]]
+    return found
+
+
+def _grouped(*columns: npt.NDArray[Any]) -> Whole:
+    """Return a number for each row, equal where all columns are."""
+    group = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        used, place = np.unique(column, return_inverse=True)
+        _, group = np.unique(group * len(used) + place, return_inverse=True)
+    return group
 
 
 def _linked(

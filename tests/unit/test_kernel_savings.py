@@ -6,6 +6,7 @@ import pytest
 from gpuadvisor.analysis.intervals import one
 from gpuadvisor.domain.profile import Range
 from tests.profiles import Made
+from tests.rules.building import timeline
 from tests.rules.queued import K, queued
 
 ADD = (
@@ -87,6 +88,38 @@ def test_attention_is_softmax_between_batched_products():
     assert found.times == 1
     assert found.products.tolist() == [0, 3]
     assert found.between.tolist() == [1, 2]
+
+
+def test_attention_has_two_products_on_each_side_of_its_backward_pass():
+    product = K("volta_sgemm_32x32", 10, "aten::bmm")
+    softmax = K("softmax_backward", 5, "aten::_softmax_backward_data")
+    facts = queued(
+        [K("gemm"), product, product, K(MUL, 5, "aten::mul"), softmax, product, product, product]
+    ).facts
+    found = facts.attention
+    assert found.products.tolist() == [1, 2, 5, 6]
+    assert found.between.tolist() == [3, 4]
+
+
+def test_a_kernel_launched_before_the_recording_is_told_by_those_like_it():
+    made = Made()
+    made.kernel("mm", (0, 10))
+    made.kernel("other", (10, 10))
+    made.operator("aten::mm", (20, 10))
+    made.launched("mm", call=(22, 5), runs=(30, 10))
+    made.launched("other", call=(40, 5), runs=(45, 10))
+    found = [(each.operator, each.count) for each in timeline(made).facts.kernel_uses.uses]
+    assert sorted(found) == [("", 2), ("aten::mm", 2)]
+
+
+def test_a_kernel_that_two_operators_launch_tells_neither():
+    made = Made()
+    made.kernel("mm", (0, 10))
+    for begin, name in ((20, "aten::mm"), (50, "aten::linear")):
+        made.operator(name, (begin, 10))
+        made.launched("mm", call=(begin + 2, 5), runs=(begin + 10, 10))
+    found = [(each.operator, each.count) for each in timeline(made).facts.kernel_uses.uses]
+    assert sorted(found) == [("", 1), ("aten::linear", 1), ("aten::mm", 1)]
 
 
 def test_memory_at_the_begin_of_steps():
