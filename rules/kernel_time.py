@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Figure
-from gpuadvisor.rules.host_pace import loader_sets_pace, paces, parts
+from gpuadvisor.rules.host_pace import MARGIN, MOST, loader_sets_pace, paces, parts
 from gpuadvisor.rules.rule import Saving
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def row_saving(
     if times is not None:  # the host's time counts most where the host is slow
         shares.append(player.saved_share(low, fast, times, host[0]))
         shares.append(player.saved_share(high, slow, times, host[1]))
-    least, most = min(shares) * facts.run_ns, max(shares) * facts.run_ns
+    least, most = min(shares) * facts.run_ns, min(MARGIN * max(shares), MOST) * facts.run_ns
     return Saving(least, most, parts(most, _times(facts, gains)))
 
 

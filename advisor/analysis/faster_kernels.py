@@ -44,11 +44,28 @@ class FasterKernels:
         before = self._before_ns[pace]
         faster = replace(given, work_ns=given.work_ns - self._less(spared))
         if times is not None and len(times):
-            launch, wait = given.launch_ns.copy(), given.wait_ns.copy()
-            launch[Host.WORKING] -= host_share * _within(times, self._launched.begin_ns[given.rows])
-            wait[Host.WORKING] -= host_share * _within(times, self._host.begin_ns[given.wait_call])
-            faster = replace(faster, launch_ns=launch, wait_ns=wait)
+            faster = self._without(faster, times, host_share)
         return max(1.0 - faster.takes_ns(change) / before, 0.0) if before > 0 else 0.0
+
+    def saved_without(self, times: Intervals, pace: float) -> float:
+        """Return which share of the run is saved without some times of the host, besides what goes
+        with the waits for the device. The profiler made none of them longer: `pace` is that of the
+        rest."""
+        waiting = Change({Host.WORKING: pace})
+        ahead = Change({Host.WORKING: pace, Host.SYNCHRONIZING: 0.0})
+        given = self._without(self._timeline, times, 1 - 1 / pace)
+        after = self._without(self._timeline, times, 1.0)
+        saved_ns = min(
+            given.takes_ns(waiting) - after.takes_ns(waiting),
+            given.takes_ns(ahead) - after.takes_ns(ahead),
+        )
+        return max(saved_ns / given.takes_ns(waiting), 0.0) if len(given.rows) else 0.0
+
+    def _without(self, given: Timeline, times: Intervals, share: float) -> Timeline:
+        launch, wait = given.launch_ns.copy(), given.wait_ns.copy()
+        launch[Host.WORKING] -= share * _within(times, self._launched.begin_ns[given.rows])
+        wait[Host.WORKING] -= share * _within(times, self._host.begin_ns[given.wait_call])
+        return replace(given, launch_ns=launch, wait_ns=wait)
 
     def _less(self, spared: Spared) -> Real:
         less = np.zeros(len(self._timeline.rows) + 1)

@@ -10,7 +10,7 @@ from gpuadvisor.analysis.intervals import covered_ns
 from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.host_pace import saved_by_launching, span_ns
+from gpuadvisor.rules.host_pace import paces, saved_by_launching, span_ns
 from gpuadvisor.rules.needs import COPY_SIZES, HOST_RANGES, IDLE, KERNELS, OPERATORS
 from gpuadvisor.rules.rule import Claim, Rule, Saving
 
@@ -38,7 +38,9 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     if not run or idle < LEAST_SHARE * span_ns(facts) or found.launching_ns >= idle:
         return
     # What launches is Python as well: who compiles or captures the model is rid of both.
-    high = min(saved_by_launching(facts)[1], (idle + found.launching_ns) / run)
+    high = min(
+        max(saved_by_launching(facts)[1], _saved_without(facts)), (idle + found.launching_ns) / run
+    )
     low = LEAST_SAVED * min(idle / run, high)
     if high * run < LEAST_SHARE * span_ns(facts):
         return
@@ -59,6 +61,15 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         " only become faster.",
         source=_line(facts),
     )
+
+
+def _saved_without(facts: Facts) -> float:
+    """Return what the run saves at most without what else the host does; the profiler only makes
+    what calls operators longer, and so without it the rest is more of the run."""
+    player = facts.faster_kernels
+    if player is None:
+        return 0.0
+    return max(player.saved_without(facts.host_idle.other_times, pace) for pace in paces(facts))
 
 
 def _operator(facts: Facts) -> str:

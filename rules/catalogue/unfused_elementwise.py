@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+import numpy as np
+
+from gpuadvisor.analysis.chains import Chain
+from gpuadvisor.analysis.intervals import Intervals, union
+from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernel_time import PLAYED, RowGain, row_saving, share_figure
@@ -12,8 +17,6 @@ from gpuadvisor.rules.rule import Claim, Rule
 
 LEAST_SHARE = 0.1
 """Of the kernel time, in chains of three kernels and more. [own]"""
-HIGH = 1.03
-"""Of what a chain can save, as a compiler's kernel can also be a little faster. [own]"""
 LOW = 0.75
 """Of the links of a chain, at least: some are needed again, as for a backward pass, or cross the
 border of what the compiler takes together. [own]"""
@@ -30,15 +33,14 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     if share < LEAST_SHARE:
         return
     others = frozenset(facts.attention.between.tolist())
-    gains = [
-        RowGain(
-            each.rows,
-            each.time_ns,
-            LOW * each.spared_share,
-            min(HIGH * each.most_spared_share, 1.0),
-        )
+    fused = [
+        each
         for each in facts.chains
         if not each.in_optimizer and not (others and others.intersection(each.rows.tolist()))
+    ]
+    gains = [
+        RowGain(each.rows, each.time_ns, LOW * each.spared_share, each.most_spared_share)
+        for each in fused
     ]
     longest = max(len(each.rows) for each in facts.chains)
     yield Claim(
@@ -49,7 +51,19 @@ def check(evidence: Evidence) -> Iterator[Claim]:
             Figure("longest_chain", longest, "kernels", 3),
         ),
         "Compile the model, or write these steps as one kernel.",
-        row_saving(facts, gains),
+        row_saving(facts, gains, _launching(facts, fused), (0.0, 1.0)),
         "The tensors that pass from one kernel of a chain to the next need not pass through memory;"
-        f" at least {LOW:.0%} of them; {PLAYED}.",
+        f" at least {LOW:.0%} of them; {PLAYED}, and at most without the host's time between their"
+        " launches.",
+    )
+
+
+def _launching(facts: Facts, some: Sequence[Chain]) -> Intervals:
+    """Return when the host launched these chains, each from its first kernel to its last one."""
+    launched = facts.launched
+    known = [rows[launched.known[rows]] for rows in (each.rows for each in some)]
+    times = [launched.begin_ns[rows] for rows in known if len(rows)]
+    return union(
+        np.array([each.min() for each in times], np.int64),
+        np.array([each.max() for each in times], np.int64),
     )

@@ -26,7 +26,7 @@ FIRES = {
 }
 SILENT = {
     "shorter than what the GPU does": lambda: pauses(150),
-    "not long enough": lambda: pauses(205),
+    "not long enough": lambda: pauses(202),
     "at the pace of launches": lambda: pauses(60, runs=5),
     "nothing is marked": lambda: pauses(1000, marked=False),
 }
