@@ -92,7 +92,10 @@ def _after(kernel: KernelFigures, loads: Loads, excess: float) -> Loads | None:
     dram, l2 = loads.dram, loads.l2 * fewer
     if kernel.dram_bytes:
         moved = of_global * kernel.dram_bytes
-        dram *= 1 - (moved - min(SECTOR_BYTES * ideal, moved)) / kernel.dram_bytes
+        left = kernel.dram_bytes - (moved - min(SECTOR_BYTES * ideal, moved))
+        # Rather at the usual rate than at this kernel's, which may be better.
+        usual = bytes_load(kernel, left, None)
+        dram = dram * left / kernel.dram_bytes if usual is None else min(usual, dram)
     needed = bytes_load(kernel, SECTOR_BYTES * ideal, None)
     if needed is not None:
         l2 = min(l2, needed / L2_OVER_DRAM + loads.l2 * (1 - of_global))
@@ -102,12 +105,21 @@ def _after(kernel: KernelFigures, loads: Loads, excess: float) -> Loads | None:
 
 
 def _part(kernel: KernelFigures, operation: str) -> float | None:
-    """Return which part of the excess these accesses have; None where it is not known."""
+    """Return which part of the excess these accesses have; None where nothing tells."""
     wasted = {each: _wasted(kernel, each) for each in ("ld", "st")}
     if None in wasted.values():
-        return None
+        return _part_by_waits(kernel, operation)
     total = sum(each for each in wasted.values() if each is not None)
     return (wasted[operation] or 0.0) / total if total > 0 else None
+
+
+def _part_by_waits(kernel: KernelFigures, operation: str) -> float | None:
+    """Say from what warps wait for whether it is all the loads' or all the stores': sections of
+    fewer counters do not tell them apart."""
+    loads, stores = kernel.load_waits, kernel.stalled("drain")
+    if loads is None or stores is None:
+        return None
+    return float((stores > loads) == (operation == "st"))
 
 
 def _wasted(kernel: KernelFigures, operation: str) -> float | None:

@@ -202,6 +202,13 @@ class KernelFigures:
         )
 
     @cached_property
+    def conversions(self) -> float | None:
+        """The unit for what is seldom: conversions between 64 and 32 bits, roots, sines."""
+        return self._share(
+            f"sm__inst_executed_pipe_xu{_ELAPSED}", f"sm__inst_executed_pipe_xu{_ACTIVE}"
+        )
+
+    @cached_property
     def multiply_adds(self) -> float | None:
         """Of 32-bit floats, of the most that the SMs can do.
 
@@ -239,9 +246,12 @@ class KernelFigures:
     def dram_bytes(self) -> float | None:
         """Read and written."""
         told = self.first("dram__bytes.sum")
+        if told is None:
+            told = self._total("dram__bytes_read.sum", "dram__bytes_write.sum")
         if told is not None:
             return told
-        return self._total("dram__bytes_read.sum", "dram__bytes_write.sum")
+        rate = self.first("dram__bytes.sum.per_second")
+        return None if rate is None or self.seconds is None else rate * self.seconds
 
     @cached_property
     def dram_peak(self) -> float | None:

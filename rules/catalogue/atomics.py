@@ -40,10 +40,11 @@ LEAST_SHARE = 0.7
 with an atomic for each element became 28 times as fast on a GTX 1660 with one a block. [own]"""
 
 GLOBAL = (knows("atomics"),)
+UNITS = (knows("atomic_units"),)
 SHARED = (knows("shared_atomics", "wavefronts"),)
 RULE = Rule(
     Category.ATOMICS,
-    needs=(either(GLOBAL, SHARED),),
+    needs=(either(GLOBAL, UNITS, SHARED),),
     hides=("latency", "dram_bandwidth", "compute", "occupancy", "divergence", "coalescing",
            "bank_conflict", "tail"),
 )  # fmt: skip
@@ -77,14 +78,14 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
 
 def _units(kernel: KernelFigures, loads: Loads) -> tuple[str, tuple[Figure, ...]] | None:
     """Look at the units of the second cache: the addresses are spread over them."""
-    if not kernel.atomics or kernel.atomic_units is None:
+    if kernel.atomics == 0 or kernel.atomic_units is None:
         return None
     mean, most = kernel.atomic_units
     alone = most >= max(LEAST_BUSY, LEAST_UNEVEN * mean) and loads.busiest < MOST_BUSY
     if not alone and mean < ALL_BUSY:
         return None
     return "global", (
-        Figure("atomics", kernel.atomics),
+        *(() if kernel.atomics is None else (Figure("atomics", kernel.atomics),)),
         percent("busiest_atomic_unit", most, LEAST_BUSY),
         percent("mean_atomic_unit", mean),
     )

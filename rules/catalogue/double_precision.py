@@ -1,4 +1,4 @@
-"""Arithmetic in 64 bits on a GPU that is slow at it."""
+"""Arithmetic in 64 bits where 32 bits are much faster."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ FAST = ((7, 0), (7, 2), (8, 0), (9, 0), (10, 0))
 """Compute capabilities whose SMs do a quarter or more as many operations in 64 bits as in 32."""
 GAIN = 16.0
 """By 32 bits, of the 32 to 64 of data sheets: conversions and addresses stay. [own]"""
+LEAST_CONVERTING, LEAST_AMONG = 0.5, 0.05
+"""Share of the unit that converts between 32 and 64 bits, and of those for 64 bits beside it: one
+product and one sum with constants of 64 bits kept them 94 and 12 % busy on an H100. [own]"""
+FEWER = 3.0
+"""Times as many instructions where each value is converted there and back. [own]"""
 
 RULE = Rule(
     Category.PRECISION,
@@ -30,11 +35,11 @@ RULE = Rule(
 
 
 def check(evidence: Evidence) -> Iterator[Claim]:
-    """Find kernels that keep the few units for 64-bit floats busy."""
-    yield from of_each(evidence, _look)
+    """Find kernels that keep the few units for 64-bit floats busy, or convert to them and back."""
+    yield from of_each(evidence, lambda kernel, loads: _few(kernel, loads) or _back(kernel, loads))
 
 
-def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+def _few(kernel: KernelFigures, loads: Loads) -> Claim | None:
     from gpuadvisor.analysis.kernel_loads import saved
 
     capability = kernel.device.compute_capability if kernel.device is not None else None
@@ -54,4 +59,31 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
         " arrays that became `float64`.",
         shares,
         "At most the time of the busiest other unit, with the same work in 32 bits.",
+    )
+
+
+def _back(kernel: KernelFigures, loads: Loads) -> Claim | None:
+    """Look for values of 32 bits that are converted for an operation, on any GPU."""
+    from gpuadvisor.analysis.kernel_loads import Shares, saved
+
+    converting, busy, issue = kernel.conversions, kernel.fp64, kernel.issue
+    if converting is None or busy is None or issue is None:
+        return None
+    if converting < LEAST_CONVERTING or busy < LEAST_AMONG or converting < (kernel.compute or 0.0):
+        return None
+    least, most = (
+        saved(loads, replace(loads, compute=min(each, 1.0))) for each in (issue, issue / FEWER)
+    )
+    return claim_of(
+        kernel,
+        f"{short(kernel)} converts values of 32 bits to 64 bits and back, which keeps the unit for"
+        f" that {converting:.0%} busy",
+        (
+            percent("conversions_busy", converting, LEAST_CONVERTING),
+            percent("fp64_busy", busy, LEAST_AMONG),
+        ),
+        "Write constants of a 32-bit computation with an `f` (`0.5f`), and call the functions of 32"
+        " bits (`expf`).",
+        Shares(min(least.low, most.low), most.high),
+        "The time of the busiest other unit, with as many instructions as now or a third of them.",
     )

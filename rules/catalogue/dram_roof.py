@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 LEAST_BUSY = 0.80
 """Share of the memory's peak: Nsight Compute's threshold of "nothing to gain"."""
+MOST_MOVED = 1.1
+"""Times the sectors that are needed: as in the rules about coalescing."""
 
 RULE = Rule(Category.DRAM_BANDWIDTH, needs=(knows("dram"),), hides=())
 
@@ -33,8 +35,10 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
     if kernel.dram_bytes is not None:
         figures.append(Figure("dram_bytes", kernel.dram_bytes, "bytes"))
     inside = "there is nothing to gain inside the kernel"
-    if kernel.sectors is None:
+    if kernel.sectors is None or kernel.ideal_sectors is None:
         inside = "whether it uses all that it moves was not counted"
+    elif kernel.sectors > MOST_MOVED * kernel.ideal_sectors:
+        inside = "but it does not use all that it moves"
     return claim_of(
         kernel,
         f"{short(kernel)} runs at the memory's bandwidth ({busy:.0%} of its peak): {inside}",

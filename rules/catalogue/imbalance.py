@@ -41,9 +41,9 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
     )
     if idle is None or not blocks or not multiprocessors or blocks < multiprocessors:
         return None
-    high = min(idle - loads.fixed, 1 - loads.busiest)
-    if high < LEAST_IDLE:
+    if min(idle - loads.fixed, 1 - loads.busiest) < LEAST_IDLE:
         return None
+    high = min(idle, 1 - loads.busiest)
     shares = Shares(LEAST_SHARE * high, high)
     return claim_of(
         kernel,

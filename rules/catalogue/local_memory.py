@@ -20,7 +20,7 @@ from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
     from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.analysis.kernel_loads import Loads, Shares
 
 LEAST_LOCAL = 0.10
 """Of all sectors in the first cache: a few spilled registers cost nothing that can be measured.
@@ -43,7 +43,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
-    from gpuadvisor.analysis.kernel_loads import Shares, saved, scaled
+    from gpuadvisor.analysis.kernel_loads import Shares
 
     local, others = kernel.local_sectors, kernel.sectors
     if local is None or others is None or local + others <= 0:
@@ -51,8 +51,10 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
     of_first = local / (local + others)
     if of_first < LEAST_LOCAL:
         return None
-    beyond = kernel.local_beyond_l1 or 0.0
-    shares = saved(loads, scaled(loads, l1=1 - of_first, l2=1 - beyond, dram=1 - beyond))
+    beyond = kernel.local_beyond_l1
+    shares = _saved(loads, of_first, 0.0 if beyond is None else beyond)
+    if beyond is None:  # at most it is as much of what the first cache does not keep
+        shares = Shares(shares.low, max(_saved(loads, of_first, of_first).high, shares.high))
     if loads.memory < LEAST_BUSY:
         shares = Shares(shares.low, max(min(shares.high, of_first), shares.low))
     if shares.middle < LEAST_NOTICED:
@@ -63,7 +65,7 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
         (
             Figure("local_sectors", local),
             percent("local_of_all_sectors", of_first, LEAST_LOCAL),
-            percent("local_of_sectors_beyond_l1", beyond),
+            *(() if beyond is None else (percent("local_of_sectors_beyond_l1", beyond),)),
         ),
         "Keep it in registers: allow more of them (`-maxrregcount`, `__launch_bounds__`), index"
         " small arrays only with constants (unroll the loop), or use shared memory.",
@@ -72,3 +74,9 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
         " relieved of.",
         unless_library(kernel, shares),
     )
+
+
+def _saved(loads: Loads, of_first: float, beyond: float) -> Shares:
+    from gpuadvisor.analysis.kernel_loads import saved, scaled
+
+    return saved(loads, scaled(loads, l1=1 - of_first, l2=1 - beyond, dram=1 - beyond))

@@ -16,8 +16,7 @@ def touches(times, *changes, **shape):
             "memory_l2_theoretical_sectors_global_ideal": 89e6,
         },
         *changes,
-        ms=(times + 1) / 2,
-        **shape,
+        **{"ms": (times + 1) / 2, **shape},
     )
 
 
@@ -37,7 +36,7 @@ def by_cycles(each, **changes):
 FIRES = {
     "eight times as many sectors": lambda: touches(8.0),
     "a quarter more": lambda: touches(1.5),
-    "on a small chip": lambda: touches(8.0, device=T4),
+    "on a small chip": lambda: touches(8.0, device=T4, ms=45.0),
     "without the share that is used": lambda: touches(8.0, {USED.format("ld"): None}),
     "sixteen cycles a request": lambda: by_cycles(16.0),
 }
