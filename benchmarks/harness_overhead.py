@@ -1,6 +1,6 @@
 """What the harness costs a step, with its hooks and without them.
 
-    python benchmarks/harness_overhead.py [--pairs 200] [--steps 50]
+    python benchmarks/harness_overhead.py [--pairs 800] [--steps 50]
 
 Two runs of a process differ by several percent, more than is looked for here. So one process under
 the harness takes the hooks out of torch and puts them back, block by block, in turns (ABBA). What
@@ -122,7 +122,7 @@ print("found:", json.dumps({"pairs": found, "usual": block(given, 60, usual, usu
 def main() -> None:
     """Measure, and print the ratio with its interval."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--pairs", type=int, default=200)
+    parser.add_argument("--pairs", type=int, default=800)
     parser.add_argument("--steps", type=int, default=50, help="of a block")
     parser.add_argument("--python", default=sys.executable)
     chosen = parser.parse_args()

@@ -7,6 +7,7 @@ DEVICE, WIDTH = ("cuda", 2048) if torch.cuda.is_available() else ("cpu", 16)
 
 
 def steps(cured):
+    torch.set_float32_matmul_precision("high")
     model = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(8))).to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
     x = torch.randn(4096 if DEVICE == "cuda" else 8, WIDTH, device=DEVICE)

@@ -75,56 +75,44 @@ __global__ void column_sums(const float* in, float* out, int rounds) {
   out[size_t(blockIdx.x) * blockDim.x + threadIdx.x] = sum;
 }
 
-// --- occupancy: random reads that only many warps hide -------------------------------------------
+// --- occupancy: a load at a time, which only many warps hide --------------------------------------
 
-__device__ unsigned scattered(unsigned i) {
-  i = (i ^ 61) ^ (i >> 16);
-  i *= 9;
-  i ^= i >> 4;
-  i *= 0x27d4eb2d;
-  return i ^ (i >> 15);
-}
+constexpr int LOADS = 32;
 
-__device__ float gather(const float* in, unsigned start, unsigned mask, int hops) {
+__device__ float strided_sum(const float* in) {
+  unsigned i = blockIdx.x * blockDim.x + threadIdx.x, stride = gridDim.x * blockDim.x;
   float sum = 0;
-  for (int k = 0; k < hops; k++) {
-    float found = in[scattered(start + k) & mask];
-    sum += found;
-    start += unsigned(found);  // the next address waits for this value
-  }
+#pragma unroll 1
+  for (int k = 0; k < LOADS; k++) sum = sum * 0.5f + in[i + size_t(k) * stride];
   return sum;
 }
 
-__global__ void gather_with_shared(const float* in, float* out, unsigned mask) {
-  extern __shared__ float scratch[];
-  unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
-  scratch[threadIdx.x] = gather(in, i, mask, 16);
-  __syncthreads();
-  out[i] = scratch[blockDim.x - 1 - threadIdx.x];
+__global__ void sum_plain(const float* in, float* out) {
+  out[blockIdx.x * blockDim.x + threadIdx.x] = strided_sum(in);
 }
 
-__global__ void gather_plain(const float* in, float* out, unsigned mask) {
-  unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
-  out[i] = gather(in, i, mask, 16);
+__global__ void sum_with_shared(const float* in, float* out) {
+  extern __shared__ float scratch[];
+  scratch[threadIdx.x] = strided_sum(in);
+  __syncthreads();
+  out[blockIdx.x * blockDim.x + threadIdx.x] = scratch[blockDim.x - 1 - threadIdx.x];
 }
 
 template <int KEPT, bool EARLY>
-__global__ void __launch_bounds__(256) gather_with_registers(const float* in, float* out,
-                                                             const float* weights, unsigned mask) {
-  unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
-  float kept[KEPT], sum = 0;
+__global__ void __launch_bounds__(256) sum_with_registers(const float* in, float* out) {
+  float kept[KEPT];
   if (EARLY) {
 #pragma unroll
-    for (int k = 0; k < KEPT; k++) kept[k] = weights[k * 32 + threadIdx.x % 32];
+    for (int k = 0; k < KEPT; k++) kept[k] = in[k * 32 + threadIdx.x % 32];
   }
   __syncthreads();  // which no load passes
-  sum = gather(in, i, mask, 16);
+  float sum = strided_sum(in);
 #pragma unroll
   for (int k = 0; k < KEPT; k++) {
-    if (!EARLY) kept[k] = weights[k * 32 + threadIdx.x % 32];
+    if (!EARLY) kept[k] = in[k * 32 + threadIdx.x % 32];
     sum = sum * 0.5f + kept[k];
   }
-  out[i] = sum;
+  out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 
 // --- grids ---------------------------------------------------------------------------------------
@@ -135,7 +123,7 @@ __device__ float polynomial(float x, int terms) {
   return y;
 }
 
-__global__ void __launch_bounds__(256) work_of_blocks(float* out, int terms, int pieces) {
+__global__ void __launch_bounds__(1024) work_of_blocks(float* out, int terms, int pieces) {
   for (int piece = 0; piece < pieces; piece++) {
     int i = (blockIdx.x * pieces + piece) * blockDim.x + threadIdx.x;
     out[i] = polynomial(i * 1e-9f, terms);
@@ -214,6 +202,14 @@ __global__ void sum_by_warps(const float* in, float* out, int n) {
 }
 
 // --- chains of loads -----------------------------------------------------------------------------
+
+__device__ unsigned scattered(unsigned i) {
+  i = (i ^ 61) ^ (i >> 16);
+  i *= 9;
+  i ^= i >> 4;
+  i *= 0x27d4eb2d;
+  return i ^ (i >> 15);
+}
 
 template <int CHAINS>
 __global__ void follow(const unsigned* next, unsigned* out, unsigned mask, int hops) {
@@ -303,7 +299,7 @@ static std::vector<Case> cases() {
   CHECK(cudaMemset(in, 0, sizeof(float) * 8 * size_t(N)));
   int multiprocessors, resident;
   CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
-  CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, work_of_blocks, 256, 0));
+  CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, work_of_blocks, 1024, 0));
   int wave = multiprocessors * resident, side = 4096, n = 2048;
   auto bytes = reinterpret_cast<unsigned char*>(in);
   auto halves = reinterpret_cast<half*>(in);
@@ -315,10 +311,9 @@ static std::vector<Case> cases() {
   unsigned* next;
   CHECK(cudaMalloc(&next, sizeof(unsigned) * (mask + 1)));
   CHECK(cudaMemcpy(next, leads.data(), sizeof(unsigned) * (mask + 1), cudaMemcpyHostToDevice));
-  CHECK(cudaFuncSetAttribute(gather_with_shared, cudaFuncAttributeMaxDynamicSharedMemorySize,
+  CHECK(cudaFuncSetAttribute(sum_with_shared, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              96 << 10));
   dim3 tiles(side / 32, side / 32), rows(side / 32, side / 8), threads(32, 8);
-  unsigned all = N - 1;
   return {
       {"healthy_copy", [=] { invert<uint4><<<N / 1024, 256>>>((uint4*)in, (uint4*)out, N / 4); },
        [=] { invert<uint4><<<N / 1024, 256>>>((uint4*)in, (uint4*)out, N / 4); }},
@@ -330,18 +325,17 @@ static std::vector<Case> cases() {
        [=] { transpose_tiles<1><<<tiles, threads>>>(in, out, side); }},
       {"bank_conflicts", [=] { column_sums<0><<<8192, 256>>>(in, out, 16); },
        [=] { column_sums<1><<<8192, 256>>>(in, out, 16); }},
-      {"much_shared_memory", [=] { gather_with_shared<<<8192, 256, 96 << 10>>>(in, out, all); },
-       [=] { gather_with_shared<<<8192, 256, 1 << 10>>>(in, out, all); }},
-      {"many_registers",
-       [=] { gather_with_registers<192, true><<<8192, 256>>>(in, out, in, all); },
-       [=] { gather_with_registers<192, false><<<8192, 256>>>(in, out, in, all); }},
-      {"small_blocks", [=] { gather_plain<<<65536, 32>>>(in, out, all); },
-       [=] { gather_plain<<<8192, 256>>>(in, out, all); }},
-      {"tail", [=] { work_of_blocks<<<wave + 8, 256>>>(out, 2048, 8); },
-       [=] { work_of_blocks<<<(wave + 8) * 8, 256>>>(out, 2048, 1); }},
-      {"long_blocks", [=] { one_long_block<<<wave * 4, 256>>>(out, 256, wave / 8, 64); },
+      {"much_shared_memory", [=] { sum_with_shared<<<8192, 256, 96 << 10>>>(in, out); },
+       [=] { sum_with_shared<<<8192, 256, 1 << 10>>>(in, out); }},
+      {"many_registers", [=] { sum_with_registers<160, true><<<8192, 256>>>(in, out); },
+       [=] { sum_with_registers<160, false><<<8192, 256>>>(in, out); }},
+      {"small_blocks", [=] { sum_plain<<<65536, 32>>>(in, out); },
+       [=] { sum_plain<<<8192, 256>>>(in, out); }},
+      {"tail", [=] { work_of_blocks<<<wave + 8, 1024>>>(out, 2048, 8); },
+       [=] { work_of_blocks<<<(wave + 8) * 8, 1024>>>(out, 2048, 1); }},
+      {"long_blocks", [=] { one_long_block<<<multiprocessors * 32, 256>>>(out, 256, 132, 64); },
        [=] {
-         one_long_block<<<wave * 4, 256>>>(out, 256 + 256 * 63 / (wave / 8), 1, 1);
+         one_long_block<<<multiprocessors * 32, 256>>>(out, 256 + 256 * 63 / 132, 1, 1);
        }},
       {"few_blocks", [=] { sum_loop<<<16, 256>>>(in, out, N); },
        [=] { sum_loop<<<multiprocessors * 8, 256>>>(in, out, N); }},
@@ -351,8 +345,8 @@ static std::vector<Case> cases() {
        [=] { histogram_in_shared<<<4096, 128>>>(bytes, unsigned_out, 256); }},
       {"atomics", [=] { sum_by_atomics<<<N / 8 / 256, 256>>>(in, out, N / 8); },
        [=] { sum_by_warps<<<multiprocessors * 8, 256>>>(in, out, N / 8); }},
-      {"chains", [=] { follow<1><<<multiprocessors * 2, 128>>>(next, unsigned_out, mask, 128); },
-       [=] { follow<8><<<multiprocessors * 2, 128>>>(next, unsigned_out, mask, 128); }},
+      {"chains", [=] { follow<1><<<multiprocessors, 64>>>(next, unsigned_out, mask, 128); },
+       [=] { follow<8><<<multiprocessors, 64>>>(next, unsigned_out, mask, 128); }},
       {"double_constants", [=] { exponential<double><<<N / 256, 256>>>(in, out); },
        [=] { exponential<float><<<N / 256, 256>>>(in, out); }},
       {"product_without_tensor_cores",
