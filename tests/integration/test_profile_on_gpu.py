@@ -66,6 +66,10 @@ def test_kernels_and_steps_are_recorded(tmp_path):
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     marked = [e for e in events if e.get("cat") == "user_annotation"]
     assert sum(e["name"].startswith("ProfilerStep#") for e in marked) == 5
+    calls = [e for e in events if e.get("cat") in ("cuda_runtime", "cuda_driver")]
+    known = {e["args"].get("correlation") for e in calls}
+    kernels = [e["args"]["correlation"] for e in events if e.get("cat") == "kernel"]
+    assert set(kernels) <= known  # nothing from before the recording
 
 
 @pytest.mark.parametrize("text", [INFER, COMPILED], ids=["inference", "compiled"])

@@ -84,6 +84,8 @@ class Recording:
     def step(self) -> bool:
         """Mark the end of a step. Return whether the recording is complete; it is saved then."""
         self._seen += 1
+        if self.with_gpu and self._seen == SETTLING_STEPS and self._wanted is not None:
+            _finish(self._torch.cuda)
         self._profiler.step()
         late = time.perf_counter() - self._began_s > LONGEST_S
         if self._seen < SETTLING_STEPS + (self._wanted or 0) and not (late and self.steps):
@@ -116,6 +118,13 @@ class Recording:
     def report(self) -> dict[str, Any]:
         """Return what the reader of the trace should know beside it."""
         return {"steps": self.steps, "with_gpu": self.with_gpu, "why": self._why_short}
+
+
+def _finish(cuda: Any) -> None:
+    """Let the GPU catch up, so that what it does in the recording was launched in it: of the rest
+    neither the operator nor the step is known."""
+    if not cuda.is_current_stream_capturing():
+        cuda.synchronize()
 
 
 class ProfiledSteps:
