@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.coalescing import L2_OVER_DRAM
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernels import (
     LEAST_NOTICED,
@@ -20,7 +22,7 @@ from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
     from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads, Shares
+    from gpuadvisor.analysis.kernel_loads import Loads
 
 LEAST_LOCAL = 0.10
 """Of all sectors in the first cache: a few spilled registers cost nothing that can be measured.
@@ -43,7 +45,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
-    from gpuadvisor.analysis.kernel_loads import Shares
+    from gpuadvisor.analysis.kernel_loads import Shares, saved
 
     local, others = kernel.local_sectors, kernel.sectors
     if local is None or others is None or local + others <= 0:
@@ -52,9 +54,7 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
     if of_first < LEAST_LOCAL:
         return None
     beyond = kernel.local_beyond_l1
-    shares = _saved(loads, of_first, 0.0 if beyond is None else beyond)
-    if beyond is None:  # at most it is as much of what the first cache does not keep
-        shares = Shares(shares.low, max(_saved(loads, of_first, of_first).high, shares.high))
+    shares = saved(loads, _after(kernel, loads, of_first, beyond))
     if loads.memory < LEAST_BUSY:
         shares = Shares(shares.low, max(min(shares.high, of_first), shares.low))
     if shares.middle < LEAST_NOTICED:
@@ -76,7 +76,16 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
     )
 
 
-def _saved(loads: Loads, of_first: float, beyond: float) -> Shares:
-    from gpuadvisor.analysis.kernel_loads import saved, scaled
+def _after(kernel: KernelFigures, loads: Loads, of_first: float, beyond: float | None) -> Loads:
+    """Return the loads without local memory. Where it was not counted how much of it goes beyond
+    the first cache, the rest is what the other sectors need."""
+    from gpuadvisor.analysis.kernel_figures import SECTOR_BYTES
+    from gpuadvisor.analysis.kernel_loads import bytes_load, scaled
 
-    return saved(loads, scaled(loads, l1=1 - of_first, l2=1 - beyond, dram=1 - beyond))
+    fewer = scaled(loads, l1=1 - of_first)
+    if beyond is not None:
+        return scaled(fewer, l2=1 - beyond, dram=1 - beyond)
+    others = bytes_load(kernel, SECTOR_BYTES * (kernel.sectors or 0.0), None)
+    if others is None:
+        return fewer
+    return replace(fewer, l2=min(others / L2_OVER_DRAM, loads.l2), dram=min(others, loads.dram))

@@ -28,8 +28,25 @@ FIRST = {
     # tensor cores need another precision too.
     "naive_matmul_fp32": Category.COMPUTE,
 }
+FEW = "h100_kernels.raw.csv.gz"
+FIRST_OF_FEW = {
+    "field_of_structures": Category.COALESCING,
+    "transpose_rows_to_columns": Category.COALESCING,
+    "column_sums<0>": Category.BANK_CONFLICT,
+    "gather_with_registers": Category.OCCUPANCY,
+    "work_of_blocks": Category.TAIL,
+    "one_long_block": Category.TAIL,
+    "sum_loop": Category.SMALL_GRID,
+    "branch_by_thread": Category.DIVERGENCE,
+    "histogram_in_local": Category.LOCAL_MEMORY,
+    "sum_by_atomics": Category.ATOMICS,
+    "exponential<double>": Category.PRECISION,
+}
+"""Without the tables of Nsight Compute's full set."""
 HEALTHY = (
     (PLANTED, "healthy_copy"),
+    (FEW, "invert"),
+    (FEW, "transpose_tiles<1>"),
     (LADDER, "ampere_sgemm"),
     ("a10g_gemm_esmm_a.raw.csv.gz", "cutlass"),
     (None, "report_v6_1d_1_per_thread"),
@@ -63,6 +80,12 @@ def test_the_first_finding_is_what_was_planted(name, category):
     first = findings_of(profiled(PLANTED), name)[0]
     assert (first.category, first.hidden_by) == (category, None)
     assert first.severity.rank >= Severity.WARNING.rank
+
+
+@pytest.mark.parametrize(("name", "category"), FIRST_OF_FEW.items())
+def test_few_counters_tell_it_too(name, category):
+    first = findings_of(profiled(FEW), name)[0]
+    assert (first.category, first.hidden_by) == (category, None)
 
 
 @pytest.mark.parametrize("name", FIRST)

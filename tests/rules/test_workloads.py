@@ -31,6 +31,11 @@ FIRST = {
     "h100_small_cnn_train": {"input_bound"},
 }
 """Profiles to the categories that the first finding may have."""
+PROGRAMS = json.loads((PROFILES / "h200_programs" / "programs.json").read_text())
+FIRST |= {
+    f"h200_programs/{name}": {*each["want"]} for name, each in PROGRAMS.items() if each["want"]
+}
+HEALTHY = ("workloads/healthy_matmul", "h200_programs/healthy")
 WITHOUT_GPU = ("hta_cpu_only", "hta_rank_non_gpu")
 
 
@@ -54,7 +59,12 @@ def saved_pct():
         f"workloads/{name}": 100 * (1 - each["after"]["median_ms"] / each["before"]["median_ms"])
         for name, each in cured.items()
     }
-    return {**saved, "v100_resnet50_workers0": 100 * (1 - 139.7 / 174.8)}
+    timed = {
+        f"h200_programs/{name}": 100 * (1 - each["cured_ms"] / each["planted_ms"])
+        for name, each in PROGRAMS.items()
+        if each["want"]
+    }
+    return {**saved, **timed, "v100_resnet50_workers0": 100 * (1 - 139.7 / 174.8)}
 
 
 SAVED = saved_pct()
@@ -75,8 +85,9 @@ def test_ranges_are_narrow():
     assert median(diagnosis(name).findings[0].improvement_pct.width for name in SAVED) <= 30
 
 
-def test_a_healthy_program_gets_no_warning():
-    found = diagnosis("workloads/healthy_matmul").findings
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_program_gets_no_warning(name):
+    found = diagnosis(name).findings
     assert [each for each in found if each.severity.rank > Severity.NOTICE.rank] == []
 
 
