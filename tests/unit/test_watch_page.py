@@ -1,5 +1,6 @@
 """The page: what it looks like, what its keys do, and that `q` always ends it."""
 
+import asyncio
 import threading
 import time
 
@@ -203,6 +204,20 @@ async def test_q_ends_it_while_the_source_hangs_for_ever():
         await pilot.press("q")
         await until(pilot, lambda: not app.is_running)
     assert app.return_code == 0
+
+
+@pytest.mark.asyncio
+async def test_a_fault_of_the_page_ends_it_without_a_traceback(capsys):
+    app = page(Made(frame(0, sample())))
+    fault = ZeroDivisionError("in the page")
+
+    def fails():
+        raise fault
+
+    app.call_later(fails)  # once it runs
+    await asyncio.wait_for(app.run_async(headless=True), PATIENCE_S)
+    assert app.failure is fault
+    assert "Traceback" not in "".join(capsys.readouterr())
 
 
 @pytest.mark.asyncio

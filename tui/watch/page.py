@@ -159,6 +159,11 @@ class Page(App[int]):
         ]
         panel.query_one(Static).update(Text("\n").join(lines) if lines else "None so far.")
 
+    def _handle_exception(self, error: Exception) -> None:
+        """End with a sentence, as everything here does; Textual's own prints a traceback."""
+        self.failure = self.failure or error
+        self.panic()
+
     def _fail(self, error: Exception) -> None:
         self.failure = error
         self.exit(return_code=getattr(error, "exit_code", AdvisorError.exit_code))
