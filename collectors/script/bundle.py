@@ -11,6 +11,8 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
@@ -28,6 +30,9 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 """What may be imported in the target process, by package; no names mean all of its modules. They
 import only the standard library and each other at their top."""
 
+KEPT_S = 30 * 86_400.0
+"""Time without use after which the folder of another version goes: longer than a study lasts."""
+
 
 def bundle_folder() -> Path:
     """Return the folder for PYTHONPATH, written on first use and whenever the code changed."""
@@ -36,9 +41,21 @@ def bundle_folder() -> Path:
     for name, text in sorted(modules.items()):
         digest.update(f"{name}\0{len(text)}\0".encode() + text)
     folder = _cache() / f"harness-{digest.hexdigest()[:16]}"
-    if not (folder / "sitecustomize.py").is_file():
+    if (folder / "sitecustomize.py").is_file():
+        with suppress(OSError):  # of another user, or on a disk that cannot be written
+            os.utime(folder)
+    else:
         _write(folder, modules)
+        _forget_old(folder.parent)
     return folder
+
+
+def _forget_old(cache: Path) -> None:
+    """Remove what other versions of gpuadvisor left behind."""
+    for folder in cache.glob("harness-*"):
+        with suppress(OSError):
+            if time.time() - folder.stat().st_mtime > KEPT_S:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _modules() -> list[tuple[str, bytes]]:

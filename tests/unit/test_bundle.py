@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -25,6 +27,27 @@ def bundle(tmp_path_factory):
 def test_it_is_written_once(bundle):
     assert bundle_folder() == bundle
     assert [path.name for path in bundle.parent.iterdir()] == [bundle.name]
+
+
+def test_folders_of_other_versions_go_when_nobody_used_them_for_long(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache = tmp_path / "gpuadvisor"
+    used, unused = cache / "harness-used", cache / "harness-unused"
+    for folder, days in ((used, 29), (unused, 31)):
+        folder.mkdir(parents=True)
+        (folder / "sitecustomize.py").touch()
+        os.utime(folder, (time.time() - 86_400 * days,) * 2)
+    assert set(cache.iterdir()) == {used, unused}
+    folder = bundle_folder()
+    assert set(cache.iterdir()) == {used, folder}
+
+
+def test_using_a_folder_keeps_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = bundle_folder()
+    os.utime(folder, (0, 0))
+    assert bundle_folder() == folder
+    assert folder.stat().st_mtime > time.time() - 86_400
 
 
 def test_it_parses_on_the_oldest_python(bundle):
