@@ -12,7 +12,7 @@ from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.options import Budget
 
-PROOF_SHARE = 0.3
+PROOF_SHARE = 0.4
 ABLATION_SHARE = 0.2
 """Most of the whole budget that is kept back for a later phase."""
 
