@@ -63,7 +63,8 @@ def saved_shares(facts: Facts, change: Change) -> tuple[float, float]:
 def saved_by_launching(facts: Facts) -> tuple[float, float]:
     """Return the least and the most that launching for free would save, besides what goes with the
     waits for the GPU: a host that waits cannot launch ahead, however fast it is."""
-    launching, waits = Change({Host.WORKING: 0.0}), Change({Host.SYNCHRONIZING: 0.0})
+    launching = Change({Host.WORKING: 0.0, Host.AWAY: 0.0})
+    waits = Change({Host.SYNCHRONIZING: 0.0})
     both = Change({**launching.host, **waits.host})
     shares = []
     for pace in _paces_tried(facts):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gpuadvisor.analysis.calls import Calls, Launches
-from gpuadvisor.analysis.intervals import Intervals, Whole, covered_ns
+from gpuadvisor.analysis.intervals import Intervals, Whole, covered_ns, without
 from gpuadvisor.analysis.playback import Change, Host, Real, Timeline
 
 Spared = Sequence[tuple[Whole | Sequence[int], float]]
@@ -49,12 +49,10 @@ class FasterKernels:
 
     def saved_without(self, times: Intervals, pace: float) -> float:
         """Return which share of the run is saved without some times of the host, besides what goes
-        with the waits for the device. The profiler made none of them longer: `pace` is that of the
-        rest."""
+        with the waits for the device."""
         waiting = Change({Host.WORKING: pace})
         ahead = Change({Host.WORKING: pace, Host.SYNCHRONIZING: 0.0})
-        given = self._without(self._timeline, times, 1 - 1 / pace)
-        after = self._without(self._timeline, times, 1.0)
+        given, after = self._timeline, self._without(self._timeline, times, 1.0)
         saved_ns = min(
             given.takes_ns(waiting) - after.takes_ns(waiting),
             given.takes_ns(ahead) - after.takes_ns(ahead),
@@ -62,9 +60,16 @@ class FasterKernels:
         return max(saved_ns / given.takes_ns(waiting), 0.0) if len(given.rows) else 0.0
 
     def _without(self, given: Timeline, times: Intervals, share: float) -> Timeline:
+        """Return the timeline with so much less of these times."""
+        away = without(times, without(times, given.away))
         launch, wait = given.launch_ns.copy(), given.wait_ns.copy()
-        launch[Host.WORKING] -= share * _within(times, self._launched.begin_ns[given.rows])
-        wait[Host.WORKING] -= share * _within(times, self._host.begin_ns[given.wait_call])
+        for host, until_ns in (
+            (launch, self._launched.begin_ns[given.rows]),
+            (wait, self._host.begin_ns[given.wait_call]),
+        ):
+            of_away = share * _within(away, until_ns)
+            host[Host.AWAY] -= of_away
+            host[Host.WORKING] -= share * _within(times, until_ns) - of_away
         return replace(given, launch_ns=launch, wait_ns=wait)
 
     def _less(self, spared: Spared) -> Real:

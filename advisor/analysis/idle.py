@@ -140,21 +140,23 @@ def loader_waits(profile: Profile) -> Waits:
     }
 
 
-def launching_times(host: Calls, launching: Operators) -> dict[int, Intervals]:
-    """Return when each process was busy launching."""
+def launching_times(
+    host: Calls, launching: Operators, pause_ns: int = HOST_PACE_NS
+) -> dict[int, Intervals]:
+    """Return when each process was busy launching, with pauses of at most that time."""
     calls = np.flatnonzero(host.of_kinds(ENQUEUING))
     owner = launching.of_call[calls]
     called = owner != UNKNOWN
     begin = np.concatenate((host.begin_ns[calls], launching.begin_ns[owner[called]]))
     end = np.concatenate((host.end_ns[calls], launching.end_ns[owner[called]]))
     process = np.concatenate((host.process[calls], host.process[calls][called]))
-    return {key: _closed(begin[at], end[at]) for key, at in by_key(process)}
+    return {key: _closed(begin[at], end[at], pause_ns) for key, at in by_key(process)}
 
 
-def _closed(begin_ns: Whole, end_ns: Whole) -> Intervals:
+def _closed(begin_ns: Whole, end_ns: Whole, hole_ns: int) -> Intervals:
     """Return the union without its short holes."""
-    longer = union(begin_ns, end_ns + HOST_PACE_NS)
-    return Intervals(longer.begin_ns, longer.end_ns - HOST_PACE_NS)
+    longer = union(begin_ns, end_ns + hole_ns)
+    return Intervals(longer.begin_ns, longer.end_ns - hole_ns)
 
 
 def idle(

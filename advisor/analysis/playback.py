@@ -38,7 +38,10 @@ class Host(IntEnum):
     COPYING = 3
     """Never: what calls that copy take is a wait, or work."""
     WORKING = 4
-    """Everything else: Python, operators, launches."""
+    """Launching: operators that do, their calls, and what lies shortly between them."""
+    AWAY = 5
+    """Everything else that lasts: Python, and operators of the CPU. A profiler records little of
+    it, and so makes it hardly longer."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ class Timeline:
     """Of the run."""
     not_working: Intervals
     """When the threads that launch waited, for the device or for data, or handled its memory."""
+    away: Intervals
+    """When they were `AWAY`."""
     rows: Whole
     """Of the device's work, in the order of their begins, as all that follows."""
     work_ns: Real

@@ -141,7 +141,7 @@ class Facts:
     @cached_property
     def timeline(self) -> Timeline | None:
         """The run, to be played again with something changed."""
-        parts = self.work, self.host, self.launched, self.loader_waits
+        parts = self.work, self.host, self.launched, self.launching, self.loader_waits
         return timeline(*parts, self.begin_ns)
 
     @cached_property

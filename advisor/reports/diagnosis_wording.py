@@ -52,10 +52,13 @@ def _amount(profile: ProfileReport) -> str:
 def outcome(report: DiagnosisReport) -> str:
     """Return how busy the GPU was, and what all findings are worth together."""
     busy = ""
-    if report.profile is not None and report.profile.accounts:
-        total = added(report.profile.accounts)
-        who = "The GPU was" if len(report.profile.accounts) == 1 else "The GPUs were"
-        busy = f"{who} busy {figures.percent(total.busy_share)} of the time. "
+    if report.profile is not None and (accounts := report.profile.accounts):
+        total = added(accounts)
+        who = "The GPU was" if len(accounts) == 1 else "The GPUs were"
+        # Of the run, as findings are: a device's account begins with its first work.
+        run_ns = max(len(accounts) * report.profile.facts.run_ns, total.span_ns)
+        share = total.busy_ns / run_ns if run_ns else 0.0
+        busy = f"{who} busy {figures.percent(share)} of the run. "
     return busy + found(report)
 
 

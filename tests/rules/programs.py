@@ -1,8 +1,8 @@
 """A host and a GPU that take turns: programs whose cure, and what it saves, are known exactly.
 
-    program = Program(slower=2.0)      # the host's work takes twice as long under the profiler
+    program = Program(slower=2.0)      # launching takes twice as long under the profiler
     for _ in range(5):
-        program.works(300)             # microseconds without the profiler
+        program.works(300)             # microseconds
         program.launches("kernel", runs=40)
         program.waits()
     program.time_us                    # when the GPU is done
@@ -18,6 +18,8 @@ from tests.profiles import Made
 
 CALL_US = 5.0
 LATENCY_US = 2.0
+OWN_US = 500.0
+"""From which on Python between launches is the script's own."""
 
 
 class Program:
@@ -36,8 +38,8 @@ class Program:
         return max(self.done, self.now if not self.done else self.done)
 
     def works(self, us: float) -> None:
-        """Python, which a profiler slows down."""
-        self.now += us * self.slower
+        """Python: shortly between launches it is the framework's, which a profiler slows down."""
+        self.now += us * (self.slower if us < OWN_US else 1.0)
 
     def computes(self, name: str, us: float) -> None:
         """An operator of the CPU, as slow with a profiler as without."""
@@ -54,7 +56,7 @@ class Program:
         """Launch kernels from an operator each, which takes `op` besides the call."""
         for _ in range(times):
             began = self.now
-            self.works(op)
+            self.now += op * self.slower
             call = CALL_US * self.slower
             begin = max(self.now + call + LATENCY_US, self.done)
             self.made.launched(name, call=(self.now, call), runs=(begin, runs), grid_x=100)

@@ -23,7 +23,7 @@ from tests.unit.profile_reports import HOSTILE, counted, empty, report, whole
 
 PIPED = """\
 train: 4 steps of 1.00 ms on NVIDIA H100 80GB HBM3, recorded with torch 2.8
-The GPU was busy 38.9 % of the time. 2 things to fix, together worth 37 to 65 % of the run.
+The GPU was busy 35.7 % of the run. 2 things to fix, together worth 37 to 65 % of the run.
 
 1. critical: input_bound
    The GPU is idle for 61% of the run because the script waits for its next batch.
@@ -122,7 +122,7 @@ def test_on_a_terminal_severities_have_colours(monkeypatch):
 def test_where_nothing_is_wrong_it_says_so_and_what_was_looked_at():
     lines = printed(of(whole(), NOTHING)).splitlines()
     assert lines[1] == (
-        "The GPU was busy 38.9 % of the time. Nothing worth fixing was found; 2 of 5 rules could "
+        "The GPU was busy 35.7 % of the run. Nothing worth fixing was found; 2 of 5 rules could "
         "look, for coalescing, input bound."
     )
     assert not any("explain" in line for line in lines)
