@@ -72,8 +72,9 @@ class OrderedSearch:
     """Knobs for which the budget had no room."""
     brought: dict[str, float] = field(default_factory=dict)
     """Knob to the factor by which it improved the best when it was kept."""
-    attempted: dict[str, float] = field(default_factory=dict)
-    """Knob to the best factor by which it improved what it was tried on, kept or not."""
+    attempted: dict[str, tuple[float, Value]] = field(default_factory=dict)
+    """Knob to the best factor by which it improved what it was tried on, kept or not, and to its
+    value then."""
     told: Callable[[Best], None] = lambda best: None
     """Called with each new best."""
 
@@ -104,7 +105,8 @@ class OrderedSearch:
         """Remember what a knob did to what it was tried on."""
         if trial.state is TrialState.COMPLETE and trial.gain and item.beside is None:
             name, factor = item.knob.name, trial.gain / floor
-            self.attempted[name] = max(self.attempted.get(name, factor), factor)
+            if name not in self.attempted or factor > self.attempted[name][0]:
+                self.attempted[name] = factor, trial.settings[name]
 
     def _next_batch(self, queue: deque[_Item]) -> list[tuple[_Item, dict[str, Value]]]:
         """Take items of different knobs, as many as can run side by side."""

@@ -160,11 +160,12 @@ def expectation_rows(result: StudyResult) -> list[tuple[str, str, str]]:
 
 
 def _measured(each: Expectation) -> str:
-    """Return `22 %`, `24 % longer` or why nothing was measured."""
+    """Return `22 % with tf32`, `24 % longer with ...` or why nothing was measured."""
     if each.measured_pct is None:
         return f"not measured: {each.why}"
     moved = figures.percent_range(abs(each.measured_pct), abs(each.measured_pct))
-    return f"{moved} longer" if each.measured_pct <= -0.5 else moved
+    told = f"{moved} longer" if each.measured_pct <= -0.5 else moved
+    return f"{told} with {figures.settings(each.settings)}" if each.settings else told
 
 
 def notes(result: StudyResult) -> tuple[str, ...]:

@@ -76,8 +76,9 @@ def _measured(
         return replace(each, measured_pct=_shorter(prod(kept.values())), settings=settings)
     tried = [name for name in each.knobs if name in search.attempted]
     if tried:
-        best = max(tried, key=lambda name: search.attempted[name])
-        return replace(each, measured_pct=_shorter(search.attempted[best]))
+        best = max(tried, key=lambda name: search.attempted[name][0])
+        factor, value = search.attempted[best]
+        return replace(each, measured_pct=_shorter(factor), settings={best: value})
     reasons = {**unavailable, **search.pointless}
     found = [f"{name}: {reasons[name]}" for name in each.knobs if name in reasons]
     return replace(each, why="; ".join(found) or "none of its knobs was tried to its end")

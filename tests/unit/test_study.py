@@ -346,6 +346,7 @@ def test_a_diagnosis_leads_the_search_and_is_held_against_what_was_measured(scri
     assert by_rule["matmul"].settings == {"tf32": True}
     assert by_rule["matmul"].is_met is False
     assert by_rule["tuning"].measured_pct == pytest.approx(0, abs=0.5)
+    assert by_rule["tuning"].settings == {"cudnn_benchmark": True}  # tried, and not kept
     assert by_rule["waiting"].measured_pct is None
     assert by_rule["waiting"].why
     told = [note for note in result.notes if note.startswith("It is")]
