@@ -27,7 +27,7 @@ MOST_KERNELS = 5
 """Kernels by name that are looked at."""
 ENOUGH = 0.9
 """Share of the time of all kernels after which no more are looked at."""
-LAUNCHES = 4
+LAUNCHES = 3
 """Of each kernel on average: the first one may find cold caches."""
 BLIND_LAUNCHES = 20
 """Of all kernels, where nothing tells which take most of the time."""
