@@ -23,6 +23,9 @@ LEAST_SAVED = 0.02
 LEAST_BUSY = 0.5
 """Load of the busiest of memory and caches below which the kernel mostly waits for something else:
 then no more is saved than that unit is relieved of. [own]"""
+LEAST_WAITING = 0.25
+"""Of the warps' time that they wait for loads or for stores, where only that tells them apart: 33 %
+and 44 % in a naive transposition on an H100. [own]"""
 USUAL_SECTORS = 4
 """A warp's request for 4 bytes a thread, side by side."""
 
@@ -44,11 +47,17 @@ def uncoalesced(evidence: Evidence, operation: str, what: str, advice: str) -> I
 
         sectors, ideal = kernel.sectors, kernel.ideal_sectors
         part = _part(kernel, operation)
-        if not sectors or ideal is None or part is None:
+        if not sectors or ideal is None:
             return None
         excess = 1 - ideal / sectors
-        if excess < LEAST_EXCESS or part < 0.5 or (operation == "st" and part == 0.5):
+        if excess < LEAST_EXCESS:
             return None
+        if part is None:
+            if not _waits_most(kernel, operation):
+                return None
+        elif part < 0.5 or (operation == "st" and part == 0.5):
+            return None
+        judged = "most of it by its" if part is not None else "and its warps wait most for its"
         after = _after(kernel, loads, excess)
         if after is None:
             return None
@@ -60,12 +69,12 @@ def uncoalesced(evidence: Evidence, operation: str, what: str, advice: str) -> I
             return None
         return claim_of(
             kernel,
-            f"{excess:.0%} of what {short(kernel)} moves is not used, most of it by its {what}:"
+            f"{excess:.0%} of what {short(kernel)} moves is not used, {judged} {what}:"
             f" threads touch {sectors / max(ideal, 1):.1f} times as many 32-byte sectors as needed",
             (
                 Figure("global_sectors", sectors, "", (1 + LEAST_EXCESS) * ideal),
                 Figure("global_sectors_ideal", ideal),
-                percent(f"part_of_{what}", part),
+                *(() if part is None else (percent(f"part_of_{what}", part),)),
             ),
             advice,
             shares,
@@ -105,21 +114,23 @@ def _after(kernel: KernelFigures, loads: Loads, excess: float) -> Loads | None:
 
 
 def _part(kernel: KernelFigures, operation: str) -> float | None:
-    """Return which part of the excess these accesses have; None where nothing tells."""
+    """Return which part of the excess these accesses have; None where it is not known."""
     wasted = {each: _wasted(kernel, each) for each in ("ld", "st")}
     if None in wasted.values():
-        return _part_by_waits(kernel, operation)
+        return None
     total = sum(each for each in wasted.values() if each is not None)
     return (wasted[operation] or 0.0) / total if total > 0 else None
 
 
-def _part_by_waits(kernel: KernelFigures, operation: str) -> float | None:
-    """Say from what warps wait for whether it is all the loads' or all the stores': sections of
-    fewer counters do not tell them apart."""
+def _waits_most(kernel: KernelFigures, operation: str) -> bool:
+    """Say whether warps wait for these accesses, and more than for the others: where few counters
+    were collected nothing else tells whose the excess is."""
+    if any(_wasted(kernel, each) is not None for each in ("ld", "st")):
+        return False
     loads, stores = kernel.load_waits, kernel.stalled("drain")
-    if loads is None or stores is None:
-        return None
-    return float((stores > loads) == (operation == "st"))
+    if loads is None or stores is None or max(loads, stores) < LEAST_WAITING:
+        return False
+    return (stores > loads) == (operation == "st")
 
 
 def _wasted(kernel: KernelFigures, operation: str) -> float | None:

@@ -1,7 +1,8 @@
 """What the run would take with something changed, at the host's pace with and without a profiler.
 
-A profiler slows the host down and leaves the device as fast as it is, so that what a trace shows of
-the host is the most that it can cost. How much slower is not in the trace. Every estimate that
+A profiler makes launching slower, but neither the device nor what else the script does for longer,
+so that what a trace shows of launching is the most that it can cost. How much slower is not in the
+trace. Every estimate that
 depends on the host's pace is therefore made at the pace recorded, at one as much faster as
 profilers are known to slow programs down, and between; the truth is among them.
 """

@@ -21,9 +21,11 @@ MOST_BUSY = 0.60
 """Share of the busiest unit from which on a kernel does not wait for lack of warps: Nsight
 Compute's threshold of "latency bound"."""
 LEAST_FILLED = 0.70
-"""Of the theoretical occupancy that must be achieved: below, something else keeps warps away. Of
-the `resident + 1`th part less, as an SM that holds few blocks at once has nothing else to run when
-one ends: a kernel of one block of 256 threads an SM reached 60 % on an H100. [own]"""
+"""Of the theoretical occupancy that must be achieved: below, something else keeps warps away.
+[own]"""
+LESS_OF_ONE = 0.25
+"""By how much less that is where an SM holds one block, of several a part of it: it has nothing
+else to run when a block ends. One of 256 threads reached 60 % on an H100. [own]"""
 MOST_TENSOR = 0.05
 """Share of the tensor cores from which on a kernel is built to run with few warps. [own]"""
 LEAST_SHARE = 0.4
@@ -90,10 +92,10 @@ def busiest_share(kernel: KernelFigures) -> float:
 def _waits(kernel: KernelFigures) -> bool:
     """Say whether more warps would have room to work, and these fill the SMs."""
     achieved, theoretical = kernel.achieved_occupancy, kernel.theoretical_occupancy
-    if kernel.tensor is None or achieved is None or theoretical is None:
+    resident = kernel.resident
+    if kernel.tensor is None or achieved is None or theoretical is None or resident is None:
         return False
-    resident = kernel.resident or 1
-    filled = achieved >= LEAST_FILLED * theoretical * resident / (resident + 1)
+    filled = achieved >= LEAST_FILLED * theoretical * (1 - LESS_OF_ONE / resident)
     for_few = kernel.tensor >= MOST_TENSOR or is_library(kernel)
     return busiest_share(kernel) < MOST_BUSY and filled and not for_few
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gpuadvisor.analysis.calls import Calls, Launches
-from gpuadvisor.analysis.intervals import Intervals, Whole, covered_ns, without
+from gpuadvisor.analysis.intervals import Intervals, Whole, both, covered_ns, without
 from gpuadvisor.analysis.playback import Change, Host, Real, Timeline
 
 Spared = Sequence[tuple[Whole | Sequence[int], float]]
@@ -60,8 +60,9 @@ class FasterKernels:
         return max(saved_ns / given.takes_ns(waiting), 0.0) if len(given.rows) else 0.0
 
     def _without(self, given: Timeline, times: Intervals, share: float) -> Timeline:
-        """Return the timeline with so much less of these times."""
-        away = without(times, without(times, given.away))
+        """Return the timeline with so much less of these times, but for the host's waits."""
+        times = without(times, given.not_working)
+        away = both(times, given.away)
         launch, wait = given.launch_ns.copy(), given.wait_ns.copy()
         for host, until_ns in (
             (launch, self._launched.begin_ns[given.rows]),

@@ -204,9 +204,7 @@ class KernelFigures:
     @cached_property
     def conversions(self) -> float | None:
         """The unit for what is seldom: conversions between 64 and 32 bits, roots, sines."""
-        return self._share(
-            f"sm__inst_executed_pipe_xu{_ELAPSED}", f"sm__inst_executed_pipe_xu{_ACTIVE}"
-        )
+        return self._share(f"sm__inst_executed_pipe_xu{_ELAPSED}")
 
     @cached_property
     def multiply_adds(self) -> float | None:

@@ -100,16 +100,17 @@ def operators(profile: Profile, work: DeviceWork, host: Calls, launched: Launche
 def _of_like_work(profile: Profile, work: DeviceWork, of_work: Whole, lost: Whole) -> Whole:
     """Return what `Operators.of_like_work` says; `lost` are rows whose launch is not known."""
     lost = lost[work.is_kernel[lost] & (of_work[lost] == UNKNOWN)]
-    known = np.flatnonzero(work.is_kernel & (of_work != UNKNOWN))
+    known = np.setdiff1d(np.flatnonzero(work.is_kernel), lost)
     found = of_work.copy()
-    if not len(lost) or not len(known):
-        return found
     shape = profile.columns("kernels", _SHAPE)
+    lost, known = (rows[shape["grid_x"][rows] != UNKNOWN] for rows in (lost, known))
+    if not len(lost) or not (of_work[known] != UNKNOWN).any():
+        return found
     rows = np.concatenate((known, lost))
     alike = _grouped(work.name[rows], *(shape[each][rows] for each in _SHAPE))
     texts = profile.columns("operators", _KIND)
     operator = of_work[known]
-    kind = _grouped(*(texts[each][operator] for each in _KIND))
+    kind = _grouped(operator == UNKNOWN, *(texts[each][operator] for each in _KIND))
     groups = int(alike.max()) + 1
     least, most = np.full(groups, len(kind)), np.full(groups, UNKNOWN)
     np.minimum.at(least, alike[: len(known)], kind)

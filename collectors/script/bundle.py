@@ -52,10 +52,11 @@ def bundle_folder() -> Path:
 
 def _forget_old(cache: Path) -> None:
     """Remove what other versions of gpuadvisor left behind."""
-    for folder in cache.glob("harness-*"):
+    for folder in cache.glob("*harness-*"):  # half of one is hidden, like a draft
         with suppress(OSError):
             if time.time() - folder.stat().st_mtime > KEPT_S:
-                shutil.rmtree(folder, ignore_errors=True)
+                gone = folder.rename(cache / f".harness-gone-{os.getpid()}-{folder.name[-8:]}")
+                shutil.rmtree(gone, ignore_errors=True)
 
 
 def _modules() -> list[tuple[str, bytes]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short
+from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short, unless_library
 from gpuadvisor.rules.needs import either
 from gpuadvisor.rules.rule import Claim, Rule
 
@@ -64,6 +64,7 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
     high = 1 - max((1 - SPREAD) * max(loads.dram, loads.compute), loads.fixed)
     if high <= 0:
         return None
+    shares = Shares(LEAST_SHARE * high, high)
     where, figures = found
     return claim_of(
         kernel,
@@ -71,8 +72,9 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
         figures,
         "Combine values before they are added: in registers of a warp (`__reduce_add_sync`), then"
         " in shared memory of a block, and add once a block; or keep several copies.",
-        Shares(LEAST_SHARE * high, high),
+        shares,
         "At most all but what the SMs and the memory need otherwise; at least seven tenths of it.",
+        unless_library(kernel, shares),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short
+from gpuadvisor.rules.kernels import LEAST_NOTICED, claim_of, knows, of_each, percent, short
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
@@ -21,11 +21,15 @@ FAST = ((7, 0), (7, 2), (8, 0), (9, 0), (10, 0))
 """Compute capabilities whose SMs do a quarter or more as many operations in 64 bits as in 32."""
 GAIN = 16.0
 """By 32 bits, of the 32 to 64 of data sheets: conversions and addresses stay. [own]"""
-LEAST_CONVERTING, LEAST_AMONG = 0.5, 0.05
-"""Share of the unit that converts between 32 and 64 bits, and of those for 64 bits beside it: one
-product and one sum with constants of 64 bits kept them 94 and 12 % busy on an H100. [own]"""
-FEWER = 3.0
-"""Times as many instructions where each value is converted there and back. [own]"""
+LEAST_CONVERTING = 0.5
+"""Share of the unit that converts between 32 and 64 bits. [own]"""
+LEAST_BESIDE = 0.1
+"""Of that, the share of the units for 64 bits: the other unit has a quarter of the rate (CUDA C++
+Programming Guide, arithmetic throughput), and there and back are two of its instructions for at
+least one of theirs. A product and a sum kept them 94 and 12 % busy on an H100; with less it is
+exponentials and sines that keep it busy."""
+CONVERTED = 3.0
+"""Instructions, at least, for one that would do: there, the operation, and back. [own]"""
 
 RULE = Rule(
     Category.PRECISION,
@@ -69,21 +73,26 @@ def _back(kernel: KernelFigures, loads: Loads) -> Claim | None:
     converting, busy, issue = kernel.conversions, kernel.fp64, kernel.issue
     if converting is None or busy is None or issue is None:
         return None
-    if converting < LEAST_CONVERTING or busy < LEAST_AMONG or converting < (kernel.compute or 0.0):
+    if converting < max(LEAST_CONVERTING, kernel.compute or 0.0) or (
+        busy < LEAST_BESIDE * converting
+    ):
         return None
     least, most = (
-        saved(loads, replace(loads, compute=min(each, 1.0))) for each in (issue, issue / FEWER)
+        saved(loads, replace(loads, compute=min(each, 1.0))) for each in (issue, issue / CONVERTED)
     )
+    shares = Shares(min(least.low, most.low), most.high)
+    if shares.middle < LEAST_NOTICED:
+        return None
     return claim_of(
         kernel,
         f"{short(kernel)} converts values of 32 bits to 64 bits and back, which keeps the unit for"
         f" that {converting:.0%} busy",
         (
             percent("conversions_busy", converting, LEAST_CONVERTING),
-            percent("fp64_busy", busy, LEAST_AMONG),
+            percent("fp64_busy", busy, LEAST_BESIDE * converting),
         ),
         "Write constants of a 32-bit computation with an `f` (`0.5f`), and call the functions of 32"
         " bits (`expf`).",
-        Shares(min(least.low, most.low), most.high),
+        shares,
         "The time of the busiest other unit, with as many instructions as now or a third of them.",
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category, Figure, Severity
+from gpuadvisor.rules.coalescing import LEAST_EXCESS
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short
 from gpuadvisor.rules.rule import Claim, Rule
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
 
 LEAST_BUSY = 0.80
 """Share of the memory's peak: Nsight Compute's threshold of "nothing to gain"."""
-MOST_MOVED = 1.1
-"""Times the sectors that are needed: as in the rules about coalescing."""
 
 RULE = Rule(Category.DRAM_BANDWIDTH, needs=(knows("dram"),), hides=())
 
@@ -28,6 +28,8 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+    from gpuadvisor.analysis.kernel_figures import SECTOR_BYTES
+
     busy = kernel.dram
     if busy is None or busy < LEAST_BUSY:
         return None
@@ -35,9 +37,10 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
     if kernel.dram_bytes is not None:
         figures.append(Figure("dram_bytes", kernel.dram_bytes, "bytes"))
     inside = "there is nothing to gain inside the kernel"
+    moved = (kernel.dram_bytes or math.inf) / SECTOR_BYTES
     if kernel.sectors is None or kernel.ideal_sectors is None:
         inside = "whether it uses all that it moves was not counted"
-    elif kernel.sectors > MOST_MOVED * kernel.ideal_sectors:
+    elif (1 - LEAST_EXCESS) * min(kernel.sectors, moved) > kernel.ideal_sectors:
         inside = "but it does not use all that it moves"
     return claim_of(
         kernel,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from gpuadvisor.analysis.chains import Chain
-from gpuadvisor.analysis.intervals import Intervals, union
+from gpuadvisor.analysis.intervals import Intervals, union, without
 from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
@@ -59,11 +59,13 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _launching(facts: Facts, some: Sequence[Chain]) -> Intervals:
-    """Return when the host launched these chains, each from its first kernel to its last one."""
+    """Return when the host launched these chains, each from its first kernel to its last one; what
+    else the script does between two of them stays."""
     launched = facts.launched
     known = [rows[launched.known[rows]] for rows in (each.rows for each in some)]
     times = [launched.begin_ns[rows] for rows in known if len(rows)]
-    return union(
+    found = union(
         np.array([each.min() for each in times], np.int64),
         np.array([each.max() for each in times], np.int64),
     )
+    return found if facts.timeline is None else without(found, facts.timeline.away)

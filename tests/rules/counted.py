@@ -81,14 +81,17 @@ def kernel(
     return counters(kept, **{"device": H100, **shape})
 
 
-def few_warps(limiter: str, blocks: int, occupancy: float, **shape: Any) -> Evidence:
-    """Return a kernel that waits and of which a limiter lets so many blocks in."""
+def few_warps(
+    limiter: str, blocks: int, occupancy: float, achieved: float = 0.95, **shape: Any
+) -> Evidence:
+    """Return a kernel that waits and of which a limiter lets so many blocks in; a part of their
+    warps is there."""
     return kernel(
         QUIET,
         {
             f"launch__occupancy_limit_{limiter}": blocks,
             "sm__maximum_warps_per_active_cycle_pct": occupancy,
-            f"sm__warps_active{ACTIVE}": 0.95 * occupancy,
+            f"sm__warps_active{ACTIVE}": achieved * occupancy,
         },
         **shape,
     )

@@ -11,6 +11,7 @@ import pytest
 from gpuadvisor.domain.finding import Severity
 from gpuadvisor.rules.engine import diagnose
 from tests.rules.building import timeline
+from tests.rules.cases.unfused_elementwise import MUL
 from tests.rules.programs import Program
 
 STEPS = 6
@@ -162,3 +163,26 @@ def test_what_the_cure_saves_is_in_the_range_of_nine_in_ten():
 def test_one_bottleneck_gives_at_most_three_warnings(step, slower):
     shown = found(step, slower).shown
     assert sum(each.severity.rank >= Severity.WARNING.rank for each in shown) <= 3
+
+
+def chained(program, own_us, cured):
+    """A chain of elementwise kernels goes on after what the script does of its own."""
+    for own in (own_us, 0):
+        program.launches(MUL, runs=150 if cured else 100, times=1 if cured else 4, op=20)
+        program.works(own)
+    program.launches("gemm", runs=100, times=20, op=20)
+
+
+@pytest.mark.parametrize("own_us", [0, 5_000, 20_000])
+def test_a_chain_is_not_worth_what_the_script_does_between(own_us):
+    made, before, after = Program(2.0), Program(), Program()
+    for _ in range(STEPS):
+        for program, cured in ((made, False), (before, False), (after, True)):
+            chained(program, own_us, cured)
+    (finding,) = (
+        each
+        for each in diagnose(timeline(made.made, recorded=DETAILS)).findings
+        if each.rule == "unfused_elementwise"
+    )
+    saved = 100 * (1 - after.time_us / before.time_us)
+    assert finding.improvement_pct.high < 2 * saved + 2

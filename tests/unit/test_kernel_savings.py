@@ -101,25 +101,34 @@ def test_attention_has_two_products_on_each_side_of_its_backward_pass():
     assert found.between.tolist() == [3, 4]
 
 
+def recorded_late(*launches, grid=100):
+    """A kernel of before the recording, and others of its name, each from an operator or none."""
+    made = Made()
+    made.kernel("mm", (0, 10), **shape(grid))
+    for number, operator in enumerate(launches):
+        began = 20 + 30 * number
+        if operator:
+            made.operator(operator, (began, 10))
+        made.launched("mm", call=(began + 2, 5), runs=(began + 10, 10), **shape(grid))
+    uses = timeline(made).facts.kernel_uses.uses
+    return {each.operator: each.count for each in uses}
+
+
+def shape(grid):
+    return {"grid_x": grid, "grid_y": 1, "grid_z": 1, "block_x": 128, "block_y": 1, "block_z": 1}
+
+
 def test_a_kernel_launched_before_the_recording_is_told_by_those_like_it():
-    made = Made()
-    made.kernel("mm", (0, 10))
-    made.kernel("other", (10, 10))
-    made.operator("aten::mm", (20, 10))
-    made.launched("mm", call=(22, 5), runs=(30, 10))
-    made.launched("other", call=(40, 5), runs=(45, 10))
-    found = [(each.operator, each.count) for each in timeline(made).facts.kernel_uses.uses]
-    assert sorted(found) == [("", 2), ("aten::mm", 2)]
+    assert recorded_late("aten::mm", "aten::mm") == {"aten::mm": 3}
 
 
-def test_a_kernel_that_two_operators_launch_tells_neither():
-    made = Made()
-    made.kernel("mm", (0, 10))
-    for begin, name in ((20, "aten::mm"), (50, "aten::linear")):
-        made.operator(name, (begin, 10))
-        made.launched("mm", call=(begin + 2, 5), runs=(begin + 10, 10))
-    found = [(each.operator, each.count) for each in timeline(made).facts.kernel_uses.uses]
-    assert sorted(found) == [("", 1), ("aten::linear", 1), ("aten::mm", 1)]
+@pytest.mark.parametrize("other", ["aten::linear", ""])
+def test_what_several_operators_launch_or_one_and_none_tells_nothing(other):
+    assert recorded_late("aten::mm", other).get("") == 1 + (not other)
+
+
+def test_without_a_grid_no_kernel_is_like_another():
+    assert recorded_late("aten::mm", grid=-1) == {"": 1, "aten::mm": 1}
 
 
 def test_memory_at_the_begin_of_steps():

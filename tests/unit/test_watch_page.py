@@ -221,6 +221,19 @@ async def test_a_fault_of_the_page_ends_it_without_a_traceback(capsys):
 
 
 @pytest.mark.asyncio
+async def test_a_fault_of_the_page_fails_a_test():
+    app = page(Made(frame(0, sample())))
+
+    def fails():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        async with app.run_test() as pilot:
+            app.call_later(fails)
+            await pilot.pause()
+
+
+@pytest.mark.asyncio
 async def test_m_goes_through_the_metrics():
     app = page(Made(frame(0, sample())))
     async with app.run_test(size=(160, 45)) as pilot:

@@ -159,9 +159,9 @@ class Page(App[int]):
         ]
         panel.query_one(Static).update(Text("\n").join(lines) if lines else "None so far.")
 
-    def _handle_exception(self, error: Exception) -> None:
+    def _fatal_error(self) -> None:
         """End with a sentence, as everything here does; Textual's own prints a traceback."""
-        self.failure = self.failure or error
+        self.failure = self.failure or self._exception
         self.panic()
 
     def _fail(self, error: Exception) -> None:

@@ -10,6 +10,7 @@ import functools
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,8 @@ class ProfiledSteps:
             complete = recording.step()
         except Exception as error:
             self._recording = None
+            with suppress(Exception):
+                recording.discard()
             self._refuse(f"torch's profiler failed: {_text(error)}")
             return False
         if complete:

@@ -29,13 +29,21 @@ def in_shared(again):
     )
 
 
+NOT_COUNTED = {REQUESTS.format(f"global_op_{each}"): None for each in ("atom", "red")}
+
 FIRES = {
+    "one unit does all, of atomics that were not counted": lambda: added(
+        0.0, {UNIT.format("avg"): 1.0, UNIT.format("max"): 33.0}, NOT_COUNTED
+    ),
     "one unit does all": lambda: added(20e6, {UNIT.format("avg"): 1.0, UNIT.format("max"): 95.0}),
     "all units are busy": lambda: added(20e6, {UNIT.format("avg"): 70.0, UNIT.format("max"): 80.0}),
     "warps wait for them": lambda: waiting(20e6, 0.8),
     "in shared memory": lambda: in_shared(45e6),
 }
 SILENT = {
+    "units that are even, of atomics that were not counted": lambda: added(
+        0.0, {UNIT.format("avg"): 30.0, UNIT.format("max"): 33.0}, NOT_COUNTED
+    ),
     "none": lambda: waiting(0.0, 0.8),
     "one a block": lambda: waiting(1e5, 0.8),
     "warps do not wait": lambda: waiting(20e6, 0.4),

@@ -28,9 +28,12 @@ FIRES = {
     "at their roof": lambda: doubles(95.0),
     "half": lambda: doubles(50.0),
     "conversions, where 64 bits are fast": constants,
-    "conversions, where they are slow": lambda: constants(device=T4),
+    "conversions, where they are slow": lambda: constants(device=T4, ms=10.0),
 }
 SILENT = {
+    "exponentials, and a sum in 64 bits": lambda: constants(
+        converting=80.0, percent=6.0, busiest=80.0
+    ),
     "sines instead of conversions": lambda: constants(percent=0.0),
     "another unit is busier": lambda: constants(converting=60.0, busiest=90.0),
     "few conversions": lambda: constants(converting=40.0, busiest=40.0),

@@ -20,7 +20,12 @@ def local(share, *changes, **shape):
     )
 
 
+NOT_COUNTED = {MISSED.format(each): None for each in ("local", "global")}
+
 FIRES = {
+    "not counted what the first cache kept": lambda: local(
+        0.8, QUIET, NOT_COUNTED, {f"lts__throughput{ELAPSED}": 90.0}
+    ),
     "most of the traffic": lambda: local(0.8),
     "just enough": lambda: local(0.2),
     "kept by the first cache, which is at its roof": lambda: local(

@@ -23,12 +23,18 @@ def busy(share):
 
 
 FIRES = {
+    "one block, and some of its warps are away": lambda: few_warps(
+        "registers", 1, 12.5, achieved=0.6
+    ),
     "a quarter of the warps": lambda: limited(25.0),
     "just few enough": lambda: limited(69.0),
     "on a small chip": lambda: limited(25.0, device=T4, ms=10.5),
     "half busy": lambda: busy(55.0),
 }
 SILENT = {
+    "one block, and most of its warps are away": lambda: few_warps(
+        "registers", 1, 12.5, achieved=0.37
+    ),
     "just enough warps": lambda: limited(71.0),
     "busy enough": lambda: busy(61.0),
     "a library's kernel": lambda: limited(25.0, name="cutlass_80_simt_sgemm_128x64"),

@@ -1,7 +1,7 @@
 """Loads from places apart, and such that only look so."""
 
 from tests.rules.building import T4
-from tests.rules.counted import ELAPSED, QUIET, SECTORS, USED, kernel
+from tests.rules.counted import ELAPSED, QUIET, REQUESTS, SECTORS, STALLED, USED, kernel
 
 
 def touches(times, *changes, **shape):
@@ -33,7 +33,15 @@ def by_cycles(each, **changes):
     return kernel(QUIET, metrics, without="theoretical_sectors")
 
 
+def few_counters(loads, stores):
+    """Warps wait for so many percent of their time, and sectors are counted together only."""
+    apart = (each.format(f"global_op_{op}") for each in (SECTORS, REQUESTS) for op in ("ld", "st"))
+    waits = {STALLED.format("long_scoreboard"): loads, STALLED.format("drain"): stores}
+    return touches(8.0, dict.fromkeys(apart), dict.fromkeys(map(USED.format, ("ld", "st"))), waits)
+
+
 FIRES = {
+    "warps wait for loads, and nothing else tells": lambda: few_counters(50.0, 30.0),
     "eight times as many sectors": lambda: touches(8.0),
     "a quarter more": lambda: touches(1.5),
     "on a small chip": lambda: touches(8.0, device=T4, ms=45.0),
@@ -41,6 +49,8 @@ FIRES = {
     "sixteen cycles a request": lambda: by_cycles(16.0),
 }
 SILENT = {
+    "nothing tells loads from stores": lambda: few_counters(5.0, 4.0),
+    "warps wait for stores": lambda: few_counters(30.0, 50.0),
     "side by side": lambda: touches(1.0),
     "shifted by a few bytes": lambda: touches(1.15),
     "one value for all threads": lambda: kernel({USED.format("ld"): 4.0}),
