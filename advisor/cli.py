@@ -12,6 +12,8 @@ from gpuadvisor.commands import load_commands
 from gpuadvisor.errors import AdvisorError, ScriptError, UsageError
 
 DESCRIPTION = "Find out why a GPU job is slow, prove what makes it faster, and keep it fast."
+ALIKE = 0.8
+"""By `difflib`, for an option to be a slip of another: `--epochs` is none of `--steps`."""
 SHOWN_LINES = 15
 """Lines of a failed script's output that are shown above the error."""
 BROKEN_PIPE = 141
@@ -86,8 +88,10 @@ def _run(given: list[str]) -> int:
         return 2
     takes_rest = getattr(args, "takes_rest", False)
     if unknown and takes_rest:
-        raise _misplaced(own, unknown, rest)
+        raise _misspelt(parser, args.command, unknown[0]) or _misplaced(own, unknown, rest)
     if unknown:
+        if misspelt := _misspelt(parser, args.command, unknown[0]):
+            raise misspelt
         parser.error(f"{args.command} takes no {unknown[0]}")
     if dashes and not takes_rest:
         raise UsageError(f"{args.command} takes nothing after --")
@@ -102,6 +106,19 @@ def _split(argv: list[str]) -> tuple[list[str], bool, list[str]]:
         return argv, False, []
     place = argv.index("--")
     return argv[:place], True, argv[place + 1 :]
+
+
+def _misspelt(parser: argparse.ArgumentParser, command: str, unknown: str) -> UsageError | None:
+    """Return the sentence for an option that is nearly one of the command's; None for others."""
+    from difflib import get_close_matches
+
+    (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    options = commands.choices[command]._option_string_actions
+    given = unknown.partition("=")[0]
+    close = get_close_matches(given, options, n=1, cutoff=ALIKE) or [
+        each for each in options if len(given) > len("--") and each.startswith(given)
+    ]
+    return UsageError(f"{command} has no {given}: did you mean {close[0]}?") if close else None
 
 
 def _misplaced(own: list[str], unknown: list[str], rest: list[str]) -> UsageError:

@@ -145,7 +145,10 @@ def subcommands() -> dict[str, argparse.ArgumentParser]:
 
 def _command(name: str, parser: argparse.ArgumentParser) -> str:
     rows = [_row("Argument", "Meaning"), "| --- " * 2 + "|"]
-    rows += [_row(_written(action), action.help or "") for action in _actions(parser)]
+    rows += [
+        _row(_written(action), (action.help or "").replace("%%", "%"))
+        for action in _actions(parser)
+    ]
     example = f"\n```\n{parser.epilog.strip()}\n```\n" if parser.epilog else ""
     table = "\n".join(rows)
     return f"## gpuadvisor {name}\n\n{parser.description}\n\n{table}\n{example}"

@@ -157,11 +157,10 @@ def _yields(one: _Found, other: _Found) -> bool:
 
 def _rank(each: _Found) -> tuple[bool, int, float, str, str]:
     finding = each.finding
-    worth = finding.improvement_pct.middle if finding.improvement_pct else 0.0
     return (
         finding.hidden_by is not None,
         -finding.severity.rank,
-        -worth,
+        -(finding.saving_ms or 0.0),
         finding.rule,
         str(finding.scope),
     )
@@ -181,6 +180,8 @@ def _together(shown: Iterable[_Found], run_ns: float) -> Span | None:
     for each in shown:
         saving = each.claim.saving
         if saving is None or saving.of_ns is not None:
+            continue
+        if each.finding.severity is Severity.INFO:  # nobody is told to mend it
             continue
         lows.append(_taken(saving, saving.low_ns, left_low))
         highs.append(_taken(saving, saving.high_ns, left_high))

@@ -60,7 +60,8 @@ def of_what_is_there(args: argparse.Namespace) -> DiagnosisReport:
         path = Path(args.script)
         window = window_of_recording(path)
         return diagnosed_telemetry(path.name, window, args.rule, str(path.absolute()))
-    return diagnosed(_named(args.script), args.rule)
+    named = _named(args.script)
+    return replace(diagnosed(named, args.rule), notes=tuple(named.profile.header.warnings))
 
 
 def _is_recording(path: Path) -> bool:
@@ -149,11 +150,10 @@ def _write(args: argparse.Namespace, report: DiagnosisReport) -> None:
 
 
 def _print(report: DiagnosisReport, *, everything: bool) -> None:
-    from rich.console import Console
-
+    from gpuadvisor.commands._console import output
     from gpuadvisor.reports.diagnosis_text import print_diagnosis
 
-    print_diagnosis(Console(highlight=False), report, everything)
+    print_diagnosis(output(), report, everything)
     if report.script and report.stored is not None:
         print(f"\nKept as {report.stored}: `gpuadvisor report {report.stored}` has all figures.")
     sys.stdout.flush()

@@ -24,12 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rich.console import Console
-
+    from gpuadvisor.commands._console import output
     from gpuadvisor.diagnosing.rules import chosen
     from gpuadvisor.reports.rules_text import page_of, print_rules
 
-    console = Console(highlight=False)
+    console = output()
     if args.rule is None:
         print_rules(console, chosen())
         return 0

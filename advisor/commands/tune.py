@@ -112,6 +112,7 @@ def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
+    from gpuadvisor.commands._console import output
     from gpuadvisor.diagnosing.baseline import look_at
     from gpuadvisor.errors import Interrupted
     from gpuadvisor.interruption import stoppable
@@ -137,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
         from gpuadvisor.tuning.snippets import permanent_snippets
 
         snippets = permanent_snippets(result.settings, load_knobs())
-        print_summary(result, snippets, Console(highlight=False))
+        print_summary(result, snippets, output())
     if result.interrupted:
         print(f"gpuadvisor: {result.interrupted}; go on with --resume", file=sys.stderr)
         return stop.exit_status

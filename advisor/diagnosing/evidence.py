@@ -82,5 +82,8 @@ def _others(profile: StoredProfile, facts: Facts, peaks: Ceilings | None) -> Ite
     group = {each.rank: each for each in profiles.list(own.ranks_of)}
     group = {own.rank: own, **{rank: each for rank, each in group.items() if rank != own.rank}}
     kept = {rank: each for rank, each in list(group.items())[:MOST_RANKS] if rank is not None}
+    size = facts.profile.header.world_size
     for _, each in sorted(kept.items()):
-        yield facts if each.id == own.id else facts_of(profiles.get(each.id), peaks)
+        found = facts if each.id == own.id else facts_of(profiles.get(each.id), peaks)
+        if found.profile.header.world_size == size:  # else it is of another run
+            yield found

@@ -138,7 +138,10 @@ def _count(before: Amount | None, after: Amount | None) -> str:
 
 
 def _whole(side: Side, comparison: Comparison) -> float | None:
-    return side.step_mean_ns if comparison.per_step else side.time_ns
+    """Return the time of a step, or of all: where the host runs ahead, the device's counts."""
+    if not comparison.per_step or side.step_mean_ns is None:
+        return side.time_ns
+    return max(side.step_mean_ns, side.time_ns or 0.0)
 
 
 def _steps(side: Side) -> str:

@@ -35,6 +35,8 @@ class DiagnosisReport:
     notes: tuple[str, ...] = field(default=())
     version: str = ""
     """Of gpuadvisor."""
+    cut: int = 0
+    """Findings that matter and were left out, as was asked for."""
 
     @property
     def source(self) -> str:
@@ -85,7 +87,8 @@ class DiagnosisReport:
     def limited(self, most: int) -> DiagnosisReport:
         """Return the same with only so many findings."""
         kept = replace(self.diagnosis, findings=self.diagnosis.findings[:most])
-        return replace(self, diagnosis=kept)
+        shorter = replace(self, diagnosis=kept)
+        return replace(shorter, cut=len(self.worth_fixing) - len(shorter.worth_fixing))
 
 
 def of_profile(profile: ProfileReport) -> DiagnosisReport | None:

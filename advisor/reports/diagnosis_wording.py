@@ -41,11 +41,17 @@ def _amount(profile: ProfileReport) -> str:
     facts = profile.facts
     if facts.steps is not None and facts.steps.steps:
         steps = figures.count(len(facts.steps.steps), "step")
+        if profile.accounts and facts.run_ns:  # the host's steps may be ahead of the GPU's
+            return f"{steps} in {figures.milliseconds(facts.run_ns / 1e6)}"
         return f"{steps} of {figures.milliseconds(facts.steps.median_ns / 1e6)}"
     if profile.accounts and facts.run_ns:
         return figures.milliseconds(facts.run_ns / 1e6)
     if rows := facts.profile.rows("kernels"):
-        return f"{figures.count(rows, 'kernel')}, counted one by one"
+        names = facts.profile.columns("kernels", ("name",))["name"]
+        launched = figures.count(len(set(names.tolist())), "kernel")
+        if launched != figures.count(rows, "kernel"):
+            launched = f"{figures.count(rows, 'launch', 'launches')} of {launched}"
+        return f"{launched}, counted one by one"
     return figures.milliseconds(facts.profile.header.duration_ns / 1e6)
 
 
@@ -64,14 +70,15 @@ def outcome(report: DiagnosisReport) -> str:
 
 def found(report: DiagnosisReport) -> str:
     """Return how much there is to fix, and what it is worth together, in a sentence."""
-    count = len(report.worth_fixing)
+    count = len(report.worth_fixing) + report.cut
     if not count:
         return f"{nothing(report)}."
     together = report.diagnosis.together_pct
     worth = ""
     if together is not None and together.high >= 1 and report.source != "ncu":
         worth = f", {'together ' if count > 1 else ''}worth {percents(together)} of the run"
-    return f"{figures.count(count, 'thing')} to fix{worth}."
+    shown = f", of which {len(report.worth_fixing)} are shown" if report.cut else ""
+    return f"{figures.count(count, 'thing')} to fix{worth}{shown}."
 
 
 def nothing(report: DiagnosisReport) -> str:
@@ -149,8 +156,10 @@ def worth(finding: Finding, diagnosis: Diagnosis, of_kernel: bool = False) -> st
     words = f"{percents(span, finding.method.startswith(UPPER_BOUND))} of {whole}"
     if finding.saving_ms:
         words += f", about {figures.milliseconds(finding.saving_ms)}"
-        if diagnosis.run_ms and not of_kernel:
-            words += f" of {figures.milliseconds(diagnosis.run_ms)}"
+        whole_ms = 100 * finding.saving_ms / span.middle if of_kernel else diagnosis.run_ms
+        if whole_ms:
+            words += f" of {figures.milliseconds(whole_ms)}"
+            words += " in all its launches here" if of_kernel else ""
     return words
 
 

@@ -101,7 +101,7 @@ def headline(report: ProfileReport) -> tuple[str, str]:
         return "No GPU", "nothing that ran on a device was recorded"
     total = added(report.accounts)
     who = "the GPU was busy" if len(report.accounts) == 1 else "the GPUs were busy"
-    return figures.percent(total.busy_share), f"of the time {who}"
+    return figures.percent(total.busy_share), f"of the time from first to last work {who}"
 
 
 def verdict(report: ProfileReport) -> str:

@@ -36,6 +36,9 @@ SURE_OF_DEVICE = 0.5
 """Of idle time between kernels that had been launched: the trace does not tell what it was.
 [own]"""
 
+MOST_OF_ONE = 0.5
+"""Of that idle time in one gap: a program that launches too much has many. [own]"""
+
 RULE = Rule(
     Category.LAUNCH_BOUND,
     needs=(KERNELS, IDLE),
@@ -84,6 +87,11 @@ def _of_device(facts: Facts, of_kernels: Queue) -> float:
     if of_kernels.short_kernels < LEAST_SHORT_SHARE * of_kernels.kernels:
         return 0.0
     idle = idle_ns(facts, Cause.DEVICE)
+    gaps = [
+        gap.cause_ns for each in facts.idle for gap in each.longest if gap.cause == Cause.DEVICE
+    ]
+    if max(gaps, default=0) > MOST_OF_ONE * idle:
+        return 0.0
     return idle if idle >= LEAST_DEVICE_SHARE * span_ns(facts) else 0.0
 
 
@@ -98,8 +106,9 @@ def _claim(
     if loader_sets_pace(facts):
         host = (0.0, 0.0)
     return Claim(
-        f"The GPU is idle for {(idle + between_ns) / run:.0%} of the run because the host takes"
-        f" longer to launch its {of_kernels.kernels:,} kernels than they run",
+        f"The GPU is idle for {idle / run:.0%} of the run because the host takes longer to launch"
+        f" its {of_kernels.kernels:,} kernels than they run"
+        + (f", and for {between_ns / run:.0%} between these" if between_ns else ""),
         (
             Figure("gpu_idle_launching", round(100 * found.launching_ns / run, 1), "%",
                    100 * LEAST_SHARE),

@@ -60,6 +60,9 @@ USAGE = [
     ("tine train.py", "invalid choice: 'tine' (choose from"),
     ("--bar", "there is no option --bar; `gpuadvisor --help`"),
     ("doctor --wrong", "doctor takes no --wrong; `gpuadvisor --help`"),
+    ("doctor --jsn", "doctor has no --jsn: did you mean --json?"),
+    ("diagnose trace.json --al", "diagnose has no --al: did you mean --all?"),
+    ("diagnose train.py --epochs 1", "put the script's own arguments after --"),
     ("doctor -- x", "doctor takes nothing after --"),
     ("tune nope.py", "there is no script nope.py in /"),
     ("tune folder", "folder is a folder: name the script in it, or use -m for a package"),
@@ -283,3 +286,11 @@ def test_an_interpreter_without_torch(home):
     answer = program.run(home, "tune", "train.py", "--python", "bare/bin/python")
     assert answer.status == 2
     assert "/bare/bin/python: install torch there, or give the Python that has it" in answer.err
+
+
+@pytest.mark.parametrize("command", ["explain", "explain input_bound"])
+def test_a_reader_that_has_seen_enough_is_no_failure(command):
+    shell = f"{sys.executable} -m gpuadvisor {command} | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] in ("0", "141")  # 0 where the pipe holds all of it
+    assert done.stderr == ""

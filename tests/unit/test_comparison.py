@@ -10,6 +10,7 @@ from gpuadvisor.analysis.time_account import Part
 from gpuadvisor.reports.comparison_json import comparison_json_text
 from gpuadvisor.reports.comparison_markdown import comparison_markdown
 from gpuadvisor.reports.comparison_text import comparison_lines
+from gpuadvisor.reports.comparison_wording import headline
 from tests.profiles import Made
 from tests.unit.profile_reports import GEMM, HOSTILE, V100, counted, empty, hostile, whole
 
@@ -85,6 +86,24 @@ def test_only_what_a_step_launched_counts():
     found = compared(made.profile(), made.profile())
     assert [change.name for change in found.kernels] == ["k"]
     assert of(found.kernels, "k").before.time_ns == 50_000
+
+
+def ahead(kernel_us):
+    """Steps that the host launches in 1 ms each, while the device takes longer."""
+    made = Made()
+    for step in range(4):
+        made.range(f"ProfilerStep#{step}", (1000 * step, 1000), 1)
+        made.launched("k", (1000 * step, 5), (10 + kernel_us * step, kernel_us))
+    return made.profile()
+
+
+def test_where_the_host_runs_ahead_a_step_takes_as_long_as_on_the_device():
+    assert headline(compared(ahead(2000), ahead(4000))) == (
+        "A step takes 4.00 ms instead of 2.00 ms: 2.00x as long."
+    )
+    assert headline(compared(ahead(500), ahead(400))) == (
+        "A step takes 1.00 ms instead of 1.00 ms: no difference."
+    )
 
 
 def test_what_got_less_of_the_idle_time():

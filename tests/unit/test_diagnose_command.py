@@ -64,7 +64,7 @@ def test_a_stored_profile_by_its_name(capsys):
     keep("older")
     keep("newer")
     status, out, _ = run(capsys, "diagnose", "older")
-    assert out.startswith("older: 4 steps of 1.00 ms on NVIDIA H100 80GB HBM3")
+    assert out.startswith("older: 4 steps in 3.81 ms on NVIDIA H100 80GB HBM3")
     assert "critical: input_bound" in out or "warning: input_bound" in out
     assert status == 0
 
@@ -83,6 +83,25 @@ def test_a_limit(capsys):
     everything = json.loads(run(capsys, "diagnose", "--json")[1])["findings"]
     limited = json.loads(run(capsys, "diagnose", "--json", "--limit", "1")[1])["findings"]
     assert limited == everything[:1]
+    _, whole, _ = run(capsys, "diagnose")
+    _, cut, _ = run(capsys, "diagnose", "--limit", "1")
+    (said,) = (line for line in whole.splitlines() if " things to fix" in line)
+    assert f"{said.removesuffix('.')}, of which 1 are shown." in cut
+
+
+def test_what_a_damaged_trace_lacks_is_said(capsys, here):
+    lost = "The JSON ends early: the 9 events before that were read."
+    keep("train", steps(Made()).profile(devices=(H100,), warnings=(lost,)))
+    assert lost in run(capsys, "diagnose")[2]
+    assert json.loads(run(capsys, "diagnose", "--json")[1])["notes"] == [lost]
+
+
+def test_ranks_of_another_run_are_not_this_runs(capsys):
+    for rank, (name, ranks) in enumerate((("one", 8), ("two", 16))):
+        made = steps(Made()).profile(devices=(H100,), rank=rank, world_size=ranks)
+        keep(name, made, "/traces", rank)
+    told = json.loads(run(capsys, "diagnose", "one", "--json", "--rule", "straggler_rank")[1])
+    assert [each["rule"] for each in told["not_measured"]] == ["straggler_rank"]
 
 
 @pytest.mark.parametrize(("severity", "status"), [("notice", 4), ("warning", 4)])

@@ -22,7 +22,7 @@ from tests.unit.diagnoses import (
 from tests.unit.profile_reports import HOSTILE, counted, empty, report, whole
 
 PIPED = """\
-train: 4 steps of 1.00 ms on NVIDIA H100 80GB HBM3, recorded with torch 2.8
+train: 4 steps in 3.81 ms on NVIDIA H100 80GB HBM3, recorded with torch 2.8
 The GPU was busy 35.7 % of the run. 2 things to fix, together worth 37 to 65 % of the run.
 
 1. critical: input_bound

@@ -104,7 +104,7 @@ def test_the_whole_page_has_a_section_for_each_question():
 def test_the_parts_of_the_time():
     text = page(whole()).text
     # From the first copy, at 312 us, to the end of the last collective, at 3,810 us.
-    assert "38.9 % of the time the GPU was busy" in text
+    assert "38.9 % of the time from first to last work the GPU was busy" in text
     assert "computing 22.9 % 800 µs" in text
     assert "communicating only 11.4 % 400 µs" in text
     assert "copying only 4.57 % 160 µs" in text
@@ -173,7 +173,7 @@ def test_names_cannot_become_markdown():
 
 def test_markdown_says_the_same():
     text = profile_markdown(report(whole()))
-    assert "**38.9 % of the time the GPU was busy**" in text
+    assert "**38.9 % of the time from first to last work the GPU was busy**" in text
     assert "| idle: waiting for data | 25.7 % | 900 µs |" in text
     assert "12.5 % (shared memory) \\*" in text
 

@@ -19,9 +19,12 @@ def after_long_one():
     return timeline(program.made)
 
 
-def between(short, gap):
-    """Launched long before, and the GPU does nothing between them."""
+def between(short, gap, last=0):
+    """Launched long before, and the GPU does nothing between them, nor before one that is last."""
     made = Made()
+    if last:
+        end = 2000 + 40 * (short + gap) + last
+        made.launched("short", call=(400, 5), runs=(end, short))
     for number in range(40):
         runs = (2000 + number * (short + gap), short)
         made.launched("short", call=(number * 10, 5), runs=runs, stream=number % 2)
@@ -46,5 +49,6 @@ SILENT = {
     "kernels longer than their launches": lambda: launching(500, runs=26),
     "hidden by a long kernel": after_long_one,
     "long kernels with gaps that are not the host's": lambda: between(50, gap=20),
+    "short kernels with one long gap": lambda: between(5, gap=1, last=5000),
     "short kernels with short gaps": lambda: between(9, gap=1.4),
 }
