@@ -30,7 +30,7 @@ USUAL_SECTORS = 4
 """A warp's request for 4 bytes a thread, side by side."""
 
 L2_OVER_DRAM = 2.0
-"""Bandwidth of the second cache over that of the memory, at least: 2 to 4 from V100 to H100.
+"""Bandwidth of the L2 cache over that of the memory, at least: 2 to 4 from V100 to H100.
 [own]"""
 
 HIDES = ("dram_bandwidth", "latency", "compute", "occupancy", "tensor_core")

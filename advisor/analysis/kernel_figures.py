@@ -283,7 +283,7 @@ class KernelFigures:
 
     @cached_property
     def local_beyond_l1(self) -> float | None:
-        """Share that local memory has of the sectors that the first cache did not keep."""
+        """Share that local memory has of the sectors that the L1 cache did not keep."""
         kept = "l1tex__t_sectors_pipe_lsu_mem_{}_op_ld_lookup_miss.sum"
         local, others = (
             self._total(kept.format(space), f"l1tex__t_sectors_pipe_lsu_mem_{space}_op_st.sum")
@@ -294,7 +294,7 @@ class KernelFigures:
         return local / (local + others)
 
     def sectors_of(self, what: str) -> float | None:
-        """Return the sectors of `global_op_ld`, `local_op_st`, ... in the first cache."""
+        """Return the sectors of `global_op_ld`, `local_op_st`, ... in the L1 cache."""
         return self.first(f"l1tex__t_sectors_pipe_lsu_mem_{what}.sum")
 
     def requests_of(self, what: str) -> float | None:
@@ -309,7 +309,7 @@ class KernelFigures:
 
     @cached_property
     def wavefronts(self) -> float | None:
-        """Cycles that the first cache's data stage worked, over all SMs."""
+        """Cycles that the L1 cache's data stage worked, over all SMs."""
         told = self.first("l1tex__data_pipe_lsu_wavefronts.sum")
         if told is not None:
             return told
@@ -323,12 +323,12 @@ class KernelFigures:
 
     @cached_property
     def request_share(self) -> float | None:
-        """Instructions that the first cache takes in, of the most that it can."""
+        """Instructions that the L1 cache takes in, of the most that it can."""
         return self._share(f"l1tex__lsuin_requests{_ELAPSED}")
 
     @cached_property
     def load_share(self) -> float | None:
-        """Results that loads write back, of the most that the first cache can."""
+        """Results that loads write back, of the most that the L1 cache can."""
         return self._share(f"l1tex__lsu_writeback_active{_ELAPSED}")
 
     @cached_property
@@ -363,7 +363,7 @@ class KernelFigures:
 
     @cached_property
     def atomic_units(self) -> tuple[float, float] | None:
-        """How busy the second cache's units for them are on average, and the busiest one."""
+        """How busy the L2 cache's units for them are on average, and the busiest one."""
         name = "lts__d_atomic_input_cycles_active.{}.pct_of_peak_sustained_elapsed"
         mean, most = self._share(name.format("avg")), self._share(name.format("max"))
         return None if mean is None or most is None else (mean, most)

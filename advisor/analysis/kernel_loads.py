@@ -1,6 +1,6 @@
 """How long a kernel must take at least, and by how much it would get shorter.
 
-A roofline of four units: memory (DRAM), the second and the first cache, and the SMs. Each unit's
+A roofline of four units: memory (DRAM), the L2 and the L1 cache, and the SMs. Each unit's
 load is the time that it needs alone at the rate that it can keep up, as a share of the kernel's
 time. A cure takes load off some units; then the kernel takes as long as the busiest of what is
 left, if nothing else holds it up.
@@ -19,7 +19,7 @@ DRAM_BUSY_ATTAINABLE = 0.92
 """Of the share that Nsight Compute tells, which on chips with ECC in the memory itself counts more
 than the program's bytes: a T4 showed 90 % at 83 % of the bytes. [own]"""
 ATTAINABLE = 0.95
-"""Of what caches and SMs can do: naive products reach 97 to 99 % of the first cache. [own]"""
+"""Of what caches and SMs can do: naive products reach 97 to 99 % of the L1 cache. [own]"""
 SPREAD = 0.15
 """By how much less than that a unit may need: good copies reach up to all of a theoretical
 bandwidth. [own]"""

@@ -32,9 +32,9 @@ MOST_BUSY = 0.5
 LEAST_WAITING = 0.5
 """Of the warps' time. [own]"""
 LEAST_OF_CACHE = 0.3
-"""Conflicting atomics on shared memory of all cycles of the first cache. [own]"""
+"""Conflicting atomics on shared memory of all cycles of the L1 cache. [own]"""
 LEAST_SHARED = 0.4
-"""Load of the first cache below which atomics on shared memory do not limit. [own]"""
+"""Load of the L1 cache below which atomics on shared memory do not limit. [own]"""
 LEAST_SHARE = 0.7
 """Of what is saved without atomics at all that combining them first saves at least: a dot product
 with an atomic for each element became 28 times as fast on a GTX 1660 with one a block. [own]"""
@@ -79,7 +79,7 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
 
 
 def _units(kernel: KernelFigures, loads: Loads) -> tuple[str, tuple[Figure, ...]] | None:
-    """Look at the units of the second cache: the addresses are spread over them."""
+    """Look at the units of the L2 cache: the addresses are spread over them."""
     if kernel.atomics == 0 or kernel.atomic_units is None:
         return None
     mean, most = kernel.atomic_units

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LEAST_CONFLICTS = 0.10
 """Of shared memory's cycles: Nsight Compute's threshold."""
 LEAST_BUSY = 0.5
-"""Load of the first cache, of which shared memory is a part, below which a conflict costs latency:
+"""Load of the L1 cache, of which shared memory is a part, below which a conflict costs latency:
 then no more of the time is saved than conflicts have of the cache's. [own]"""
 
 RULE = Rule(
@@ -73,7 +73,7 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
         "Pad the rows of the tile by one element, or swizzle the index, so that the threads of a"
         " warp meet different banks.",
         shares,
-        "At most the time of the busiest unit without conflicts; at least what the first cache is"
+        "At most the time of the busiest unit without conflicts; at least what the L1 cache is"
         " relieved of.",
         unless_library(kernel, shares),
     )

@@ -1,4 +1,4 @@
-"""Loads from the first cache keep the arithmetic waiting: values are loaded again and again."""
+"""Loads from the L1 cache keep the arithmetic waiting: values are loaded again and again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuadvisor.analysis.kernel_loads import Loads
 
 LEAST_BUSY = 0.80
-"""Share of the first cache's peak (shared memory is a part of it): Nsight Compute's threshold of
+"""Share of the L1 cache's peak (shared memory is a part of it): Nsight Compute's threshold of
 what is at its roof."""
 MOST_DRAM = 0.30
 """Share of the memory's peak: above, what is loaded is not reused enough for this. [own]"""
@@ -50,7 +50,7 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
     shares = Shares(max(low, 0.0), max(high, 0.0))
     return claim_of(
         kernel,
-        f"{short(kernel)} keeps the first cache {l1:.0%} busy for {done:.0%} of the arithmetic that"
+        f"{short(kernel)} keeps the L1 cache {l1:.0%} busy for {done:.0%} of the arithmetic that"
         " the GPU could do: each value is loaded for one use",
         (percent("l1_busy", l1, LEAST_BUSY), percent("multiply_adds_of_peak", done, ARITHMETIC[1])),
         "Compute a tile of several results a thread, so that a value is loaded once for many uses:"

@@ -31,9 +31,9 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     if not run or exposed < LEAST_SHARE * span_ns(facts):
         return
     hidden = min(exposed, computing)
-    direction = "from the GPU" if copies.to_host else "to the GPU"
+    direction = "to the host" if copies.to_host else "from the host"
     yield Claim(
-        f"Copies {direction} take {exposed / run:.0%} of the run in which no kernel runs",
+        f"For {exposed / run:.0%} of the run the GPU only copies {direction}",
         (
             Figure("exposed_copies", round(100 * exposed / run, 1), "%", 100 * LEAST_SHARE),
             Figure("copies", copies.count),

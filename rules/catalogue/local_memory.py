@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpuadvisor.analysis.kernel_loads import Loads
 
 LEAST_LOCAL = 0.10
-"""Of all sectors in the first cache: a few spilled registers cost nothing that can be measured.
+"""Of all sectors in the L1 cache: a few spilled registers cost nothing that can be measured.
 [own]"""
 LEAST_BUSY = 0.5
 """Load of the busiest of memory and caches below which traffic costs latency: then no more of the
@@ -78,7 +78,7 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
 
 def _after(kernel: KernelFigures, loads: Loads, of_first: float, beyond: float | None) -> Loads:
     """Return the loads without local memory. Where it was not counted how much of it goes beyond
-    the first cache, the rest is what the other sectors need."""
+    the L1 cache, the rest is what the other sectors need."""
     from gpuadvisor.analysis.kernel_figures import SECTOR_BYTES
     from gpuadvisor.analysis.kernel_loads import bytes_load, scaled
 

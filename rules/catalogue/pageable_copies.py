@@ -41,11 +41,10 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     if not run or copies.exposed_ns < LEAST_SHARE * span_ns(facts):
         return
     low, high = _saved(facts, copies, run)
-    direction = "from the GPU" if copies.to_host else "to the GPU"
     yield Claim(
-        f"{copies.count:,} copies of pageable memory {direction} take"
-        f" {copies.exposed_ns / run:.0%} of the run in which no kernel runs, at"
-        f" {copies.bytes_per_s / 1e9:.1f} GB/s",
+        f"For {copies.exposed_ns / run:.0%} of the run the GPU only copies"
+        f" {'to' if copies.to_host else 'from'} pageable memory ({copies.count:,} times, at"
+        f" {copies.bytes_per_s / 1e9:.1f} GB/s)",
         (
             Figure("exposed_pageable_copies", round(100 * copies.exposed_ns / run, 1), "%",
                    100 * LEAST_SHARE),

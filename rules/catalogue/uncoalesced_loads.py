@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuadvisor.analysis.kernel_loads import Loads
 
 LEAST_WAVEFRONTS = 6.0
-"""Of the first cache, for each request of a warp: 4 are needed for 16 bytes a thread, side by side;
+"""Of the L1 cache, for each request of a warp: 4 are needed for 16 bytes a thread, side by side;
 some chips count half as many as others. [own]"""
 LEAST_LOADS = 0.4
 """Results that are written back for each request: where most requests are loads it is 0.5 or 1,
@@ -49,7 +49,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _by_wavefronts(kernel: KernelFigures, loads: Loads) -> Claim | None:
-    """Look at the cycles of the first cache where no counts of sectors were collected."""
+    """Look at the cycles of the L1 cache where no counts of sectors were collected."""
     from gpuadvisor.analysis.kernel_loads import ATTAINABLE, saved
 
     cycles, requests, back = kernel.wavefront_share, kernel.request_share, kernel.load_share
@@ -61,7 +61,7 @@ def _by_wavefronts(kernel: KernelFigures, loads: Loads) -> Claim | None:
     shares = saved(loads, replace(loads, l1=min(requests / ATTAINABLE, loads.l1)))
     return claim_of(
         kernel,
-        f"The loads of {short(kernel)} keep the first cache busy {each:.0f} times as long as loads"
+        f"The loads of {short(kernel)} keep the L1 cache busy {each:.0f} times as long as loads"
         " from neighbouring addresses would",
         (Figure("l1_wavefronts_per_request", round(each, 1), "", LEAST_WAVEFRONTS),),
         ADVICE,

@@ -24,7 +24,7 @@ FIRST = {
     "tiny_grid": Category.SMALL_GRID,
     "divergent": Category.DIVERGENCE,
     "spill_local": Category.LOCAL_MEMORY,
-    # Labelled as without reuse in shared memory or bound by the first cache: reuse comes first, and
+    # Labelled as without reuse in shared memory or bound by the L1 cache: reuse comes first, and
     # tensor cores need another precision too.
     "naive_matmul_fp32": Category.COMPUTE,
 }

@@ -16,7 +16,7 @@ def waiting(count, share):
 
 
 def in_shared(again):
-    """Atomics on shared memory take half of the first cache's cycles."""
+    """Atomics on shared memory take half of the L1 cache's cycles."""
     return kernel(
         QUIET,
         {

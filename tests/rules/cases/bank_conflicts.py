@@ -1,10 +1,10 @@
-"""Conflicts that keep the first cache busy, and such that do not matter."""
+"""Conflicts that keep the L1 cache busy, and such that do not matter."""
 
 from tests.rules.counted import ELAPSED, QUIET, kernel
 
 
 def conflicts(share, l1=90.0, *changes, **shape):
-    """Shared memory takes 90 % of the first cache's cycles, so much of it for conflicts."""
+    """Shared memory takes 90 % of the L1 cache's cycles, so much of it for conflicts."""
     return kernel(
         QUIET,
         {
@@ -35,7 +35,7 @@ FIRES = {
 SILENT = {
     "none": lambda: conflicts(0.0),
     "a few": lambda: conflicts(0.09),
-    "the first cache hardly works": lambda: conflicts(31 / 32, 1.0),
+    "the L1 cache hardly works": lambda: conflicts(31 / 32, 1.0),
     "memory limits": lambda: conflicts(
         1 / 2,
         40.0,

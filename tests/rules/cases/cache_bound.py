@@ -6,7 +6,7 @@ FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum.per_cycle_elapsed"
 
 
 def product(l1=98.0, arithmetic=0.08, *changes):
-    """The first cache is so busy, for so much of 132 x 128 multiplications a cycle."""
+    """The L1 cache is so busy, for so much of 132 x 128 multiplications a cycle."""
     return kernel(
         QUIET,
         {

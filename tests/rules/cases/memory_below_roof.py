@@ -25,6 +25,6 @@ FIRES = {
 SILENT = {
     "at the roof": lambda: dram(81.0),
     "hardly used": lambda: dram(29.0),
-    "the second cache is busier": lambda: dram(50.0, {f"lts__throughput{ELAPSED}": 55.0}),
-    "the second cache is not known": lambda: dram(50.0, {f"lts__throughput{ELAPSED}": None}),
+    "the L2 cache is busier": lambda: dram(50.0, {f"lts__throughput{ELAPSED}": 55.0}),
+    "the L2 cache is not known": lambda: dram(50.0, {f"lts__throughput{ELAPSED}": None}),
 }

@@ -21,7 +21,7 @@ def touches(times, *changes, **shape):
 
 
 def by_cycles(each, **changes):
-    """Without counts of sectors: the first cache works that many cycles for each request."""
+    """Without counts of sectors: the L1 cache works that many cycles for each request."""
     metrics = {
         f"l1tex__throughput{ELAPSED}": 95.0,
         f"gpu__compute_memory_throughput{ELAPSED}": 95.0,
