@@ -11,6 +11,15 @@ def launching(times, runs, op=20):
     return timeline(program.made)
 
 
+def loading_kernels():
+    """Three first launches take 100 ms each; the others keep the GPU busy."""
+    program = Program()
+    for _ in range(3):
+        program.launches("new", runs=500, op=100_000)
+        program.launches("kernel", runs=50, times=200, op=20)
+    return timeline(program.made)
+
+
 def after_long_one():
     """As slow a host, but the GPU has much to do already."""
     program = Program()
@@ -47,6 +56,7 @@ FIRES = {
 }
 SILENT = {
     "kernels longer than their launches": lambda: launching(500, runs=26),
+    "kernels that are loaded": loading_kernels,
     "hidden by a long kernel": after_long_one,
     "long kernels with gaps that are not the host's": lambda: between(50, gap=20),
     "short kernels with one long gap": lambda: between(5, gap=1, last=5000),
