@@ -38,7 +38,7 @@ SURE_OF_DEVICE = 0.5
 
 LOADING_NS = 50_000_000
 """Idle time before one launch, from which on it is no launch that takes it: those of eager PyTorch
-follow each other within 0.2 ms. First launches took 119 to 332 ms in a trace of an AMD GPU. [own]"""
+follow each other within 0.2 ms. First ones took 119 to 332 ms in a trace of an AMD GPU. [own]"""
 MOST_OF_ONE = 0.5
 """Of that idle time in one gap: a program that launches too much has many. [own]"""
 
