@@ -192,7 +192,11 @@ def trial(report: DiagnosisReport, finding: Finding) -> tuple[str, str]:
 
 def way(report: DiagnosisReport, how: str) -> str:
     """Return how to measure something, with the script's name where it is known."""
-    return how.replace("SCRIPT", script(report))
+    command = how.replace("SCRIPT", script(report))
+    if report.profile is None or report.profile.accounts or report.source != "kineto":
+        return command
+    # Where nothing ran on a GPU the same command would tell as little again.
+    return f"on a machine with a GPU, {command}" if command.startswith("gpuadvisor ") else command
 
 
 def script(report: DiagnosisReport) -> str:

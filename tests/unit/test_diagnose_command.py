@@ -12,7 +12,7 @@ from gpuadvisor.collectors.telemetry.recording import Recorder
 from gpuadvisor.diagnosing import evidence as gathering
 from gpuadvisor.diagnosing.evidence import environment, evidence_of
 from gpuadvisor.diagnosing.seen import Seen
-from gpuadvisor.domain.profile import TABLES
+from gpuadvisor.domain.profile import TABLES, Range
 from gpuadvisor.domain.telemetry import Gpu
 from gpuadvisor.domain.telemetry_window import GpuWindow, TelemetryWindow
 from gpuadvisor.profiling.naming import Named, profile_named
@@ -94,6 +94,15 @@ def test_what_a_damaged_trace_lacks_is_said(capsys, here):
     keep("train", steps(Made()).profile(devices=(H100,), warnings=(lost,)))
     assert lost in run(capsys, "diagnose")[2]
     assert json.loads(run(capsys, "diagnose", "--json")[1])["notes"] == [lost]
+
+
+def test_without_a_gpu_it_sends_nobody_to_do_the_same_again(capsys):
+    made = Made()
+    made.range("ProfilerStep#0", (0, 1000), Range.STEP)
+    made.operator("aten::mm", (100, 500))
+    keep("train", made.profile(source="kineto"))
+    out = run(capsys, "diagnose")[1]
+    assert "   on a machine with a GPU, gpuadvisor profile SCRIPT: " in out
 
 
 def test_ranks_of_another_run_are_not_this_runs(capsys):
