@@ -152,6 +152,15 @@ def distinct(values: Whole) -> Whole:
     return ordered[first]
 
 
+def grouped(*columns: npt.NDArray[Any]) -> Whole:
+    """Return a number for each row, equal where all columns are."""
+    group = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        used, place = np.unique(column, return_inverse=True)
+        _, group = np.unique(group * len(used) + place, return_inverse=True)
+    return group
+
+
 def numbered(values: npt.NDArray[np.signedinteger[Any]]) -> tuple[Whole, Whole]:
     """Return the distinct values in rising order, and the place of each value among them.
 

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from gpuadvisor.analysis.device_work import DeviceWork, Work
-from gpuadvisor.analysis.intervals import Whole, by_key, exact_sum
+from gpuadvisor.analysis.intervals import Whole, by_key, exact_sum, grouped
 from gpuadvisor.analysis.kernel_families import Kind, kind_of
 from gpuadvisor.analysis.matrix_products import PRECISIONS, element_type
 from gpuadvisor.analysis.operators import Operators
@@ -116,13 +116,9 @@ def _alike(
         of_row = np.full(len(rows), NO_TEXT, np.int64)
         of_row[known] = columns[name][operator[known]]
         texts.append(of_row)
-    group = np.zeros(len(rows), np.int64)
-    for each in (work.name[rows].astype(np.int64), *texts):
-        used, place = np.unique(each, return_inverse=True)
-        _, group = np.unique(group * (len(used) + 1) + place, return_inverse=True)
     return [
         (at, (int(texts[0][at[0]]), int(texts[1][at[0]]), int(texts[2][at[0]])))
-        for _, at in by_key(group)
+        for _, at in by_key(grouped(work.name[rows], *texts))
     ]
 
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuadvisor.analysis.calls import Calls, Launches
 from gpuadvisor.analysis.device_work import DeviceWork
-from gpuadvisor.analysis.intervals import Whole, ends, exact_sum, numbered
+from gpuadvisor.analysis.intervals import Whole, ends, exact_sum, grouped, numbered
 from gpuadvisor.analysis.joins import Nest, enclosing, latest_before, nest, thread_keys
 from gpuadvisor.domain.profile import UNKNOWN, Profile
 
@@ -107,10 +106,10 @@ def _of_like_work(profile: Profile, work: DeviceWork, of_work: Whole, lost: Whol
     if not len(lost) or not (of_work[known] != UNKNOWN).any():
         return found
     rows = np.concatenate((known, lost))
-    alike = _grouped(work.name[rows], *(shape[each][rows] for each in _SHAPE))
+    alike = grouped(work.name[rows], *(shape[each][rows] for each in _SHAPE))
     texts = profile.columns("operators", _KIND)
     operator = of_work[known]
-    kind = _grouped(operator == UNKNOWN, *(texts[each][operator] for each in _KIND))
+    kind = grouped(operator == UNKNOWN, *(texts[each][operator] for each in _KIND))
     groups = int(alike.max()) + 1
     least, most = np.full(groups, len(kind)), np.full(groups, UNKNOWN)
     np.minimum.at(least, alike[: len(known)], kind)
@@ -119,15 +118,6 @@ def _of_like_work(profile: Profile, work: DeviceWork, of_work: Whole, lost: Whol
     first[alike[: len(known)]] = operator
     found[lost] = np.where(least == most, first, UNKNOWN)[alike[len(known) :]]
     return found
-
-
-def _grouped(*columns: npt.NDArray[Any]) -> Whole:
-    """Return a number for each row, equal where all columns are."""
-    group = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        used, place = np.unique(column, return_inverse=True)
-        _, group = np.unique(group * len(used) + place, return_inverse=True)
-    return group
 
 
 def _linked(

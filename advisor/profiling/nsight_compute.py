@@ -28,7 +28,7 @@ MOST_KERNELS = 5
 ENOUGH = 0.9
 """Share of the time of all kernels after which no more are looked at."""
 LAUNCHES = 3
-"""Of each kernel on average: the first one may find cold caches."""
+"""Of each kernel on average; the one whose time is in the middle is looked at."""
 BLIND_LAUNCHES = 20
 """Of all kernels, where nothing tells which take most of the time."""
 EXPORT_S = 300.0

@@ -77,7 +77,7 @@ def found(report: DiagnosisReport) -> str:
     worth = ""
     if together is not None and together.high >= 1 and report.source != "ncu":
         worth = f", {'together ' if count > 1 else ''}worth {percents(together)} of the run"
-    shown = f", of which {len(report.worth_fixing)} are shown" if report.cut else ""
+    shown = f", {len(report.worth_fixing)} of them shown" if report.cut else ""
     return f"{figures.count(count, 'thing')} to fix{worth}{shown}."
 
 

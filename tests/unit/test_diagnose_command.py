@@ -86,7 +86,7 @@ def test_a_limit(capsys):
     _, whole, _ = run(capsys, "diagnose")
     _, cut, _ = run(capsys, "diagnose", "--limit", "1")
     (said,) = (line for line in whole.splitlines() if " things to fix" in line)
-    assert f"{said.removesuffix('.')}, of which 1 are shown." in cut
+    assert f"{said.removesuffix('.')}, 1 of them shown." in cut
 
 
 def test_what_a_damaged_trace_lacks_is_said(capsys, here):
