@@ -25,6 +25,9 @@ SPREAD = 0.15
 bandwidth. [own]"""
 SLOWER = 0.25
 """By how much more: copies of 4 bytes a thread reached 70 % of the bandwidth on an H100. [own]"""
+NARROW_BYTES_PER_S = 18.5e9
+"""Of an SM, with 4 bytes a thread: copies and the like reached 2.35e12 on an H100 and 2.6e12 on an
+H200, whose memory is faster by 43 %, with 132 SMs each. [own]"""
 MOST_RELIEF = 2.0
 """Times what the busiest unit is relieved of: the most that a kernel gets shorter by it. [own]"""
 FIXED_S = 5e-6
@@ -113,8 +116,17 @@ def bytes_load(
     return moved_bytes / bandwidth / kernel.seconds
 
 
-def saved(now: Loads, after: Loads) -> Shares:
-    """Return what a cure saves that leaves these loads.
+def slower(kernel: KernelFigures) -> float:
+    """Return by how much more than usual moving a kernel's bytes may take if a thread moves 4."""
+    if kernel.dram_peak is None or not kernel.multiprocessors:
+        return SLOWER
+    narrow = NARROW_BYTES_PER_S * kernel.multiprocessors
+    return max(DRAM_ATTAINABLE * kernel.dram_peak / narrow - 1, SLOWER)
+
+
+def saved(now: Loads, after: Loads, slower: float = SLOWER) -> Shares:
+    """Return what a cure saves that leaves these loads, of which the busiest may need more by this
+    share.
 
     At most all but the busiest unit's need: the cure may also end what else held the kernel up, but
     of that no more than as much again as the unit's need shrinks. At least as much as that.
@@ -122,7 +134,7 @@ def saved(now: Loads, after: Loads) -> Shares:
     left = after.busiest
     high = 1 - max((1 - SPREAD) * left, now.fixed)
     high = max(min(high, MOST_RELIEF * (now.busiest - left)), 0.0)
-    low = now.busiest - max(min((1 + SLOWER) * left, 1.0), now.fixed)
+    low = now.busiest - max(min((1 + slower) * left, 1.0), now.fixed)
     return Shares(max(min(low, high), 0.0), high)
 
 

@@ -1,4 +1,4 @@
-"""Kernels with one fault each, on an H100, are told by their first finding."""
+"""Kernels with one fault each, on an H100 and an H200, are told by their first finding."""
 
 import math
 from dataclasses import replace
@@ -43,10 +43,23 @@ FIRST_OF_FEW = {
     "exponential<double>": Category.PRECISION,
 }
 """Without the tables of Nsight Compute's full set."""
+FULL = "h200_kernels.raw.csv.gz"
+FIRST_OF_FULL = {
+    **{name: each for name, each in FIRST_OF_FEW.items() if name != "gather_with_registers"},
+    "sum_with_registers": Category.OCCUPANCY,
+    "sum_with_shared": Category.OCCUPANCY,
+    "sum_plain": Category.OCCUPANCY,
+    "follow<1>": Category.LATENCY,
+    "product_by_threads": Category.COMPUTE,
+    "invert<unsigned char>": Category.DRAM_BANDWIDTH,
+}
+"""What `profile --ncu` collects."""
 HEALTHY = (
     (PLANTED, "healthy_copy"),
     (FEW, "invert"),
     (FEW, "transpose_tiles<1>"),
+    (FULL, "invert<uint4>"),
+    (FULL, "transpose_tiles<1>"),
     (LADDER, "ampere_sgemm"),
     ("a10g_gemm_esmm_a.raw.csv.gz", "cutlass"),
     (None, "report_v6_1d_1_per_thread"),
@@ -88,9 +101,19 @@ def test_few_counters_tell_it_too(name, category):
     assert (first.category, first.hidden_by) == (category, None)
 
 
-@pytest.mark.parametrize("name", FIRST)
-def test_one_fault_is_no_crowd(name):
-    assert len(severe(findings_of(profiled(PLANTED), name))) <= 3
+@pytest.mark.parametrize(("name", "category"), FIRST_OF_FULL.items())
+def test_what_a_profile_collects_tells_it(name, category):
+    first = findings_of(profiled(FULL), name)[0]
+    assert (first.category, first.hidden_by) == (category, None)
+    assert first.severity.rank >= Severity.WARNING.rank
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [*((PLANTED, name) for name in FIRST), *((FULL, name) for name in FIRST_OF_FULL)],
+)
+def test_one_fault_is_no_crowd(file, name):
+    assert len(severe(findings_of(profiled(file), name))) <= 3
 
 
 @pytest.mark.parametrize(("file", "name"), HEALTHY)

@@ -21,7 +21,7 @@ def product(l1=98.0, arithmetic=0.08, *changes):
 
 FIRES = {
     "a naive product": product,
-    "just busy enough": lambda: product(81.0),
+    "just busy enough": lambda: product(76.0),
     "by the pipes of multiplications": lambda: product(
         98.0,
         0.08,
@@ -33,7 +33,7 @@ FIRES = {
     ),
 }
 SILENT = {
-    "the cache has room": lambda: product(79.0),
+    "the cache has room": lambda: product(74.0),
     "no arithmetic": lambda: product(98.0, 0.001),
     "well fed": lambda: product(98.0, 0.6),
     "memory is used": lambda: product(98.0, 0.08, {f"gpu__dram_throughput{ELAPSED}": 40.0}),

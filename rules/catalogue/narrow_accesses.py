@@ -1,0 +1,89 @@
+"""Threads load or store one or two bytes at a time, and memory has little to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short, unless_library
+from gpuadvisor.rules.rule import Claim, Rule
+
+if TYPE_CHECKING:
+    from gpuadvisor.analysis.kernel_figures import KernelFigures
+    from gpuadvisor.analysis.kernel_loads import Loads
+
+MOST_SECTORS = 2.2
+"""Of a warp's access on average: two are 2 bytes a thread, side by side. Values of 4 bytes are the
+usual size, and reach 54 to 70 % of the bandwidth by themselves. [own]"""
+LEAST_USED = 0.9
+"""Of the sectors that are touched: below, threads are not side by side, or read one value. [own]"""
+LEAST_THREADS = 28.0
+"""Of a warp that take part: fewer touch few sectors for another reason. [own]"""
+LEAST_WAITING = 0.5
+"""Of the warps' time that they wait for a load. [own]"""
+MOST_BUSY = 0.6
+"""Load of the busiest of memory and caches: above, it is the bytes that take the time. [own]"""
+LEAST_SHARE = 0.6
+"""Of the most that is saved: 4 bytes a thread do not reach what 16 do. [own]"""
+
+RULE = Rule(
+    Category.DRAM_BANDWIDTH,
+    needs=(knows("load_waits", "dram_bytes", "active_threads"),),
+    hides=("occupancy", "latency", "compute_below_roof", "memory_below_roof"),
+)
+
+
+def check(evidence: Evidence) -> Iterator[Claim]:
+    """Find kernels whose warps move fewer bytes at a time than they could."""
+    yield from of_each(evidence, _look)
+
+
+def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+    from gpuadvisor.analysis.kernel_figures import SECTOR_BYTES
+    from gpuadvisor.analysis.kernel_loads import SPREAD, Shares
+
+    sectors, waiting, threads = _sectors(kernel), kernel.load_waits, kernel.active_threads
+    if sectors is None or sectors > MOST_SECTORS or kernel.dram_bytes is None:
+        return None
+    if waiting is None or waiting < LEAST_WAITING or loads.memory >= MOST_BUSY:
+        return None
+    if threads is None or threads < LEAST_THREADS:
+        return None
+    high = 1 - max((1 - SPREAD) * loads.dram, loads.fixed)
+    if high <= 0:
+        return None
+    shares = Shares(LEAST_SHARE * high, high)
+    size = SECTOR_BYTES * sectors / threads
+    return claim_of(
+        kernel,
+        f"The threads of {short(kernel)} load and store {size:.1f} bytes at a time, and use"
+        f" {loads.dram:.0%} of the memory's bandwidth",
+        (
+            Figure("sectors_of_an_access", round(sectors, 2), "", MOST_SECTORS),
+            percent("memory_busy", loads.memory, MOST_BUSY),
+            percent("warps_waiting_for_loads", waiting, LEAST_WAITING),
+        ),
+        "Load and store 4 to 16 bytes a thread at once (`uchar4`, `uint4`; in Triton more elements"
+        " a program), and several of them before using any.",
+        shares,
+        "At most the time of the same bytes at the bandwidth that copies reach; at least three"
+        " fifths of it.",
+        unless_library(kernel, shares),
+    )
+
+
+def _sectors(kernel: KernelFigures) -> float | None:
+    """Return the sectors that an access of a warp touches; None unless it uses all of them."""
+    touched = requested = 0.0
+    for operation in ("ld", "st"):
+        sectors = kernel.sectors_of(f"global_op_{operation}")
+        requests = kernel.requests_of(f"global_op_{operation}")
+        if sectors is None or requests is None:
+            return None
+        used = kernel.used_of_sector(operation)
+        if sectors and (used is None or used < LEAST_USED):
+            return None
+        touched, requested = touched + sectors, requested + requests
+    return touched / requested if requested else None
