@@ -62,9 +62,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1500)
     rounds = parser.parse_args().rounds
     torch.set_num_threads(1)
-    if torch.cuda.is_available():  # then steps are marked by its events
-        torch.zeros(1, device="cuda")
+    # With work on a GPU steps are marked by its events.
+    work = torch.zeros(1, device="cuda" if torch.cuda.is_available() else "cpu")
     hooks = _hooks()
+    assert work.is_cuda == torch.cuda.is_available()
     for name, cold in (("hot", False), ("cold", True)):
         costs = _costs_us(hooks, rounds, cold)
         told = ", ".join(f"{hook} {cost:.1f}" for hook, cost in costs.items())
