@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -76,6 +76,23 @@ def row_saving(
         shares.append(player.saved_share(high, slow, times, host[1]))
     least, most = min(shares) * facts.run_ns, min(MARGIN * max(shares), MOST) * facts.run_ns
     return Saving(least, most, parts(most, _times(facts, gains)))
+
+
+def launching(facts: Facts, groups: Iterable[Whole]) -> Intervals:
+    """Return when the host launched these groups of rows, each from its first kernel to its last
+    one; what else the script does between two of them stays."""
+    import numpy as np
+
+    from gpuadvisor.analysis.intervals import union, without
+
+    launched = facts.launched
+    known = [rows[launched.known[rows]] for rows in groups]
+    times = [launched.begin_ns[rows] for rows in known if len(rows)]
+    found = union(
+        np.array([each.min() for each in times], np.int64),
+        np.array([each.max() for each in times], np.int64),
+    )
+    return found if facts.timeline is None else without(found, facts.timeline.away)
 
 
 def _times(facts: Facts, gains: Sequence[RowGain]) -> dict[str, float]:

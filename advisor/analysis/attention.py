@@ -38,6 +38,8 @@ class Attention:
     """Rows of the device's work, each once."""
     between: Whole
     """The same of what passes over the matrix of tokens by tokens, softmax among it."""
+    each: tuple[Whole, ...] = ()
+    """The same of each softmax: its products and what lies between."""
 
 
 def attention(
@@ -56,17 +58,16 @@ def attention(
     is_batched = np.isin(operator, _numbers(operator, texts, lambda text: text in BATCHED))
     is_batched &= _are_products(work, rows)
     is_backward = np.isin(operator, _numbers(operator, texts, BACKWARD.fullmatch))
-    times, products, between = 0, set[int](), set[int]()
+    products, between, each = set[int](), set[int](), list[Whole]()
     for _, at in by_key(work.stream[rows]):
         at = at[np.argsort(work.begin_ns[rows[at]], kind="stable")]
-        found = _of_stream(is_softmax[at], is_batched[at])
-        times += len(found)
-        for first, last in found:
+        for first, last in _of_stream(is_softmax[at], is_batched[at]):
             between |= {int(rows[place]) for place in at[first + 1 : last]}
             more = int(is_backward[at[first + 1 : last]].any())
             around = at[max(first - more, 0) : last + 1 + more]
             products |= {int(rows[place]) for place in around[is_batched[around]]}
-    return Attention(times, _sorted(products), _sorted(between - products))
+            each.append(rows[around])
+    return Attention(len(each), _sorted(products), _sorted(between - products), tuple(each))
 
 
 def _of_stream(is_softmax: Mask, is_batched: Mask) -> list[tuple[int, int]]:

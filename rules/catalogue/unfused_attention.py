@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from gpuadvisor.analysis.matrix_products import product
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernel_time import LEAST_SHARE, PLAYED, RowGain, row_saving, share_figure
+from gpuadvisor.rules.kernel_time import (
+    LEAST_SHARE,
+    PLAYED,
+    RowGain,
+    launching,
+    row_saving,
+    share_figure,
+)
 from gpuadvisor.rules.needs import DEVICE, IDLE, OPERATORS
 from gpuadvisor.rules.rates import rate
 from gpuadvisor.rules.rule import Claim, Rule
@@ -24,6 +31,8 @@ three of TF32. [own]"""
 BETWEEN_LOW, BETWEEN_HIGH = 0.6, 1.0
 PRODUCTS_HIGH = 0.5
 """Of the time of what lies between the products, and of these, where shapes do not tell. [own]"""
+MOST_LAUNCHING = 0.75
+"""Of the host's time to launch the steps: one operator of four and more is left. [own]"""
 
 RULE = Rule(
     Category.ATTENTION,
@@ -61,9 +70,14 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         " and no mask that needs a gradient."
         if dispatched
         else "Call `torch.nn.functional.scaled_dot_product_attention`, which runs as one kernel.",
-        row_saving(facts, [RowGain(rows, time, low / time, high / time)]),
+        row_saving(
+            facts,
+            [RowGain(rows, time, low / time, high / time)],
+            launching(facts, found.each),
+            (0.0, MOST_LAUNCHING),
+        ),
         "What the same operations take at 25 to 60 % of the peak rate, without the scores in"
-        f" memory; {PLAYED}.",
+        f" memory; {PLAYED}, and at most without three quarters of the host's time for them.",
         knobs=("sdpa_backend", *RULE.knobs) if dispatched else RULE.knobs,
     )
 

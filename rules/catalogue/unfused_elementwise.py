@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-import numpy as np
-
-from gpuadvisor.analysis.chains import Chain
-from gpuadvisor.analysis.intervals import Intervals, union, without
-from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernel_time import PLAYED, RowGain, row_saving, share_figure
+from gpuadvisor.rules.kernel_time import PLAYED, RowGain, launching, row_saving, share_figure
 from gpuadvisor.rules.needs import IDLE
 from gpuadvisor.rules.rule import Claim, Rule
 
@@ -51,21 +46,8 @@ def check(evidence: Evidence) -> Iterator[Claim]:
             Figure("longest_chain", longest, "kernels", 3),
         ),
         "Compile the model, or write these steps as one kernel.",
-        row_saving(facts, gains, _launching(facts, fused), (0.0, 1.0)),
+        row_saving(facts, gains, launching(facts, [each.rows for each in fused]), (0.0, 1.0)),
         "The tensors that pass from one kernel of a chain to the next need not pass through memory;"
         f" at least {LOW:.0%} of them; {PLAYED}, and at most without the host's time between their"
         " launches.",
     )
-
-
-def _launching(facts: Facts, some: Sequence[Chain]) -> Intervals:
-    """Return when the host launched these chains, each from its first kernel to its last one; what
-    else the script does between two of them stays."""
-    launched = facts.launched
-    known = [rows[launched.known[rows]] for rows in (each.rows for each in some)]
-    times = [launched.begin_ns[rows] for rows in known if len(rows)]
-    found = union(
-        np.array([each.min() for each in times], np.int64),
-        np.array([each.max() for each in times], np.int64),
-    )
-    return found if facts.timeline is None else without(found, facts.timeline.away)
