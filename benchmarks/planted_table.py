@@ -26,11 +26,11 @@ def show(names: Iterable[str], look: Callable[[str], Row], file: Path | None) ->
             failures.append(f"{name}: {error}")
             continue
         print(line(rows[-1]), flush=True)
+        if file is not None:
+            file.write_text(json.dumps(rows, indent=1))
     print(f"\n{summary(rows)}")
     for failure in failures:
         print(f"\n{failure}")
-    if file is not None:
-        file.write_text(json.dumps(rows, indent=1))
     return int(bool(failures) or not all(row["right"] for row in rows))
 
 
