@@ -10,6 +10,7 @@ import json
 import math
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -303,16 +304,28 @@ MAJOR = "device__attribute_compute_capability_major"
 MINOR = "device__attribute_compute_capability_minor"
 
 
+class KinetoEvent(msgspec.Struct):
+    cat: str = ""
+    args: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class KinetoTrace(msgspec.Struct, rename="camel"):
+    device_properties: list[dict] = []
+    trace_events: list[KinetoEvent] = []
+
+
 def kineto_kernels():
     """Every kernel on an NVIDIA GPU of the traces, with its device."""
     for path in sorted(PROFILES.rglob("*.json.gz")):
-        document = json.loads(gzip.decompress(path.read_bytes()).decode("utf-8", "replace"))
-        devices = {d["id"]: d for d in document.get("deviceProperties", [])}
-        for event in document.get("traceEvents", []):
-            facts = event.get("args") or {}
+        text = gzip.decompress(path.read_bytes()).decode("utf-8", "replace")
+        trace = msgspec.json.decode(text, type=KinetoTrace)
+        devices = {device["id"]: device for device in trace.device_properties}
+        for event in trace.trace_events:
+            if event.cat.lower() != "kernel":
+                continue
+            facts = msgspec.json.decode(event.args)
             device = devices.get(facts.get("device"), {})
-            is_known = "est. achieved occupancy %" in facts and "AMD" not in device.get("name", "")
-            if event.get("cat", "").lower() == "kernel" and is_known:
+            if "est. achieved occupancy %" in facts and "AMD" not in device.get("name", ""):
                 yield path.name, device, facts
 
 

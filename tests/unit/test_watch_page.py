@@ -183,8 +183,16 @@ def test_the_help(snap_compare):
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("size", [(80, 24), (1, 1), (300, 100)])
-@pytest.mark.parametrize("keys", [["q"], ["ctrl+c"], ["question_mark", "q"], ["enter", "tab", "q"]])
+@pytest.mark.parametrize(
+    ("keys", "size"),
+    [
+        (["q"], (1, 1)),
+        (["q"], (300, 100)),
+        (["ctrl+c"], (80, 24)),
+        (["question_mark", "q"], (80, 24)),
+        (["enter", "tab", "q"], (80, 24)),
+    ],
+)
 async def test_q_ends_it(keys, size):
     source = Made(frame(0, sample()))
     app = page(source)
