@@ -30,7 +30,7 @@ class Case:
     steady: bool = True
     """Whether a step always takes about as long."""
     slow: bool = False
-    """Whether this is another way to do what a case beside it does."""
+    """Whether this is another way to do what a case beside it does, or a rare one."""
 
 
 def loaded(samples: float) -> tuple[float, str]:
@@ -77,7 +77,7 @@ CASES = [
     Case("rollouts.py", "backward", *given(20), WITHOUT_OPTIMIZER),
     Case("explicit.py", "explicit", *given(24)),
     Case("stream.py", "backward", *loaded(10), WITHOUT_OPTIMIZER),
-    Case("folds.py", "optimizer", *loaded(16), {"optimizers": ("SGD",) * 4}),
+    Case("folds.py", "optimizer", *loaded(16), {"optimizers": ("SGD",) * 4}, slow=True),
     Case("inference.py inference_mode", "forward", *given(32), INFERENCE, missed=8),
     Case(
         "inference.py compiled",
@@ -93,6 +93,7 @@ CASES = [
         *given(32),
         {**INFERENCE, "roots": ("Sequential", "RecursiveScriptModule")},
         missed=8,
+        slow=True,
     ),
     Case("inference.py function", "forward", None, None, {**INFERENCE, **COMPILED, "roots": ()}),
     Case("geometric.py", "optimizer", *loaded(8), {"varying_shapes": True, "roots": ("GCNConv",)}),

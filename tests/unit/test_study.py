@@ -226,7 +226,9 @@ class TestInterruption:
         with pytest.raises(Interrupted, match="before the unchanged script was measured"):
             tune(self.after(script, 0))
 
-    @pytest.mark.parametrize("runs", [2, 3, 5, 8, 12])
+    @pytest.mark.parametrize(
+        "runs", [2, 8, *(pytest.param(runs, marks=pytest.mark.slow) for runs in (3, 5, 12))]
+    )
     def test_at_any_time_there_is_a_result_and_a_way_on(self, script, runs):
         result = tune(self.after(script, runs))
         assert (result.verdict, result.interrupted) == ("no_gain", "interrupted")
