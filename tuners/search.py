@@ -72,9 +72,11 @@ class OrderedSearch:
     """Knobs for which the budget had no room."""
     brought: dict[str, float] = field(default_factory=dict)
     """Knob to the factor by which it improved the best when it was kept."""
+    spared: dict[str, float] = field(default_factory=dict)
+    """Knob to the share of the unchanged script's time that it spared when it was kept. Shares of
+    several add up, as those that a diagnosis promises do; of what is left they are larger."""
     attempted: dict[str, tuple[float, Value]] = field(default_factory=dict)
-    """Knob to the best factor by which it improved what it was tried on, kept or not, and to its
-    value then."""
+    """Knob to the largest such share over its trials, kept or not, and to its value then."""
     told: Callable[[Best], None] = lambda best: None
     """Called with each new best."""
 
@@ -104,9 +106,9 @@ class OrderedSearch:
     def _note_attempt(self, item: _Item, trial: Trial, floor: float) -> None:
         """Remember what a knob did to what it was tried on."""
         if trial.state is TrialState.COMPLETE and trial.gain and item.beside is None:
-            name, factor = item.knob.name, trial.gain / floor
-            if name not in self.attempted or factor > self.attempted[name][0]:
-                self.attempted[name] = factor, trial.settings[name]
+            name, share = item.knob.name, 1 / floor - 1 / trial.gain
+            if name not in self.attempted or share > self.attempted[name][0]:
+                self.attempted[name] = share, trial.settings[name]
 
     def _next_batch(self, queue: deque[_Item]) -> list[tuple[_Item, dict[str, Value]]]:
         """Take items of different knobs, as many as can run side by side."""
@@ -185,6 +187,8 @@ class OrderedSearch:
         name = item.knob.name
         self.pointless.pop(name, None)
         self.brought[name] = self.brought.get(name, 1.0) * (1 + grown)
+        spared = 1 / before.gain - 1 / self.best.gain
+        self.spared[name] = self.spared.get(name, 0.0) + spared
         self.told(self.best)
         if not item.knob.progressive or grown >= PROGRESSIVE_GAIN:
             queue.appendleft(_Item(item.knob, item.place + 1))

@@ -134,7 +134,8 @@ class Expectation:
     knobs: tuple[str, ...] = ()
     """That would try the cure."""
     measured_pct: float | None = None
-    """By how much it got shorter with the best of them, in the search; below 0 it got longer."""
+    """By how much of the unchanged script's time it got shorter with them, in the search; below 0
+    it got longer."""
     settings: Settings = field(default_factory=dict)
     """With which that was."""
     why: str = ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from math import prod
 
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device
@@ -70,20 +69,15 @@ def _measured(
         return replace(each, why=f"the objective was {objective}, not time")
     if search is None:
         return replace(each, why="the study ended before its search")
-    kept = {name: search.brought[name] for name in each.knobs if name in search.brought}
+    kept = {name: search.spared[name] for name in each.knobs if name in search.spared}
     if kept:
         settings = {name: value for name, value in search.best.settings.items() if name in kept}
-        return replace(each, measured_pct=_shorter(prod(kept.values())), settings=settings)
+        return replace(each, measured_pct=100 * sum(kept.values()), settings=settings)
     tried = [name for name in each.knobs if name in search.attempted]
     if tried:
         best = max(tried, key=lambda name: search.attempted[name][0])
-        factor, value = search.attempted[best]
-        return replace(each, measured_pct=_shorter(factor), settings={best: value})
+        share, value = search.attempted[best]
+        return replace(each, measured_pct=100 * share, settings={best: value})
     reasons = {**unavailable, **search.pointless}
     found = [f"{name}: {reasons[name]}" for name in each.knobs if name in reasons]
     return replace(each, why="; ".join(found) or "none of its knobs was tried to its end")
-
-
-def _shorter(factor: float) -> float:
-    """Return by how many percent the run is shorter that is faster by a factor."""
-    return 100 * (1 - 1 / factor)

@@ -280,3 +280,11 @@ def test_each_gain_is_told():
     bench = SimulatedBench(multiplied({"tf32": 1.2, "bf16": 1.5}))
     search = searched(bench, switches("tf32", "placebo", "bf16"))
     assert search.brought == pytest.approx({"tf32": 1.2, "bf16": 1.5})
+
+
+def test_what_each_spared_of_the_unchanged_time_adds_up():
+    bench = SimulatedBench(multiplied({"tf32": 1.2, "bf16": 1.5}))
+    search = searched(bench, switches("tf32", "placebo", "bf16"))
+    assert search.spared == pytest.approx({"tf32": 1 - 1 / 1.2, "bf16": 1 / 1.2 - 1 / 1.8})
+    assert sum(search.spared.values()) == pytest.approx(1 - 1 / search.best.gain)
+    assert search.attempted["placebo"][0] == pytest.approx(0)
