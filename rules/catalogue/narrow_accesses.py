@@ -55,10 +55,11 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
     if high <= 0:
         return None
     shares = Shares(LEAST_SHARE * high, high)
-    size = SECTOR_BYTES * sectors / threads
+    told = f"{SECTOR_BYTES * sectors / threads:.1f}".removesuffix(".0")
+    size = f"{told} byte{'' if told == '1' else 's'}"
     return claim_of(
         kernel,
-        f"The threads of {short(kernel)} load and store {size:.1f} bytes at a time, and use"
+        f"The threads of {short(kernel)} load and store {size} at a time, and use"
         f" {loads.dram:.0%} of the memory's bandwidth",
         (
             Figure("sectors_of_an_access", round(sectors, 2), "", MOST_SECTORS),
