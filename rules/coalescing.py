@@ -43,7 +43,7 @@ def uncoalesced(evidence: Evidence, operation: str, what: str, advice: str) -> I
     """
 
     def look(kernel: KernelFigures, loads: Loads) -> Claim | None:
-        from gpuadvisor.analysis.kernel_loads import Shares, saved, slower
+        from gpuadvisor.analysis.kernel_loads import Shares, narrow_slowdown, saved
 
         sectors, ideal = kernel.sectors, kernel.ideal_sectors
         part = _part(kernel, operation)
@@ -61,7 +61,7 @@ def uncoalesced(evidence: Evidence, operation: str, what: str, advice: str) -> I
         after = _after(kernel, loads, excess)
         if after is None:
             return None
-        shares = saved(loads, after, slower(kernel))
+        shares = saved(loads, after, narrow_slowdown(kernel))
         if loads.memory < LEAST_BUSY:
             spared = loads.memory - after.memory
             shares = Shares(shares.low, max(min(shares.high, spared), shares.low))

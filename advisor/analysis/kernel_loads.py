@@ -116,7 +116,7 @@ def bytes_load(
     return moved_bytes / bandwidth / kernel.seconds
 
 
-def slower(kernel: KernelFigures) -> float:
+def narrow_slowdown(kernel: KernelFigures) -> float:
     """Return by how much more than usual moving a kernel's bytes may take if a thread moves 4."""
     if kernel.dram_peak is None or not kernel.multiprocessors:
         return SLOWER
@@ -124,7 +124,7 @@ def slower(kernel: KernelFigures) -> float:
     return max(DRAM_ATTAINABLE * kernel.dram_peak / narrow - 1, SLOWER)
 
 
-def saved(now: Loads, after: Loads, slower: float = SLOWER) -> Shares:
+def saved(now: Loads, after: Loads, slowdown: float = SLOWER) -> Shares:
     """Return what a cure saves that leaves these loads, of which the busiest may need more by this
     share.
 
@@ -134,7 +134,7 @@ def saved(now: Loads, after: Loads, slower: float = SLOWER) -> Shares:
     left = after.busiest
     high = 1 - max((1 - SPREAD) * left, now.fixed)
     high = max(min(high, MOST_RELIEF * (now.busiest - left)), 0.0)
-    low = now.busiest - max(min((1 + slower) * left, 1.0), now.fixed)
+    low = now.busiest - max(min((1 + slowdown) * left, 1.0), now.fixed)
     return Shares(max(min(low, high), 0.0), high)
 
 

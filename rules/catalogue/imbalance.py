@@ -55,6 +55,7 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
         "Give every block about the same work, start the long ones first, or let blocks fetch"
         " their work from a queue.",
         shares,
-        "At most all of the time that multiprocessors were without any warp; at least half of it.",
+        "At most the time that multiprocessors were without any warp and a twentieth of the rest;"
+        " at least half of that.",
         unless_library(kernel, shares),
     )
