@@ -86,6 +86,7 @@ class OrderedSearch:
         self._tried_at: dict[str, float] = {}
         self._harmful: dict[str, str] = {}
         self._promising: dict[str, int] = {}
+        self._covered: set[str] = set()
         self._work(deque(_Item(c.knob, 0) for c in self.candidates.chosen))
         self._work(deque(self._retries()))
         return self.best
@@ -193,19 +194,12 @@ class OrderedSearch:
         if not item.knob.progressive or grown >= PROGRESSIVE_GAIN:
             queue.appendleft(_Item(item.knob, item.place + 1))
         # Whatever is tried before the new bottleneck is cured would be measured through it.
-        queue.extendleft(reversed(self._revived()))
+        queue.extendleft(reversed([*self._revived(), *self._bared(grown)]))
 
     def _uncovered(self, trial: Trial) -> list[_Item]:
-        """Return a cure of the bottleneck behind which a trial's gain may be hidden.
-
-        A model that computes twice as fast is no faster where its loader was as slow as the model
-        before; but now it waits, and with more workers its gain would show.
-        """
+        """Return a cure of the bottleneck behind which a trial's gain may be hidden."""
         measurement = trial.measurement
-        if trial.state is not TrialState.COMPLETE or measurement is None:
-            return []
-        possible = (trial.gain or 0.0) / max(1 - measurement.data_wait_share, 1e-3)
-        if possible < self.best.gain * RETRY_GROWTH:
+        if measurement is None or not self._is_covered(trial):
             return []
         knobs = [self.knobs[name] for name in self.pointless if name in self._promising]
         return [
@@ -214,13 +208,34 @@ class OrderedSearch:
             if knob.pointless(measurement) is None and not self._failures[knob.name]
         ][:1]
 
+    def _is_covered(self, trial: Trial) -> bool:
+        """Say whether a trial would be better than the best so far if it did not wait for data.
+
+        A model that computes twice as fast is no faster where its loader was as slow as the model
+        before; but now it waits, and with more workers its gain would show.
+        """
+        if trial.state is not TrialState.COMPLETE or trial.measurement is None:
+            return False
+        possible = (trial.gain or 0.0) / max(1 - trial.measurement.data_wait_share, 1e-3)
+        return possible >= self.best.gain * RETRY_GROWTH
+
+    def _bared(self, grown: float) -> list[_Item]:
+        """Return what waited for data when it was tried in vain, and need not any more."""
+        if 1 + grown < RETRY_GROWTH:
+            return []
+        names = [n for n in self._tried_at if n in self._covered and n not in self.best.settings]
+        self._covered.clear()
+        return [_Item(self.knobs[name], self._promising[name], retry=True) for name in names]
+
     def _give_up(self, item: _Item, trial: Trial, queue: deque[_Item], floor: float) -> None:
         name = item.knob.name
         self._failures[name] += 1
         self._note_harm(name, trial, floor)
-        if trial.state is TrialState.COMPLETE and name not in self._tried_at:
+        if trial.state is TrialState.COMPLETE and (item.retry or name not in self._tried_at):
             self._tried_at[name] = floor
             self._promising[name] = item.place
+            if self._is_covered(trial) and not item.retry:
+                self._covered.add(name)
         useless = trial.state in (TrialState.NO_EFFECT, TrialState.UNSUPPORTED)
         stop = useless or item.knob.progressive or item.retry
         if not stop and self._failures[name] < item.knob.patience:

@@ -254,6 +254,19 @@ class TestBottleneck:
         searched(bench, [Switch("workers", cures=cures), *switches("bf16", "tf32", "compile")])
         assert [list(trial.settings)[-1] for trial in bench.ran[1:4]] == ["bf16", "workers", "tf32"]
 
+    def test_what_waited_for_data_is_tried_again_before_the_rest(self):
+        """An uneven loader: at first the diagnosis saw no wait, and so bf16 came first."""
+
+        def waits(settings, run):
+            share = 0.5 * ("bf16" in settings and "workers" not in settings)
+            windows = [Window(w.steps, w.seconds, 0.0, share * w.seconds) for w in run.windows]
+            return simulation.measurement(run.step_ms, windows=tuple(windows))
+
+        bench = SimulatedBench(self.cost, change=waits)
+        searched(bench, switches("bf16", "placebo", "workers", "tf32", "compile"))
+        names = [list(trial.settings)[-1] for trial in bench.ran[1:]]
+        assert names == ["bf16", "placebo", "workers", "bf16", "tf32", "compile", "placebo"]
+
 
 def test_an_interaction_that_needs_both_is_left_to_the_neighbourhood():
     both = {"tf32", "bf16"}
