@@ -28,7 +28,13 @@ WARM_UP = 3.0
 """Times the median wait, from which on the first one is the start of the workers. [own]"""
 
 WORKERS = "Load batches in more worker processes, or make loading a sample cheaper."
-KNOBS = ("dataloader_workers", "pin_memory", "prefetch_factor", "persistent_workers")
+KNOBS = (
+    "dataloader_workers",
+    "host_memory",
+    "pin_memory",
+    "prefetch_factor",
+    "persistent_workers",
+)
 
 RULE = Rule(
     Category.INPUT_BOUND,

@@ -10,15 +10,18 @@ import pytest
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, LoaderFacts, ScriptFacts
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs import _compile, bf16_autocast, cpu_threads, load_knobs
+from gpuadvisor.tuners.knobs import _compile, bf16_autocast, cpu_threads, host_memory, load_knobs
 
 KNOBS = load_knobs()
 NAMES = [
     "dataloader_workers",
+    "host_memory",
     "pin_memory",
     "persistent_workers",
+    "blocking_sync",
     "prefetch_factor",
     "cpu_threads",
+    "release_without_gil",
     "tf32",
     "bf16_autocast",
     "fp16_autocast",
@@ -68,7 +71,8 @@ def facts(**changes):
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch):
-    for name in ("OMP_NUM_THREADS", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+    torchs = ("OMP_NUM_THREADS", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    for name in (*torchs, "GLIBC_TUNABLES", "LD_PRELOAD"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(_compile.shutil, "which", lambda name: f"/usr/bin/{name}" if name else None)
 
@@ -118,7 +122,7 @@ def test_choices_of_workers(cores, own, choices):
     assert KNOBS["dataloader_workers"].choices(gpu(cores=cores), script) == choices
 
 
-@pytest.mark.parametrize("name", ["persistent_workers", "prefetch_factor"])
+@pytest.mark.parametrize("name", ["persistent_workers", "prefetch_factor", "blocking_sync"])
 def test_settings_of_workers_need_workers(name):
     knob, without = KNOBS[name], facts()
     having = facts(loaders=(loader(num_workers=4),))
@@ -126,6 +130,15 @@ def test_settings_of_workers_need_workers(name):
     assert knob.missing({"dataloader_workers": 4}, without) is None
     assert knob.missing({}, having) is None
     assert knob.missing({"dataloader_workers": 0}, having) is not None
+
+
+def test_releasing_batches_needs_pinned_ones():
+    knob, pinned = KNOBS["release_without_gil"], loader(num_workers=4, pin_memory=True)
+    having, without = facts(loaders=(pinned,)), facts(loaders=(loader(num_workers=4),))
+    assert knob.missing({}, having) is None
+    assert "pin_memory" in knob.missing({}, without)
+    assert knob.missing({"pin_memory": True}, without) is None
+    assert "workers" in knob.missing({"dataloader_workers": 0}, having)
 
 
 @pytest.mark.parametrize(
@@ -157,6 +170,8 @@ def test_settings_of_workers_need_workers(name):
             ["max-autotune-no-cudagraphs"],
         ),
         ("batch_size", gpu(), facts(), [2, 4, 8, 16, 32, 64]),
+        ("host_memory", gpu(), facts(), ["32M"]),
+        ("host_memory", cpu(), facts(device="cpu"), ["32M", "all"]),
     ],
 )
 def test_choices(name, device, script, choices):
@@ -168,8 +183,13 @@ def test_choices(name, device, script, choices):
     [
         ("dataloader_workers", gpu(), facts(loaders=()), "no batches"),
         ("dataloader_workers", gpu(), facts(loaders=(loader(iterable=True),)), "repeat samples"),
+        ("host_memory", gpu(), facts(loaders=()), "no batches"),
         ("pin_memory", cpu(), facts(device="cpu"), "no GPU"),
         ("pin_memory", gpu(), facts(device="cpu"), "computes on the CPU"),
+        ("blocking_sync", cpu(), facts(device="cpu"), "no GPU"),
+        ("blocking_sync", gpu(), facts(loaders=()), "no batches"),
+        ("release_without_gil", cpu(), facts(device="cpu"), "no GPU"),
+        ("release_without_gil", gpu(), facts(loaders=()), "no batches"),
         ("cpu_threads", gpu(), facts(), "on the GPU"),
         ("cpu_threads", cpu(1), facts(device="cpu"), "one core"),
         ("tf32", gpu((7, 5)), facts(), "8.0"),
@@ -253,6 +273,70 @@ def test_the_allocator_keeps_the_users_settings(own, expected, monkeypatch):
 def test_the_users_own_choice_of_allocator_stands(monkeypatch):
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:False")
     assert "PYTORCH_ALLOC_CONF" in KNOBS["allocator"].unavailable(gpu(), facts())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("LD_PRELOAD", "/usr/lib/libjemalloc.so.2", "LD_PRELOAD"),
+        ("GLIBC_TUNABLES", "glibc.malloc.trim_threshold=1", "already"),
+        ("GLIBC_TUNABLES", "glibc.rtld.nns=3", None),
+    ],
+)
+def test_the_users_own_choice_of_host_memory_stands(name, value, reason, monkeypatch):
+    monkeypatch.setenv(name, value)
+    said = KNOBS["host_memory"].unavailable(cpu(), facts(device="cpu"))
+    assert said is None if reason is None else reason in said
+
+
+def test_host_memory_needs_glibc(monkeypatch):
+    def unknown(name):
+        raise ValueError("unrecognized configuration name")
+
+    monkeypatch.setattr(os, "confstr", unknown)
+    assert "glibc" in KNOBS["host_memory"].unavailable(cpu(), facts(device="cpu"))
+
+
+def test_host_memory_keeps_the_users_tunables(monkeypatch):
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.rtld.nns=3")
+    variables = KNOBS["host_memory"].environment("all")["GLIBC_TUNABLES"].split(":")
+    assert variables[0] == "glibc.rtld.nns=3" and "glibc.malloc.mmap_max=0" in variables
+
+
+FREEING = """
+import ctypes, resource, sys
+from gpuadvisor.tuners.knobs.host_memory import KNOB
+
+class Target:
+    effective = staticmethod(lambda: print("taken"))
+
+if sys.argv[2:]:
+    KNOB.apply(sys.argv[2], Target)
+for times in (2, 20):  # the first ones are new to any heap
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(times):
+        blocks = [ctypes.create_string_buffer(int(sys.argv[1])) for _ in range(4)]
+        del blocks
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // times)
+"""
+
+
+def pages_asked_for(size, *value, **environment):
+    command = [sys.executable, "-c", FREEING, str(size), *value]
+    environment = {**os.environ, **environment}
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert ("taken" in run.stdout) == bool(value)
+    return int(run.stdout.split()[-1])
+
+
+@pytest.mark.skipif(not host_memory.is_glibc(), reason="a setting of glibc")
+@pytest.mark.parametrize(("value", "size"), [("32M", 1 << 20), ("all", 1 << 20), ("all", 40 << 20)])
+def test_freed_host_memory_is_kept(value, size):
+    """Four blocks together are more than glibc leaves at the end of its heap."""
+    unchanged = pages_asked_for(size)
+    assert unchanged > 3 * size / os.sysconf("SC_PAGESIZE")
+    assert pages_asked_for(size, value) < 0.05 * unchanged
+    assert pages_asked_for(size, **KNOBS["host_memory"].environment(value)) < 0.05 * unchanged
 
 
 def test_a_larger_batch_changes_training_and_not_inference():

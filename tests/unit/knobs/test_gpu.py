@@ -1,5 +1,7 @@
 """What only a GPU can show: copies, precision, attention kernels, CUDA graphs."""
 
+import time
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -61,6 +63,26 @@ class TestCopies:
             copies.append(copy(buffer))
         assert [c.mean().item() for c in copies] == list(range(8))
         assert not target.details
+
+    def test_released_batches_arrive_whole(self, script):
+        target = script(release_without_gil=True)
+        data = TensorDataset(torch.arange(64.0).expand(1 << 15, 64).T)
+        loader = DataLoader(data, batch_size=16, num_workers=2, pin_memory=True)
+        got = [batch.to("cuda", non_blocking=True)[:, 0] for (batch,) in loader]
+        assert torch.equal(torch.cat(got).cpu(), torch.arange(64.0))
+        assert "release_without_gil" in target.details
+
+    def test_a_wait_takes_no_core(self, script):
+        torch.zeros(1, device="cuda")
+        target = script(blocking_sync=True)
+        target.call(nn.Linear(2, 2).cuda(), torch.ones(1, 2, device="cuda"))
+        assert "blocking_sync" in target.details
+        torch.cuda._sleep(1_000_000)
+        torch.cuda.synchronize()
+        began, used = time.perf_counter(), time.thread_time()
+        torch.cuda._sleep(2_000_000_000)  # cycles: about a second
+        torch.cuda.synchronize()
+        assert time.thread_time() - used < 0.2 * (time.perf_counter() - began)
 
     def test_workers_are_forked_after_cuda_was_used(self, script):
         target = script(dataloader_workers=2, pin_memory=True)
