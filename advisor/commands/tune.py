@@ -64,10 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_choice_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to turn")
-    group.add_argument("--only", metavar="KNOB", action="append", default=[], help="only this knob")
-    group.add_argument(
-        "--without", metavar="KNOB", action="append", default=[], help="never this knob"
-    )
+    for option, help_ in (("--only", "only these knobs"), ("--without", "never these knobs")):
+        group.add_argument(
+            option, metavar="KNOB,...", action="extend", type=_names, default=[], help=help_
+        )
     group.add_argument(
         "--tolerance",
         metavar="PERCENT",
@@ -143,6 +143,10 @@ def run(args: argparse.Namespace) -> int:
         print(f"gpuadvisor: {result.interrupted}; go on with --resume", file=sys.stderr)
         return stop.exit_status
     return 0
+
+
+def _names(text: str) -> list[str]:
+    return [name for part in text.split(",") if (name := part.strip())]
 
 
 def _options(args: argparse.Namespace) -> TuneOptions:

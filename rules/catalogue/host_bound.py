@@ -24,7 +24,7 @@ MOSTLY = 0.3
 RULE = Rule(
     Category.LAUNCH_BOUND,
     needs=(KERNELS, IDLE, OPERATORS, HOST_RANGES, COPY_SIZES),
-    knobs=("release_without_gil", "compile", "cpu_threads"),
+    knobs=("batch_memory", "compile", "cpu_threads"),
 )
 
 

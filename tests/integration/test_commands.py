@@ -77,6 +77,7 @@ USAGE = [
         "as in `gpuadvisor tune train.py --budget 5m -- --lr 1 --epochs 1`",
     ),
     ("tune train.py --only bf16", "--only bf16: there is no such knob; did you mean bf16_autocast"),
+    ("tune train.py --without tf32,bf16", "--without bf16: there is no such knob"),
     ("tune train.py --without wrokers", "--without wrokers: there is no such knob"),
     ("tune train.py --budget soon", "--budget 'soon' is neither a time nor a number of trials"),
     ("tune train.py --level reckless", "argument --level: invalid choice: 'reckless'"),

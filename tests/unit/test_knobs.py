@@ -20,8 +20,8 @@ NAMES = [
     "persistent_workers",
     "blocking_sync",
     "prefetch_factor",
+    "batch_memory",
     "cpu_threads",
-    "release_without_gil",
     "tf32",
     "bf16_autocast",
     "fp16_autocast",
@@ -122,7 +122,9 @@ def test_choices_of_workers(cores, own, choices):
     assert KNOBS["dataloader_workers"].choices(gpu(cores=cores), script) == choices
 
 
-@pytest.mark.parametrize("name", ["persistent_workers", "prefetch_factor", "blocking_sync"])
+@pytest.mark.parametrize(
+    "name", ["persistent_workers", "prefetch_factor", "blocking_sync", "batch_memory"]
+)
 def test_settings_of_workers_need_workers(name):
     knob, without = KNOBS[name], facts()
     having = facts(loaders=(loader(num_workers=4),))
@@ -130,15 +132,6 @@ def test_settings_of_workers_need_workers(name):
     assert knob.missing({"dataloader_workers": 4}, without) is None
     assert knob.missing({}, having) is None
     assert knob.missing({"dataloader_workers": 0}, having) is not None
-
-
-def test_releasing_batches_needs_pinned_ones():
-    knob, pinned = KNOBS["release_without_gil"], loader(num_workers=4, pin_memory=True)
-    having, without = facts(loaders=(pinned,)), facts(loaders=(loader(num_workers=4),))
-    assert knob.missing({}, having) is None
-    assert "pin_memory" in knob.missing({}, without)
-    assert knob.missing({"pin_memory": True}, without) is None
-    assert "workers" in knob.missing({"dataloader_workers": 0}, having)
 
 
 @pytest.mark.parametrize(
@@ -188,8 +181,7 @@ def test_choices(name, device, script, choices):
         ("pin_memory", gpu(), facts(device="cpu"), "computes on the CPU"),
         ("blocking_sync", cpu(), facts(device="cpu"), "no GPU"),
         ("blocking_sync", gpu(), facts(loaders=()), "no batches"),
-        ("release_without_gil", cpu(), facts(device="cpu"), "no GPU"),
-        ("release_without_gil", gpu(), facts(loaders=()), "no batches"),
+        ("batch_memory", gpu(), facts(loaders=()), "no batches"),
         ("cpu_threads", gpu(), facts(), "on the GPU"),
         ("cpu_threads", cpu(1), facts(device="cpu"), "one core"),
         ("tf32", gpu((7, 5)), facts(), "8.0"),

@@ -1,8 +1,8 @@
 """Let the script's thread sleep while it waits for the GPU, instead of turning in circles.
 
 CUDA's default keeps a core busy in every `.item()` and `synchronize()`. Where DataLoader workers
-need all cores, that core is missing; elsewhere waking up costs time: on an H100 an `.item()` took 49
-instead of 16 us.
+need all cores, that core is missing; elsewhere waking up costs time: on an H100 an `.item()` took
+49 us instead of 16.
 """
 
 from __future__ import annotations

@@ -64,13 +64,14 @@ class TestCopies:
         assert [c.mean().item() for c in copies] == list(range(8))
         assert not target.details
 
-    def test_released_batches_arrive_whole(self, script):
-        target = script(release_without_gil=True)
+    def test_pinned_batches_in_memory_used_before(self, script):
+        target = script(batch_memory="reuse")
         data = TensorDataset(torch.arange(64.0).expand(1 << 15, 64).T)
-        loader = DataLoader(data, batch_size=16, num_workers=2, pin_memory=True)
-        got = [batch.to("cuda", non_blocking=True)[:, 0] for (batch,) in loader]
-        assert torch.equal(torch.cat(got).cpu(), torch.arange(64.0))
-        assert "release_without_gil" in target.details
+        loader = target.loader(data, batch_size=8, num_workers=1, pin_memory=True)
+        got = [batch.to("cuda", non_blocking=True) for (batch,) in loader]
+        assert all(torch.equal(row, row[:1].expand(1 << 15)) for batch in got for row in batch)
+        assert torch.equal(torch.cat(got)[:, 0].cpu(), torch.arange(64.0))
+        assert "batch_memory" in target.details
 
     def test_a_wait_takes_no_core(self, script):
         torch.zeros(1, device="cuda")

@@ -1,16 +1,11 @@
 """Knobs of the DataLoader, and of copies to the GPU."""
 
-import mmap
-import sys
-from pathlib import Path
-
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402 - torch may be missing
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset  # noqa: E402 - torch may be missing
-from torch.utils.data._utils import pin_memory as module  # noqa: E402 - torch may be missing
 
 DATA = TensorDataset(torch.randn(64, 4))
 
@@ -94,74 +89,6 @@ class TestLoaders:
         target = script(batch_size=4)
         built = target.loader(DATA, **arguments)
         assert built.batch_size == DataLoader(DATA, **arguments).batch_size
-        assert not target.details
-
-
-def shared_pages():
-    """Return the pages of shared memory that this process has mapped and touched."""
-    return int(Path("/proc/self/statm").read_text().split()[2])
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="batches are shared otherwise")
-class TestRelease:
-    """The thread that pins is played by the test, and pinning, which needs a GPU, by a copy."""
-
-    NUMBERS = 4 << 20
-
-    @pytest.fixture
-    def pinning(self, monkeypatch):
-        def pin_memory(data, device=None):
-            if isinstance(data, torch.Tensor):
-                return data.clone()
-            return [module.pin_memory(item, device) for item in data]
-
-        monkeypatch.setattr(module, "pin_memory", pin_memory)
-        return lambda data: module.pin_memory(data, "cuda")
-
-    def batch(self):
-        return [torch.arange(self.NUMBERS).share_memory_(), torch.arange(8).share_memory_()]
-
-    def test_its_pages_are_gone_before_the_batch_is(self, script, pinning):
-        target = script(release_without_gil=True)
-        batch = self.batch()
-        before = shared_pages()
-        pinned = pinning(batch)
-        assert before - shared_pages() > 0.9 * 8 * self.NUMBERS / mmap.PAGESIZE
-        assert "release_without_gil" in target.details
-        assert all(map(torch.equal, pinned, batch))  # whoever still reads it finds it whole
-
-    def test_no_descriptor_is_left(self, script, pinning):
-        script(release_without_gil=True)
-        pinning(self.batch())  # torch opens some of its own
-        pinning(torch.ones(1))
-        before = sorted(Path("/proc/self/fd").iterdir())
-        for _ in range(3):
-            batch = self.batch()
-            pinning(batch)
-            pinning(batch)
-        del batch
-        pinning(torch.ones(1))
-        assert sorted(Path("/proc/self/fd").iterdir()) == before
-
-    @pytest.mark.parametrize(
-        "data",
-        [
-            lambda: torch.ones(TestRelease.NUMBERS),
-            lambda: torch.ones(8).share_memory_(),
-            lambda: torch.eye(4).to_sparse(),
-        ],
-        ids=["not shared", "small", "sparse"],
-    )
-    def test_what_is_left_alone(self, script, pinning, data):
-        target = script(release_without_gil=True)
-        pinned = pinning(data())
-        assert torch.equal(pinned.to_dense(), data().to_dense())
-        assert not target.details
-
-    def test_another_way_of_sharing(self, script, pinning, monkeypatch):
-        monkeypatch.setattr(torch.multiprocessing, "get_sharing_strategy", lambda: "file_system")
-        target = script(release_without_gil=True)
-        pinning(self.batch())
         assert not target.details
 
 

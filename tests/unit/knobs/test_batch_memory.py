@@ -1,0 +1,188 @@
+"""Batches that arrive in memory that was used before are the batches that were sent."""
+
+import random
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import multiprocessing  # noqa: E402 - torch may be missing
+from torch.utils.data import DataLoader, Dataset  # noqa: E402 - torch may be missing
+
+from gpuadvisor.tuners.knobs import _batch_memory  # noqa: E402 - torch may be missing
+from gpuadvisor.tuners.knobs.batch_memory import Initialization  # noqa: E402 - torch may be missing
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="batches are shared in another way there"
+)
+NUMBERS = _batch_memory.LEAST_BYTES // 4
+"""Of a sample: a batch of two is large enough."""
+
+
+class Numbered(Dataset):
+    """Sample n is full of the number n."""
+
+    def __init__(self, count=40):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return torch.full((NUMBERS,), float(index)), index
+
+
+class Growing(Numbered):
+    """Samples of five sizes."""
+
+    def __getitem__(self, index):
+        return torch.full((NUMBERS * (1 + index % 5),), float(index)), index
+
+
+class Cached(Numbered):
+    """Sends the tensors that it keeps, and changes one of them now and then, as no one should."""
+
+    def __init__(self, count=40):
+        super().__init__(count)
+        self.kept = {}
+
+    def __getitem__(self, index):
+        key = index % 4
+        if key not in self.kept or index % 9 == 0:
+            self.kept[key] = torch.full((NUMBERS,), float(key))
+        return self.kept[key], key
+
+
+def halves(samples):
+    """Return two views of one tensor, which is not shared yet, and the numbers."""
+    both = torch.stack([sample for sample, _ in samples] * 2)
+    return {"views": both.chunk(2), "numbers": torch.tensor([number for _, number in samples])}
+
+
+@pytest.fixture(autouse=True)
+def arrived_again(monkeypatch):
+    """Count the batches in memory that was used before; forget what other tests left."""
+    times = []
+    monkeypatch.setattr(_batch_memory, "_TOLD", [lambda: times.append(1)])
+    _batch_memory._ARRIVALS.segments.clear()
+    yield times
+    _batch_memory._ARRIVALS.segments.clear()
+
+
+def loaded(dataset, **changes):
+    known = {"batch_size": 2, "num_workers": 2, "worker_init_fn": Initialization(None)}
+    return DataLoader(dataset, **{**known, **changes})
+
+
+def is_whole(batch, numbers):
+    wanted = torch.as_tensor(numbers, dtype=batch.dtype).reshape(-1, 1)
+    return torch.equal(batch.reshape(len(wanted), -1), wanted.expand(len(wanted), NUMBERS))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_kept_stays_as_it_was(seed, arrived_again):
+    """Batches, views of them and arrays are kept for a random time."""
+    generator, kept = random.Random(seed), []
+    forms = [lambda b: b, lambda b: b[:, 5:6], lambda b: b.numpy(), lambda b: b.untyped_storage()]
+    for batch, numbers in loaded(Numbered(80)):
+        assert is_whole(batch, numbers)
+        kept.append((generator.choice(forms)(batch), numbers))
+        del batch
+        while len(kept) > generator.randrange(1, 6):
+            form, numbers = kept.pop(generator.randrange(len(kept)))
+            if isinstance(form, torch.UntypedStorage):
+                form = torch.empty(0).set_(form, 0, (len(numbers), NUMBERS))
+            for row, number in zip(form, numbers.tolist(), strict=True):
+                assert (row == number).all()
+    assert arrived_again
+
+
+def test_memory_is_used_again(arrived_again):
+    for _epoch in range(2):
+        for batch, numbers in loaded(Numbered(60)):
+            assert is_whole(batch, numbers)
+    segments = _batch_memory._ARRIVALS.segments
+    assert len(arrived_again) > 30
+    assert len(segments) <= 2 * 4  # of the second epoch's workers only
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+def test_any_start_of_the_workers(context, arrived_again):
+    loader = loaded(Numbered(), multiprocessing_context=context, num_workers=1)
+    assert all(is_whole(batch, numbers) for batch, numbers in loader)
+    assert arrived_again
+
+
+def test_a_collate_function_of_ones_own(arrived_again):
+    for batch in loaded(Numbered(), collate_fn=halves):
+        assert all(is_whole(view, batch["numbers"]) for view in batch["views"])
+    assert arrived_again
+
+
+def test_sizes_that_vary(arrived_again):
+    for sample, number in loaded(Growing(200), batch_size=None, num_workers=1):
+        assert len(sample) == NUMBERS * (1 + number % 5)
+        assert (sample == number).all()
+    assert arrived_again
+    assert len(_batch_memory._ARRIVALS.segments) <= _batch_memory.MOST_SEGMENTS
+
+
+def test_what_a_worker_keeps_is_not_overwritten():
+    for sample, number in loaded(Cached(200), batch_size=None):
+        assert (sample == number).all()
+
+
+def test_the_scripts_own_initialization_comes_first(capfd):
+    loader = loaded(Numbered(4), worker_init_fn=Initialization(print), num_workers=1)
+    assert len(list(loader)) == 2
+    assert capfd.readouterr().out == "0\n"
+
+
+def test_the_knob_says_so_when_memory_is_used_again(script):
+    target = script(batch_memory="reuse")
+    assert list(target.loader(Numbered(4), batch_size=2))  # without workers
+    assert not target.details
+    for _, numbers in target.loader(Numbered(), batch_size=2, num_workers=1):
+        assert len(numbers) == 2
+    assert "batch_memory" in target.details
+
+
+def test_small_batches_are_left_alone(arrived_again):
+    dataset = [torch.full((8,), float(n)) for n in range(40)]
+    got = torch.cat(list(loaded(dataset)))
+    assert torch.equal(got[:, 0], torch.arange(40.0))
+    assert not arrived_again
+    assert not _batch_memory._ARRIVALS.segments
+
+
+def test_another_way_of_sharing(arrived_again):
+    loader = loaded(Numbered(20), worker_init_fn=by_file, num_workers=1)
+    assert all(is_whole(batch, numbers) for batch, numbers in loader)
+    assert not arrived_again
+
+
+def by_file(worker_id):
+    multiprocessing.set_sharing_strategy("file_system")
+    _batch_memory.reuse(worker_id)
+
+
+def late(queue, go, answers):
+    """Look at the batches only when told to."""
+    torch.set_num_threads(1)  # as in any forked process: OpenMP's threads are not there
+    got = [queue.get() for _ in range(4)]
+    go.wait(30)
+    answers.put([is_whole(batch, [number]) for number, batch in enumerate(got)])
+
+
+def test_what_is_sent_on_is_left_to_the_other_process():
+    context = multiprocessing.get_context("fork")
+    queue, answers, go = context.Queue(), context.SimpleQueue(), context.Event()
+    other = context.Process(target=late, args=(queue, go, answers))
+    other.start()
+    for place, (batch, _) in enumerate(loaded(Numbered(80), batch_size=1, num_workers=1)):
+        if place < 4:
+            queue.put(batch)
+    go.set()
+    assert answers.get() == [True] * 4
+    other.join()
