@@ -27,6 +27,8 @@ PROGRESSIVE_GAIN = 0.05
 RETRY_GROWTH = 1.1
 """When the best has grown by this factor since a knob was tried, the bottleneck may have moved to
 what that knob cures, and it is tried once more."""
+LESS_WAITING = 0.5
+"""Of the waiting for data in which a knob was tried in vain: with less, its gain would show."""
 HARM = 0.03
 """A knob that cost more than this share is no ground for its costlier form."""
 
@@ -86,7 +88,7 @@ class OrderedSearch:
         self._tried_at: dict[str, float] = {}
         self._harmful: dict[str, str] = {}
         self._promising: dict[str, int] = {}
-        self._covered: set[str] = set()
+        self._covered: dict[str, float] = {}
         self._work(deque(_Item(c.knob, 0) for c in self.candidates.chosen))
         self._work(deque(self._retries()))
         return self.best
@@ -194,7 +196,8 @@ class OrderedSearch:
         if not item.knob.progressive or grown >= PROGRESSIVE_GAIN:
             queue.appendleft(_Item(item.knob, item.place + 1))
         # Whatever is tried before the new bottleneck is cured would be measured through it.
-        queue.extendleft(reversed([*self._revived(), *self._bared(grown)]))
+        possible = {i.knob.name: i for i in [*self._revived(), *self._bared()]}
+        queue.extendleft(reversed(possible.values()))
 
     def _uncovered(self, trial: Trial) -> list[_Item]:
         """Return a cure of the bottleneck behind which a trial's gain may be hidden."""
@@ -219,13 +222,15 @@ class OrderedSearch:
         possible = (trial.gain or 0.0) / max(1 - trial.measurement.data_wait_share, 1e-3)
         return possible >= self.best.gain * RETRY_GROWTH
 
-    def _bared(self, grown: float) -> list[_Item]:
-        """Return what waited for data when it was tried in vain, and need not any more."""
-        if 1 + grown < RETRY_GROWTH:
-            return []
-        names = [n for n in self._tried_at if n in self._covered and n not in self.best.settings]
-        self._covered.clear()
-        return [_Item(self.knobs[name], self._promising[name], retry=True) for name in names]
+    def _bared(self) -> list[_Item]:
+        """Return what waited for data when it was tried in vain, and would not any more."""
+        trial = self.best.trial
+        waits = trial.measurement.data_wait_share if trial and trial.measurement else 1.0
+        names = [n for n, share in self._covered.items() if waits < LESS_WAITING * share]
+        for name in names:
+            del self._covered[name]
+        left = [name for name in names if name not in self.best.settings]
+        return [_Item(self.knobs[name], self._promising[name], retry=True) for name in left]
 
     def _give_up(self, item: _Item, trial: Trial, queue: deque[_Item], floor: float) -> None:
         name = item.knob.name
@@ -234,8 +239,8 @@ class OrderedSearch:
         if trial.state is TrialState.COMPLETE and (item.retry or name not in self._tried_at):
             self._tried_at[name] = floor
             self._promising[name] = item.place
-            if self._is_covered(trial) and not item.retry:
-                self._covered.add(name)
+            if trial.measurement and self._is_covered(trial) and not item.retry:
+                self._covered[name] = trial.measurement.data_wait_share
         useless = trial.state in (TrialState.NO_EFFECT, TrialState.UNSUPPORTED)
         stop = useless or item.knob.progressive or item.retry
         if not stop and self._failures[name] < item.knob.patience:

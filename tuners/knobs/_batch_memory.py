@@ -2,8 +2,9 @@
 
 The worker numbers what it sends in a segment. The script's process keeps the segment mapped, and
 when nothing there refers to it any more writes that number at its end; from then on the worker may
-use it again, if nothing in the worker refers to it either. A segment that the script's process
-sends on to another one is left to that one.
+use it again, if nothing in the worker refers to it either. Whatever else becomes of a segment, it
+is never used again: where it is sent twice before it was given back, or in a way that is not
+counted here, where the script's process sends it on, or forks while it refers to it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import ctypes
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
@@ -19,8 +21,10 @@ from typing import Any
 
 LEAST_BYTES = 1 << 20
 """Of a tensor: new memory for a smaller one takes less than 1 ms."""
-MOST_SEGMENTS = 8
+MOST_SEGMENTS = 4
 """Of one worker that are kept: two batches wait by default, and one is built."""
+PATIENCE = 16
+"""Times that none was free, after which the oldest is replaced: it may never be given back."""
 LARGEST = 2
 """Times the size of a tensor that its memory may have, where sizes vary."""
 TAIL_BYTES = 64
@@ -38,7 +42,9 @@ class _Segment:
     process: int = 0
     """The worker's."""
     is_done: bool = False
-    """Whether the script's process is done with it, and has said so."""
+    """Whether the script's process has given it back."""
+    is_lent: bool = False
+    """Whether another process may read it, so that it cannot be given back."""
 
     @property
     def done(self) -> ctypes.c_int64:
@@ -62,9 +68,13 @@ class _Segment:
 class _Sent(_Segment):
     """A worker's own; `number` is 0 until it sends a batch."""
 
+    is_taken = True
+    """Whether it was not sent since a batch was built in it."""
+
     @property
     def is_free(self) -> bool:
-        return self.number == self.done.value and self.is_alone
+        # In this order: a batch that is being sent is counted before it is let go.
+        return self.is_alone and not self.is_taken and self.number == self.done.value
 
 
 class _Segments:
@@ -73,92 +83,119 @@ class _Segments:
     def __init__(self, new: Callable[[int], Any]) -> None:
         self._new = new
         self._kept: list[_Sent] = []
+        self._in_vain = 0
         self._lock = threading.Lock()  # one thread builds batches, another one sends them
 
     def take(self, size: int) -> Any:
         """Return a storage of at least so many bytes."""
         with self._lock:
+            # What is alone without having been counted may have been sent by other means.
+            self._kept = [each for each in self._kept if not (each.is_alone and each.is_taken)]
             free = [segment for segment in self._kept if segment.is_free]
             fitting = [each for each in free if self._fits(each.storage.nbytes(), size)]
             if fitting:
-                # From here on it is not alone, which is what the other thread asks.
-                return min(fitting, key=lambda segment: segment.storage.nbytes()).storage
+                best = min(fitting, key=lambda segment: segment.storage.nbytes())
+                best.is_taken = True
+                return best.storage
             if len(self._kept) == MOST_SEGMENTS:
                 if not free:
+                    self._in_vain += 1
+                    if self._in_vain % PATIENCE == 0:
+                        del self._kept[0]
                     return self._new(size)
                 self._kept.remove(free[0])
             storage = self._new(size + TAIL_BYTES + -size % TAIL_BYTES)
             self._kept.append(_Sent(storage))
             return storage
 
-    def of(self, storage: Any) -> _Sent | None:
-        """Return the segment of a storage, or None if it is not one of these."""
+    def send(self, storage: Any) -> int | None:
+        """Return the number of a batch that is sent in a segment, or None if it is in none."""
         with self._lock:
-            return next((s for s in self._kept if s.storage._cdata == storage._cdata), None)
+            own = next((s for s in self._kept if s.storage._cdata == storage._cdata), None)
+            if own is None:
+                return None
+            if not own.is_taken:
+                self._kept.remove(own)
+                return None
+            own.is_taken = False
+            own.number += 1
+            return own.number
 
     @staticmethod
     def _fits(nbytes: int, size: int) -> bool:
         return size + TAIL_BYTES <= nbytes <= LARGEST * size + 2 * TAIL_BYTES
 
 
+_REUSING: list[int] = []
+"""Processes in which `reuse` was called: this one, and those that it was forked from."""
+
+
 def reuse(worker_id: int = 0) -> None:
     """Reuse memory in this worker process; to be a DataLoader's `worker_init_fn`."""
     import torch
     from torch.multiprocessing import get_sharing_strategy, reductions
+    from torch.utils.data._utils.collate import default_collate_fn_map
 
     if get_sharing_strategy() != "file_descriptor" or not hasattr(torch._C, "_storage_Use_Count"):
         return
-    usual = torch.UntypedStorage._new_shared
-    segments = _Segments(usual)
+    if os.getpid() in _REUSING:
+        return
+    _REUSING.append(os.getpid())
+    new, collate = torch.UntypedStorage._new_shared, default_collate_fn_map[torch.Tensor]
+    segments, here = _Segments(new), threading.local()
+
+    def collate_tensor(*args: Any, **kwargs: Any) -> Any:
+        """Fills all of its memory, so that it need not be new; others may rely on zeros."""
+        here.fills = True
+        try:
+            return collate(*args, **kwargs)
+        finally:
+            here.fills = False
 
     def new_shared(cls: Any, size: int, *, device: Any = "cpu") -> Any:
-        if size < LEAST_BYTES or torch.device(device).type != "cpu":
-            return usual(size, device=device)
+        is_host = torch.device(device).type == "cpu"
+        if size < LEAST_BYTES or not is_host or not getattr(here, "fills", False):
+            return new(size, device=device)
         return segments.take(size)
 
     def reduce_storage(storage: Any) -> Any:
-        """Send one of the segments, into which other memory is copied: torch does that as well."""
-        if storage.device.type != "cpu" or storage.nbytes() < LEAST_BYTES:
-            return reductions.reduce_storage(storage)
-        if not storage.is_shared():
-            storage = _copied(storage, segments.take(storage.nbytes()))
-        segment = segments.of(storage)
+        _lend(storage)  # if it has come from another worker
+        number = segments.send(storage)
         usually = reductions.reduce_storage(storage)
-        if segment is None or usually[0] is not reductions.rebuild_storage_fd:
-            return usually
-        segment.number += 1
-        return rebuild, (*usually[1], segment.number, os.getpid())
+        if number is None or usually[0] is not reductions.rebuild_storage_fd:
+            return usually  # never given back, and so never used again
+        return rebuild, (*usually[1], number, os.getpid())
 
+    default_collate_fn_map[torch.Tensor] = collate_tensor
     torch.UntypedStorage._new_shared = classmethod(new_shared)
     ForkingPickler.register(torch.UntypedStorage, reduce_storage)
-
-
-def _copied(storage: Any, shared: Any) -> Any:
-    import torch
-
-    def whole(memory: Any) -> torch.Tensor:
-        return torch.empty(0, dtype=torch.uint8).set_(memory, 0, (storage.nbytes(),))
-
-    whole(shared).copy_(whole(storage))
-    return shared
 
 
 # -- in the script's process -----------------------------------------------------------------------
 
 
-class _Arrivals(threading.local):
-    """What arrived in one thread: the one that pins, or the script's own.
-
-    Its end is that of what it holds.
-    """
+class _Segmented:
+    """The segments in which batches have arrived in one thread: that which pins, or any other."""
 
     def __init__(self) -> None:
         self.segments: dict[int, _Segment] = {}
+        _ALL.add(self)
 
 
+class _Arrivals(threading.local):
+    """A thread's, which end with it."""
+
+    def __init__(self) -> None:
+        self.mine = _Segmented()
+
+
+_LOCK = threading.RLock()
+"""Of what stands below. It is taken before a fork, so that a child finds it free."""
+_ALL: weakref.WeakSet[_Segmented] = weakref.WeakSet()
 _ARRIVALS = _Arrivals()
-_SENT_ON: set[int] = set()
 _TOLD: list[Callable[[], None]] = []
+_WATCHED: list[int] = []
+"""Processes that were told to watch what becomes of their segments."""
 
 
 def rebuild(cls: Any, descriptor: Any, size: int, number: int, process: int) -> Any:
@@ -166,42 +203,26 @@ def rebuild(cls: Any, descriptor: Any, size: int, number: int, process: int) -> 
 
     The worker's pickle names this function.
     """
-    import torch
     from torch.multiprocessing import reductions
 
-    if ForkingPickler._extra_reducers.get(torch.UntypedStorage) is not _send_on:  # type: ignore[attr-defined]
-        ForkingPickler.register(torch.UntypedStorage, _send_on)
-    segments = _ARRIVALS.segments
-    for key, segment in segments.items():
-        if not segment.is_done and segment.is_alone and key not in _SENT_ON:
-            segment.done.value = segment.number
-            segment.is_done = True
+    with _LOCK:
+        _watch()
+        segments = _ARRIVALS.mine.segments
+        for segment in segments.values():
+            if not segment.is_done and not segment.is_lent and segment.is_alone:
+                segment.done.value = segment.number
+                segment.is_done = True
     storage = reductions.rebuild_storage_fd(cls, descriptor, size)  # as it was mapped before
-    if segments.pop(storage._cdata, None) is None:
-        _forget(segments, process)
-    else:
+    with _LOCK:
+        known = segments.pop(storage._cdata, None)
+        if known is None:
+            _forget(segments, process)
+        is_lent = known is not None and known.is_lent
+        segments[storage._cdata] = _Segment(storage, number, process, is_lent=is_lent)
+    if known is not None:
         for effective in _TOLD:
             effective()
-    segments[storage._cdata] = _Segment(storage, number, process)
     return storage
-
-
-def _forget(segments: dict[int, _Segment], process: int) -> None:
-    """Let go what no worker uses any more: those of workers that ended, or took other memory."""
-    for key in [key for key, segment in segments.items() if not _lives(segment.process)]:
-        del segments[key]
-    done = [key for key, segment in segments.items() if segment.process == process]
-    done = [key for key in done if segments[key].is_done]
-    for key in done[: max(0, len(done) + 1 - MOST_SEGMENTS)]:  # the oldest
-        del segments[key]
-
-
-def _send_on(storage: Any) -> Any:
-    """Send a storage from the script's process as torch does, and remember that."""
-    from torch.multiprocessing import reductions
-
-    _SENT_ON.add(storage._cdata)
-    return reductions.reduce_storage(storage)
 
 
 def tell(effective: Callable[[], None]) -> None:
@@ -209,9 +230,64 @@ def tell(effective: Callable[[], None]) -> None:
     _TOLD.append(effective)
 
 
+def _forget(segments: dict[int, _Segment], process: int) -> None:
+    """Let go what a worker no longer uses because it has taken other memory."""
+    _forget_ended(segments)
+    done = [key for key, segment in segments.items() if segment.process == process]
+    done = [key for key in done if segments[key].is_done]
+    for key in done[: max(0, len(done) + 1 - MOST_SEGMENTS)]:  # the oldest
+        del segments[key]
+
+
+def _forget_ended(segments: dict[int, _Segment]) -> None:
+    for key in [key for key, segment in segments.items() if not _lives(segment.process)]:
+        del segments[key]
+
+
 def _lives(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+    except OSError:  # no such process, or another user's with the same number
         return False
     return True
+
+
+def _watch() -> None:
+    """Notice when segments reach other processes: by a pickle, or by a fork."""
+    import torch
+
+    if not _WATCHED:  # which a child has from its parent, and so has the hooks
+        os.register_at_fork(
+            before=_before_fork, after_in_parent=_LOCK.release, after_in_child=_in_child
+        )
+    if os.getpid() not in _WATCHED and os.getpid() not in _REUSING:
+        usual = ForkingPickler._extra_reducers[torch.UntypedStorage]  # type: ignore[attr-defined]
+
+        def send_on(storage: Any) -> Any:
+            _lend(storage)
+            return usual(storage)
+
+        ForkingPickler.register(torch.UntypedStorage, send_on)
+    if os.getpid() not in _WATCHED:
+        _WATCHED.append(os.getpid())
+
+
+def _lend(storage: Any) -> None:
+    with _LOCK:
+        for each in _ALL:
+            if storage._cdata in each.segments:
+                each.segments[storage._cdata].is_lent = True
+
+
+def _before_fork() -> None:
+    _LOCK.acquire()
+    for each in _ALL:
+        _forget_ended(each.segments)
+        for segment in each.segments.values():
+            segment.is_lent = segment.is_lent or not (segment.is_done or segment.is_alone)
+
+
+def _in_child() -> None:
+    for each in _ALL:
+        each.segments.clear()
+    _LOCK.release()

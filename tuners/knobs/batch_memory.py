@@ -48,7 +48,9 @@ class BatchMemory(Knob):
 
     def apply(self, value: Value, target: Target) -> None:
         def adjust(arguments: dict[str, Any]) -> None:
-            arguments["worker_init_fn"] = Initialization(arguments["worker_init_fn"])
+            own = arguments["worker_init_fn"]
+            if not isinstance(own, Initialization):  # of a loader that is built like another one
+                arguments["worker_init_fn"] = Initialization(own)
 
         tell(target.effective)
         target.on_loader(adjust)

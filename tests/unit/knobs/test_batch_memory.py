@@ -66,9 +66,9 @@ def arrived_again(monkeypatch):
     """Count the batches in memory that was used before; forget what other tests left."""
     times = []
     monkeypatch.setattr(_batch_memory, "_TOLD", [lambda: times.append(1)])
-    _batch_memory._ARRIVALS.segments.clear()
+    _batch_memory._ARRIVALS.mine.segments.clear()
     yield times
-    _batch_memory._ARRIVALS.segments.clear()
+    _batch_memory._ARRIVALS.mine.segments.clear()
 
 
 def loaded(dataset, **changes):
@@ -103,7 +103,7 @@ def test_memory_is_used_again(arrived_again):
     for _epoch in range(2):
         for batch, numbers in loaded(Numbered(60)):
             assert is_whole(batch, numbers)
-    segments = _batch_memory._ARRIVALS.segments
+    segments = _batch_memory._ARRIVALS.mine.segments
     assert len(arrived_again) > 30
     assert len(segments) <= 2 * 4  # of the second epoch's workers only
 
@@ -139,18 +139,30 @@ def test_any_start_of_the_workers(context, tmp_path):
     assert run.stdout == "True\n", run.stderr
 
 
-def test_a_collate_function_of_ones_own(arrived_again):
+def test_a_collate_function_of_ones_own():
     for batch in loaded(Numbered(), collate_fn=halves):
         assert all(is_whole(view, batch["numbers"]) for view in batch["views"])
-    assert arrived_again
+
+
+def padded(samples):
+    """Return what a collate function may expect: new memory is zero, and as large as asked for."""
+    storage = samples[0][0]._typed_storage()._new_shared(2 * NUMBERS)
+    batch = samples[0][0].new(storage).view(2, NUMBERS)
+    batch[:, : NUMBERS // 2] = 1
+    return batch
+
+
+def test_a_collate_function_that_asks_for_shared_memory_itself(arrived_again):
+    assert {int(batch.sum()) for batch in loaded(Numbered(), collate_fn=padded)} == {NUMBERS}
+    assert not arrived_again
 
 
 def test_sizes_that_vary(arrived_again):
-    for sample, number in loaded(Growing(200), batch_size=None, num_workers=1):
-        assert len(sample) == NUMBERS * (1 + number % 5)
-        assert (sample == number).all()
+    for batch, (number,) in loaded(Growing(200), batch_size=1, num_workers=1):
+        assert batch.numel() == NUMBERS * (1 + number % 5)
+        assert (batch == number).all()
     assert arrived_again
-    assert len(_batch_memory._ARRIVALS.segments) <= _batch_memory.MOST_SEGMENTS
+    assert len(_batch_memory._ARRIVALS.mine.segments) <= _batch_memory.MOST_SEGMENTS + 1
 
 
 def test_what_a_worker_keeps_is_not_overwritten():
@@ -178,7 +190,7 @@ def test_small_batches_are_left_alone(arrived_again):
     got = torch.cat(list(loaded(dataset)))
     assert torch.equal(got[:, 0], torch.arange(40.0))
     assert not arrived_again
-    assert not _batch_memory._ARRIVALS.segments
+    assert not _batch_memory._ARRIVALS.mine.segments
 
 
 def test_another_way_of_sharing(arrived_again):
@@ -190,6 +202,65 @@ def test_another_way_of_sharing(arrived_again):
 def by_file(worker_id):
     multiprocessing.set_sharing_strategy("file_system")
     _batch_memory.reuse(worker_id)
+
+
+class Switching(Numbered):
+    """Shares in another way from its tenth sample on."""
+
+    def __getitem__(self, index):
+        if index == 10:
+            multiprocessing.set_sharing_strategy("file_system")
+        return super().__getitem__(index)
+
+
+def test_a_worker_that_changes_the_way_of_sharing():
+    kept = list(loaded(Switching(40), num_workers=1))
+    assert all(is_whole(batch, numbers) for batch, numbers in kept)
+
+
+def test_initialized_twice(arrived_again):
+    twice = Initialization(Initialization(None))
+    assert all(is_whole(b, n) for b, n in loaded(Numbered(), worker_init_fn=twice))
+    assert arrived_again
+
+
+def looked_at(batch, number, go, answers):
+    torch.set_num_threads(1)  # as in any forked process: OpenMP's threads are not there
+    go.wait(30)
+    answers.put(is_whole(batch, [number]))
+
+
+def test_what_a_forked_process_has_is_left_to_it():
+    context = multiprocessing.get_context("fork")
+    answers, go, others = context.SimpleQueue(), context.Event(), []
+    for place, (batch, _) in enumerate(loaded(Numbered(80), batch_size=1, num_workers=1)):
+        if place < 3:
+            others.append(context.Process(target=looked_at, args=(batch, place, go, answers)))
+            others[-1].start()  # after which only the child has the batch
+    go.set()
+    assert [answers.get() for _ in others] == [True] * 3
+    for other in others:
+        other.join()
+
+
+def loads_too(answers):
+    torch.set_num_threads(1)
+    loader = loaded(Numbered(), batch_size=1, num_workers=1)
+    answers.put(all(is_whole(batch, numbers) for batch, numbers in loader))
+
+
+def test_a_forked_process_gives_nothing_back_for_its_parent():
+    context = multiprocessing.get_context("fork")
+    answers, kept = context.SimpleQueue(), []
+    for place, (batch, numbers) in enumerate(loaded(Numbered(80), batch_size=1, num_workers=1)):
+        if place < 3:
+            kept.append((batch, numbers))
+        if place == 3:
+            other = context.Process(target=loads_too, args=(answers,))
+            other.start()
+            assert answers.get()
+            other.join()
+    assert all(is_whole(batch, numbers) for batch, numbers in kept)
 
 
 def late(queue, go, answers):
