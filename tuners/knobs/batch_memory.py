@@ -6,8 +6,9 @@ in the script's process. There the thread that pins a batch gives it back while 
 lock, so that for 20 to 50 ms (256 pictures of 224 x 224) no kernel is launched. Memory that is used
 again needs none of that (`benchmarks/loader_memory.py`).
 
-A batch's memory is used again when nothing in either process refers to it: no tensor, no view, no
-array. What is still referred to is left alone, and its worker takes new memory.
+It is for batches that torch's own collate function builds, of 1 MiB or more. A batch's memory is
+used again when nothing in either process refers to it: no tensor, no view, no array. What is still
+referred to is left alone, and so is what was sent to another process; the worker takes new memory.
 """
 
 from __future__ import annotations
