@@ -57,7 +57,7 @@ class _Segment:
         """Whether nothing else in this process refers to it: no tensor, no view, no array."""
         import torch
 
-        # Before torch 2.10 or so a tensor shows in the second count only, a storage in the first.
+        # In torch 2.4 a tensor shows in the second count only, a storage in the first.
         only_here = sys.getrefcount(self.storage) <= 2  # the attribute and the argument
         return only_here and torch._C._storage_Use_Count(self.storage._cdata) == 1
 
