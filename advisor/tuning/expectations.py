@@ -35,6 +35,32 @@ def expected(diagnosis: Diagnosis) -> tuple[Expectation, ...]:
     )
 
 
+def combined(
+    profiled: Iterable[Expectation], timed: Iterable[Expectation]
+) -> tuple[Expectation, ...]:
+    """Return what a profile of the script says with what whole runs of it say.
+
+    A profile is short: a loader that keeps up while it records need not in a whole run. Where the
+    run saw more of the same, its words count, and the estimate spans both. What came from the run
+    is put before what promises less.
+    """
+    every = list(profiled)
+    for each in timed:
+        known = next((other for other in every if other.rule == each.rule), None)
+        if known is not None:
+            if (each.high_pct or 0.0) <= (known.high_pct or 0.0):
+                continue
+            each = replace(each, low_pct=known.low_pct)
+            every.remove(known)
+        place = (n for n, other in enumerate(every) if _middle_pct(other) < _middle_pct(each))
+        every.insert(next(place, len(every)), each)
+    return tuple(every)
+
+
+def _middle_pct(each: Expectation) -> float:
+    return ((each.low_pct or 0.0) + (each.high_pct or 0.0)) / 2
+
+
 def said(expectation: Expectation) -> str:
     """Return it as a sentence before the search."""
     worth = ""

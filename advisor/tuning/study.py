@@ -29,7 +29,7 @@ from gpuadvisor.tuners.proof import prove
 from gpuadvisor.tuners.search import Best, OrderedSearch
 from gpuadvisor.tuning.arguments import ArgumentKnob
 from gpuadvisor.tuning.bench import ScriptBench
-from gpuadvisor.tuning.expectations import Look, expected, said
+from gpuadvisor.tuning.expectations import Look, combined, expected, said
 from gpuadvisor.tuning.expectations import measured as with_measured
 from gpuadvisor.tuning.ledger import Ledger
 from gpuadvisor.tuning.options import TuneOptions, check_knob_names
@@ -197,11 +197,8 @@ class _Study:
 
     def _diagnose(self) -> None:
         """Find out where the unchanged script's time goes, and say what that promises."""
-        found = expected(self._diagnosis())
-        rules = {each.rule for each in found}
-        # A profile is short: a loader that keeps up while it records need not in a whole run.
-        seen = expected(diagnose(Evidence(measured=self._baseline)))
-        self._expectations = (*(each for each in seen if each.rule not in rules), *found)
+        timed = expected(diagnose(Evidence(measured=self._baseline)))
+        self._expectations = combined(expected(self._diagnosis()), timed)
         for expectation in self._expectations:
             if expectation.severity in SAID:
                 self._note(said(expectation))
