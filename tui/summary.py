@@ -11,7 +11,7 @@ from rich.text import Text
 
 from gpuadvisor.domain.knobs import Snippet
 from gpuadvisor.domain.study import StudyResult
-from gpuadvisor.reports import figures, wording
+from gpuadvisor.reports import wording
 from gpuadvisor.reports.quantities import comparisons
 
 _GOOD = "bold green"
@@ -67,16 +67,14 @@ class _Summary:
     def _contributions(self, result: StudyResult) -> None:
         if not result.contributions:
             return
-        table = _table("Knob", "Worth", wording.CONFIDENCE)
-        for each in sorted(result.contributions, key=lambda each: -each.ratio):
-            worth = figures.ratio(each.ratio, figures.ratio_decimals(each.low, each.high))
-            ends = figures.interval(each.low, each.high)
-            name = figures.settings({each.knob: each.value})
-            table.add_row(*map(self._text, (name, worth, ends)))
+        header, rows = wording.contribution_table(result.contributions)
+        table = _table(*header)
+        for row in rows:
+            table.add_row(*map(self._text, row))
         self._block(table)
 
     def _expectations(self, result: StudyResult) -> None:
-        rows = wording.expectation_rows(result)
+        rows = wording.expectation_rows(result, brief=True)
         if not rows:
             return
         self._title(wording.EXPECTATIONS)

@@ -20,14 +20,6 @@ def contributions(result: StudyResult) -> Markup:
     kept = result.contributions
     if not kept or not wording.is_proven(result):
         return NOTHING
-    rows = [
-        [
-            figures.settings({each.knob: each.value}),
-            figures.ratio(each.ratio, figures.ratio_decimals(each.low, each.high)),
-            figures.interval(each.low, each.high, DASH),
-        ]
-        for each in sorted(kept, key=lambda each: -each.ratio)
-    ]
     return section(
         "What each knob is worth",
         _lead(
@@ -35,7 +27,7 @@ def contributions(result: StudyResult) -> Markup:
             f" The thin line is the {wording.CONFIDENCE}, where it was measured."
         ),
         _figure(lambda width: plot_contributions(kept, width)),
-        _as_table(table(["Knob", "Worth", wording.CONFIDENCE], rows)),
+        _as_table(table(*wording.contribution_table(kept, DASH))),
     )
 
 

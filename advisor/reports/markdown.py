@@ -53,17 +53,10 @@ def _comparison_table(result: StudyResult) -> str:
 def _contribution_table(contributions: Sequence[Contribution]) -> str:
     if not contributions:
         return ""
-    rows = [
-        (
-            _code(each.knob),
-            _text(figures.knob_value(each.value)),
-            figures.ratio(each.ratio, figures.ratio_decimals(each.low, each.high)),
-            figures.interval(each.low, each.high),
-        )
-        for each in sorted(contributions, key=lambda each: -each.ratio)
-    ]
+    header, rows = wording.contribution_table(contributions)
+    cells = [(_code(row[0]), *row[1:]) for row in rows]
     title = "What each knob is worth, measured by taking it out alone:"
-    return f"{title}\n\n" + _table(("Knob", "Value", "Worth", wording.CONFIDENCE), rows)
+    return f"{title}\n\n" + _table(header, cells)
 
 
 def _expectation_table(result: StudyResult) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
+from gpuadvisor.domain.knobs import Contribution
 from gpuadvisor.domain.study import (
     Equivalence,
     Expectation,
@@ -14,6 +16,7 @@ from gpuadvisor.domain.study import (
 )
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.quantities import quantities, steps_differ
+from gpuadvisor.rules.registry import load_rules
 
 CONFIDENCE = "99 % interval"
 
@@ -143,15 +146,41 @@ def not_helpful(result: StudyResult) -> dict[str, str]:
     return reasons
 
 
+def contribution_table(
+    contributions: Sequence[Contribution], dash: str = "-"
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the header and the rows of what each knob is worth, the most valuable first.
+
+    There is a column of intervals where one was measured.
+    """
+    ordered = sorted(contributions, key=lambda each: -each.ratio)
+    rows: list[tuple[str, ...]] = [
+        (
+            figures.settings({each.knob: each.value}),
+            figures.ratio(each.ratio, figures.ratio_decimals(each.low, each.high)),
+            figures.interval(each.low, each.high, dash),
+        )
+        for each in ordered
+    ]
+    header: tuple[str, ...] = ("Knob", "Worth", CONFIDENCE)
+    if all(each.low is None for each in ordered):
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    return header, rows
+
+
 EXPECTATIONS = "Predicted and measured"
 EXPECTATION_HEADER = ("Finding", "Predicted", "Measured")
 
 
-def expectation_rows(result: StudyResult) -> list[tuple[str, str, str]]:
-    """Return for each finding what it is, the estimate, and what was measured or why nothing."""
+def expectation_rows(result: StudyResult, brief: bool = False) -> list[tuple[str, str, str]]:
+    """Return for each finding what it is, the estimate, and what was measured or why nothing.
+
+    `brief` says only what is wrong, without the figures and names that were found.
+    """
+    titles = {rule.name: rule.title for rule in load_rules()} if brief else {}
     return [
         (
-            f"{each.summary} ({each.rule})",
+            f"{titles.get(each.rule, each.summary)} ({each.rule})",
             figures.percent_range(each.low_pct, each.high_pct),
             _measured(each),
         )
@@ -169,7 +198,10 @@ def _measured(each: Expectation) -> str:
 
 
 def notes(result: StudyResult) -> tuple[str, ...]:
-    """Return the study's notes and those that its figures call for."""
+    """Return the study's notes and those that its figures call for.
+
+    What stands among the predictions is not said again.
+    """
     own = [f"The study ended early: {result.interrupted}"] if result.interrupted else []
     if result.best is not None and steps_differ(
         quantities(result.baseline), quantities(result.best)
@@ -178,7 +210,8 @@ def notes(result: StudyResult) -> tuple[str, ...]:
             "A step of the best settings holds another number of samples than one of the baseline:"
             " compare times and energies per sample, not per step."
         )
-    return (*own, *result.notes)
+    predicted = tuple(each.summary for each in result.expectations)
+    return (*own, *(note for note in result.notes if not note.startswith(predicted)))
 
 
 def command(result: StudyResult) -> str:

@@ -96,6 +96,27 @@ def test_a_console_that_knows_only_ascii():
     assert b"na?ve" in file.buffer.getvalue()
 
 
+def test_intervals_have_no_column_where_none_was_measured():
+    few = tuple(replace(each, low=None, high=None) for each in study().contributions)
+    text = printed(study(contributions=few))
+    assert re.search(r"^fused_optimizer +1\.02x$", text, re.MULTILINE)
+    assert "not measured" not in text.split("Knob", 1)[1].split("Predicted", 1)[0]
+
+
+def test_a_finding_is_named_once_and_in_few_words():
+    found = study().expectations[0]
+    notes = (f"{found.summary}, worth 8 to 17 % of the time", "other")
+    text = printed(study(notes=notes), width=120)
+    assert "The GPU waits for the input pipeline" in text
+    assert "idle for 17%" not in text
+    assert "\n  other" in text
+
+
+def test_a_finding_of_a_rule_that_is_gone_keeps_its_sentence():
+    gone = replace(study().expectations[0], rule="no_longer_there", summary="It was slow")
+    assert "It was slow (no_longer_there)" in printed(study(expectations=(gone,)))
+
+
 def test_predictions_stand_beside_what_was_measured():
     expected = study().expectations[0]
     slower = replace(expected, measured_pct=-24.2, settings={"tf32": True})
