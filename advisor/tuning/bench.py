@@ -102,12 +102,23 @@ class ScriptBench:
             return list(pool.map(work, settings))
 
     def _refer(self, devices: Sequence[Device], phase: str) -> None:
-        """Measure the unchanged script where it was not yet, or too long ago for the search."""
+        """Measure the unchanged script where it was not yet, or too long ago for the search.
+
+        Several GPUs do that side by side, as they do with what is compared with it.
+        """
         fresh = phase != "search" or not self._spending.affordable([{}])
-        for device in devices:
-            is_stale = not fresh and self._since[device.index] >= STALE_AFTER
-            if device.index not in self._costs or is_stale:
+        stale = [
+            device
+            for device in devices
+            if device.index not in self._costs
+            or (not fresh and self._since[device.index] >= STALE_AFTER)
+        ]
+        if len(stale) < 2:
+            for device in stale:
                 self.measure_baseline(device)
+            return
+        with ThreadPoolExecutor(len(stale)) as pool:
+            list(pool.map(self.measure_baseline, stale))
 
     @contextmanager
     def _free(self, devices: list[Device]) -> Iterator[Device]:

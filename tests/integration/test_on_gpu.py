@@ -37,6 +37,18 @@ for step in range(1_000_000):
         began = now
 """
 
+TRAIN_AND_TELL = (
+    """
+import os, time, torch
+with open("began", "a") as file:
+    gpu, cores = torch.cuda.get_device_properties(0).uuid, sorted(os.sched_getaffinity(0))
+    print(gpu, "-".join(map(str, cores)), time.time(), file=file)
+"""
+    + TRAIN
+)
+RUN_S = 2.0
+"""Less than any run of it takes, the start of Python and torch included."""
+
 EPOCHS = """
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -149,6 +161,26 @@ def test_tensor_cores_are_found_proven_and_applied(gpuadvisor, tmp_path):
     )
     steps = [float(line.split()[1]) for line in applied.stdout.splitlines() if line[:3] == "own"]
     assert steps[-1] == pytest.approx(own, rel=0.1)
+
+
+@pytest.mark.skipif(len(list_gpus()) < 2, reason="needs two GPUs")
+def test_trials_of_several_gpus_run_side_by_side(gpuadvisor, tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN_AND_TELL)
+    knobs = "tf32,cudnn_benchmark,fused_optimizer,bf16_autocast"
+    done = gpuadvisor("tune", "train.py", "--only", knobs, "--budget", "4 trials", "--jobs", "2",
+                      "--json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["speedup"]["ci99_low"] > 1.5
+    trials = [each for each in result["trials"] if each["phase"] == "search"]
+    assert {each["gpu"] for each in trials} == {0, 1}
+    assert {each["gpu"] for each in result["trials"] if each["phase"] == "proof"} == {0}
+    began = [line.split() for line in (tmp_path / "began").read_text().splitlines()]
+    assert len({gpu for gpu, _, _ in began}) == 2
+    assert len({cores for _, cores, _ in began}) == 2
+    first = {gpu: [float(s) for other, _, s in began if other == gpu] for gpu, _, _ in began}
+    one, other = first.values()
+    assert min(abs(a - b) for a in one for b in other) < RUN_S
 
 
 def test_a_plan_from_another_gpu_says_so(gpuadvisor, tmp_path):

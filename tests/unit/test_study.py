@@ -48,6 +48,8 @@ class Script:
         self._count = itertools.count()
         self._busy = {}
         self._lock = threading.Lock()
+        self.beside = []
+        """For each run its knobs, and how many others ran when it began."""
 
     def run(self, request, read_energy_j):
         with self._lock:
@@ -55,8 +57,9 @@ class Script:
             self.requests.append(request)
             assert not self._busy.get(request.device.index), "two runs on one GPU"
             self._busy[request.device.index] = True
+            names = [each.knob for each in request.specification.applications]
+            self.beside.append((names, sum(self._busy.values()) - 1))
         time.sleep(self.lasts_s)
-        names = [each.knob for each in request.specification.applications]
         cost = 100.0 * self.speed.get(request.device.index, 1.0)
         for name in names:
             cost /= self.gains.get(name, 1.0)
@@ -295,6 +298,11 @@ class TestSeveralGpus:
                 assert trial.gain == pytest.approx(expected, rel=0.01)
         numbers = sorted(trial.number for trial in result.trials)
         assert numbers == list(range(len(numbers)))
+
+    def test_references_are_measured_side_by_side_as_trials_are(self, script):
+        script.lasts_s = 0.05
+        tune(jobs=3)
+        assert max(others for names, others in script.beside if not names) == 1  # GPU 0 has its own
 
     def test_the_cores_are_split(self, script, monkeypatch):
         monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(9)))
