@@ -62,6 +62,26 @@ for epoch in range(1000):
         optimizer.step()
 """
 
+INFER = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 2**24
+    def __getitems__(self, places):
+        return torch.zeros(len(places), 4)
+
+model = torch.nn.Linear(4, 4).cuda().eval()
+while True:
+    for batch in DataLoader(Numbers(), batch_size=64, collate_fn=lambda batch: batch):
+        room = torch.empty(len(batch) * BYTES, dtype=torch.uint8, device="cuda")
+        with torch.no_grad():
+            model(batch.cuda()).cpu()
+        del room
+"""
+"""A step takes as long whatever the batch, of which each sample takes its part of the memory."""
+
 FILL = """
 import torch
 kept = []
@@ -161,6 +181,21 @@ def test_tensor_cores_are_found_proven_and_applied(gpuadvisor, tmp_path):
     )
     steps = [float(line.split()[1]) for line in applied.stdout.splitlines() if line[:3] == "own"]
     assert steps[-1] == pytest.approx(own, rel=0.1)
+
+
+def test_the_batch_grows_until_the_memory_is_full(gpuadvisor, tmp_path):
+    [device, *_] = list_gpus()
+    (tmp_path / "infer.py").write_text(
+        INFER.replace("BYTES", str(device.memory_bytes // (64 * 20)))  # 20 batches would fill it
+    )
+    done = gpuadvisor("tune", "infer.py", "--only", "batch_size", "--budget", "6 trials", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["best"]["knobs"] == {"batch_size": 16}
+    assert 0.7 < result["best"]["peak_memory_bytes"] / device.memory_bytes < 0.9
+    larger = [each for each in result["trials"] if each["knobs"] == {"batch_size": 32}]
+    assert [each["state"] for each in larger] == ["out_of_memory"]
+    assert result["speedup"]["ci99_low"] > 4
 
 
 @pytest.mark.skipif(len(list_gpus()) < 2, reason="needs two GPUs")
