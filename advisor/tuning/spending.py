@@ -97,12 +97,25 @@ class Spending:
             f"few trials; --budget {needed} would allow a full search"
         )
 
+    def enough_for(self, trials: Sequence[Settings]) -> Budget:
+        """Return a budget that has room for these trials, too, at the end of the search."""
+        if self._budget.seconds is None:
+            return Budget(trials=self._searched + len(trials))
+        search_s = self._budget.seconds - (self.left_s or 0.0) + sum(map(self.expected_s, trials))
+        later_s = max((sum(self._later_s(settings)) for settings in trials), default=0.0)
+        needed_s = min(search_s + later_s, search_s / (1 - PROOF_SHARE - ABLATION_SHARE))
+        return Budget(seconds=60 * math.ceil(max(needed_s, self._budget.seconds + 1) / 60))
+
     def _reserve_s(self, settings: Settings) -> float:
         """Return what ablation and proof will take if these settings turn out best."""
         budget_s = self._budget.seconds or 0.0
-        best_s, plain_s = self.expected_s(settings), self.expected_s({})
-        proof_s = min(PROOF_SHARE * budget_s, LOOKS[0] * (best_s + plain_s))
-        ablation_s = min(ABLATION_SHARE * budget_s, (2 + len(settings)) * best_s)
+        proof_s, ablation_s = self._later_s(settings)
+        proof_s = min(PROOF_SHARE * budget_s, proof_s)
         if self.phase == "search":
-            return proof_s + ablation_s
+            return proof_s + min(ABLATION_SHARE * budget_s, ablation_s)
         return proof_s if self.phase == "ablation" else 0.0
+
+    def _later_s(self, settings: Settings) -> tuple[float, float]:
+        """Return how long the least proof of these settings takes, and a whole ablation."""
+        best_s, plain_s = self.expected_s(settings), self.expected_s({})
+        return LOOKS[0] * (best_s + plain_s), (2 + len(settings)) * best_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -23,6 +24,7 @@ from gpuadvisor.storage.database import Store, open_store
 from gpuadvisor.tuners.ablation import Ablation
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.candidates import Candidates, Selection, select
+from gpuadvisor.tuners.candidates import combined as combined_settings
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.neighbourhood import Neighbourhood
 from gpuadvisor.tuners.proof import prove
@@ -232,10 +234,25 @@ class _Study:
             self._bench, self._knobs, self._candidates, baseline, told=self._stand_on
         )
         self._search.run()
-        tried = {name for trial in self._search.trials for name in trial.settings}
-        left_out = [name for name in self._search.left_out if name not in tried]
-        if left_out:
-            self._note(f"not tried for want of budget: {', '.join(left_out)}")
+        self._note_left_out(self._search)
+
+    def _note_left_out(self, search: OrderedSearch) -> None:
+        """Say what the budget had no room for, and which would have."""
+        tried = {name for trial in search.trials for name in trial.settings}
+        candidates = (self._candidates.of(name) for name in search.left_out if name not in tried)
+        settings = {
+            each.knob.name: combined_settings(
+                search.best.settings, each.knob, each.values[0], self._knobs
+            )
+            for each in candidates
+            if each is not None
+        }
+        if settings:
+            enough = shlex.quote(str(self._spending.enough_for(list(settings.values()))))
+            self._note(
+                f"not tried for want of budget: {', '.join(settings)};"
+                f" --budget {enough} would have room"
+            )
 
     def _explore(self) -> None:
         """Try combinations near the best."""

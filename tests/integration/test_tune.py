@@ -127,7 +127,7 @@ class TestGain:
     def test_what_was_not_compared_and_not_tried_is_said(self, gain):
         assert gain.result["equivalence"]["status"] == "not_checked"
         notes = " ".join(gain.result["notes"])
-        assert "for want of budget: cpu_threads" in notes
+        assert "want of budget: cpu_threads; --budget '3 trials' would have room" in notes
         assert "the script ends after 16 steps" in notes
         assert "the plan that was in paced.plan.toml before is replaced" in notes
 

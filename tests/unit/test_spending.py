@@ -96,3 +96,19 @@ class TestTime:
         assert "--budget 6m would allow" in spending("100s").advice()
         assert spending("10m").advice() is None
         assert spending("5 trials").advice() is None
+
+    def test_a_budget_for_what_was_left_out(self, clock):
+        made = spending("100s")
+        clock[0] = 60
+        later_s = LOOKS[0] * 20 + 3 * 10
+        assert made.enough_for([TF32]) == Budget(seconds=180)  # 70 s are 40 % of 175 s
+        assert 70 + later_s > 175
+        made = spending("10m")
+        clock[0] += 360
+        assert made.enough_for([TF32]) == Budget(seconds=660)  # 370 s and 110 s would do: more
+
+    def test_a_budget_of_trials_for_what_was_left_out(self):
+        made = spending("2 trials")
+        made.spent(trial(10.0, tf32=True))
+        made.spent(trial(10.0, tf32=True))
+        assert made.enough_for([TF32] * 3) == Budget(trials=5)
