@@ -18,6 +18,7 @@ from pathlib import Path
 
 from gpuadvisor.cli import build_parser
 from gpuadvisor.domain.knobs import Level, ScriptFacts
+from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Objective, StudyResult, TrialState
 from gpuadvisor.reports.rules_text import by_category, kinds_of, page_of
 from gpuadvisor.rules import catalogue, health
@@ -244,15 +245,28 @@ def recorded_study() -> StudyResult:
 
 
 def record(study: str) -> None:
-    """Take a study out of the store, without the path to its folder."""
+    """Take a study out of the store, without its folder's path and the numbers it compared."""
     from gpuadvisor.storage.database import open_store
 
     with open_store() as store:
         result = store.load_study(study)
     if result.plan is not None:
         result = replace(result, plan=Path(result.plan).name)
+    result = replace(
+        result,
+        baseline=_without_outputs(result.baseline),
+        best=result.best and _without_outputs(result.best),
+        trials=tuple(
+            replace(each, measurement=each.measurement and _without_outputs(each.measurement))
+            for each in result.trials
+        ),
+    )
     RECORDING.parent.mkdir(exist_ok=True)
     RECORDING.write_text(codec.dumps(result) + "\n", "utf-8")
+
+
+def _without_outputs(run: Measurement) -> Measurement:
+    return replace(run, trace=replace(run.trace, outputs=()))
 
 
 def main() -> None:
