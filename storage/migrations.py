@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine
 
 from gpuadvisor.errors import StoreError
-from gpuadvisor.storage import schema_1, schema_2, schema_3, schema_4
+from gpuadvisor.storage import schema_1, schema_2, schema_3, schema_4, schema_5
 from gpuadvisor.storage.connection import writing
 from gpuadvisor.storage.failures import ELSEWHERE
 from gpuadvisor.storage.sqlite_file import strict
@@ -20,6 +20,7 @@ VERSIONS: tuple[Statements, ...] = (
     schema_2.STATEMENTS,
     schema_3.STATEMENTS,
     schema_4.STATEMENTS,
+    schema_5.STATEMENTS,
 )
 """What leads from version n to n + 1, in order; `PRAGMA user_version` says what a file has.
 

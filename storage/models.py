@@ -152,6 +152,7 @@ class StudyRow(Base):
     expectations: Mapped[tuple[Expectation, ...]] = mapped_column(
         Json(tuple[Expectation, ...]), server_default="[]"
     )
+    is_module: Mapped[bool] = mapped_column(Json(bool), server_default="false")
 
     environment: Mapped[EnvironmentRow] = relationship(lazy="joined")
     baseline: Mapped[MeasurementRow | None] = relationship(foreign_keys=[baseline_id])

@@ -133,3 +133,5 @@ class Snippet:
     where: str
     """Where they belong, in words: `at the top of the script`."""
     code: str = field(default="")
+    language: str = "python"
+    """Of the lines; else `shell`."""

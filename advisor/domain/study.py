@@ -118,6 +118,8 @@ class Plan:
     environment: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     created: str = ""
     """UTC, ISO 8601."""
+    is_module: bool = False
+    """Whether `script` is a module, as after `python -m`."""
 
 
 @dataclass(frozen=True)
@@ -183,3 +185,5 @@ class StudyResult:
     started: str = ""
     """UTC, ISO 8601."""
     wall_s: float = 0.0
+    is_module: bool = False
+    """Whether `script` is a module, as after `python -m`."""

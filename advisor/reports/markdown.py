@@ -78,7 +78,9 @@ def _how_to_apply(result: StudyResult, snippets: Sequence[Snippet]) -> str:
     if snippets:
         parts.append("Or for good, in the script's own code:")
     for each in snippets:
-        parts.append(f"{_code(each.knob)}: {_text(each.where)}\n\n" + _fence(each.code, "python"))
+        parts.append(
+            f"{_code(each.knob)}: {_text(each.where)}\n\n" + _fence(each.code, each.language)
+        )
     return "\n\n".join(parts) if len(parts) > 1 else ""
 
 

@@ -19,6 +19,8 @@ from gpuadvisor.reports.quantities import quantities, steps_differ
 from gpuadvisor.rules.registry import load_rules
 
 CONFIDENCE = "99 % interval"
+POSSIBLE = 1.05
+"""Upper end of an interval above which an unproven gain would be worth a longer study."""
 
 _GAIN = {
     Objective.THROUGHPUT: "faster",
@@ -48,7 +50,12 @@ def headline(result: StudyResult) -> str:
     """Return `1.42x faster`, `No gain found` or, if it was cut short, `No gain proven`."""
     if is_proven(result) and result.speedup is not None:
         return f"{speedup_ratio(result.speedup)} {_GAIN[result.objective]}"
-    return "No gain proven" if result.interrupted else "No gain found"
+    return "No gain proven" if result.interrupted or may_be_faster(result) else "No gain found"
+
+
+def may_be_faster(result: StudyResult) -> bool:
+    """Say whether a gain that matters is possible, and only not proven."""
+    return result.speedup is not None and result.speedup.ci99_high > POSSIBLE
 
 
 def speedup_ratio(speedup: Speedup) -> str:
@@ -93,6 +100,11 @@ def no_gain_advice(result: StudyResult) -> str:
         return "Nothing was changed. Run it again with `--resume` to go on from here."
     if not settings_tried(result):
         return "Nothing was changed, and nothing is known: give it a larger `--budget`."
+    if may_be_faster(result):
+        return (
+            "Nothing was changed. A gain is possible, but runs differ too much to tell: a larger"
+            " `--budget` or a quieter machine narrows the interval."
+        )
     text = "Nothing was changed: the script is best left as it is, at this level."
     level = str(result.level)
     if level != "aggressive":
@@ -216,12 +228,16 @@ def notes(result: StudyResult) -> tuple[str, ...]:
 
 def command(result: StudyResult) -> str:
     """Return the script and its arguments as typed in a shell."""
-    return shlex.join([result.script, *result.args])
+    return shlex.join([*_script(result), *result.args])
+
+
+def _script(result: StudyResult) -> list[str]:
+    return ["-m", result.script] if result.is_module else [result.script]
 
 
 def apply_command(result: StudyResult) -> str | None:
     """Return the command that runs the script with the plan; None where there is no plan."""
     if result.plan is None:
         return None
-    words = ["gpuadvisor", "run", "--plan", result.plan, result.script]
+    words = ["gpuadvisor", "run", "--plan", result.plan, *_script(result)]
     return shlex.join([*words, "--", *result.args] if result.args else words)

@@ -73,6 +73,7 @@ def read_plan(path: Path, known_knobs: Collection[str] | None = None) -> Plan:
         contributions=tuple(map(_contribution, root.tables("contributions"))),
         equivalence=_equivalence(root.table("equivalence")),
         environment=_environment(root.table("environment")),
+        is_module=head.flag("module"),
     )
     head.finish()
     root.finish()
@@ -80,7 +81,8 @@ def read_plan(path: Path, known_knobs: Collection[str] | None = None) -> Plan:
 
 
 def _header(plan: Plan, path: Path) -> str:
-    command = ["gpuadvisor", "run", "--plan", path.name, plan.script]
+    script = ["-m", plan.script] if plan.is_module else [plan.script]
+    command = ["gpuadvisor", "run", "--plan", path.name, *script]
     words = shlex.join([*command, "--", *plan.args] if plan.args else command)
     # A name with a line break in it must not end the comment.
     shown = "".join(letter if letter.isprintable() else "?" for letter in words)
@@ -100,6 +102,7 @@ def _document(plan: Plan) -> dict[str, Any]:
         "plan": {
             "format": FORMAT,
             "script": plan.script,
+            **({"module": True} if plan.is_module else {}),
             "args": list(plan.args),
             "level": str(plan.level),
             "objective": str(plan.objective),

@@ -124,6 +124,7 @@ def keep_plan(result: StudyResult, path: Path) -> StudyResult:
         equivalence=result.equivalence,
         environment=environment_fingerprint(result.environment),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
+        is_module=result.is_module,
     )
     write_plan(plan, path)
     return replace(result, plan=str(path))

@@ -19,8 +19,14 @@ def permanent_snippets(settings: Settings, knobs: Mapping[str, Knob]) -> tuple[S
     for name, value in settings.items():
         if name.startswith(ARGUMENT_PREFIX):
             option = flag_of(name.removeprefix(ARGUMENT_PREFIX)), str(value)
-            snippets.append(Snippet(name, "on the script's command line", shlex.join(option)))
+            line = shlex.join(option)
+            snippets.append(Snippet(name, "on the script's command line", line, "shell"))
         elif name in knobs:
             knob = knobs[name]
-            snippets.append(Snippet(name, knob.title, knob.snippet(value)))
+            code = knob.snippet(value)
+            if code.startswith("export "):
+                where = f"{knob.title}, in the shell before the script"
+                snippets.append(Snippet(name, where, code, "shell"))
+            else:
+                snippets.append(Snippet(name, knob.title, code))
     return tuple(snippets)

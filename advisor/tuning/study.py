@@ -321,6 +321,7 @@ class _Study:
             study=str(self._ledger.study),
             script=options.command.script,
             args=options.command.args,
+            is_module=options.command.is_module,
             environment=self._environment,
             level=options.level,
             objective=options.objective,

@@ -58,6 +58,13 @@ class Table:
             raise self._wrong(key, "text in quotes", value)
         return value
 
+    def flag(self, key: str) -> bool:
+        """Return true or false; false where it is missing."""
+        value = self._take(key, False)
+        if not isinstance(value, bool):
+            raise self._wrong(key, "true or false", value)
+        return value
+
     def texts(self, key: str) -> tuple[str, ...]:
         """Return an array of strings; empty where the key is absent."""
         value = self._take(key, [])

@@ -40,6 +40,7 @@ plans = st.builds(
     Plan,
     script=text,
     args=st.lists(text).map(tuple),
+    is_module=st.booleans(),
     settings=st.dictionaries(text, value),
     speedup=st.none() | st.builds(Speedup, ratio, ratio, ratio, st.integers(min_value=0)),
     level=st.sampled_from(Level),

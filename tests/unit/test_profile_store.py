@@ -334,7 +334,7 @@ def test_damaged_texts_are_said_too(profiles):
 # -- older databases, and ceilings ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_database_of_an_older_gpuadvisor_keeps_its_studies(tmp_path, version):
     path = tmp_path / "gpuadvisor.db"
     shutil.copy(DATA / f"store_{version}" / "gpuadvisor.db", path)
@@ -348,6 +348,7 @@ def test_a_database_of_an_older_gpuadvisor_keeps_its_studies(tmp_path, version):
     assert study.best == study.trials[1].measurement
     assert record.folder == ("/home/ann/project" if version >= 2 else "")
     assert study.expectations == ()
+    assert study.is_module is False
 
 
 def test_the_newest_ceilings_of_a_gpu_or_else_of_its_kind(profiles):

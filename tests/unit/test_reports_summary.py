@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from gpuadvisor.domain.study import Equivalence
+from gpuadvisor.domain.study import Equivalence, Speedup
 from gpuadvisor.reports import wording
 from gpuadvisor.tui.summary import print_summary
 from tests.unit.studies import measurement, snippets, study, study_without_gain
@@ -60,6 +60,20 @@ def test_it_fits_the_terminal_but_for_what_may_be_copied(width):
     result = study(baseline=measurement(energy_j=None), plan="plan.toml", args=())
     lines = printed(result, width=width).splitlines()
     assert max(map(len, lines)) <= width
+
+
+def test_a_module_is_run_as_one():
+    text = printed(study(script="package.train", is_module=True))
+    assert "gpuadvisor run --plan train.plan.toml -m package.train -- --epochs 3" in text
+
+
+def test_a_gain_that_is_only_not_proven_is_no_verdict_against_it():
+    wide = study(verdict="no_gain", plan=None, speedup=Speedup(2.63, 0.93, 7.45, 4))
+    text = " ".join(printed(wide).split())
+    assert text.startswith("No gain proven: the best of")
+    assert "a larger `--budget` or a quieter machine narrows the interval" in text
+    narrow = study(verdict="no_gain", plan=None, speedup=Speedup(1.0, 0.98, 1.02, 4))
+    assert "the script is best left as it is" in " ".join(printed(narrow).split())
 
 
 def test_a_path_is_never_wrapped():

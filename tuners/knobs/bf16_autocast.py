@@ -48,9 +48,9 @@ class Bf16Autocast(Knob):
 
     def snippet(self, value: Value) -> str:
         return (
-            "with torch.autocast(device_type=device.type, dtype=torch.bfloat16):\n"
+            "with torch.autocast(device_type=batch.device.type, dtype=torch.bfloat16):\n"
             "    output = model(batch)\n"
-            "loss = criterion(output.float(), labels)"
+            "output = output.float()  # the loss, or what else follows, in 32 bits"
         )
 
 
