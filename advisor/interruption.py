@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a request to stop, so that work can end with what it has."""
+"""Ctrl-C and other signals as a request to stop, so that work can end with what it has."""
 
 from __future__ import annotations
 
@@ -6,6 +6,22 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Ctrl-C, `kill`, a terminal that is closed, and Ctrl-\\: none may leave a script running."""
+
+_kept_from_ending = 0
+
+
+@contextmanager
+def to_its_end() -> Iterator[None]:
+    """Let no second request cut the block short, such as the ending of a script's processes."""
+    global _kept_from_ending
+    _kept_from_ending += 1
+    try:
+        yield
+    finally:
+        _kept_from_ending -= 1
 
 
 class Stop:
@@ -16,9 +32,10 @@ class Stop:
 
     def request(self, number: int, frame: FrameType | None) -> None:
         """Note the request; the second one does not wait any more."""
-        if self._signal is not None:
+        if self._signal is None:
+            self._signal = number
+        elif not _kept_from_ending:
             raise KeyboardInterrupt
-        self._signal = number
 
     def requested(self) -> bool:
         return self._signal is not None
@@ -31,10 +48,10 @@ class Stop:
 
 @contextmanager
 def stoppable() -> Iterator[Stop]:
-    """Turn SIGINT and SIGTERM into requests while the block runs."""
+    """Turn the signals into requests while the block runs; what `nohup` ignores stays ignored."""
     stop = Stop()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, stop.request) for number in numbers}
+    asked = [number for number in NUMBERS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop.request) for number in asked}
     try:
         yield stop
     finally:

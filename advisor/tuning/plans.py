@@ -182,7 +182,9 @@ def _settings(root: Table, known: Collection[str] | None) -> Settings:
     if table is None:
         raise root.error("knobs", "is missing: the plan sets nothing; make a new plan")
     settings = table.values()
-    for name in settings:
+    for name, value in settings.items():
+        if "\0" in name or "\0" in str(value):
+            raise table.error(name, "holds a NUL character, which no command line can; remove it")
         argument = name.startswith(ARGUMENT_PREFIX) and name != ARGUMENT_PREFIX
         if known is not None and name not in known and not argument:
             close = get_close_matches(name, known, n=1)

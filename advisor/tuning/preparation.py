@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -25,6 +26,11 @@ def check_script(command: Command) -> None:
     if command.is_module:
         return
     path = Path(command.folder or ".") / command.script
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise UsageError(f"{path.name[:40]}...: this name is too long for a file") from None
     if re.fullmatch(r"python[\d.]*", path.name) and not path.suffix == ".py" and not path.is_file():
         raise UsageError(
             f"{command.script} is no script: leave it out and name the script itself, and with "

@@ -92,12 +92,25 @@ def plan_path(options: TuneOptions) -> Path:
     script = Path(command.script)
     stem = command.script.rpartition(".")[2] if command.is_module else script.stem
     path = options.plan or Path(f"{stem or 'script'}.plan.toml")
-    problem = _unwritable(path)
+    problem = _unwritable(path) or _precious(path, script)
     if problem is not None:
         raise UsageError(
             f"the plan could not be written to {path}: {problem}; choose another place with --plan"
         )
     return path
+
+
+def _precious(path: Path, script: Path) -> str | None:
+    """Return why a file that is there is not to be replaced by a plan, or None."""
+    if not path.exists():
+        return None
+    if script.exists() and path.samefile(script):
+        return "it is the script itself"
+    if not path.is_file():
+        return "it is no ordinary file"
+    if path.suffix != ".toml" and b"[plan]" not in path.read_bytes():
+        return "a file that is no plan is there"
+    return None
 
 
 def _unwritable(path: Path) -> str | None:

@@ -72,8 +72,17 @@ def _modules() -> list[tuple[str, bytes]]:
 
 
 def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base).absolute() / "gpuadvisor"  # the script may change its folder
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        raise AdvisorError("no home folder is known: set HOME or XDG_CACHE_HOME") from None
+    folder = Path(base).absolute() / "gpuadvisor"  # the script may change its folder
+    if os.pathsep in str(folder):
+        raise AdvisorError(
+            f"Python cannot import from {folder}, as its name holds a {os.pathsep!r}: set"
+            " XDG_CACHE_HOME to another folder"
+        )
+    return folder
 
 
 def _write(folder: Path, modules: dict[str, bytes]) -> None:

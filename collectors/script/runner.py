@@ -22,6 +22,7 @@ from gpuadvisor.collectors.script.request import Command, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.specification import VARIABLE, Specification
 from gpuadvisor.errors import AdvisorError
+from gpuadvisor.interruption import to_its_end
 
 POLL_S = 0.2
 """How often time-outs and cancellation are looked at."""
@@ -83,9 +84,10 @@ class _Run:
                 tail = Tail(process.stdout, self._request.on_output) if process.stdout else None
                 ending = self._watch(process)
             finally:
-                stuck = end_all(process.pid, self._run)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(timeout=5)
+                with to_its_end():
+                    stuck = end_all(process.pid, self._run)
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(timeout=5)
             self._read()
             wall_s = time.monotonic() - self._began_s
             output = tail.text() if tail else ""

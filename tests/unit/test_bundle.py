@@ -12,6 +12,7 @@ import time
 import pytest
 
 from gpuadvisor.collectors.script.bundle import bundle_folder
+from gpuadvisor.errors import AdvisorError
 
 OLDEST = (3, 10)
 
@@ -88,3 +89,20 @@ def test_it_imports_on_the_oldest_python(bundle):
     text = f"import sys; sys.path.insert(0, {str(library)!r}); import {', '.join(modules)}"
     run = subprocess.run([python, "-c", text], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+
+
+def test_a_folder_that_python_cannot_import_from(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a:b"))
+    with pytest.raises(AdvisorError, match="set XDG_CACHE_HOME to another folder"):
+        bundle_folder()
+
+
+def test_without_a_home(monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+
+    def home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("pathlib.Path.home", home)
+    with pytest.raises(AdvisorError, match="set HOME or XDG_CACHE_HOME"):
+        bundle_folder()

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks" / "README.md"]
 PROGRAMS = {"gpuadvisor", ".venv/bin/gpuadvisor"}
-SIGNALLED = {130, 141, 143}
+SIGNALLED = {129, 131, 130, 141, 143}
 """128 and the number of SIGINT, SIGPIPE and SIGTERM."""
 
 

@@ -263,3 +263,12 @@ def test_every_truncation_of_a_plan(tmp_path):
     for length in range(len(content)):
         path.write_bytes(content[:length])
         read_or_refuse(path)
+
+
+@pytest.mark.parametrize("line", ['"arg:x" = "\\u0000"', '"arg:\\u0000" = 1'])
+def test_no_command_line_holds_a_nul(tmp_path, line):
+    path = tmp_path / "plan.toml"
+    write_plan(replace(PLAN, settings={"tf32": True}), path)
+    path.write_text(path.read_text().replace("tf32 = true", line))
+    with pytest.raises(UsageError, match="NUL"):
+        read_plan(path)

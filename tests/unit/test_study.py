@@ -366,6 +366,31 @@ def test_a_diagnosis_leads_the_search_and_is_held_against_what_was_measured(scri
         assert store.load_study("train-1").expectations == result.expectations
 
 
+def test_a_script_that_works_only_once_is_said_to(script):
+    script.fail = lambda names, run: TrialState.CRASHED if run else None
+    with pytest.raises(ScriptError, match=r"but not again.*it failed") as error:
+        tune()
+    assert error.value.output == "output"
+    assert len(script.requests) == 3  # once more, as one failure is no rule
+
+
+def test_a_run_that_fails_once_is_repeated(script):
+    script.fail = lambda names, run: TrialState.CRASHED if run == 1 else None
+    assert tune().verdict == "faster"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("train.py", "the script itself"), ("/dev/null", "no ordinary file"), ("a.txt", "no plan")],
+)
+def test_a_plan_replaces_nothing_that_is_no_plan(script, tmp_path, name, why):
+    (tmp_path / "a.txt").write_text("mine")
+    with pytest.raises(UsageError, match=f"{why}.*; choose another place with --plan"):
+        tune(plan=study.Path(name))
+    assert not script.requests
+    assert (tmp_path / "a.txt").read_text() == "mine"
+
+
 def test_a_script_that_cannot_be_profiled_is_tuned_without(script):
     def look(command, measured, device):
         raise ScriptError("train.py cannot be profiled: another profiler holds the GPU")
