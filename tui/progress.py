@@ -95,7 +95,9 @@ class ConsoleProgress:
     def _print(self, trial: Trial, label: str) -> None:
         line = Text(f"{trial.number:>4}  {label:<42.60} ")
         if trial.measurement is None or trial.state is not TrialState.COMPLETE:
-            line.append(f"{trial.state}", style="yellow").append(f": {trial.reason}", style="dim")
+            # What a script raised may hold anything, commands to the terminal too.
+            reason = "".join(letter if letter.isprintable() else "?" for letter in trial.reason)
+            line.append(f"{trial.state}", style="yellow").append(f": {reason}", style="dim")
         else:
             step = figures.milliseconds(trial.measurement.mean_step_ms)
             gain = figures.ratio(trial.gain) if trial.gain and trial.settings else ""

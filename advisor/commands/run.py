@@ -29,6 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from gpuadvisor.tuning.application import start_with_plan
 
     def warn(sentence: str) -> None:
-        print(f"gpuadvisor: {sentence}", file=sys.stderr)
+        shown = "".join(letter if letter.isprintable() else "?" for letter in sentence)
+        print(f"gpuadvisor: {shown}", file=sys.stderr)  # a plan's texts may hold anything
 
     return start_with_plan(args.plan, command_of(args), warn)

@@ -229,12 +229,12 @@ class TestRun:
         assert (answer.status, answer.out) == (7, "['--epochs=3', '--data', 'a b']\n")
 
     def test_a_plan_from_elsewhere_warns_and_runs(self, home):
-        known = {"device": "NVIDIA H100", "torch": "1.0.0"}
+        known = {"device": "NVIDIA H100\x1b[31m", "torch": "1.0.0"}
         changes = {"script": "other.py", "environment": known}
         write_plan(Plan(**{**vars(PLAN), **changes}), home / "x.toml")
         answer = program.run(home, "run", "--plan", "x.toml", "train.py")
         assert answer.status == 0
-        assert "the plan was proven on NVIDIA H100, this is" in answer.err
+        assert "the plan was proven on NVIDIA H100?[31m, this is" in answer.err
         assert "the plan was proven with torch 1.0" in answer.err
         assert "the plan was proven for other.py, not for train.py" in answer.err
         assert all(line.startswith("gpuadvisor: ") for line in answer.err.splitlines())

@@ -17,7 +17,7 @@ README = (ROOT / "README.md").read_text("utf-8")
 PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks" / "README.md"]
 PROGRAMS = {"gpuadvisor", ".venv/bin/gpuadvisor"}
 SIGNALLED = {129, 131, 130, 141, 143}
-"""128 and the number of SIGINT, SIGPIPE and SIGTERM."""
+"""128 and the number of SIGHUP, SIGINT, SIGQUIT, SIGPIPE and SIGTERM."""
 
 
 def generator():

@@ -65,6 +65,11 @@ def test_a_run_that_failed_says_why(progress, shown):
     assert shown.getvalue().rstrip().endswith("crashed: KeyError: 'a' [b]")
 
 
+def test_what_a_script_raised_cannot_command_the_terminal(progress, shown):
+    progress.ended(ended(3, {}, state=TrialState.CRASHED, reason="RuntimeError: \x1b[31m \u202e"))
+    assert "RuntimeError: ?[31m ?" in shown.getvalue()
+
+
 def test_on_a_pipe_there_are_lines_only(progress, shown):
     with progress:
         progress.phase("search", "2 knobs")
