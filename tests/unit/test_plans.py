@@ -33,7 +33,10 @@ PLAN = Plan(
 
 # Lone surrogates are not text: no file holds them.
 text = st.text(st.characters(exclude_categories=["Cs"]))
-value = st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text
+word = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+"""What a command line can hold."""
+exact = st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+value = exact | text
 number = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 ratio = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
 plans = st.builds(
@@ -41,7 +44,7 @@ plans = st.builds(
     script=text,
     args=st.lists(text).map(tuple),
     is_module=st.booleans(),
-    settings=st.dictionaries(text, value),
+    settings=st.dictionaries(word, exact | word),
     speedup=st.none() | st.builds(Speedup, ratio, ratio, ratio, st.integers(min_value=0)),
     level=st.sampled_from(Level),
     objective=st.sampled_from(Objective),
