@@ -24,9 +24,12 @@ def look_at(
     command: Command,
     measured: Measurement,
     device: Device,
+    cores: tuple[int, ...] = (),
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Diagnosis:
     """Profile some steps of a script on one GPU and return what is wrong with it.
+
+    It keeps to `cores` (empty for all), as the runs do that it is compared with.
 
     Raises:
         ScriptError: if it cannot be profiled, or its trace not be read.
@@ -34,7 +37,7 @@ def look_at(
     """
     steps = min(DEFAULT_STEPS, max(FEWEST_STEPS, int(LONGEST_MS / measured.mean_step_ms)))
     with run_folder() as folder:
-        options = RecordOptions(command, steps, device=device, cancelled=cancelled)
+        options = RecordOptions(command, steps, device=device, cores=cores, cancelled=cancelled)
         recorded = record(options, folder)
         try:
             profile = read_profile(recorded.file)

@@ -40,6 +40,8 @@ class RecordOptions:
     cancelled: Callable[[], bool] = lambda: False
     device: Device | None = None
     """The only GPU that the script sees; all of them where it is None."""
+    cores: tuple[int, ...] = ()
+    """CPU cores that the script keeps to; empty for all."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ def _run(
         options.command,
         Specification(
             (Application(NAME, APPLIER, json.dumps(value)),),
+            cores=options.cores,
             schedule=schedule,
             stay=options.keep_running,
         ),

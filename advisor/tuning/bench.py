@@ -194,7 +194,7 @@ class ScriptBench:
             applications=applications,
             seed=options.seed if seed is None else seed,
             reseed=seed,
-            cores=self._share_of_cores(device),
+            cores=self.share_of_cores(device),
             samples_per_step=options.samples_per_step,
             schedule=self._schedule,
         )
@@ -217,8 +217,11 @@ class ScriptBench:
             return outcome
         return replace(outcome, measurement=self._judge.counted(settings, outcome.measurement))
 
-    def _share_of_cores(self, device: Device) -> tuple[int, ...]:
-        """Return this GPU's share of the cores, so that parallel trials do not disturb others."""
+    def share_of_cores(self, device: Device) -> tuple[int, ...]:
+        """Return this GPU's share of the cores, so that parallel trials do not disturb others.
+
+        Empty where one GPU has all.
+        """
         if len(self._devices) == 1 or not hasattr(os, "sched_getaffinity"):  # not Linux
             return ()
         cores = sorted(os.sched_getaffinity(0))

@@ -12,8 +12,9 @@ from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Expectation, Objective
 from gpuadvisor.tuners.search import OrderedSearch
 
-Look = Callable[[Command, Measurement, Device], Diagnosis]
-"""Diagnoses the unchanged script on a GPU. ScriptError where it cannot be profiled."""
+Look = Callable[[Command, Measurement, Device, tuple[int, ...]], Diagnosis]
+"""Diagnoses the unchanged script on a GPU and these CPU cores, none of them for all. ScriptError
+where it cannot be profiled."""
 
 OF_TIME = (Objective.THROUGHPUT, Objective.LATENCY)
 """Objectives whose gains can be compared with what findings promise, which is time."""

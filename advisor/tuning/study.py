@@ -224,7 +224,8 @@ class _Study:
             if self._spending.has_room_for_profile():
                 self._enter("profile", "where the unchanged script's time goes")
                 try:
-                    return self._look(self._options.command, baseline, device)
+                    cores = self._bench.share_of_cores(device)
+                    return self._look(self._options.command, baseline, device, cores)
                 except ScriptError as error:
                     self._note(f"the search goes on without a profile: {error}")
             else:

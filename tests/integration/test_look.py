@@ -1,5 +1,6 @@
 """The look that `tune` takes at the unchanged script, with the real profiler on the CPU."""
 
+import os
 import sys
 
 import pytest
@@ -40,6 +41,13 @@ def test_it_says_what_the_profile_and_the_harness_saw(tmp_path):
     assert diagnosis.failed == ()
     assert "input_bound" in {finding.rule for finding in diagnosis.shown}
     assert {each.rule for each in diagnosis.not_measured} >= {"tf32_off", "power_capped"}
+
+
+def test_it_keeps_to_the_cores_that_it_is_given(tmp_path):
+    core = max(os.sched_getaffinity(0))
+    text = f"import os\nassert os.sched_getaffinity(0) == {{{core}}}\n{SCRIPT}"
+    measured = measurement([10.0] * 8)
+    assert look_at(command(tmp_path, text), measured, cpu_device(), (core,)).failed == ()
 
 
 def test_a_script_that_cannot_be_profiled_is_a_script_error(tmp_path):

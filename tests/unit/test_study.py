@@ -311,6 +311,17 @@ class TestSeveralGpus:
         assert cores[0] == (0, 1)
         assert len(set().union(*cores.values())) == sum(map(len, cores.values()))
 
+    def test_the_profile_keeps_to_the_cores_of_the_runs(self, script, monkeypatch):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(9)))
+        kept_to = []
+
+        def look(command, measured, device, cores):
+            kept_to.append((device.index, cores))
+            return Diagnosis(())
+
+        tune(jobs=4, look=look)
+        assert kept_to == [(0, (0, 1))]
+
     def test_one_gpu_keeps_all_cores(self, script):
         tune()
         assert {request.specification.cores for request in script.requests} == {()}
@@ -392,7 +403,7 @@ def test_a_plan_replaces_nothing_that_is_no_plan(script, tmp_path, name, why):
 
 
 def test_a_script_that_cannot_be_profiled_is_tuned_without(script):
-    def look(command, measured, device):
+    def look(command, measured, device, cores):
         raise ScriptError("train.py cannot be profiled: another profiler holds the GPU")
 
     result = tune(look=look)
@@ -404,7 +415,7 @@ def test_a_script_that_cannot_be_profiled_is_tuned_without(script):
 def test_a_small_budget_is_not_spent_on_a_profile(script):
     script.lasts_s = 0.05
 
-    def look(command, measured, device):
+    def look(command, measured, device, cores):
         raise AssertionError("there was no room for it")
 
     result = tune(look=look, budget=Budget(seconds=10.0))
