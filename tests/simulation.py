@@ -121,6 +121,8 @@ class SimulatedBench:
     model: Model
     noise: Noise = field(default_factory=quiet)
     parallel: int = 1
+    references: Sequence[float] = ()
+    """What each GPU's reference is off by, as a factor; right where nothing is given."""
     budget: int = 10_000
     """Runs after which nothing is affordable."""
     change: Callable[[Settings, Measurement], Measurement] = lambda settings, run: run
@@ -136,17 +138,20 @@ class SimulatedBench:
     def measure(
         self, settings: Sequence[Settings], phase: str, slower_than: float | None = None
     ) -> list[Trial]:
-        return [self._run(each, phase) for each in settings]
+        used = min(self.parallel, len(settings))
+        return [self._run(each, phase, n % used) for n, each in enumerate(settings)]
 
     def affordable(self, batch: Sequence[Settings]) -> bool:
         return len(self.ran) + len(batch) <= self.budget
 
-    def _run(self, settings: Settings, phase: str) -> Trial:
+    def _run(self, settings: Settings, phase: str, gpu: int = 0) -> Trial:
         cost, factors = self.model(settings), next(self.noise)
         measured = None
         if not isinstance(cost, TrialState):
             measured = self.change(settings, measurement([cost * factor for factor in factors]))
         reference = self.reference_ms if self.ran else None
+        if reference and self.references:
+            reference *= self.references[gpu]
         trial = Trial(
             number=len(self.ran),
             settings=dict(settings),
@@ -154,6 +159,7 @@ class SimulatedBench:
             state=TrialState.COMPLETE if measured is not None else cost,
             measurement=measured,
             gain=reference / measured.mean_step_ms if measured and reference else None,
+            gpu=gpu,
         )
         self.ran.append(trial)
         return trial

@@ -104,9 +104,19 @@ class Ablation:
 
     def _affordable(self, kept: Settings, names: list[str]) -> list[str]:
         """Return as many of the knobs as the budget allows to be taken out."""
-        while names and not self.bench.affordable([kept, *self._lacking(kept, names)]):
+        while names and not self.bench.affordable(
+            [*self._wholes(kept, names), *self._lacking(kept, names)]
+        ):
             names = names[:-1]
         return names
+
+    def _wholes(self, kept: Settings, names: Sequence[str]) -> list[Settings]:
+        """Return the whole once for each GPU that takes part.
+
+        References of two GPUs may differ by more than a knob brings, so what lacks a knob is
+        compared with the whole on its own GPU.
+        """
+        return [dict(kept)] * min(self.bench.parallel, len(names))
 
     def _lacking(self, kept: Settings, names: Sequence[str]) -> list[dict[str, Value]]:
         return [without(kept, name, self.knobs, self.facts) for name in names]
@@ -115,18 +125,23 @@ class Ablation:
         self, kept: Settings, names: list[str], evidence: dict[str, _Evidence], backwards: bool
     ) -> None:
         """Run the whole and what lacks one knob, every other time backwards: drift cancels."""
-        variants = [dict(kept), *self._lacking(kept, names)]
-        trials = self.bench.measure(variants[::-1] if backwards else variants, "ablation")
-        whole, *lacking = reversed(trials) if backwards else trials
-        gain = _gain(whole)
-        if gain is None:
-            return
-        for name, trial in zip(names, lacking, strict=True):
-            gone = _gain(trial)
-            if gone is None:
+        wholes, lacking = self._wholes(kept, names), self._lacking(kept, names)
+        if backwards:
+            gone = self.bench.measure(lacking[::-1], "ablation")[::-1]
+            there = self.bench.measure(wholes, "ablation")
+        else:
+            there = self.bench.measure(wholes, "ablation")
+            gone = self.bench.measure(lacking, "ablation")
+        known = {whole.gpu: (whole, gain) for whole in there if (gain := _gain(whole)) is not None}
+        for name, trial in zip(names, gone, strict=True):
+            if trial.gpu not in known:
+                continue
+            whole, gain = known[trial.gpu]
+            lesser = _gain(trial)
+            if lesser is None:
                 evidence[name].failures += 1
             else:
-                evidence[name].pairs.append((gain, gone))
+                evidence[name].pairs.append((gain, lesser))
                 evidence[name].uncertainty = uncertainty(whole, trial)
 
     def _contributions(

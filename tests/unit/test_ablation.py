@@ -127,6 +127,18 @@ class TestBudget:
             assert len(bench.ran) <= budget
 
 
+def test_a_knob_is_weighed_against_the_whole_on_its_own_gpu():
+    gains = {"good": 1.5, "better": 2.0, "idle": 1.0}
+    bench = SimulatedBench(multiplied(gains), parallel=2, references=(1.0, 1.2))
+    ablation = Ablation(bench, {name: Switch(name) for name in gains}, ScriptFacts())
+    settings, contributions = ablation.run(dict.fromkeys(gains, True))
+    assert settings == {"good": True, "better": True}
+    assert {each.knob: each.ratio for each in contributions} == {
+        "good": pytest.approx(1.5),
+        "better": pytest.approx(2.0),
+    }
+
+
 def random_model(generator, names):
     """Gains, harms and pairwise interactions, some of them large."""
     single = {name: generator.choice([0.8, 1.0, 1.0, 1.02, 1.1, 1.5]) for name in names}

@@ -86,14 +86,11 @@ def test_failing_settings_do_not_end_the_search(state, parallel):
 
 
 def test_a_wrong_result_is_no_gain_however_fast():
-    def change(settings, run):
-        return run
-
-    bench = SimulatedBench(multiplied({"cheats": 10, "tf32": 1.2}), parallel=2, change=change)
+    bench = SimulatedBench(multiplied({"cheats": 10, "tf32": 1.2}), parallel=2)
     honest = bench._run
 
-    def run(settings, phase):
-        trial = honest(settings, phase)
+    def run(settings, phase, gpu):
+        trial = honest(settings, phase, gpu)
         if "cheats" in settings:
             object.__setattr__(trial, "state", TrialState.WRONG)
         return trial
