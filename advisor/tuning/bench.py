@@ -62,7 +62,8 @@ class ScriptBench:
         self._judge = Judge(options, knobs)
         self._lock = threading.Lock()
         self._number = 0
-        self._costs: dict[int, list[float]] = {}
+        self._references: dict[int, list[Measurement]] = {}
+        """Runs of the unchanged script on each GPU that tell its cost."""
         self._since: Counter[int] = Counter()
         self._known: dict[frozenset[tuple[str, object]], Trial] = {}
         self.trials: list[Trial] = []
@@ -110,7 +111,7 @@ class ScriptBench:
         stale = [
             device
             for device in devices
-            if device.index not in self._costs
+            if device.index not in self._references
             or (not fresh and self._since[device.index] >= STALE_AFTER)
         ]
         if len(stale) < 2:
@@ -150,9 +151,8 @@ class ScriptBench:
         outcome = self._run(number, {}, device, seed=seed)
         if outcome.measurement is not None:
             self._judge.baseline = self._judge.baseline or outcome.measurement
-            cost = self._options.objective.cost(outcome.measurement)
-            if cost is not None:
-                self._costs.setdefault(device.index, []).append(cost)
+            if self._options.objective.cost(outcome.measurement) is not None:
+                self._references.setdefault(device.index, []).append(outcome.measurement)
         self._finish(number, {}, "baseline", device, outcome)
         return outcome
 
@@ -198,7 +198,7 @@ class ScriptBench:
             samples_per_step=options.samples_per_step,
             schedule=self._schedule,
         )
-        hopeless_ms = slowest_ms(options.objective, self.baseline, slower_than)
+        hopeless_ms = slowest_ms(options.objective, self._newest(device), slower_than)
         request = RunRequest(
             replace(options.command, args=with_arguments(options.command.args, settings)),
             specification,
@@ -259,6 +259,11 @@ class ScriptBench:
         return trial
 
     def _gain(self, device: Device, measurement: Measurement) -> float | None:
-        costs = self._costs.get(device.index)
-        cost = self._options.objective.cost(measurement)
-        return fmean(costs[-REFERENCES:]) / cost if cost and costs else None
+        cost_of = self._options.objective.cost
+        costs = [cost for each in self._newest(device) if (cost := cost_of(each)) is not None]
+        cost = cost_of(measurement)
+        return fmean(costs) / cost if cost and costs else None
+
+    def _newest(self, device: Device) -> list[Measurement]:
+        """Return what the reference of a GPU consists of."""
+        return self._references.get(device.index, [])[-REFERENCES:]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gpuadvisor.collectors.script.request import Limits
 from gpuadvisor.domain.knobs import Settings
@@ -38,10 +38,15 @@ def limits_for(
 
 
 def slowest_ms(
-    objective: Objective, baseline: Measurement | None, slower_than: float | None
+    objective: Objective, references: Sequence[Measurement], slower_than: float | None
 ) -> float | None:
-    """Return the step time at which a trial is hopeless; None where step times do not decide."""
+    """Return the step time at which a trial is hopeless; None where step times do not decide.
+
+    The slowest of the references counts: where runs of the unchanged script differ much, a trial
+    that began in a bad moment is not hopeless.
+    """
     decides = objective in (Objective.THROUGHPUT, Objective.LATENCY)
-    if slower_than is None or baseline is None or not decides:
+    if slower_than is None or not references or not decides:
         return None
-    return baseline.mean_step_ms / (slower_than * PRUNE_BELOW)
+    slowest = max(reference.mean_step_ms for reference in references)
+    return slowest / (slower_than * PRUNE_BELOW)

@@ -299,6 +299,16 @@ class TestSeveralGpus:
         numbers = sorted(trial.number for trial in result.trials)
         assert numbers == list(range(len(numbers)))
 
+    def test_what_is_hopeless_is_drawn_from_the_same_gpus_reference(self, script):
+        script.speed = {1: 3.0}
+        script.lasts_s = 0.005
+        tune(jobs=2)
+        limits = {
+            index: {r.slower_than_ms for r in script.requests if r.device.index == index} - {None}
+            for index in (0, 1)
+        }
+        assert min(limits[1]) > max(limits[0])
+
     def test_references_are_measured_side_by_side_as_trials_are(self, script):
         script.lasts_s = 0.05
         tune(jobs=3)
