@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Never
 
 from gpuadvisor.commands import load_commands
@@ -50,13 +51,24 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the process's exit status."""
     given = sys.argv[1:] if argv is None else list(argv)
+    _open_streams()
+    try:
+        return _told(given)
+    except BrokenPipeError:  # the reader, `head` for example, has seen enough
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):  # what is left in their buffers is flushed at exit
+            os.dup2(nowhere, stream.fileno())
+        return BROKEN_PIPE
+
+
+def _told(given: list[str]) -> int:
+    """Run the command and tell of every error in a sentence; BrokenPipeError if nobody listens."""
     debug = "--debug" in _split(given)[0]
     try:
         status = _run(given)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader, `head` for example, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+    except BrokenPipeError:
+        raise
     except KeyboardInterrupt:
         _say("interrupted")
         return 130
@@ -70,6 +82,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say(_unexpected(error))
         return FAILURE
     return status
+
+
+def _open_streams() -> None:
+    """Have the standard streams lead nowhere that were closed, as by `>&-`."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - for good
 
 
 def _run(given: list[str]) -> int:

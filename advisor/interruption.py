@@ -7,10 +7,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from gpuadvisor.errors import Interrupted
+
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Ctrl-C, `kill`, a terminal that is closed, and Ctrl-\\: none may leave a script running."""
 
 _kept_from_ending = 0
+_nothing_to_lose = 0
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Let already the first request end the block, by Interrupted: nothing in it would be lost."""
+    global _nothing_to_lose
+    _nothing_to_lose += 1
+    try:
+        yield
+    finally:
+        _nothing_to_lose -= 1
 
 
 @contextmanager
@@ -34,6 +48,8 @@ class Stop:
         """Note the request; the second one does not wait any more."""
         if self._signal is None:
             self._signal = number
+            if _nothing_to_lose:
+                raise Interrupted("interrupted")
         elif not _kept_from_ending:
             raise KeyboardInterrupt
 

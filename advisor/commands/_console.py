@@ -1,4 +1,4 @@
-"""The terminal, or the pipe, that a command writes its result to."""
+"""The terminal, or the pipe, that a command writes to."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ if TYPE_CHECKING:
 
 
 def output() -> Console:
-    """Return rich's console of the standard output; BrokenPipeError where its reader is gone.
+    """Return the console of the standard output; BrokenPipeError where its reader is gone."""
+    return _console(stderr=False)
 
-    Rich's own ends the program with the exit status 1, which is that of a failure.
-    """
+
+def messages() -> Console:
+    """Return the console of the standard error, for progress; BrokenPipeError as above."""
+    return _console(stderr=True)
+
+
+def _console(stderr: bool) -> Console:
     from rich.console import Console
 
-    class Output(Console):
+    class Ours(Console):
         def on_broken_pipe(self) -> None:
+            # Rich's own ends the program with the exit status 1, which is that of a failure.
             raise BrokenPipeError
 
-    return Output(highlight=False)
+    return Ours(stderr=stderr, highlight=False)

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
 from gpuadvisor.collectors.script.request import Command, Event
 from gpuadvisor.collectors.script.run_folder import run_folder
+from gpuadvisor.commands._console import messages
 from gpuadvisor.commands._script import command_of
 from gpuadvisor.diagnosing.diagnosis import of_evidence
 from gpuadvisor.diagnosing.evidence import evidence_of
@@ -279,7 +279,7 @@ class Stages:
     def __init__(self) -> None:
         self.saw_torch = False
         self.seen = Seen()
-        self._console = Console(stderr=True, highlight=False)
+        self._console = messages()
         self._status: Status | None = None
         self._what = ""
 

@@ -59,13 +59,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measured(args: argparse.Namespace) -> BenchResult:
-    from rich.console import Console
     from rich.text import Text
 
     from gpuadvisor.collectors.device_bench.runner import bench_device
+    from gpuadvisor.commands._console import messages
 
     # On a pipe the status shows nothing.
-    with Console(stderr=True).status(Text(f"Asking {args.python} for its torch ...")) as status:
+    with messages().status(Text(f"Asking {args.python} for its torch ...")) as status:
 
         def show(event: Mapping[str, Any]) -> None:
             done = event.get("quantity") or event.get("name")

@@ -23,22 +23,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rich.console import Console
     from rich.text import Text
 
+    from gpuadvisor.commands._console import messages, output
     from gpuadvisor.doctor import render
     from gpuadvisor.doctor.facts import gather
     from gpuadvisor.doctor.registry import examine
 
     # Importing torch takes seconds; on a pipe the status shows nothing.
-    with Console(stderr=True).status(Text(f"Asking {args.python} what it has ...")):
+    with messages().status(Text(f"Asking {args.python} what it has ...")):
         checks = examine(gather(args.python))
     if args.json:
         from importlib.metadata import version
 
         print(render.as_json(checks, version("gpuadvisor")))
     elif sys.stdout.isatty():
-        console = Console(highlight=False)
+        console = output()
         console.print(render.as_table(checks))
         console.print(f"\n{render.summary(checks)}")
     else:

@@ -69,8 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _import(profiles: Profiles, args: argparse.Namespace, cancelled: Callable[[], bool]) -> int:
-    from rich.console import Console
-
+    from gpuadvisor.commands._console import messages
     from gpuadvisor.profiling import importing, summary
     from gpuadvisor.profiling.import_progress import ImportProgress
     from gpuadvisor.profiling.trace_files import trace_files
@@ -81,7 +80,7 @@ def _import(profiles: Profiles, args: argparse.Namespace, cancelled: Callable[[]
     for file in files:
         name, file = _named(file, args.name, alone=len(files) == 1)
         try:
-            with ImportProgress(Console(stderr=True), cancelled) as progress:
+            with ImportProgress(messages(), cancelled) as progress:
                 found = importing.import_trace(profiles, file, name, progress)
             done.append(summary.as_json(found.profile, is_new=found.is_new))
             if not args.json:

@@ -110,9 +110,7 @@ def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rich.console import Console
-
-    from gpuadvisor.commands._console import output
+    from gpuadvisor.commands._console import messages, output
     from gpuadvisor.diagnosing.baseline import look_at
     from gpuadvisor.errors import Interrupted
     from gpuadvisor.interruption import stoppable
@@ -120,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
     from gpuadvisor.tuning.study import tune
 
     options = _options(args)
-    progress = ConsoleProgress(Console(stderr=True, highlight=False))
+    progress = ConsoleProgress(messages())
     with stoppable() as stop, progress:
         try:
             look = None if args.no_profile else partial(look_at, cancelled=stop.requested)

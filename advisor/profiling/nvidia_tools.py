@@ -7,13 +7,12 @@ import re
 import shutil
 import subprocess
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpuadvisor.collectors.script.output import Tail
-from gpuadvisor.collectors.script.processes import RUN_VARIABLE, end_all
+from gpuadvisor.collectors.script.processes import RunProcesses
 from gpuadvisor.errors import AdvisorError, Interrupted, UsageError
 
 PACKAGES = {"nsys": "Nsight Systems", "ncu": "Nsight Compute"}
@@ -95,24 +94,25 @@ def run_tool(
     on_output: Callable[[bytes], object] | None = None,
 ) -> ToolRun:
     """Run a tool with all its processes to their end; Interrupted, and none is left of them."""
-    run = uuid.uuid4().hex
+    processes = RunProcesses()
     try:
         process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **environment, RUN_VARIABLE: run},
+            env={**os.environ, **environment, **processes.environment},
             start_new_session=True,
         )
     except OSError as error:
         raise AdvisorError(f"cannot start {argv[0]}: {error.strerror}") from error
+    processes.began(process.pid)
     assert process.stdout is not None  # it was asked for
     try:
         tail = Tail(process.stdout, on_output)
         status = _wait(process, timeout_s, cancelled)
     finally:
-        end_all(process.pid, run)
+        processes.end()
         process.wait(timeout=5)
     if cancelled():
         raise Interrupted("interrupted: nothing was kept")

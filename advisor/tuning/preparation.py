@@ -17,6 +17,7 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import UsageError
+from gpuadvisor.interruption import at_once
 from gpuadvisor.storage.home import home
 from gpuadvisor.storage.locks import Held, locked
 
@@ -48,7 +49,8 @@ def check_script(command: Command) -> None:
 
 def target_python(command: Command) -> TargetPython:
     """Return what the interpreter has; UsageError if it cannot run a PyTorch script."""
-    python = describe_python(command.python)
+    with at_once():
+        python = describe_python(command.python)
     if python.torch is None:
         why = python.torch_problem or "it has no torch"
         raise UsageError(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
+import uuid
+from collections.abc import Iterator
 
 import psutil
 
@@ -15,26 +18,94 @@ it, also one that leaves the process group and the session."""
 
 GRACE_S = 5.0
 """How long killed processes may take to disappear; a process in a driver call cannot die before."""
+_PR_SET_CHILD_SUBREAPER = 36
+"""`prctl` option, from <linux/prctl.h>."""
+
+_lock = threading.Lock()
+_first_of: dict[str, int] = {}
+"""Run to its first process, for the runs that were not ended yet."""
+_children_before: set[psutil.Process] = set()
+"""Children of this process that were there before the oldest of these runs."""
 
 
-def end_all(process_group: int, run: str) -> list[int]:
-    """Kill a run's first process, which leads its group, all others of the group, their
-    descendants, and whatever else carries the run's identity.
+class RunProcesses:
+    """All processes of one run."""
 
-    Returns the processes that were still there `GRACE_S` later, stuck in the kernel.
-    """
-    left = _descendants(process_group)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process_group, signal.SIGKILL)
-    deadline = time.monotonic() + GRACE_S
-    while True:
-        left = [process for process in {*left, *belonging_to(run)} if _is_alive(process)]
-        for process in left:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        if not left or time.monotonic() > deadline:
-            return [process.pid for process in left]
-        psutil.wait_procs(left, timeout=0.05)
+    def __init__(self) -> None:
+        self.run = uuid.uuid4().hex
+        self._first = 0
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the first process needs in its environment."""
+        return {RUN_VARIABLE: self.run}
+
+    def began(self, first: int) -> None:
+        """Remember the run's first process, which leads its group and its session."""
+        global _children_before
+        self._first = first
+        with _lock:
+            if not _first_of:
+                _adopt_orphans(True)
+                _children_before = {each for each in _children() if each.pid != first}
+            _first_of[self.run] = first
+
+    def end(self) -> list[int]:
+        """Kill the first process, its group, and all that descends from it.
+
+        Returns the processes that were still there `GRACE_S` later, stuck in the kernel.
+        """
+        left = _descendants(self._first)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._first, signal.SIGKILL)
+        deadline = time.monotonic() + GRACE_S
+        while True:
+            found = {*left, *_belonging_to(self.run), *self._orphans()}
+            left = [process for process in found if _is_alive(process)]
+            for process in left:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            if not left or time.monotonic() > deadline:
+                break
+            psutil.wait_procs(left, timeout=0.05)
+        with _lock:
+            _first_of.pop(self.run, None)
+            if not _first_of:
+                _adopt_orphans(False)
+        return [process.pid for process in left]
+
+    def _orphans(self) -> Iterator[psutil.Process]:
+        """Yield what this process has inherited from the run, the dead among them buried.
+
+        An environment can be emptied and a session left, but not the ancestors. Of a process that
+        has done all that, runs side by side cannot tell whose it is: the last of them ends it.
+        """
+        with _lock:
+            others = {first for run, first in _first_of.items() if run != self.run}
+            before = _children_before
+        own_session = os.getsid(0)
+        for process in _children():
+            with contextlib.suppress(psutil.Error, OSError):
+                session = os.getsid(process.pid)
+                if session == own_session or process in before or process.pid == self._first:
+                    continue
+                if session == self._first or not others:
+                    if process.status() == psutil.STATUS_ZOMBIE:
+                        os.waitpid(process.pid, os.WNOHANG)
+                    else:
+                        yield process
+
+
+def _adopt_orphans(begin: bool) -> None:
+    """Become the parent of descendants whose own parent ends, or be that no more; on Linux."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(begin), 0, 0, 0)
+
+
+def _children() -> list[psutil.Process]:
+    return list(psutil.Process().children())
 
 
 def _descendants(process: int) -> list[psutil.Process]:
@@ -52,7 +123,7 @@ def _is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def belonging_to(run: str) -> list[psutil.Process]:
+def _belonging_to(run: str) -> list[psutil.Process]:
     """Return the living processes that carry a run's identity in their environment."""
     found = []
     for process in psutil.process_iter():

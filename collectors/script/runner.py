@@ -7,7 +7,6 @@ import os
 import selectors
 import subprocess
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from gpuadvisor.collectors.script.child.channel import owner_file
 from gpuadvisor.collectors.script.endings import Ending, conclude
 from gpuadvisor.collectors.script.events import Recorder, parse
 from gpuadvisor.collectors.script.output import Tail
-from gpuadvisor.collectors.script.processes import RUN_VARIABLE, end_all
+from gpuadvisor.collectors.script.processes import RunProcesses
 from gpuadvisor.collectors.script.request import Command, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.specification import VARIABLE, Specification
@@ -69,7 +68,7 @@ class _Run:
     def __init__(self, request: RunRequest, pipe: Path, recorder: Recorder) -> None:
         self._request = request
         self._recorder = recorder
-        self._run = uuid.uuid4().hex
+        self._processes = RunProcesses()
         self._began_s = time.monotonic()
         self._heard_s = self._began_s
         self._specification = replace(request.specification, events=str(pipe), parent=os.getpid())
@@ -80,12 +79,13 @@ class _Run:
     def go(self) -> RunOutcome:
         try:
             process = self._start()
+            self._processes.began(process.pid)
             try:
                 tail = Tail(process.stdout, self._request.on_output) if process.stdout else None
                 ending = self._watch(process)
             finally:
                 with to_its_end():
-                    stuck = end_all(process.pid, self._run)
+                    stuck = self._processes.end()
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(timeout=5)
             self._read()
@@ -99,7 +99,7 @@ class _Run:
 
     def _start(self) -> subprocess.Popen[bytes]:
         request = self._request
-        extra = {RUN_VARIABLE: self._run, **request.environment}
+        extra = {**self._processes.environment, **request.environment}
         for variable, value in DEFAULTS.items():
             extra.setdefault(variable, os.environ.get(variable, value))
         gpu = None if request.all_gpus else _visible(request)

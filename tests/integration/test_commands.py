@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shlex
 import signal
@@ -295,3 +296,17 @@ def test_a_reader_that_has_seen_enough_is_no_failure(command):
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1] in ("0", "141")  # 0 where the pipe holds all of it
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("redirected", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams(redirected, tmp_path):
+    shell = f"{sys.executable} -m gpuadvisor tune nowhere.py {redirected}"
+    assert subprocess.run(["bash", "-c", shell], cwd=tmp_path, timeout=60).returncode == 2
+
+
+def test_a_reader_of_messages_that_is_gone(tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "gpuadvisor", "tune", "nowhere.py"]
+    assert subprocess.run(command, cwd=tmp_path, stderr=writer, timeout=60).returncode == 141
+    os.close(writer)

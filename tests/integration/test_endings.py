@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -147,6 +148,10 @@ LINGERING = {
     "own session": "subprocess.Popen(sleep, start_new_session=True)",
     "own environment": "subprocess.Popen(sleep, start_new_session=True, env={}); time.sleep(60)",
     "daemon": "if os.fork() == 0:\n os.setsid()\n if os.fork() == 0: os.execvp(sleep[0], sleep)",
+    "daemon without environment": (
+        "if os.fork() == 0:\n os.setsid()\n if os.fork() == 0: os.execve(sleep[0], sleep, {})\n"
+        " os._exit(0)\nos.wait()"
+    ),
 }
 
 
@@ -157,8 +162,38 @@ def test_nothing_is_left_running(run, tmp_path, how):
     start = f"import os, subprocess, time\nsleep = [{str(program)!r}, '60']\n{LINGERING[how]}"
     run(start, limits=Limits(startup_s=1))
     time.sleep(0.1)
-    names = [p.info["cmdline"] or [""] for p in psutil.process_iter(["cmdline"])]
-    assert str(program) not in [line[0] for line in names]
+    assert not running(program)
+
+
+def running(program):
+    lines = [each.info["cmdline"] or [""] for each in psutil.process_iter(["cmdline"])]
+    return str(program) in [line[0] for line in lines]
+
+
+def test_nothing_is_left_of_runs_side_by_side(tmp_path):
+    program = tmp_path / f"sleeper-{os.getpid()}"
+    program.symlink_to("/bin/sleep")
+    how = LINGERING["daemon without environment"]
+
+    def work(seconds):
+        folder = tmp_path / str(seconds)
+        folder.mkdir()
+        (folder / "script.py").write_text(
+            f"import os, subprocess, time\nsleep = [{str(program)!r}, '60']\n{how}\n"
+            f"time.sleep({seconds})"
+        )
+        run_script(runs.request(Command(sys.executable, "script.py", folder=str(folder))))
+        return running(program)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(work, (0.5, 2))) == [True, False]
+
+
+def test_what_the_script_did_not_start_runs_on(run):
+    with subprocess.Popen(["sleep", "60"], start_new_session=True, env={}) as other:
+        run("print('done')")
+        assert other.poll() is None
+        other.kill()
 
 
 def test_gpuadvisor_killed_in_the_middle(tmp_path):

@@ -5,7 +5,8 @@ import signal
 
 import pytest
 
-from gpuadvisor.interruption import NUMBERS, stoppable, to_its_end
+from gpuadvisor.errors import Interrupted
+from gpuadvisor.interruption import NUMBERS, at_once, stoppable, to_its_end
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +49,10 @@ def test_what_nohup_ignores_stays_ignored():
     with stoppable() as stop:
         os.kill(os.getpid(), signal.SIGHUP)
         assert not stop.requested()
+
+
+def test_where_nothing_is_lost_the_first_ends_it():
+    with stoppable() as stop:
+        with pytest.raises(Interrupted), at_once():
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.exit_status == 143
