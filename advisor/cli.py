@@ -11,6 +11,7 @@ from typing import Never
 
 from gpuadvisor.commands import load_commands
 from gpuadvisor.errors import AdvisorError, ScriptError, UsageError
+from gpuadvisor.printable import printable
 
 DESCRIPTION = "Find out why a GPU job is slow, prove what makes it faster, and keep it fast."
 ALIKE = 0.8
@@ -156,7 +157,7 @@ def _misplaced(own: list[str], unknown: list[str], rest: list[str]) -> UsageErro
 def _explain(error: AdvisorError) -> int:
     if isinstance(error, ScriptError) and error.output.strip():
         lines = error.output.strip().splitlines()[-SHOWN_LINES:]
-        print("\n".join(f"  | {_printable(line)}" for line in lines), file=sys.stderr)
+        print("\n".join(f"  | {printable(line.expandtabs())}" for line in lines), file=sys.stderr)
     _say(str(error))
     return error.exit_code
 
@@ -175,9 +176,4 @@ def _unexpected(error: Exception) -> str:
 
 
 def _say(sentence: str) -> None:
-    print(f"gpuadvisor: {_printable(sentence)}", file=sys.stderr)
-
-
-def _printable(line: str) -> str:
-    """Return a line without control characters: what a script prints may hold any."""
-    return "".join(c if c.isprintable() or c == "\t" else "?" for c in line)
+    print(f"gpuadvisor: {printable(sentence.expandtabs())}", file=sys.stderr)

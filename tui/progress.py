@@ -13,7 +13,8 @@ from rich.text import Text
 
 from gpuadvisor.collectors.script.request import Event
 from gpuadvisor.domain.knobs import Settings
-from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.domain.study import Objective, Trial, TrialState
+from gpuadvisor.printable import printable
 from gpuadvisor.reports import figures
 
 _TITLES = {
@@ -28,8 +29,9 @@ _STAGES = {"step": "warming up", "compiled": "compiling", "warm": "measuring"}
 class ConsoleProgress:
     """Writes to one console; on a pipe it writes the lines and leaves the status out."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, objective: Objective = Objective.THROUGHPUT) -> None:
         self._console = console
+        self._objective = objective
         self._lock = threading.RLock()
         self._status: Status | None = None
         self._running: dict[int, str] = {}
@@ -96,13 +98,20 @@ class ConsoleProgress:
         line = Text(f"{trial.number:>4}  {label:<42.60} ")
         if trial.measurement is None or trial.state is not TrialState.COMPLETE:
             # What a script raised may hold anything, commands to the terminal too.
-            reason = "".join(letter if letter.isprintable() else "?" for letter in trial.reason)
-            line.append(f"{trial.state}", style="yellow").append(f": {reason}", style="dim")
+            reason = f": {printable(trial.reason)}"
+            line.append(f"{trial.state}", style="yellow").append(reason, style="dim")
         else:
             step = figures.milliseconds(trial.measurement.mean_step_ms)
+            line.append(f"{step:>10}  ")
+            if self._objective is Objective.MEMORY:
+                memory = figures.memory(trial.measurement.peak_memory_bytes)
+                line.append(f"{memory:>10}  ")
+            elif self._objective is Objective.ENERGY:
+                energy = figures.energy(trial.measurement.energy_j_per_step)
+                line.append(f"{energy:>10}  ")
             gain = figures.ratio(trial.gain) if trial.gain and trial.settings else ""
             style = "green" if (trial.gain or 0) > 1.01 else ""
-            line.append(f"{step:>10}  ").append(f"{gain:>6}", style=style)
+            line.append(f"{gain:>6}", style=style)
         self._console.print(line, soft_wrap=True)
 
     def _refresh(self) -> None:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from gpuadvisor.domain.knobs import Snippet
 from gpuadvisor.domain.study import StudyResult
+from gpuadvisor.printable import printable
 from gpuadvisor.reports import wording
 from gpuadvisor.reports.quantities import comparisons
 
@@ -124,9 +125,8 @@ class _Summary:
 
         A reason may hold what a script printed, and a script can print anything.
         """
-        printable = "".join(letter if letter.isprintable() else "?" for letter in words)
         encoding = self._console.encoding
-        return Text(printable.encode(encoding, "replace").decode(encoding), style=style)
+        return Text(printable(words).encode(encoding, "replace").decode(encoding), style=style)
 
 
 def _table(first: str, *figure_columns: str) -> Table:

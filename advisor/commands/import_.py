@@ -70,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _import(profiles: Profiles, args: argparse.Namespace, cancelled: Callable[[], bool]) -> int:
     from gpuadvisor.commands._console import messages
+    from gpuadvisor.printable import printable
     from gpuadvisor.profiling import importing, summary
     from gpuadvisor.profiling.import_progress import ImportProgress
     from gpuadvisor.profiling.trace_files import trace_files
@@ -92,7 +93,7 @@ def _import(profiles: Profiles, args: argparse.Namespace, cancelled: Callable[[]
                 raise
             sentence = _sentence(file.path, error)
             failed.append({"path": str(file.path), "error": sentence})
-            print(summary.printable(f"gpuadvisor: {sentence}"), file=sys.stderr)
+            print(printable(f"gpuadvisor: {sentence}"), file=sys.stderr)
     if args.json:
         _print_json({"profiles": done, "failed": failed})
     return int(bool(failed))

@@ -26,10 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from gpuadvisor.printable import printable
     from gpuadvisor.tuning.application import start_with_plan
 
     def warn(sentence: str) -> None:
-        shown = "".join(letter if letter.isprintable() else "?" for letter in sentence)
-        print(f"gpuadvisor: {shown}", file=sys.stderr)  # a plan's texts may hold anything
+        print(f"gpuadvisor: {printable(sentence)}", file=sys.stderr)
 
     return start_with_plan(args.plan, command_of(args), warn)

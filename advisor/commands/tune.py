@@ -54,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--arg",
         metavar="NAME=A,B",
         action="append",
+        type=_argument,  # at once: without `=` its values would be taken for the script's
         default=[],
         help="also search an argument of the script: batch-size=64,128 sets --batch-size",
     )
@@ -118,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
     from gpuadvisor.tuning.study import tune
 
     options = _options(args)
-    progress = ConsoleProgress(messages())
+    progress = ConsoleProgress(messages(), options.objective)
     with stoppable() as stop, progress:
         try:
             look = None if args.no_profile else partial(look_at, cancelled=stop.requested)
@@ -141,6 +142,13 @@ def run(args: argparse.Namespace) -> int:
         print(f"gpuadvisor: {result.interrupted}; go on with --resume", file=sys.stderr)
         return stop.exit_status
     return 0
+
+
+def _argument(text: str) -> str:
+    from gpuadvisor.tuning.arguments import parse_argument
+
+    parse_argument(text)
+    return text
 
 
 def _names(text: str) -> list[str]:

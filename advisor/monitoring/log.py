@@ -7,6 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+from gpuadvisor.printable import printable
+
 FILE_BYTES = 1 << 20
 """Of the log file; one older file of this size is kept beside it."""
 
@@ -56,7 +58,7 @@ def _is_journal() -> bool:
 
 class _OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return _printable(super().format(record))
+        return printable(super().format(record), keep="\t\n")
 
 
 class _Journal(logging.Formatter):
@@ -64,7 +66,9 @@ class _Journal(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         prefix = f"<{PRIORITIES.get(record.levelno, 6)}>"
-        return "\n".join(prefix + _printable(line) for line in super().format(record).splitlines())
+        return "\n".join(
+            prefix + printable(line, keep="\t") for line in super().format(record).splitlines()
+        )
 
 
 class _BoundedFile(logging.Handler):
@@ -89,8 +93,3 @@ class _BoundedFile(logging.Handler):
         os.dup2(file, 1)
         os.dup2(file, 2)
         os.close(file)
-
-
-def _printable(text: str) -> str:
-    """Return text without control characters: what drivers and commands print may hold any."""
-    return "".join(c if c.isprintable() or c in "\t\n" else "?" for c in text)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuadvisor.errors import UsageError
+from gpuadvisor.printable import printable
 
 T = TypeVar("T")
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -68,7 +69,7 @@ class Keys:
         return f"{self.name}.{key}" if self.name else key
 
     def _error(self, key: str, problem: str) -> UsageError:
-        return UsageError(f"{self.path}: `{_printable(self._full(key))}` {problem}.")
+        return UsageError(f"{self.path}: `{printable(self._full(key))}` {problem}.")
 
 
 def nearest(word: str, allowed: list[str]) -> str:
@@ -191,7 +192,3 @@ def _shown(value: Any) -> str:
     except ValueError:  # an integer of more digits than Python prints
         shown = "a huge number"
     return shown if len(shown) <= SHOWN_CHARACTERS else shown[: SHOWN_CHARACTERS - 3] + "..."
-
-
-def _printable(name: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in name)

@@ -95,18 +95,7 @@ def run_tool(
 ) -> ToolRun:
     """Run a tool with all its processes to their end; Interrupted, and none is left of them."""
     processes = RunProcesses()
-    try:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **environment, **processes.environment},
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise AdvisorError(f"cannot start {argv[0]}: {error.strerror}") from error
-    processes.began(process.pid)
+    process = processes.start(argv, {**os.environ, **environment})
     assert process.stdout is not None  # it was asked for
     try:
         tail = Tail(process.stdout, on_output)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpuadvisor.domain.profile import Header, Range
+from gpuadvisor.printable import printable
 from gpuadvisor.storage.profiles.records import ProfileRecord
 from gpuadvisor.storage.profiles.stored import StoredProfile
 
@@ -95,11 +96,6 @@ def _not_measured(header: Header) -> str:
     tables = [name for name in header.not_measured if "." not in name]
     parts = [n for n in header.not_measured if "." in n and n.partition(".")[0] not in tables]
     return ", ".join([*tables, *parts])
-
-
-def printable(line: str) -> str:
-    """Return a line without control characters, which a trace from anyone may hold."""
-    return "".join(each if each.isprintable() else "?" for each in line)
 
 
 def duration(nanoseconds: int) -> str:

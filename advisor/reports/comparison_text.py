@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpuadvisor.analysis.comparison import Change, Comparison
+from gpuadvisor.printable import printable
 from gpuadvisor.reports import comparison_wording, figures
 from gpuadvisor.reports.comparison_wording import Row
 
@@ -22,7 +23,7 @@ def comparison_lines(comparison: Comparison, everything: bool = False) -> Iterat
     yield comparison_wording.headline(comparison)
     if sentence := comparison_wording.largest(comparison):
         yield sentence.replace("`", "")
-    yield from (f"Note: {_printable(remark)}" for remark in comparison.remarks)
+    yield from (f"Note: {printable(remark)}" for remark in comparison.remarks)
     yield from _table("whole", comparison_wording.summary_rows(comparison))
     when = comparison_wording.unit(comparison)
     yield from _table(f"device, {when}", comparison_wording.part_rows(comparison))
@@ -41,7 +42,7 @@ def _side(name: str, devices: tuple[str, ...]) -> str:
         f"{devices.count(each)} x {each}" if devices.count(each) > 1 else each
         for each in dict.fromkeys(devices)
     )
-    return _printable(f"{name} ({', '.join(counted) or 'no GPU'})")
+    return printable(f"{name} ({', '.join(counted) or 'no GPU'})")
 
 
 def _changes(
@@ -64,7 +65,7 @@ def _table(title: str, rows: Iterable[Row]) -> Iterator[str]:
     yield ""
     yield _line(title, "before", "after", "difference", "change", "", "count")
     for row in listed:
-        name = _printable(row.name)
+        name = printable(row.name)
         if len(name) > _NAME - 2:
             name = name[: _NAME - 3] + "…"
         cells = (row.before, row.after, row.difference, row.change, row.verdict, row.count)
@@ -76,7 +77,3 @@ def _line(
 ) -> str:
     figures_of = f"{before:>12}{after:>12}{difference:>12}{change:>11}"
     return f"{name:<{_NAME}}{figures_of}  {verdict:<7}{count}".rstrip()
-
-
-def _printable(text: str) -> str:
-    return "".join(each if each.isprintable() else "?" for each in text)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Finding, Severity
+from gpuadvisor.printable import printable
 from gpuadvisor.reports import diagnosis_wording as wording
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
@@ -58,7 +59,7 @@ def print_diagnosis(console: Console, report: DiagnosisReport, everything: bool 
 
 def wrapped(line: Line, width: int) -> list[str]:
     """Return a line in rows of at most `width` characters, as it is for 0."""
-    head, words = line.head, _printable(line.text)
+    head, words = line.head, _one_line(line.text)
     if not width or not words or line.is_command:
         return [f"{head}{words}".rstrip()]
     gap = " " * (len(head) if line.label or line.margin else 2)
@@ -168,7 +169,7 @@ def _failed(report: DiagnosisReport) -> Iterable[tuple[str, str]]:
     return report.diagnosis.failed
 
 
-def _printable(text: str) -> str:
+def _one_line(text: str) -> str:
     """Return one line without control characters, which a trace from anyone may hold."""
     line = " ".join(text.split()) if "\n" in text else text
-    return "".join(each if each.isprintable() else "?" for each in line)
+    return printable(line)

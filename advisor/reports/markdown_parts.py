@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from gpuadvisor.printable import printable
+
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 """What could start markup inside a line: HTML, links, emphasis, code, headings, table cells."""
 
@@ -23,7 +25,7 @@ def details(summary: str, body: str) -> str:
 
 def text(words: str) -> str:
     """Return the text on one line; what stands between backticks is code, no other markup works."""
-    parts = re.split(r"`([^`]+)`", _printable(words))
+    parts = re.split(r"`([^`]+)`", _one_line(words))
     return "".join(
         code(part) if place % 2 else _SPECIAL.sub(r"\\\1", part) for place, part in enumerate(parts)
     )
@@ -31,14 +33,14 @@ def text(words: str) -> str:
 
 def code(words: str) -> str:
     """Return the text as inline code, also inside a table."""
-    line = _printable(words).replace("|", "\\|") or " "
+    line = _one_line(words).replace("|", "\\|") or " "
     longest = max((len(run) for run in re.findall("`+", line)), default=0)
     fence = "`" * (longest + 1)
     pad = " " if line.startswith("`") or line.endswith("`") else ""
     return f"{fence}{pad}{line}{pad}{fence}"
 
 
-def _printable(words: str) -> str:
+def _one_line(words: str) -> str:
     """Return one line without control characters, as UTF-8 can hold it."""
     line = " ".join(words.encode("utf-8", "replace").decode().split())
-    return "".join(each if each.isprintable() else "?" for each in line)
+    return printable(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from gpuadvisor.domain.device import Device
@@ -59,7 +60,7 @@ def parse_argument(text: str) -> tuple[str, tuple[str, ...]]:
     """Read `batch-size=16,32,64`; UsageError if it is not of that form."""
     name, equals, values = text.partition("=")
     choices = tuple(value.strip() for value in values.split(",") if value.strip())
-    if not equals or not name.strip("- ") or not choices:
+    if not equals or not re.fullmatch(r"-*[^-\s]\S*", name.strip()) or not choices:
         raise UsageError(
             f"--arg {text!r}: write it as NAME=VALUE,VALUE such as batch-size=16,32,64"
         )

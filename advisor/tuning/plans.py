@@ -13,6 +13,7 @@ from typing import Any
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Contribution, Level, Settings
 from gpuadvisor.domain.study import Equivalence, Objective, Plan, Speedup
 from gpuadvisor.errors import UsageError
+from gpuadvisor.printable import printable
 from gpuadvisor.tuning.fingerprints import environment_differences, environment_fingerprint
 from gpuadvisor.tuning.toml_table import Table, load_toml
 
@@ -84,13 +85,11 @@ def _header(plan: Plan, path: Path) -> str:
     script = ["-m", plan.script] if plan.is_module else [plan.script]
     command = ["gpuadvisor", "run", "--plan", path.name, *script]
     words = shlex.join([*command, "--", *plan.args] if plan.args else command)
-    # A name with a line break in it must not end the comment.
-    shown = "".join(letter if letter.isprintable() else "?" for letter in words)
     return (
         "# A plan of gpuadvisor: settings for a script, and what they were measured to bring.\n"
         "# It holds no code. To run the script with them, unchanged:\n"
         "#\n"
-        f"#   {shown}\n"
+        f"#   {printable(words)}\n"  # a line break in a name must not end the comment
         "#\n"
         "# Lines under [knobs] may be removed or changed, but the figures were measured with\n"
         "# all of them as they are.\n\n"
@@ -162,19 +161,11 @@ def _check_format(head: Table) -> None:
 
 
 def _level(head: Table) -> Level:
-    name = head.text("level")
-    names = [str(level) for level in Level]
-    if name not in names:
-        raise head.error("level", f"is {name!r}; it must be one of {', '.join(names)}")
-    return Level.parse(name)
+    return Level.parse(head.one_of("level", Level))
 
 
 def _objective(head: Table) -> Objective:
-    name = head.text("objective")
-    names = [str(objective) for objective in Objective]
-    if name not in names:
-        raise head.error("objective", f"is {name!r}; it must be one of {', '.join(names)}")
-    return Objective(name)
+    return Objective(head.one_of("objective", Objective))
 
 
 def _settings(root: Table, known: Collection[str] | None) -> Settings:
@@ -221,11 +212,8 @@ def _contribution(table: Table) -> Contribution:
 def _equivalence(table: Table | None) -> Equivalence | None:
     if table is None:
         return None
-    status = table.text("status")
-    if status not in _STATUSES:
-        raise table.error("status", f"is {status!r}; it must be one of {', '.join(_STATUSES)}")
     equivalence = Equivalence(
-        status=status,
+        status=table.one_of("status", _STATUSES),
         metric=table.text("metric", ""),
         value=table.optional_number("value"),
         limit=table.optional_number("limit"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,13 @@ class Table:
         value = self._take(key, default)
         if not isinstance(value, str):
             raise self._wrong(key, "text in quotes", value)
+        return value
+
+    def one_of(self, key: str, names: Iterable[object]) -> str:
+        """Return a string that is one of the names."""
+        value, known = self.text(key), [str(name) for name in names]
+        if value not in known:
+            raise self._wrong(key, f"one of {', '.join(known)}", value)
         return value
 
     def flag(self, key: str) -> bool:
@@ -151,6 +158,9 @@ class Table:
         raise self._wrong(key, "a finite number", value)
 
     def _wrong(self, key: str, wanted: str, value: Any) -> UsageError:
-        shown = repr(value)
-        shown = shown if len(shown) <= MOST_SHOWN else shown[: MOST_SHOWN - 3] + "..."
-        return self.error(key, f"must be {wanted}, not {shown}; correct it in the file")
+        return self.error(key, f"must be {wanted}, not {_shown(value)}; correct it in the file")
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= MOST_SHOWN else shown[: MOST_SHOWN - 3] + "..."

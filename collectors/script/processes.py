@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import psutil
+
+from gpuadvisor.errors import AdvisorError
 
 RUN_VARIABLE = "GPUADVISOR_RUN"
 """Environment variable with the run's own identity. Every process that the script starts inherits
@@ -35,20 +38,32 @@ class RunProcesses:
         self.run = uuid.uuid4().hex
         self._first = 0
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """What the first process needs in its environment."""
-        return {RUN_VARIABLE: self.run}
+    def start(
+        self, argv: Sequence[str], environment: Mapping[str, str], folder: str | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start the first process, the leader of a group and a session, with its output in a pipe.
 
-    def began(self, first: int) -> None:
-        """Remember the run's first process, which leads its group and its session."""
+        AdvisorError if there is no such program.
+        """
         global _children_before
-        self._first = first
-        with _lock:
+        with _lock:  # so that no run that ends meanwhile takes it for an orphan
             if not _first_of:
-                _adopt_orphans(True)
-                _children_before = {each for each in _children() if each.pid != first}
-            _first_of[self.run] = first
+                _children_before = set(_children())
+            try:
+                process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    env={**environment, RUN_VARIABLE: self.run},
+                    cwd=folder,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise AdvisorError(f"cannot start {argv[0]}: {error.strerror}") from error
+            _first_of[self.run] = self._first = process.pid
+            _adopt_orphans(True)
+        return process
 
     def end(self) -> list[int]:
         """Kill the first process, its group, and all that descends from it.
@@ -81,15 +96,15 @@ class RunProcesses:
         has done all that, runs side by side cannot tell whose it is: the last of them ends it.
         """
         with _lock:
-            others = {first for run, first in _first_of.items() if run != self.run}
-            before = _children_before
+            alone = len(_first_of) == 1
+            children = [each for each in _children() if each not in _children_before]
         own_session = os.getsid(0)
-        for process in _children():
+        for process in children:
             with contextlib.suppress(psutil.Error, OSError):
                 session = os.getsid(process.pid)
-                if session == own_session or process in before or process.pid == self._first:
+                if session == own_session or process.pid == self._first:
                     continue
-                if session == self._first or not others:
+                if session == self._first or alone:
                     if process.status() == psutil.STATUS_ZOMBIE:
                         os.waitpid(process.pid, os.WNOHANG)
                     else:

@@ -20,7 +20,6 @@ from gpuadvisor.collectors.script.processes import RunProcesses
 from gpuadvisor.collectors.script.request import Command, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.specification import VARIABLE, Specification
-from gpuadvisor.errors import AdvisorError
 from gpuadvisor.interruption import to_its_end
 
 POLL_S = 0.2
@@ -79,7 +78,6 @@ class _Run:
     def go(self) -> RunOutcome:
         try:
             process = self._start()
-            self._processes.began(process.pid)
             try:
                 tail = Tail(process.stdout, self._request.on_output) if process.stdout else None
                 ending = self._watch(process)
@@ -99,25 +97,12 @@ class _Run:
 
     def _start(self) -> subprocess.Popen[bytes]:
         request = self._request
-        extra = {**self._processes.environment, **request.environment}
+        extra = dict(request.environment)
         for variable, value in DEFAULTS.items():
             extra.setdefault(variable, os.environ.get(variable, value))
         gpu = None if request.all_gpus else _visible(request)
         environment = target_environment(self._specification, extra, gpu)
-        try:
-            return subprocess.Popen(
-                request.command.line(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                cwd=request.command.folder,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise AdvisorError(
-                f"cannot start {request.command.python}: {error.strerror}"
-            ) from error
+        return self._processes.start(request.command.line(), environment, request.command.folder)
 
     def _watch(self, process: subprocess.Popen[bytes]) -> Ending:
         """Follow the run until there is a reason to end it."""

@@ -84,6 +84,8 @@ USAGE = [
     ("tune train.py --level reckless", "argument --level: invalid choice: 'reckless'"),
     ("tune train.py --objective fun", "argument --objective: invalid choice: 'fun'"),
     ("tune train.py --arg lr", "--arg 'lr': write it as NAME=VALUE,VALUE such as"),
+    ("tune train.py --arg lr 1,2", "--arg 'lr': write it as NAME=VALUE,VALUE such as"),
+    ("tune train.py --arg='l r=1'", "--arg 'l r=1': write it as NAME=VALUE,VALUE such as"),
     ("tune train.py --jobs 0", "--jobs 0: give a number above zero"),
     ("tune train.py --jobs two", "argument --jobs: invalid int value: 'two'"),
     ("tune train.py --tolerance -1", "--tolerance -1: give a number above zero"),

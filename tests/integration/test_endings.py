@@ -189,6 +189,15 @@ def test_nothing_is_left_of_runs_side_by_side(tmp_path):
         assert list(pool.map(work, (0.5, 2))) == [True, False]
 
 
+def test_a_run_that_begins_is_no_orphan_of_one_that_ends(tmp_path):
+    (tmp_path / "script.py").write_text("raise SystemExit(7)")
+    request = runs.request(Command(sys.executable, "script.py", folder=str(tmp_path)))
+    with ThreadPoolExecutor(3) as pool:
+        outcomes = list(pool.map(lambda _: run_script(request), range(24)))
+    assert {outcome.state for outcome in outcomes} == {TrialState.CRASHED}
+    assert all("exit status 7" in outcome.reason for outcome in outcomes)
+
+
 def test_what_the_script_did_not_start_runs_on(run):
     with subprocess.Popen(["sleep", "60"], start_new_session=True, env={}) as other:
         run("print('done')")

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.tui.progress import ConsoleProgress
 from tests.simulation import measurement
 
@@ -91,3 +91,12 @@ def test_on_a_terminal_there_is_a_status_line():
         assert str(progress._status.status) == (
             "+ bf16=True (compiling) - at most 1:00 left - best so far 1.50x"
         )
+
+
+@pytest.mark.parametrize(
+    ("objective", "figure"), [(Objective.MEMORY, "1.00 GiB"), (Objective.ENERGY, "not measured")]
+)
+def test_what_is_to_be_improved_is_shown(shown, objective, figure):
+    progress = ConsoleProgress(Console(file=shown, width=100, highlight=False), objective)
+    progress.ended(ended(1, {"tf32": True}))
+    assert f"10.0 ms  {figure:>10}" in shown.getvalue()
