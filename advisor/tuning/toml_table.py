@@ -19,6 +19,8 @@ MAX_BYTES = 1 << 20
 """A plan has some kilobytes. More is another file, which must not fill the memory."""
 MOST_SHOWN = 60
 """Characters of a key or a value in a sentence."""
+LONGEST_VALUE = 4096
+"""Characters of a setting: Linux's longest path."""
 _MISSING = object()
 
 
@@ -101,6 +103,8 @@ class Table:
     def value(self, key: str) -> Value:
         """Return what a knob can be set to: true or false, a finite number or text."""
         value = self._take(key)
+        if isinstance(value, str) and len(value) > LONGEST_VALUE:
+            raise self._wrong(key, f"text of at most {LONGEST_VALUE} characters", value)
         plain = isinstance(value, bool | int | str)
         if plain or (isinstance(value, float) and isfinite(value)):
             return value  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""The GPU waits for the input pipeline."""
+"""The model waits for the input pipeline."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_a_finding_is_named_once_and_in_few_words():
     found = study().expectations[0]
     notes = (f"{found.summary}, worth 8 to 17 % of the time", "other")
     text = printed(study(notes=notes), width=120)
-    assert "The GPU waits for the input pipeline" in text
+    assert "The model waits for the input pipeline" in text
     assert "idle for 17%" not in text
     assert "\n  other" in text
 
