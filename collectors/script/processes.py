@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import psutil
 
@@ -21,6 +21,11 @@ it, also one that leaves the process group and the session."""
 
 GRACE_S = 5.0
 """How long killed processes may take to disappear; a process in a driver call cannot die before."""
+POLL_S = 0.05
+CLEANERS = ("multiprocessing.resource_tracker", "torch_shm_manager")
+"""In the command lines of processes that end by themselves when all others of the script have."""
+CLEANING_S = 1.0
+"""For which they are waited; they take some milliseconds."""
 _PR_SET_CHILD_SUBREAPER = 36
 """`prctl` option, from <linux/prctl.h>."""
 
@@ -70,24 +75,46 @@ class RunProcesses:
 
         Returns the processes that were still there `GRACE_S` later, stuck in the kernel.
         """
-        left = _descendants(self._first)
+        found = self._alive(_descendants(self._first))
+        if any(map(_cleans_up, found)):
+            self._let_clean_up(found)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._first, signal.SIGKILL)
         deadline = time.monotonic() + GRACE_S
-        while True:
-            found = {*left, *_belonging_to(self.run), *self._orphans()}
-            left = [process for process in found if _is_alive(process)]
-            for process in left:
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
-            if not left or time.monotonic() > deadline:
+        while left := self._alive(found):
+            _kill(left)
+            if time.monotonic() > deadline:
                 break
-            psutil.wait_procs(left, timeout=0.05)
+            self._wait(left)
         with _lock:
             _first_of.pop(self.run, None)
             if not _first_of:
                 _adopt_orphans(False)
         return [process.pid for process in left]
+
+    def _let_clean_up(self, found: Iterable[psutil.Process]) -> None:
+        """Kill all but those that then remove what the others shared, and wait for these."""
+        deadline = time.monotonic() + CLEANING_S
+        while time.monotonic() < deadline:
+            alive = self._alive(found)
+            cleaners = list(filter(_cleans_up, alive))
+            if not cleaners:
+                break
+            _kill(process for process in alive if process not in cleaners)
+            self._wait(alive)
+
+    def _wait(self, ending: Iterable[psutil.Process]) -> None:
+        """Wait a moment for some to end. The first one's status is left to who has started it."""
+        others = [process for process in ending if process.pid != self._first]
+        if others:
+            psutil.wait_procs(others, timeout=POLL_S)
+        else:
+            time.sleep(POLL_S / 5)
+
+    def _alive(self, known: Iterable[psutil.Process]) -> list[psutil.Process]:
+        """Return the run's living processes, those that are known and those that can be found."""
+        found = {*known, *_belonging_to(self.run), *self._orphans()}
+        return list(filter(_is_alive, found))
 
     def _orphans(self) -> Iterator[psutil.Process]:
         """Yield what this process has inherited from the run, the dead among them buried.
@@ -129,6 +156,21 @@ def _descendants(process: int) -> list[psutil.Process]:
         return list(psutil.Process(process).children(recursive=True))
     except psutil.Error:
         return []
+
+
+def _kill(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def _cleans_up(process: psutil.Process) -> bool:
+    """Say whether it removes shared memory and semaphores when all who use them are gone."""
+    try:
+        line = " ".join(process.cmdline())
+    except psutil.Error:
+        return False
+    return any(name in line for name in CLEANERS)
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -187,6 +188,30 @@ def test_nothing_is_left_of_runs_side_by_side(tmp_path):
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(work, (0.5, 2))) == [True, False]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_what_killed_processes_shared_is_removed(run, tmp_path, method):
+    name = f"gpuadvisor-{uuid.uuid4().hex}"
+    text = f"""
+import multiprocessing, multiprocessing.connection, multiprocessing.shared_memory, time
+
+def work():
+    memory = multiprocessing.shared_memory.SharedMemory({name!r}, create=True, size=100)
+    listener = multiprocessing.connection.Listener(family="AF_UNIX")
+    open("socket", "w").write(listener.address)
+    time.sleep(60)
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context({method!r}).Process(target=work)
+    child.start()
+    child.join()
+"""
+    outcome = run(text, limits=Limits(startup_s=2))
+    assert outcome.state is TrialState.HUNG
+    socket = Path((tmp_path / "socket").read_text())
+    assert not socket.parent.exists()
+    assert not Path("/dev/shm", name).exists()
 
 
 def test_a_run_that_begins_is_no_orphan_of_one_that_ends(tmp_path):

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from gpuadvisor.collectors.script.child.channel import Channel, leave
 from gpuadvisor.collectors.script.child.imports import after_import
@@ -14,6 +15,8 @@ from gpuadvisor.collectors.script.specification import VARIABLE, Specification
 
 _PR_SET_PDEATHSIG = 1
 """`prctl` option, from <linux/prctl.h>."""
+LONGEST_FOLDER = 80
+"""Bytes: a socket's path has room for 107, and multiprocessing's names in it take up to 18."""
 
 
 def start() -> None:
@@ -32,6 +35,9 @@ def start() -> None:
             os.sched_setaffinity(0, specification.cores)
     if specification.seed is not None:
         _seed(specification.seed, channel)
+    if specification.events is not None:
+        folder = str(Path(specification.events).parent)
+        after_import("multiprocessing.process", lambda: _house_sockets(folder, channel))
     after_import("torch", lambda: _hook_torch(specification, channel))
 
 
@@ -75,6 +81,17 @@ def _seed(seed: int, channel: Channel | None) -> None:
             numpy.random.seed(seed % 2**32)
 
     after_import("numpy", seed_numpy)
+
+
+def _house_sockets(folder: str, channel: Channel | None) -> None:
+    """Have multiprocessing make its sockets in the run's folder, which is removed at its end.
+
+    The folder that it would make for them is left behind by every worker that is killed.
+    """
+    with guarded(channel, "house multiprocessing's sockets"):
+        if len(os.fsencode(folder)) <= LONGEST_FOLDER:
+            process = sys.modules["multiprocessing.process"].current_process()
+            process._config.setdefault("tempdir", folder)
 
 
 def _hook_torch(specification: Specification, channel: Channel | None) -> None:
