@@ -81,6 +81,15 @@ class Spending:
         reserve_s = max(map(self._reserve_s, batch), default=0.0)
         return (self.left_s or 0.0) - needed_s >= reserve_s
 
+    def room_s(self, settings: Settings) -> float | None:
+        """Return how long a trial may last without taking from what must follow.
+
+        None where that is no matter: the budget is in trials, or nothing follows.
+        """
+        if self.left_s is None or self.phase not in ("search", "ablation"):
+            return None
+        return self.left_s - self._reserve_s(settings)
+
     def has_room_for_profile(self) -> bool:
         """Say whether profiling the unchanged script leaves nearly all of the budget."""
         if self._budget.seconds is None:

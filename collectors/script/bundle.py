@@ -90,13 +90,14 @@ def _write(folder: Path, modules: dict[str, bytes]) -> None:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=".harness-", dir=folder.parent))
-        for name, text in modules.items():
-            path = draft / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(text)
         try:
-            draft.rename(folder)
-        except OSError:  # another process was faster, and wrote the same
+            for name, text in modules.items():
+                path = draft / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(text)
+            with suppress(OSError):  # another process was faster, and wrote the same
+                draft.rename(folder)
+        finally:
             shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:
         raise AdvisorError(

@@ -72,11 +72,13 @@ def _explain(
     limits = request.limits
     match ending:
         case Ending.NO_STEP:
-            return TrialState.HUNG, f"no step within {limits.startup_s:.0f} s: {_unseen(recorder)}"
+            return TrialState.HUNG, (
+                f"no step within {limits.startup_s:.0f} s{limits.why}: {_unseen(recorder)}"
+            )
         case Ending.STUCK:
-            return TrialState.HUNG, f"no sign of life for {limits.idle_s:.0f} s"
+            return TrialState.HUNG, f"no sign of life for {limits.idle_s:.0f} s{limits.why}"
         case Ending.OUT_OF_TIME:
-            return TrialState.HUNG, f"not measured within {limits.total_s:.0f} s"
+            return TrialState.HUNG, f"not measured within {limits.total_s:.0f} s{limits.why}"
         case Ending.TOO_SLOW:
             return TrialState.PRUNED, "clearly slower than what was found before"
         case Ending.IDLE_KNOBS:

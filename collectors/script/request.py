@@ -43,6 +43,8 @@ class Limits:
     idle_s: float = 300.0
     """Between two signs of life after that; the harness speaks at least once a window."""
     total_s: float = 1800.0
+    why: str = ""
+    """Added to the sentence that says that one of them was passed."""
 
 
 @dataclass(frozen=True)

@@ -106,3 +106,18 @@ def test_without_a_home(monkeypatch):
     monkeypatch.setattr("pathlib.Path.home", home)
     with pytest.raises(AdvisorError, match="set HOME or XDG_CACHE_HOME"):
         bundle_folder()
+
+
+def test_a_full_disk_is_left_as_it_was(tmp_path):
+    program = (
+        "import resource\n"
+        "from gpuadvisor.collectors.script.bundle import bundle_folder\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "bundle_folder()"
+    )
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert f"cannot write to the cache folder {tmp_path}" in done.stderr
+    assert list((tmp_path / "gpuadvisor").iterdir()) == []

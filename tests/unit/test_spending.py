@@ -4,9 +4,10 @@ import pytest
 
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.tuners.statistics import LOOKS
+from gpuadvisor.tuning.limits import limits_for
 from gpuadvisor.tuning.options import Budget
 from gpuadvisor.tuning.spending import ABLATION_SHARE, PROOF_SHARE, Spending
-from tests.simulation import Switch
+from tests.simulation import Switch, measurement
 
 SLOW = Switch("compile")
 SLOW.first_start_s = 15.0
@@ -86,6 +87,26 @@ class TestTime:
         clock[0] = 80
         assert made.affordable([TF32] * 8, parallel=4)
         assert not made.affordable([TF32] * 9, parallel=4)
+
+    def test_a_trial_has_room_for_what_nothing_else_needs(self, clock):
+        made = spending("10m")
+        clock[0] = 100.0
+        ablation_s, proof_s = 3 * 10, LOOKS[0] * 20
+        assert made.room_s(TF32) == 500 - ablation_s - proof_s
+        made.phase = "ablation"
+        assert made.room_s(TF32) == 500 - proof_s
+        made.phase = "proof"
+        assert made.room_s(TF32) is None
+        assert spending("9 trials").room_s(TF32) is None
+
+    def test_a_run_that_hangs_takes_no_more_than_there_is_room_for(self):
+        baseline = measurement([10.0] * 8, wall_s=10.0, startup_s=3.0)
+        compiled = {"compile": True}
+        known = limits_for(compiled, KNOBS, baseline, 600.0)
+        assert limits_for(compiled, KNOBS, baseline, 600.0, room_s=9000.0) == known
+        short = limits_for(compiled, KNOBS, baseline, 600.0, room_s=60.0)
+        assert (short.startup_s, short.idle_s, short.total_s) == (60, 60, 60)
+        assert limits_for(compiled, KNOBS, baseline, 600.0, room_s=0.0).total_s == 2 * (10 + 15)
 
     def test_time_left_ends_at_zero(self, clock):
         made = spending("100s")
