@@ -94,15 +94,14 @@ def run_tool(
     on_output: Callable[[bytes], object] | None = None,
 ) -> ToolRun:
     """Run a tool with all its processes to their end; Interrupted, and none is left of them."""
-    processes = RunProcesses()
-    process = processes.start(argv, {**os.environ, **environment})
+    processes = RunProcesses(argv, {**os.environ, **environment})
+    process = processes.first
     assert process.stdout is not None  # it was asked for
     try:
         tail = Tail(process.stdout, on_output)
         status = _wait(process, timeout_s, cancelled)
     finally:
         processes.end()
-        process.wait(timeout=5)
     if cancelled():
         raise Interrupted("interrupted: nothing was kept")
     return ToolRun(status, tail.text())

@@ -30,8 +30,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 """`prctl` option, from <linux/prctl.h>."""
 
 _lock = threading.Lock()
-_first_of: dict[str, int] = {}
-"""Run to its first process, for the runs that were not ended yet."""
+_runs: set[str] = set()
+"""Those that were not ended yet."""
 _children_before: set[psutil.Process] = set()
 """Children of this process that were there before the oldest of these runs."""
 
@@ -39,56 +39,58 @@ _children_before: set[psutil.Process] = set()
 class RunProcesses:
     """All processes of one run."""
 
-    def __init__(self) -> None:
-        self.run = uuid.uuid4().hex
-        self._first = 0
-
-    def start(
+    def __init__(
         self, argv: Sequence[str], environment: Mapping[str, str], folder: str | None = None
-    ) -> subprocess.Popen[bytes]:
-        """Start the first process, the leader of a group and a session, with its output in a pipe.
+    ) -> None:
+        """Start the first one, the leader of a group and a session, with its output in a pipe.
 
         AdvisorError if there is no such program.
         """
         global _children_before
+        self._run = uuid.uuid4().hex
         with _lock:  # so that no run that ends meanwhile takes it for an orphan
-            if not _first_of:
+            if not _runs:
                 _children_before = set(_children())
+                _adopt_orphans(True)
             try:
-                process = subprocess.Popen(
+                self.first = subprocess.Popen(
                     argv,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
-                    env={**environment, RUN_VARIABLE: self.run},
+                    env={**environment, RUN_VARIABLE: self._run},
                     cwd=folder,
                     start_new_session=True,
                 )
             except OSError as error:
                 raise AdvisorError(f"cannot start {argv[0]}: {error.strerror}") from error
-            _first_of[self.run] = self._first = process.pid
-            _adopt_orphans(True)
-        return process
+            else:
+                _runs.add(self._run)
+            finally:
+                if not _runs:
+                    _adopt_orphans(False)
 
     def end(self) -> list[int]:
         """Kill the first process, its group, and all that descends from it.
 
         Returns the processes that were still there `GRACE_S` later, stuck in the kernel.
         """
-        found = self._alive(_descendants(self._first))
+        found = self._alive(_descendants(self.first.pid))
         if any(map(_cleans_up, found)):
             self._let_clean_up(found)
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._first, signal.SIGKILL)
+            os.killpg(self.first.pid, signal.SIGKILL)
         deadline = time.monotonic() + GRACE_S
         while left := self._alive(found):
             _kill(left)
             if time.monotonic() > deadline:
                 break
             self._wait(left)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.first.wait(timeout=GRACE_S)  # before another run may take it for an orphan
         with _lock:
-            _first_of.pop(self.run, None)
-            if not _first_of:
+            _runs.discard(self._run)
+            if not _runs:
                 _adopt_orphans(False)
         return [process.pid for process in left]
 
@@ -105,7 +107,7 @@ class RunProcesses:
 
     def _wait(self, ending: Iterable[psutil.Process]) -> None:
         """Wait a moment for some to end. The first one's status is left to who has started it."""
-        others = [process for process in ending if process.pid != self._first]
+        others = [process for process in ending if process.pid != self.first.pid]
         if others:
             psutil.wait_procs(others, timeout=POLL_S)
         else:
@@ -113,7 +115,7 @@ class RunProcesses:
 
     def _alive(self, known: Iterable[psutil.Process]) -> list[psutil.Process]:
         """Return the run's living processes, those that are known and those that can be found."""
-        found = {*known, *_belonging_to(self.run), *self._orphans()}
+        found = {*known, *_belonging_to(self._run), *self._orphans()}
         return list(filter(_is_alive, found))
 
     def _orphans(self) -> Iterator[psutil.Process]:
@@ -123,15 +125,15 @@ class RunProcesses:
         has done all that, runs side by side cannot tell whose it is: the last of them ends it.
         """
         with _lock:
-            alone = len(_first_of) == 1
+            alone = len(_runs) == 1
             children = [each for each in _children() if each not in _children_before]
         own_session = os.getsid(0)
         for process in children:
             with contextlib.suppress(psutil.Error, OSError):
                 session = os.getsid(process.pid)
-                if session == own_session or process.pid == self._first:
+                if session == own_session or process.pid == self.first.pid:
                     continue
-                if session == self._first or alone:
+                if session == self.first.pid or alone:
                     if process.status() == psutil.STATUS_ZOMBIE:
                         os.waitpid(process.pid, os.WNOHANG)
                     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
 import subprocess
@@ -67,7 +66,6 @@ class _Run:
     def __init__(self, request: RunRequest, pipe: Path, recorder: Recorder) -> None:
         self._request = request
         self._recorder = recorder
-        self._processes = RunProcesses()
         self._began_s = time.monotonic()
         self._heard_s = self._began_s
         self._specification = replace(request.specification, events=str(pipe), parent=os.getpid())
@@ -77,15 +75,14 @@ class _Run:
 
     def go(self) -> RunOutcome:
         try:
-            process = self._start()
+            processes = self._start()
+            process = processes.first
             try:
                 tail = Tail(process.stdout, self._request.on_output) if process.stdout else None
                 ending = self._watch(process)
             finally:
                 with to_its_end():
-                    stuck = self._processes.end()
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(timeout=5)
+                    stuck = processes.end()
             self._read()
             wall_s = time.monotonic() - self._began_s
             output = tail.text() if tail else ""
@@ -95,14 +92,14 @@ class _Run:
         finally:
             os.close(self._pipe)
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> RunProcesses:
         request = self._request
         extra = dict(request.environment)
         for variable, value in DEFAULTS.items():
             extra.setdefault(variable, os.environ.get(variable, value))
         gpu = None if request.all_gpus else _visible(request)
         environment = target_environment(self._specification, extra, gpu)
-        return self._processes.start(request.command.line(), environment, request.command.folder)
+        return RunProcesses(request.command.line(), environment, request.command.folder)
 
     def _watch(self, process: subprocess.Popen[bytes]) -> Ending:
         """Follow the run until there is a reason to end it."""
