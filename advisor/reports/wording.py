@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from gpuadvisor.domain.knobs import Contribution
+from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Contribution
 from gpuadvisor.domain.study import (
     Equivalence,
     Expectation,
@@ -86,7 +86,8 @@ def no_gain_reason(result: StudyResult, dash: str = "-") -> str:
         return f"the study ended early, after trying {tried}"
     if result.speedup is not None:
         proof = evidence(result.speedup, dash)
-        return f"the best of {tried} measured {speedup_ratio(result.speedup)} ({proof})"
+        best = f"the best of {tried}, {figures.settings(result.settings)},"
+        return f"{best} measured {speedup_ratio(result.speedup)} ({proof})"
     if not settings_tried(result):
         return "no setting was tried, and the notes say why"
     if result.settings:
@@ -101,9 +102,11 @@ def no_gain_advice(result: StudyResult) -> str:
     if not settings_tried(result):
         return "Nothing was changed, and nothing is known: give it a larger `--budget`."
     if may_be_faster(result):
+        again = ",".join(n for n in result.settings if not n.startswith(ARGUMENT_PREFIX))
+        alone = f"`--only {again}` with a larger" if again else "a larger"
         return (
-            "Nothing was changed. A gain is possible, but runs differ too much to tell: a larger"
-            " `--budget` or a quieter machine narrows the interval."
+            f"Nothing was changed. A gain is possible, but runs differ too much to tell: {alone}"
+            " `--budget`, or a quieter machine, narrows the interval."
         )
     text = "Nothing was changed: the script is best left as it is, at this level."
     level = str(result.level)
@@ -142,7 +145,7 @@ def settings_tried(result: StudyResult) -> tuple[str, ...]:
 def not_helpful(result: StudyResult) -> dict[str, str]:
     """Return the knobs that were looked at and not kept, each with the reason in words."""
     reasons = dict(result.no_effect)
-    kept = result.settings if is_proven(result) else {}
+    kept = result.settings if is_proven(result) or may_be_faster(result) else {}
     # A study that was cut short has not proven anything, against a knob as little as for it.
     judged = is_proven(result) or not result.interrupted
     for trial in result.trials:

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from gpuadvisor.domain.study import Equivalence, Speedup
 from gpuadvisor.reports import wording
+from gpuadvisor.reports.figures import settings
 from gpuadvisor.tui.summary import print_summary
 from tests.unit.studies import measurement, snippets, study, study_without_gain
 
@@ -70,8 +71,10 @@ def test_a_module_is_run_as_one():
 def test_a_gain_that_is_only_not_proven_is_no_verdict_against_it():
     wide = study(verdict="no_gain", plan=None, speedup=Speedup(2.63, 0.93, 7.45, 4))
     text = " ".join(printed(wide).split())
-    assert text.startswith("No gain proven: the best of")
-    assert "a larger `--budget` or a quieter machine narrows the interval" in text
+    names = ",".join(wide.settings)
+    assert text.startswith(f"No gain proven: the best of 18 settings, {settings(wide.settings)},")
+    assert f"`--only {names}` with a larger `--budget`, or a quieter machine," in text
+    assert not set(wording.not_helpful(wide)) & set(wide.settings)
     narrow = study(verdict="no_gain", plan=None, speedup=Speedup(1.0, 0.98, 1.02, 4))
     assert "the script is best left as it is" in " ".join(printed(narrow).split())
 
