@@ -138,5 +138,5 @@ class Comparison:
         limit = self.limit
         if other_random_numbers and self._seed_spread is not None and value > limit:
             limit = max(limit, 2 * self._seed_spread)
-            metric += ", within the spread between seeds"
+            metric += ", allowed twice the difference of two seeds"
         return Equivalence("equivalent" if value <= limit else "wrong", metric, value, limit)

@@ -145,11 +145,15 @@ def settings_tried(result: StudyResult) -> tuple[str, ...]:
 def not_helpful(result: StudyResult) -> dict[str, str]:
     """Return the knobs that were looked at and not kept, each with the reason in words."""
     reasons = dict(result.no_effect)
-    kept = result.settings if is_proven(result) or may_be_faster(result) else {}
     # A study that was cut short has not proven anything, against a knob as little as for it.
     judged = is_proven(result) or not result.interrupted
+    refuted = judged and not is_proven(result) and not may_be_faster(result)
+    kept = {} if refuted else result.settings
     for trial in result.trials:
-        for knob in trial.settings:
+        names = list(trial.settings)
+        if trial.state is not TrialState.COMPLETE:
+            names = names[-1:]  # the new one, with which the others had worked
+        for knob in names:
             if knob in kept or knob in result.no_effect:
                 continue
             if trial.state is TrialState.COMPLETE:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from gpuadvisor.domain.study import Equivalence, Speedup
+from gpuadvisor.domain.study import Equivalence, Speedup, Trial, TrialState
 from gpuadvisor.reports import wording
 from gpuadvisor.reports.figures import settings
 from gpuadvisor.tui.summary import print_summary
@@ -77,6 +77,16 @@ def test_a_gain_that_is_only_not_proven_is_no_verdict_against_it():
     assert not set(wording.not_helpful(wide)) & set(wide.settings)
     narrow = study(verdict="no_gain", plan=None, speedup=Speedup(1.0, 0.98, 1.02, 4))
     assert "the script is best left as it is" in " ".join(printed(narrow).split())
+
+
+def test_only_the_newest_knob_is_blamed_for_a_run_that_failed():
+    settings = {"tf32": True, "bf16": True, "compile": "default"}
+    failed = Trial(9, settings, "search", TrialState.WRONG, "the losses differ")
+    cut = study(
+        verdict="no_gain", plan=None, speedup=None, interrupted="interrupted", no_effect={},
+        trials=(failed,), settings={"tf32": True},
+    )  # fmt: skip
+    assert wording.not_helpful(cut) == {"compile": "wrong results: the losses differ"}
 
 
 def test_a_path_is_never_wrapped():
