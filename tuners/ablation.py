@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from gpuadvisor.domain.knobs import Contribution, ScriptFacts, Settings, Value
 from gpuadvisor.domain.study import Trial, TrialState
@@ -19,6 +20,11 @@ CLEAR = 4.0
 """A contribution of so many times its uncertainty needs no further round."""
 MIN_CONTRIBUTION = 0.005
 """A knob that brings less is not worth a line in the user's code."""
+SURPRISING = 3.0
+"""Times what a knob brought in the search, above which its contribution needs all rounds: one run
+that something disturbed would do. Together knobs were seen to be worth up to twice as much."""
+HARMFUL = 1.2
+"""The same for a knob that the search kept, if without it the script is so much faster."""
 INTERVAL_ROUNDS = 3
 """Rounds from which a contribution gets an interval: from two it would span a factor of 60."""
 
@@ -27,6 +33,8 @@ INTERVAL_ROUNDS = 3
 class _Evidence:
     """What the rounds say of one knob."""
 
+    brought: float = 1.0
+    """Gain with which the search kept it."""
     pairs: list[tuple[float, float]] = field(default_factory=list)
     """Gain with the knob and gain without it, of the same round."""
     failures: int = 0
@@ -40,16 +48,24 @@ class _Evidence:
 
     @property
     def contribution(self) -> float:
-        """Logarithm of what the knob brings; infinity where nothing works without it."""
+        """Logarithm of what the knob brings; infinity where nothing works without it.
+
+        The median of the rounds: a single run that something disturbed decides nothing.
+        """
         if not self.pairs:
             return math.inf
-        return math.fsum(math.log(with_ / gone) for with_, gone in self.pairs) / len(self.pairs)
+        return median(math.log(with_ / gone) for with_, gone in self.pairs)
 
     @property
     def is_clear(self) -> bool:
         if self.pairs:
-            return abs(self.contribution) >= CLEAR * self.uncertainty
+            return self._is_plausible and abs(self.contribution) >= CLEAR * self.uncertainty
         return self.failures >= 2  # one failure may be an accident
+
+    @property
+    def _is_plausible(self) -> bool:
+        expected = math.log(self.brought)
+        return -math.log(HARMFUL) <= self.contribution <= expected + math.log(SURPRISING)
 
     @property
     def needed(self) -> float:
@@ -92,7 +108,7 @@ class Ablation:
 
         A knob whose removal takes others with it is charged with all of them.
         """
-        evidence = {name: _Evidence() for name in kept}
+        evidence = {name: _Evidence(self.fallback.get(name, 1.0)) for name in kept}
         # What the search saw least of comes first, should the budget end.
         names = sorted(kept, key=lambda name: self.fallback.get(name, 1.0))
         for place in range(ROUNDS):
@@ -153,12 +169,11 @@ class Ablation:
             if len(pairs) >= INTERVAL_ROUNDS:
                 # The ratio is of costs: without the knob over with it.
                 known = paired_ratio(pairs, looks=1)
-                found.append(
-                    Contribution(name, value, known.ratio, known.ci99_low, known.ci99_high)
-                )
+                ratio = math.exp(evidence[name].contribution)
+                found.append(Contribution(name, value, ratio, known.ci99_low, known.ci99_high))
             else:
-                ratio = math.exp(evidence[name].contribution) if pairs else None
-                found.append(Contribution(name, value, ratio or self.fallback.get(name, 1.0)))
+                measured = math.exp(evidence[name].contribution) if pairs else None
+                found.append(Contribution(name, value, measured or self.fallback.get(name, 1.0)))
         return tuple(sorted(found, key=lambda contribution: -contribution.ratio))
 
 
