@@ -12,7 +12,7 @@ from gpuadvisor.errors import Interrupted
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Ctrl-C, `kill`, a terminal that is closed, and Ctrl-\\: none may leave a script running."""
 
-_kept_from_ending = 0
+_not_to_be_cut = 0
 _nothing_to_lose = 0
 
 
@@ -30,12 +30,12 @@ def at_once() -> Iterator[None]:
 @contextmanager
 def to_its_end() -> Iterator[None]:
     """Let no second request cut the block short, such as the ending of a script's processes."""
-    global _kept_from_ending
-    _kept_from_ending += 1
+    global _not_to_be_cut
+    _not_to_be_cut += 1
     try:
         yield
     finally:
-        _kept_from_ending -= 1
+        _not_to_be_cut -= 1
 
 
 class Stop:
@@ -50,7 +50,7 @@ class Stop:
             self._signal = number
             if _nothing_to_lose:
                 raise Interrupted("interrupted")
-        elif not _kept_from_ending:
+        elif not _not_to_be_cut:
             raise KeyboardInterrupt
 
     def requested(self) -> bool:
