@@ -14,12 +14,16 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 _not_to_be_cut = 0
 _nothing_to_lose = 0
+_stop: Stop | None = None
+"""The newest, while its block runs."""
 
 
 @contextmanager
 def at_once() -> Iterator[None]:
     """Let already the first request end the block, by Interrupted: nothing in it would be lost."""
     global _nothing_to_lose
+    if _stop is not None and _stop.requested():
+        raise Interrupted("interrupted")
     _nothing_to_lose += 1
     try:
         yield
@@ -65,11 +69,13 @@ class Stop:
 @contextmanager
 def stoppable() -> Iterator[Stop]:
     """Turn the signals into requests while the block runs; what `nohup` ignores stays ignored."""
-    stop = Stop()
+    global _stop
+    _stop = stop = Stop()
     asked = [number for number in NUMBERS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, stop.request) for number in asked}
     try:
         yield stop
     finally:
+        _stop = None
         for number, handler in before.items():
             signal.signal(number, handler)

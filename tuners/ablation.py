@@ -120,9 +120,9 @@ class Ablation:
 
     def _affordable(self, kept: Settings, names: list[str]) -> list[str]:
         """Return as many of the knobs as the budget allows to be taken out."""
-        while names and not self.bench.affordable(
-            [*self._wholes(kept, names), *self._lacking(kept, names)]
-        ):
+        # The whole runs first, on as many GPUs as take part, and what lacks one knob after it.
+        first = [kept] * self.bench.parallel
+        while names and not self.bench.affordable([*first, *self._lacking(kept, names)]):
             names = names[:-1]
         return names
 
@@ -150,7 +150,7 @@ class Ablation:
             gone = self.bench.measure(lacking, "ablation")
         known = {whole.gpu: (whole, gain) for whole in there if (gain := _gain(whole)) is not None}
         for name, trial in zip(names, gone, strict=True):
-            if trial.gpu not in known:
+            if trial.gpu not in known or trial.state is TrialState.PRUNED:
                 continue
             whole, gain = known[trial.gpu]
             lesser = _gain(trial)

@@ -86,7 +86,7 @@ def _import(profiles: Profiles, args: argparse.Namespace, cancelled: Callable[[]
             done.append(summary.as_json(found.profile, is_new=found.is_new))
             if not args.json:
                 print("\n".join(summary.lines(found.profile, is_new=found.is_new)), flush=True)
-        except (Interrupted, StoreError):
+        except (Interrupted, StoreError, BrokenPipeError):
             raise  # of a store the other files would fail as well
         except Exception as error:
             if args.debug:

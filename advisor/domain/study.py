@@ -16,7 +16,7 @@ class TrialState(str, Enum):
 
     COMPLETE = "complete"
     PRUNED = "pruned"
-    """Stopped early: clearly slower than what was already found."""
+    """Stopped early: clearly slower than what was found, or the budget had no room for more."""
     OUT_OF_MEMORY = "out_of_memory"
     CRASHED = "crashed"
     HUNG = "hung"

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuadvisor.collectors.script.output import Tail
-from gpuadvisor.collectors.script.processes import RunProcesses
+from gpuadvisor.collectors.script.processes import RunProcesses, bury
 from gpuadvisor.errors import AdvisorError, Interrupted, UsageError
+from gpuadvisor.interruption import to_its_end
 
 PACKAGES = {"nsys": "Nsight Systems", "ncu": "Nsight Compute"}
 PLACES = {
@@ -101,7 +102,8 @@ def run_tool(
         tail = Tail(process.stdout, on_output)
         status = _wait(process, timeout_s, cancelled)
     finally:
-        processes.end()
+        with to_its_end():
+            processes.end()
     if cancelled():
         raise Interrupted("interrupted: nothing was kept")
     return ToolRun(status, tail.text())
@@ -115,7 +117,7 @@ def _wait(
         try:
             return process.wait(timeout=POLL_S)
         except subprocess.TimeoutExpired:
-            continue
+            bury()
     return None
 
 

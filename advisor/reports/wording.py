@@ -147,7 +147,8 @@ def not_helpful(result: StudyResult) -> dict[str, str]:
     reasons = dict(result.no_effect)
     # A study that was cut short has not proven anything, against a knob as little as for it.
     judged = is_proven(result) or not result.interrupted
-    refuted = judged and not is_proven(result) and not may_be_faster(result)
+    failed = result.speedup is None and bool(result.settings)  # in the proof
+    refuted = judged and not is_proven(result) and not may_be_faster(result) and not failed
     kept = {} if refuted else result.settings
     for trial in result.trials:
         names = list(trial.settings)

@@ -17,8 +17,6 @@ BASELINE_S = 1800.0
 BASELINE_IDLE_S = 300.0
 """Longest silence of the unchanged script between two steps: an evaluation, a checkpoint."""
 STARTUP_SLACK_S = 60.0
-SLOW_RUN = 2.0
-"""Times its usual duration that each run is granted, whatever is left of the budget."""
 
 
 def limits_for(
@@ -39,13 +37,9 @@ def limits_for(
     startup_s = min(timeout_s, STARTUP_SLACK_S + 3 * baseline.startup_s) + slow_s
     idle_s = max(120.0, 20 * baseline.mean_step_ms / 1e3) + slow_s
     total_s = startup_s + slow_s + STARTUP_SLACK_S + 5 * baseline.wall_s
-    if room_s is not None:
-        usual_s = baseline.wall_s + sum(knobs[name].first_start_s for name in settings)
-        most_s = max(room_s, SLOW_RUN * usual_s)
-        if most_s < min(startup_s, idle_s):
-            return Limits(most_s, most_s, most_s, ", which is all that the budget has room for")
-        total_s = min(total_s, most_s)
-    return Limits(startup_s, idle_s, total_s)
+    if room_s is None:
+        return Limits(startup_s, idle_s, total_s)
+    return Limits(min(startup_s, room_s), min(idle_s, room_s), min(total_s, room_s), room_s)
 
 
 def slowest_ms(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from gpuadvisor.domain.knobs import Settings
-from gpuadvisor.domain.study import Trial
+from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.options import Budget
@@ -21,6 +21,9 @@ PROFILE_RUNS = 2.0
 PROFILE_SHARE = 0.15
 """Of the budget that it may take: it saves more than that where it orders ten candidates, and
 nothing where only two can be tried."""
+
+SLOW_RUN = 2.0
+"""Times its usual duration that each run is granted, whatever is left of the budget."""
 
 FEW_RUNS, USUAL_RUNS = 20, 35
 """Runs of the unchanged script below which a budget is too small, and with which the search tries
@@ -40,7 +43,7 @@ class Spending:
 
     def spent(self, trial: Trial) -> None:
         """Learn what a trial took."""
-        if trial.wall_s > 0:
+        if trial.wall_s > 0 and trial.state is not TrialState.PRUNED:
             self._walls_s[self._slow(trial.settings)] = trial.wall_s
         if trial.phase == "search":
             self._searched += 1
@@ -88,7 +91,7 @@ class Spending:
         """
         if self.left_s is None or self.phase not in ("search", "ablation"):
             return None
-        return self.left_s - self._reserve_s(settings)
+        return max(self.left_s - self._reserve_s(settings), SLOW_RUN * self.expected_s(settings))
 
     def has_room_for_profile(self) -> bool:
         """Say whether profiling the unchanged script leaves nearly all of the budget."""

@@ -21,6 +21,8 @@ MOST_SHOWN = 60
 """Characters of a key or a value in a sentence."""
 LONGEST_VALUE = 4096
 """Characters of a setting: Linux's longest path."""
+LONGEST_INTEGER = 4096
+"""Bits. Python refuses to print one of more than 4,300 digits."""
 _MISSING = object()
 
 
@@ -105,6 +107,8 @@ class Table:
         value = self._take(key)
         if isinstance(value, str) and len(value) > LONGEST_VALUE:
             raise self._wrong(key, f"text of at most {LONGEST_VALUE} characters", value)
+        if isinstance(value, int) and value.bit_length() > LONGEST_INTEGER:
+            raise self._wrong(key, f"a number of at most {LONGEST_INTEGER} bits", value)
         plain = isinstance(value, bool | int | str)
         if plain or (isinstance(value, float) and isfinite(value)):
             return value  # type: ignore[no-any-return]
@@ -166,5 +170,8 @@ class Table:
 
 
 def _shown(value: Any) -> str:
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except ValueError:  # an integer of more digits than Python prints
+        shown = "a huge number"
     return shown if len(shown) <= MOST_SHOWN else shown[: MOST_SHOWN - 3] + "..."

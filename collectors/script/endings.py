@@ -8,7 +8,7 @@ from enum import Enum, auto
 from pathlib import Path
 
 from gpuadvisor.collectors.script.events import Recorder
-from gpuadvisor.collectors.script.request import Event, RunOutcome, RunRequest
+from gpuadvisor.collectors.script.request import Event, Limits, RunOutcome, RunRequest
 from gpuadvisor.domain.study import TrialState
 
 OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory|CUBLAS_STATUS_ALLOC_FAILED")
@@ -72,13 +72,12 @@ def _explain(
     limits = request.limits
     match ending:
         case Ending.NO_STEP:
-            return TrialState.HUNG, (
-                f"no step within {limits.startup_s:.0f} s{limits.why}: {_unseen(recorder)}"
-            )
+            state, reason = _late("no step within", limits.startup_s, limits)
+            return state, f"{reason}: {_unseen(recorder)}"
         case Ending.STUCK:
-            return TrialState.HUNG, f"no sign of life for {limits.idle_s:.0f} s{limits.why}"
+            return _late("no sign of life for", limits.idle_s, limits)
         case Ending.OUT_OF_TIME:
-            return TrialState.HUNG, f"not measured within {limits.total_s:.0f} s{limits.why}"
+            return _late("not measured within", limits.total_s, limits)
         case Ending.TOO_SLOW:
             return TrialState.PRUNED, "clearly slower than what was found before"
         case Ending.IDLE_KNOBS:
@@ -87,6 +86,14 @@ def _explain(
             return TrialState.PRUNED, "stopped because the study ended"
         case _:
             return _failure(recorder, status, output) or _too_few(recorder)
+
+
+def _late(what: str, limit_s: float, limits: Limits) -> tuple[TrialState, str]:
+    """Return why a run that takes too long was ended: it hangs, or the budget has no room."""
+    reason = f"{what} {limit_s:.0f} s"
+    if limit_s < limits.room_s:
+        return TrialState.HUNG, reason
+    return TrialState.PRUNED, f"{reason}, which is all that the budget has room for"
 
 
 def _idle(request: RunRequest, recorder: Recorder) -> tuple[TrialState, str]:

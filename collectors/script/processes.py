@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import psutil
 
@@ -29,10 +29,10 @@ CLEANING_S = 1.0
 _PR_SET_CHILD_SUBREAPER = 36
 """`prctl` option, from <linux/prctl.h>."""
 
-_lock = threading.Lock()
-_runs: set[str] = set()
-"""Those that were not ended yet."""
-_children_before: set[psutil.Process] = set()
+_lock = threading.RLock()
+_runs: dict[str, int] = {}
+"""Run to its first process, for those that were not ended yet."""
+_children_before: set[int] = set()
 """Children of this process that were there before the oldest of these runs."""
 
 
@@ -50,7 +50,7 @@ class RunProcesses:
         self._run = uuid.uuid4().hex
         with _lock:  # so that no run that ends meanwhile takes it for an orphan
             if not _runs:
-                _children_before = set(_children())
+                _children_before = {child.pid for child in _children()}
                 _adopt_orphans(True)
             try:
                 self.first = subprocess.Popen(
@@ -65,7 +65,7 @@ class RunProcesses:
             except OSError as error:
                 raise AdvisorError(f"cannot start {argv[0]}: {error.strerror}") from error
             else:
-                _runs.add(self._run)
+                _runs[self._run] = self.first.pid
             finally:
                 if not _runs:
                     _adopt_orphans(False)
@@ -75,6 +75,20 @@ class RunProcesses:
 
         Returns the processes that were still there `GRACE_S` later, stuck in the kernel.
         """
+        left: list[psutil.Process] = []
+        try:
+            left = self._end_known()
+        finally:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.first.wait(timeout=GRACE_S)
+            with _lock:
+                _runs.pop(self._run, None)
+                if not _runs:
+                    left += _end_orphans()
+                    _adopt_orphans(False)
+        return [process.pid for process in left]
+
+    def _end_known(self) -> list[psutil.Process]:
         found = self._alive(_descendants(self.first.pid))
         if any(map(_cleans_up, found)):
             self._let_clean_up(found)
@@ -86,13 +100,7 @@ class RunProcesses:
             if time.monotonic() > deadline:
                 break
             self._wait(left)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.first.wait(timeout=GRACE_S)  # before another run may take it for an orphan
-        with _lock:
-            _runs.discard(self._run)
-            if not _runs:
-                _adopt_orphans(False)
-        return [process.pid for process in left]
+        return left
 
     def _let_clean_up(self, found: Iterable[psutil.Process]) -> None:
         """Kill all but those that then remove what the others shared, and wait for these."""
@@ -115,29 +123,63 @@ class RunProcesses:
 
     def _alive(self, known: Iterable[psutil.Process]) -> list[psutil.Process]:
         """Return the run's living processes, those that are known and those that can be found."""
-        found = {*known, *_belonging_to(self._run), *self._orphans()}
+        found = {*known, *_belonging_to(self._run), *_orphans(self.first.pid)}
         return list(filter(_is_alive, found))
 
-    def _orphans(self) -> Iterator[psutil.Process]:
-        """Yield what this process has inherited from the run, the dead among them buried.
 
-        An environment can be emptied and a session left, but not the ancestors. Of a process that
-        has done all that, runs side by side cannot tell whose it is: the last of them ends it.
-        """
-        with _lock:
-            alone = len(_runs) == 1
-            children = [each for each in _children() if each not in _children_before]
-        own_session = os.getsid(0)
-        for process in children:
-            with contextlib.suppress(psutil.Error, OSError):
-                session = os.getsid(process.pid)
-                if session == own_session or process.pid == self.first.pid:
-                    continue
-                if session == self.first.pid or alone:
-                    if process.status() == psutil.STATUS_ZOMBIE:
-                        os.waitpid(process.pid, os.WNOHANG)
-                    else:
-                        yield process
+def bury() -> None:
+    """Take leave of inherited processes that have ended, as the system's first process would.
+
+    To be called now and then while a script runs, which may wait for one of them to be gone.
+    """
+    with _lock, contextlib.suppress(OSError):  # until there is no child at all
+        while hasattr(os, "waitid"):
+            # One call, where a list of the children would take milliseconds.
+            seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if seen is None or not _is_inherited(seen.si_pid):
+                break
+            os.waitpid(seen.si_pid, os.WNOHANG)
+
+
+def _is_inherited(child: int) -> bool:
+    """Say whether a child was not started by this process: all that it starts is of its session,
+    but for the first processes of runs and what was there before them."""
+    own = child in _runs.values() or child in _children_before
+    return not own and _session(child) not in (None, os.getsid(0))
+
+
+def _session(process: int) -> int | None:
+    """Return a process's session; None if it is gone."""
+    with contextlib.suppress(OSError):
+        return os.getsid(process)
+    return None
+
+
+def _orphans(session: int | None = None) -> list[psutil.Process]:
+    """Return what this process has inherited from its runs, or from the one with this session.
+
+    An environment can be emptied and a session left, but not the ancestors.
+    """
+    with _lock:
+        inherited = [child for child in _children() if _is_inherited(child.pid)]
+    return [child for child in inherited if session in (None, _session(child.pid))]
+
+
+def _end_orphans() -> list[psutil.Process]:
+    """Kill what no run has found: of what left its session and its environment, runs side by side
+    cannot tell whose it is, so this is left to the last of them.
+
+    Returns what is still there. The first process of a container is left out: it inherits from
+    everybody.
+    """
+    deadline = time.monotonic() + GRACE_S
+    while os.getpid() != 1 and (left := list(filter(_is_alive, _orphans()))):
+        _kill(left)
+        if time.monotonic() > deadline:
+            return left
+        psutil.wait_procs(left, timeout=POLL_S)
+    bury()
+    return []
 
 
 def _adopt_orphans(begin: bool) -> None:

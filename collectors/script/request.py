@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,8 +44,8 @@ class Limits:
     idle_s: float = 300.0
     """Between two signs of life after that; the harness speaks at least once a window."""
     total_s: float = 1800.0
-    why: str = ""
-    """Added to the sentence that says that one of them was passed."""
+    room_s: float = math.inf
+    """What the budget has left for the run. A limit that equals it says nothing of the script."""
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,12 @@ def test_a_script_that_hangs_before_its_first_step(run, also):
     assert outcome.reason.startswith("no step within 1 s")
 
 
+def test_what_the_budget_has_no_room_for_is_not_called_hung(run):
+    outcome = run("import time; time.sleep(60)", limits=Limits(startup_s=1, room_s=1))
+    assert outcome.state is TrialState.PRUNED
+    assert outcome.reason.startswith("no step within 1 s, which is all that the budget has room")
+
+
 def test_cancelling(tmp_path):
     (tmp_path / "script.py").write_text("import time\ntime.sleep(60)")
     command = Command(sys.executable, "script.py", folder=str(tmp_path))
@@ -188,6 +194,33 @@ def test_nothing_is_left_of_runs_side_by_side(tmp_path):
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(work, (0.5, 2))) == [True, False]
+
+
+def test_nothing_is_left_of_runs_that_end_together(tmp_path):
+    program = tmp_path / f"sleeper-{os.getpid()}"
+    program.symlink_to("/bin/sleep")
+    how = LINGERING["daemon without environment"]
+    (tmp_path / "script.py").write_text(
+        f"import os, subprocess, time\nsleep = [{str(program)!r}, '60']\n{how}\ntime.sleep(60)"
+    )
+    command = Command(sys.executable, "script.py", folder=str(tmp_path))
+    until = time.monotonic() + 1.5
+    request = replace(runs.request(command), cancelled=lambda: time.monotonic() > until)
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda _: run_script(request), range(3)))
+    assert not running(program)
+
+
+def test_a_script_sees_that_what_it_detached_has_ended(run):
+    outcome = run("""
+        import os, subprocess, time
+        text = subprocess.run(["sh", "-c", "sleep .3 & echo $!"], stdout=subprocess.PIPE).stdout
+        deadline = time.monotonic() + 10
+        while os.path.exists(f"/proc/{int(text)}"):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    """)
+    assert outcome.reason == "ended without a step: it did not import torch"
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

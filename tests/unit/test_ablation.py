@@ -124,6 +124,17 @@ def test_one_run_that_something_disturbs_decides_nothing(disturbed):
     assert worth["bf16"].ratio == pytest.approx(1.2)
 
 
+def test_a_run_that_was_cut_off_says_nothing():
+    def model(settings):
+        if settings == all_of("tf32"):
+            return TrialState.PRUNED
+        return 50.0 if "tf32" in settings else 60.0
+
+    kept, _, ablation = ablated(SimulatedBench(model), all_of("tf32", "slow"))
+    assert ablation.unmeasured == ["slow"]
+    assert kept == all_of("tf32", "slow")
+
+
 class TestBudget:
     def test_without_any_the_search_is_believed_and_that_is_said(self):
         bench = SimulatedBench(multiplied({}), budget=1)

@@ -56,3 +56,10 @@ def test_where_nothing_is_lost_the_first_ends_it():
         with pytest.raises(Interrupted), at_once():
             os.kill(os.getpid(), signal.SIGTERM)
         assert stop.exit_status == 143
+
+
+def test_a_request_from_before_counts_there():
+    with stoppable():
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(Interrupted), at_once():
+            pytest.fail("the block began")

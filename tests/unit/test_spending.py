@@ -1,5 +1,7 @@
 """What the budget has room for."""
 
+from dataclasses import replace
+
 import pytest
 
 from gpuadvisor.domain.study import Trial, TrialState
@@ -99,14 +101,23 @@ class TestTime:
         assert made.room_s(TF32) is None
         assert spending("9 trials").room_s(TF32) is None
 
+    def test_it_has_always_room_for_twice_its_usual_time(self, clock):
+        made = spending("10m")
+        made.spent(trial(70.0, compile=True))
+        made.spent(replace(trial(140.0, compile=True), state=TrialState.PRUNED))  # says nothing
+        clock[0] = 590.0
+        assert made.room_s(TF32) == 2 * 10
+        assert made.room_s({"compile": True}) == 2 * 70
+
     def test_a_run_that_hangs_takes_no_more_than_there_is_room_for(self):
         baseline = measurement([10.0] * 8, wall_s=10.0, startup_s=3.0)
-        compiled = {"compile": True}
-        known = limits_for(compiled, KNOBS, baseline, 600.0)
-        assert limits_for(compiled, KNOBS, baseline, 600.0, room_s=9000.0) == known
-        short = limits_for(compiled, KNOBS, baseline, 600.0, room_s=60.0)
-        assert (short.startup_s, short.idle_s, short.total_s) == (60, 60, 60)
-        assert limits_for(compiled, KNOBS, baseline, 600.0, room_s=0.0).total_s == 2 * (10 + 15)
+        known = limits_for(TF32, KNOBS, baseline, 600.0)
+        assert known.startup_s < known.idle_s < known.total_s
+        for room_s in (60.0, 100.0, 130.0, 9000.0):
+            limits = limits_for(TF32, KNOBS, baseline, 600.0, room_s)
+            assert limits.startup_s == min(known.startup_s, room_s)
+            assert limits.idle_s == min(known.idle_s, room_s)
+            assert limits.total_s == min(known.total_s, room_s)
 
     def test_time_left_ends_at_zero(self, clock):
         made = spending("100s")
