@@ -73,7 +73,7 @@ def _explain(
     match ending:
         case Ending.NO_STEP:
             state, reason = _late("no step within", limits.startup_s, limits)
-            return state, f"{reason}: {_unseen(recorder)}"
+            return state, f"{reason}: {_unseen(recorder)}" if state is TrialState.HUNG else reason
         case Ending.STUCK:
             return _late("no sign of life for", limits.idle_s, limits)
         case Ending.OUT_OF_TIME:
