@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Contribution
+from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Contribution, Level
 from gpuadvisor.domain.study import (
     Equivalence,
     Expectation,
@@ -17,6 +17,7 @@ from gpuadvisor.domain.study import (
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.quantities import quantities, steps_differ
 from gpuadvisor.rules.registry import load_rules
+from gpuadvisor.tuners.knobs import load_knobs
 
 CONFIDENCE = "99 % interval"
 POSSIBLE = 1.05
@@ -109,11 +110,24 @@ def no_gain_advice(result: StudyResult) -> str:
             " `--budget`, or a quieter machine, narrows the interval."
         )
     text = "Nothing was changed: the script is best left as it is, at this level."
-    level = str(result.level)
-    if level != "aggressive":
-        wider = "balanced" if level == "conservative" else "aggressive"
+    wider = _wider_level(result)
+    if wider is not None:
         text += f" `--level {wider}` may turn more, at a price in how far results may move."
     return text
+
+
+def _wider_level(result: StudyResult) -> Level | None:
+    """Return the next level at which there is more to try for this script; None if there is not."""
+    facts, device = result.baseline.facts, result.environment.device
+    wider = [level for level in Level if level > result.level]
+    if wider and any(trial.state is TrialState.WRONG for trial in result.trials):
+        return wider[0]  # where more is tolerated
+    levels = {
+        knob.level_for(facts)
+        for knob in load_knobs().values()
+        if result.objective in knob.serves and knob.unavailable(device, facts) is None
+    }
+    return min(levels.intersection(wider), default=None)
 
 
 def equivalence_phrase(equivalence: Equivalence | None) -> str:

@@ -37,7 +37,11 @@ _children_before: set[int] = set()
 
 
 class RunProcesses:
-    """All processes of one run."""
+    """All processes of one run.
+
+    A program that starts sessions of its own while a run lasts loses them at its end: they cannot
+    be told from what the script detached.
+    """
 
     def __init__(
         self, argv: Sequence[str], environment: Mapping[str, str], folder: str | None = None

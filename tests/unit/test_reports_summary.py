@@ -7,11 +7,16 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import Level, LoaderFacts, ScriptFacts
 from gpuadvisor.domain.study import Equivalence, Speedup, Trial, TrialState
 from gpuadvisor.reports import wording
 from gpuadvisor.reports.figures import settings
 from gpuadvisor.tui.summary import print_summary
 from tests.unit.studies import measurement, snippets, study, study_without_gain
+
+LOADER = LoaderFacts(32, 0, False, False, None)
+WRONG = Trial(2, {"compile": "default"}, "search", TrialState.WRONG, "the losses differ")
 
 
 def printed(result, width=80, lines=(), **options):
@@ -77,6 +82,28 @@ def test_a_gain_that_is_only_not_proven_is_no_verdict_against_it():
     assert not set(wording.not_helpful(wide)) & set(wide.settings)
     narrow = study(verdict="no_gain", plan=None, speedup=Speedup(1.0, 0.98, 1.02, 4))
     assert "the script is best left as it is" in " ".join(printed(narrow).split())
+
+
+@pytest.mark.parametrize(
+    ("level", "facts", "trials", "wider"),
+    [
+        ("balanced", ScriptFacts(device="cpu"), (), None),
+        ("balanced", ScriptFacts(device="cpu", loaders=(LOADER,)), (), "aggressive"),
+        ("conservative", ScriptFacts(False, "cpu", loaders=(LOADER,)), (), "balanced"),
+        ("balanced", ScriptFacts(device="cpu"), (WRONG,), "aggressive"),
+        ("aggressive", ScriptFacts(device="cpu", loaders=(LOADER,)), (WRONG,), None),
+    ],
+)
+def test_a_wider_level_is_advised_where_it_tries_more(level, facts, trials, wider):
+    best = Trial(1, {"tf32": True}, "search", TrialState.COMPLETE)
+    device = Device("cpu", 0, "CPU")
+    here = study_without_gain(
+        level=Level.parse(level), baseline=measurement(facts=facts), trials=(best, *trials)
+    )
+    here = replace(here, environment=replace(here.environment, device=device))
+    advice = wording.no_gain_advice(here)
+    assert ("--level" in advice) == (wider is not None)
+    assert wider is None or f"`--level {wider}`" in advice
 
 
 def test_only_the_newest_knob_is_blamed_for_a_run_that_failed():
