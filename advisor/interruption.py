@@ -12,8 +12,8 @@ from gpuadvisor.errors import Interrupted
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Ctrl-C, `kill`, a terminal that is closed, and Ctrl-\\: none may leave a script running."""
 
-_not_to_be_cut = 0
-_nothing_to_lose = 0
+_shielded = 0
+_immediate = 0
 _stop: Stop | None = None
 """The newest, while its block runs."""
 
@@ -21,25 +21,25 @@ _stop: Stop | None = None
 @contextmanager
 def at_once() -> Iterator[None]:
     """Let already the first request end the block, by Interrupted: nothing in it would be lost."""
-    global _nothing_to_lose
+    global _immediate
     if _stop is not None and _stop.requested():
         raise Interrupted("interrupted")
-    _nothing_to_lose += 1
+    _immediate += 1
     try:
         yield
     finally:
-        _nothing_to_lose -= 1
+        _immediate -= 1
 
 
 @contextmanager
 def to_its_end() -> Iterator[None]:
     """Let no second request cut the block short, such as the ending of a script's processes."""
-    global _not_to_be_cut
-    _not_to_be_cut += 1
+    global _shielded
+    _shielded += 1
     try:
         yield
     finally:
-        _not_to_be_cut -= 1
+        _shielded -= 1
 
 
 class Stop:
@@ -52,9 +52,9 @@ class Stop:
         """Note the request; the second one does not wait any more."""
         if self._signal is None:
             self._signal = number
-            if _nothing_to_lose:
+            if _immediate:
                 raise Interrupted("interrupted")
-        elif not _not_to_be_cut:
+        elif not _shielded:
             raise KeyboardInterrupt
 
     def requested(self) -> bool:

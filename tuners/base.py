@@ -40,6 +40,8 @@ class Knob(ABC):
     """Values tried in vain before the others are left alone; the most promising come first."""
     plausible: ClassVar[tuple[Value, ...] | range]
     """Values that a plan may hold, on whatever device it was made."""
+    snippet_language: ClassVar[str] = "python"
+    """Of the lines that keep it for good; else `shell`."""
     extra_startup_s: ClassVar[float] = 0.0
     """Time that applying it may add before the first steady step, for the time-out."""
     first_start_s: ClassVar[float] = 0.0

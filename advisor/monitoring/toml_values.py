@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuadvisor.errors import UsageError
-from gpuadvisor.printable import printable
+from gpuadvisor.printable import brief, printable
 
 T = TypeVar("T")
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 LONGEST_S = 100 * 365 * 86400.0
 """A century stands for ever, and no time overflows that is added to today's."""
-SHOWN_CHARACTERS = 60
 
 
 class Wrong(Exception):  # noqa: N818 - what is allowed, for the sentence
@@ -41,7 +40,7 @@ class Keys:
         try:
             return check(value)
         except Wrong as wrong:
-            raise self._error(key, f"must be {wrong}, not {_shown(value)}") from None
+            raise self._error(key, f"must be {wrong}, not {brief(value)}") from None
 
     def table(self, key: str) -> Keys | None:
         """Return a table within this one; None where it is absent."""
@@ -184,11 +183,3 @@ def _tables(name: str) -> Callable[[Any], Any]:
         return value
 
     return check
-
-
-def _shown(value: Any) -> str:
-    try:
-        shown = repr(value)
-    except ValueError:  # an integer of more digits than Python prints
-        shown = "a huge number"
-    return shown if len(shown) <= SHOWN_CHARACTERS else shown[: SHOWN_CHARACTERS - 3] + "..."

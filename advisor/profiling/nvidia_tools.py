@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuadvisor.collectors.script.output import Tail
-from gpuadvisor.collectors.script.processes import RunProcesses, bury
+from gpuadvisor.collectors.script.processes import RunProcesses, reap
 from gpuadvisor.errors import AdvisorError, Interrupted, UsageError
 from gpuadvisor.interruption import to_its_end
 
@@ -117,7 +117,7 @@ def _wait(
         try:
             return process.wait(timeout=POLL_S)
         except subprocess.TimeoutExpired:
-            bury()
+            reap()
     return None
 
 

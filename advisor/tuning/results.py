@@ -16,6 +16,7 @@ from gpuadvisor.tuners.proof import Proof, is_faster
 from gpuadvisor.tuning.fingerprints import environment_fingerprint
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.plans import write_plan
+from gpuadvisor.tuning.toml_table import MAX_BYTES
 
 
 def measured(outcome: RunOutcome, command: Command) -> Measurement:
@@ -108,9 +109,10 @@ def _precious(path: Path, script: Path) -> str | None:
         return "it is the script itself"
     if not path.is_file():
         return "it is no ordinary file"
-    if path.suffix != ".toml" and b"[plan]" not in path.read_bytes():
-        return "a file that is no plan is there"
-    return None
+    if path.suffix == ".toml":
+        return None
+    with path.open("rb") as file:
+        return None if b"[plan]" in file.read(MAX_BYTES) else "a file that is no plan is there"
 
 
 def _unwritable(path: Path) -> str | None:

@@ -23,10 +23,7 @@ def permanent_snippets(settings: Settings, knobs: Mapping[str, Knob]) -> tuple[S
             snippets.append(Snippet(name, "on the script's command line", line, "shell"))
         elif name in knobs:
             knob = knobs[name]
-            code = knob.snippet(value)
-            if code.startswith("export "):
-                where = f"{knob.title}, in the shell before the script"
-                snippets.append(Snippet(name, where, code, "shell"))
-            else:
-                snippets.append(Snippet(name, knob.title, code))
+            in_shell = knob.snippet_language == "shell"
+            where = f"{knob.title}, in the shell before the script" if in_shell else knob.title
+            snippets.append(Snippet(name, where, knob.snippet(value), knob.snippet_language))
     return tuple(snippets)

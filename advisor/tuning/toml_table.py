@@ -14,11 +14,10 @@ from typing import Any
 
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.errors import UsageError
+from gpuadvisor.printable import MOST_SHOWN, brief
 
 MAX_BYTES = 1 << 20
 """A plan has some kilobytes. More is another file, which must not fill the memory."""
-MOST_SHOWN = 60
-"""Characters of a key or a value in a sentence."""
 LONGEST_VALUE = 4096
 """Characters of a setting: Linux's longest path."""
 LONGEST_INTEGER = 4096
@@ -166,12 +165,4 @@ class Table:
         raise self._wrong(key, "a finite number", value)
 
     def _wrong(self, key: str, wanted: str, value: Any) -> UsageError:
-        return self.error(key, f"must be {wanted}, not {_shown(value)}; correct it in the file")
-
-
-def _shown(value: Any) -> str:
-    try:
-        shown = repr(value)
-    except ValueError:  # an integer of more digits than Python prints
-        shown = "a huge number"
-    return shown if len(shown) <= MOST_SHOWN else shown[: MOST_SHOWN - 3] + "..."
+        return self.error(key, f"must be {wanted}, not {brief(value)}; correct it in the file")

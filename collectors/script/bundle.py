@@ -95,8 +95,11 @@ def _write(folder: Path, modules: dict[str, bytes]) -> None:
                 path = draft / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(text)
-            with suppress(OSError):  # another process was faster, and wrote the same
+            try:
                 draft.rename(folder)
+            except OSError:
+                if not folder.is_dir():  # else another process was faster, and wrote the same
+                    raise
         finally:
             shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:

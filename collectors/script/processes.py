@@ -131,8 +131,8 @@ class RunProcesses:
         return list(filter(_is_alive, found))
 
 
-def bury() -> None:
-    """Take leave of inherited processes that have ended, as the system's first process would.
+def reap() -> None:
+    """Reap inherited processes that have ended, as the system's first process would.
 
     To be called now and then while a script runs, which may wait for one of them to be gone.
     """
@@ -182,7 +182,7 @@ def _end_orphans() -> list[psutil.Process]:
         if time.monotonic() > deadline:
             return left
         psutil.wait_procs(left, timeout=POLL_S)
-    bury()
+    reap()
     return []
 
 

@@ -15,7 +15,7 @@ from gpuadvisor.collectors.script.child.channel import owner_file
 from gpuadvisor.collectors.script.endings import Ending, conclude
 from gpuadvisor.collectors.script.events import Recorder, parse
 from gpuadvisor.collectors.script.output import Tail
-from gpuadvisor.collectors.script.processes import RunProcesses, bury
+from gpuadvisor.collectors.script.processes import RunProcesses, reap
 from gpuadvisor.collectors.script.request import Command, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.specification import VARIABLE, Specification
@@ -108,7 +108,7 @@ class _Run:
             selector.register(self._pipe, selectors.EVENT_READ)
             while True:
                 selector.select(POLL_S)
-                bury()
+                reap()
                 self._read()
                 if self._recorder.finished is not None and not self._may_exit_by_itself():
                     return Ending.FINISHED

@@ -30,6 +30,7 @@ class Allocator(Knob):
     level = Level.CONSERVATIVE
     effect = Effect.NONE
     order = 150
+    snippet_language = "shell"
     plausible = (OPTION,)
     serves = frozenset({Objective.MEMORY})
 

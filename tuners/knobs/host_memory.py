@@ -43,6 +43,7 @@ class HostMemory(Knob):
     level = Level.CONSERVATIVE
     effect = Effect.NONE
     order = 20
+    snippet_language = "shell"
     plausible = tuple(SETTINGS)
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
