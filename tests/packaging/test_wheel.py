@@ -1,6 +1,7 @@
 """The wheel, alone in a clean environment without torch: what a user of pip gets."""
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -43,17 +44,53 @@ def clean(wheel, tmp_path_factory):
     return folder / "bin"
 
 
+def held(wheel):
+    """The names of all files in the wheel but those about it."""
+    return {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+
+
+def source_copy(folder, *, links):
+    """The tracked files in `folder`; without `links`, text files stand where a zip had links."""
+    done("git", "-C", ROOT, "checkout-index", "--all", f"--prefix={folder}/")
+    for link in [] if links else [path for path in folder.rglob("*") if path.is_symlink()]:
+        target = os.readlink(link)
+        link.unlink()
+        link.write_text(target)
+    return folder
+
+
 def test_the_wheel_holds_every_file_and_the_licence(wheel):
-    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     expected = set()
     for folder in FOLDERS:
         package = "gpuadvisor" if folder == "advisor" else f"gpuadvisor/{folder}"
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
                 expected.add(f"{package}/{path.relative_to(ROOT / folder)}")
-    assert held == expected
+    assert held(wheel) == expected
     names = zipfile.ZipFile(wheel).namelist()
     assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_a_wheel_of_the_source_archive_is_the_same(wheel, tmp_path):
+    source = source_copy(tmp_path / "source", links=True)
+    build = "from setuptools import build_meta; build_meta.build_sdist('..')"
+    done(sys.executable, "-m", "pip", "install", "--target", tmp_path / "site", "setuptools>=77")
+    done(sys.executable, "-c", build, cwd=source, env={"PYTHONPATH": str(tmp_path / "site")})
+    (archive,) = tmp_path.glob("*.tar.gz")
+    done(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", tmp_path, archive)
+    (built,) = tmp_path.glob("*.whl")
+    assert held(built) == held(wheel)
+
+
+def test_a_copy_without_its_links_builds_nothing_and_says_why(tmp_path):
+    source = source_copy(tmp_path / "source", links=False)
+    failed = run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", tmp_path, source)
+    assert failed.returncode != 0
+    assert (
+        "its symbolic links, such as src/gpuadvisor, are missing" in failed.stdout + failed.stderr
+    )
+    assert not list(tmp_path.glob("*.whl"))
+    shutil.rmtree(source)
 
 
 def test_every_module_can_be_imported_without_torch(clean, tmp_path):
