@@ -7,12 +7,12 @@ an eager import here would put its cost behind `gpuadvisor --help`.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.occupancy import Occupancy, occupancy
+    from gpuadvisor.daemon.history import events, telemetry
     from gpuadvisor.errors import AdvisorError
     from gpuadvisor.monitoring.block import monitor
-    from gpuadvisor.monitoring.history import events, telemetry
     from gpuadvisor.profiling.on_demand import profile_on_demand
     from gpuadvisor.profiling.opening import open_profile
+    from gpuadvisor.rules.facts.occupancy import Occupancy, occupancy
     from gpuadvisor.section_times import SectionTimes, profile_section, reset_sections, sections
     from gpuadvisor.steps import step
 
@@ -35,18 +35,18 @@ __all__ = [
 
 _HOMES = {
     "AdvisorError": "gpuadvisor.errors",
-    "Occupancy": "gpuadvisor.analysis.occupancy",
+    "Occupancy": "gpuadvisor.rules.facts.occupancy",
     "SectionTimes": "gpuadvisor.section_times",
-    "events": "gpuadvisor.monitoring.history",
+    "events": "gpuadvisor.daemon.history",
     "monitor": "gpuadvisor.monitoring.block",
-    "occupancy": "gpuadvisor.analysis.occupancy",
+    "occupancy": "gpuadvisor.rules.facts.occupancy",
     "open_profile": "gpuadvisor.profiling.opening",
     "profile_on_demand": "gpuadvisor.profiling.on_demand",
     "profile_section": "gpuadvisor.section_times",
     "reset_sections": "gpuadvisor.section_times",
     "sections": "gpuadvisor.section_times",
     "step": "gpuadvisor.steps",
-    "telemetry": "gpuadvisor.monitoring.history",
+    "telemetry": "gpuadvisor.daemon.history",
 }
 
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
-from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.profiling.opening import read_profile
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.registry import load_rules
 
 Made = TypeVar("Made")

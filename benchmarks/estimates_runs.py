@@ -17,11 +17,11 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.profiling.opening import read_profile
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.summary import Facts
 from tests.rules import test_planted_programs as planted
 from tests.rules.test_workloads import PROFILES, SAVED
 

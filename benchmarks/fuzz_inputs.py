@@ -24,7 +24,7 @@ from gpuadvisor.collectors.kineto import reader as kineto
 from gpuadvisor.collectors.nsight import compute_csv, compute_report, systems
 from gpuadvisor.collectors.nsight.sqlite_export import MAGIC
 from gpuadvisor.domain.profile import Header, Sink
-from tests.unit import nsys_files
+from tests import nsys_files
 
 PROFILES = Path(__file__).parents[1] / "tests" / "data" / "profiles"
 MOST_METRICS = 12

@@ -19,8 +19,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpuadvisor.analysis.architectures import ARCHITECTURES, KIB, WARP_THREADS
-from gpuadvisor.analysis.occupancy import Launch, Occupancy, fit
+from gpuadvisor.rules.facts.architectures import ARCHITECTURES, KIB, WARP_THREADS
+from gpuadvisor.rules.facts.occupancy import Launch, Occupancy, fit
 
 SOURCE = Path(__file__).with_suffix(".c")
 NO_LIMIT = 2**31 - 1

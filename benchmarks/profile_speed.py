@@ -69,9 +69,9 @@ def main() -> None:
 
 def ours(path: Path) -> dict[str, Any]:
     """Read the trace and break its time down, in this process."""
-    from gpuadvisor.analysis.in_memory import MemoryProfile
-    from gpuadvisor.analysis.summary import Facts
     from gpuadvisor.collectors.kineto.reader import read
+    from gpuadvisor.columns.in_memory import MemoryProfile
+    from gpuadvisor.rules.facts.summary import Facts
 
     began = time.perf_counter()
     profile = MemoryProfile()

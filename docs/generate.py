@@ -222,14 +222,14 @@ def with_diagnosis(readme: str) -> str:
 
 def diagnosed_output() -> str:
     """Return what our rules say of a real trace, whatever is installed or stored here."""
-    from gpuadvisor.analysis.peaks import theoretical
-    from gpuadvisor.diagnosing.evidence import environment, facts_of
+    from gpuadvisor.profiling.evidence import environment, facts_of
     from gpuadvisor.profiling.opening import read_profile
     from gpuadvisor.reports.diagnosis_report import DiagnosisReport
     from gpuadvisor.reports.diagnosis_text import diagnosis_lines, wrapped
     from gpuadvisor.reports.profile_report import ProfileReport
     from gpuadvisor.rules.engine import diagnose
     from gpuadvisor.rules.evidence import Evidence
+    from gpuadvisor.rules.facts.ceilings import theoretical
 
     profile = read_profile(DIAGNOSED)
     peaks = theoretical(profile.header.devices[0])

@@ -12,8 +12,8 @@ from gpuadvisor.rules.kernels import claim_of, of_each, percent, short
 from gpuadvisor.rules.rule import Claim
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 LEAST_EXCESS = 0.10
 """Of all sectors: an access that is only shifted by a few bytes touches a fifth more, and finds
@@ -43,7 +43,7 @@ def uncoalesced(evidence: Evidence, operation: str, what: str, advice: str) -> I
     """
 
     def look(kernel: KernelFigures, loads: Loads) -> Claim | None:
-        from gpuadvisor.analysis.kernel_loads import Shares, narrow_slowdown, saved
+        from gpuadvisor.rules.facts.kernel_loads import Shares, narrow_slowdown, saved
 
         sectors, ideal = kernel.sectors, kernel.ideal_sectors
         part = _part(kernel, operation)
@@ -90,8 +90,8 @@ def _after(kernel: KernelFigures, loads: Loads, excess: float) -> Loads | None:
 
     What local memory and shared memory move stays as it is.
     """
-    from gpuadvisor.analysis.kernel_figures import SECTOR_BYTES
-    from gpuadvisor.analysis.kernel_loads import bytes_load
+    from gpuadvisor.rules.facts.kernel_loads import bytes_load
+    from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES
 
     local, sectors, ideal = kernel.local_sectors, kernel.sectors, kernel.ideal_sectors
     if local is None or not sectors or ideal is None:

@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # numpy is loaded with the facts of a profile, and the daemon has none
-    from gpuadvisor.analysis.counters import KernelCounters
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
-    from gpuadvisor.analysis.peaks import Ceilings
-    from gpuadvisor.analysis.summary import Facts
     from gpuadvisor.domain.measurement import Measurement
     from gpuadvisor.domain.telemetry_window import TelemetryWindow
+    from gpuadvisor.rules.facts.ceilings import Ceilings
+    from gpuadvisor.rules.facts.counters import KernelCounters
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+    from gpuadvisor.rules.facts.summary import Facts
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,15 @@ class Evidence:
         """Kernels with hardware counters, alike ones together, those with most time first."""
         if self.facts is None:
             return ()
-        from gpuadvisor.analysis.counters import kernel_counters
+        from gpuadvisor.rules.facts.counters import kernel_counters
 
         return kernel_counters(self.facts.profile)
 
     @cached_property
     def kernel_loads(self) -> tuple[tuple[KernelFigures, Loads | None], ...]:
         """The same in our words, with how busy they keep the GPU's units."""
-        from gpuadvisor.analysis.kernel_figures import KernelFigures
-        from gpuadvisor.analysis.kernel_loads import loads
+        from gpuadvisor.rules.facts.kernel_loads import loads
+        from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
         devices = () if self.facts is None else self.facts.profile.header.devices
         dram = None if self.ceilings is None else self.ceilings.get("dram")

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpuadvisor.analysis.idle import Cause
-from gpuadvisor.analysis.launches import Queue
-from gpuadvisor.analysis.playback import AS_IT_WAS, Change, Host
-from gpuadvisor.analysis.summary import Facts
+from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.rules.facts.launches import Queue
+from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.facts.what_if import AS_IT_WAS, Change, Host
 
 SLOWER_WITH_KINETO = (1.2, 3.0)
 """From the least to the most, where nothing tells what it recorded. [own]"""

@@ -11,9 +11,9 @@ from gpuadvisor.rules.host_pace import MARGIN, MOST, loader_sets_pace, paces, pa
 from gpuadvisor.rules.rule import Saving
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.intervals import Intervals, Whole
-    from gpuadvisor.analysis.kernel_uses import KernelUse
-    from gpuadvisor.analysis.summary import Facts
+    from gpuadvisor.rules.facts.intervals import Intervals, Whole
+    from gpuadvisor.rules.facts.kernel_uses import KernelUse
+    from gpuadvisor.rules.facts.summary import Facts
 
 LEAST_SHARE = 0.05
 """Of the device's kernel time, from which on kernels are worth a finding: below, not even their
@@ -83,7 +83,7 @@ def launching(facts: Facts, groups: Iterable[Whole]) -> Intervals:
     one; what else the script does between two of them stays."""
     import numpy as np
 
-    from gpuadvisor.analysis.intervals import union, without
+    from gpuadvisor.rules.facts.intervals import union, without
 
     launched = facts.launched
     known = [rows[launched.known[rows]] for rows in groups]

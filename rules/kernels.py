@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Figure, Scope, ScopeKind, Severity
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.needs import WITH_COUNTERS, Need
+from gpuadvisor.rules.requirements import WITH_COUNTERS, Need
 from gpuadvisor.rules.rule import Claim, Saving
 
 if TYPE_CHECKING:  # numpy, which the daemon does without
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads, Shares
+    from gpuadvisor.rules.facts.kernel_loads import Loads, Shares
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 Look = Callable[["KernelFigures", "Loads"], Claim | None]
 """Looks at one kernel of which time and loads are known."""

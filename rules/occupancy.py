@@ -11,8 +11,8 @@ from gpuadvisor.rules.kernels import claim_of, is_library, of_each, percent, sho
 from gpuadvisor.rules.rule import Claim
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 MOST_OCCUPANCY = 0.70
 """Theoretical occupancy above which more warps seldom help; Nsight Compute speaks below 80 %, and
@@ -56,7 +56,7 @@ def limited(
     """Find kernels that wait and of which this limiter keeps more warps out of the SMs."""
 
     def look(kernel: KernelFigures, loads: Loads) -> Claim | None:
-        from gpuadvisor.analysis.kernel_loads import Shares, room
+        from gpuadvisor.rules.facts.kernel_loads import Shares, room
 
         occupancy, value = kernel.theoretical_occupancy, getattr(kernel, fact)
         if occupancy is None or value is None or not _waits(kernel):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from gpuadvisor.rules.evidence import Evidence
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.peaks import Ceilings
     from gpuadvisor.domain.profile import DeviceLimits
+    from gpuadvisor.rules.facts.ceilings import Ceilings
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Rate:
 
 def device(evidence: Evidence) -> DeviceLimits | None:
     """Return the GPU that the kernels ran on."""
-    from gpuadvisor.analysis.kernel_uses import limits_of
+    from gpuadvisor.rules.facts.kernel_uses import limits_of
 
     if evidence.facts is None:
         return None
@@ -56,13 +56,13 @@ def per_clock(evidence: Evidence) -> dict[str, int]:
 
 @cache
 def _theoretical(limits: DeviceLimits) -> Ceilings:
-    from gpuadvisor.analysis.peaks import theoretical
+    from gpuadvisor.rules.facts.ceilings import theoretical
 
     return theoretical(limits)
 
 
 @cache
 def _per_clock(name: str, capability: tuple[int, int] | None) -> dict[str, int]:
-    from gpuadvisor.analysis.peaks import operations_per_clock
+    from gpuadvisor.rules.facts.ceilings import operations_per_clock
 
     return operations_per_clock(name, capability)

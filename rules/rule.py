@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from gpuadvisor.domain.finding import RUN, Category, Figure, Scope, Severity
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.needs import Need
+from gpuadvisor.rules.requirements import Need
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.rates import per_clock, rate
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_uses import KernelUse
+    from gpuadvisor.rules.facts.kernel_uses import KernelUse
 
 HALVES = ("fp16", "bf16")
 """Types of half the size of what TF32 and FP32 keep in memory."""
@@ -84,7 +84,7 @@ def _roofline_ns(
     evidence: Evidence, use: KernelUse, source: str, target: str
 ) -> tuple[float, float] | None:
     """Return the least time and a usual time of a large product; None without shapes."""
-    from gpuadvisor.analysis.matrix_products import product
+    from gpuadvisor.rules.facts.matrix_products import product
 
     multiplied = product(use.operator, use.shapes, use.types)
     peak = rate(evidence, target)

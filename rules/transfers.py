@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuadvisor.analysis.intervals import Mask, Whole, uncovered_ns
-from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory
+from gpuadvisor.rules.facts.intervals import Mask, Whole, uncovered_ns
+from gpuadvisor.rules.facts.summary import Facts
 
 STAGED_BYTES = 65_536
 """Copies of pageable memory to the device of at most so many come back at once (CUDA Runtime API,

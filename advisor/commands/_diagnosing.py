@@ -11,13 +11,13 @@ from pathlib import Path
 from gpuadvisor.collectors.telemetry.recording import KIND
 from gpuadvisor.commands._script import command_of
 from gpuadvisor.commands._written import write, write_or_print
-from gpuadvisor.diagnosing.diagnosis import diagnosed, diagnosed_telemetry
-from gpuadvisor.diagnosing.rules import chosen
+from gpuadvisor.daemon.telemetry_window import window_of_recording
 from gpuadvisor.domain.finding import Severity
 from gpuadvisor.errors import FindingsError, UsageError
-from gpuadvisor.monitoring.telemetry_window import window_of_recording
+from gpuadvisor.profiling.diagnosis import diagnosed, diagnosed_telemetry
 from gpuadvisor.profiling.naming import Named, newest_profile, profile_named
 from gpuadvisor.profiling.readers import head_of
+from gpuadvisor.profiling.rules import chosen
 from gpuadvisor.reports.diagnosis_report import DiagnosisReport
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def profile_report(named: Named) -> ProfileReport:
     """Return what is to be said of a profile; facts are computed when they are asked for."""
-    from gpuadvisor.diagnosing.diagnosis import diagnosed
+    from gpuadvisor.profiling.diagnosis import diagnosed
 
     report = diagnosed(named).profile
     assert report is not None  # there is a profile

@@ -16,13 +16,12 @@ from gpuadvisor.collectors.script.request import Command, Event
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.commands._console import messages
 from gpuadvisor.commands._script import command_of
-from gpuadvisor.diagnosing.diagnosis import of_evidence
-from gpuadvisor.diagnosing.evidence import evidence_of
-from gpuadvisor.diagnosing.seen import Seen
 from gpuadvisor.domain.profile import Profile
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.profiling import keeping, summary
 from gpuadvisor.profiling.attaching import attach
+from gpuadvisor.profiling.diagnosis import of_evidence
+from gpuadvisor.profiling.evidence import evidence_of
 from gpuadvisor.profiling.importing import Imported
 from gpuadvisor.profiling.naming import Named
 from gpuadvisor.profiling.nsight_compute import record_counters, systems_pass
@@ -31,6 +30,7 @@ from gpuadvisor.profiling.nvidia_tools import locate_tool
 from gpuadvisor.profiling.opening import read_profile
 from gpuadvisor.profiling.programs import Conditions, Program, check_program
 from gpuadvisor.profiling.recording import Recorded, RecordOptions, record
+from gpuadvisor.profiling.seen import Seen
 from gpuadvisor.reports import diagnosis_json, diagnosis_wording, strict_json
 from gpuadvisor.reports.diagnosis_report import DiagnosisReport
 from gpuadvisor.storage.profiles.stored import StoredProfile

@@ -33,10 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpuadvisor.analysis.comparison import compare
-    from gpuadvisor.analysis.summary import Facts
     from gpuadvisor.commands._written import write_or_print
     from gpuadvisor.profiling.naming import profile_named
+    from gpuadvisor.rules.facts.comparison import compare
+    from gpuadvisor.rules.facts.summary import Facts
 
     before, after = (profile_named(name) for name in (args.before, args.after))
     names = (before.name, after.name) if before.name != after.name else (args.before, args.after)

@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from gpuadvisor.monitoring import daemon
+    from gpuadvisor.daemon import daemon
 
     daemon.run(
         daemon.Chosen(
@@ -94,7 +94,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _start(args: argparse.Namespace) -> int:
-    from gpuadvisor.monitoring import background
+    from gpuadvisor.daemon import background
 
     options = [*_settings(args), *(["--wait-for-gpu"] if args.wait_for_gpu else [])]
     started = background.start(options)
@@ -103,7 +103,7 @@ def _start(args: argparse.Namespace) -> int:
 
 
 def _stop(args: argparse.Namespace) -> int:
-    from gpuadvisor.monitoring import background
+    from gpuadvisor.daemon import background
 
     process = background.stop()
     print("No daemon runs on this store." if process is None else f"Stopped process {process}.")
@@ -111,7 +111,7 @@ def _stop(args: argparse.Namespace) -> int:
 
 
 def _status(args: argparse.Namespace) -> int:
-    from gpuadvisor.monitoring import status, store
+    from gpuadvisor.daemon import status, store
 
     told = status.gather(store.store_folder())
     if args.json:
@@ -124,7 +124,7 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _reload(args: argparse.Namespace) -> int:
-    from gpuadvisor.monitoring import background
+    from gpuadvisor.daemon import background
 
     process = background.reload()
     print(f"Process {process} reads its configuration again; its log says what it found.")
@@ -132,7 +132,7 @@ def _reload(args: argparse.Namespace) -> int:
 
 
 def _install(args: argparse.Namespace) -> int:
-    from gpuadvisor.monitoring import systemd
+    from gpuadvisor.daemon import systemd
 
     options = _settings(args)
     if args.print:
@@ -144,7 +144,7 @@ def _install(args: argparse.Namespace) -> int:
 
 
 def _uninstall(args: argparse.Namespace) -> int:
-    from gpuadvisor.monitoring import systemd
+    from gpuadvisor.daemon import systemd
 
     path = systemd.path(system=args.system)
     systemctl = "sudo systemctl" if args.system else "systemctl --user"
@@ -158,7 +158,7 @@ def _uninstall(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace) -> list[str]:
     """Return the choices as words again, with paths that hold from every folder."""
-    from gpuadvisor.monitoring import configuration
+    from gpuadvisor.daemon import configuration
 
     words: list[str] = []
     if args.config:
@@ -174,8 +174,8 @@ def _settings(args: argparse.Namespace) -> list[str]:
 
 
 def _address(given: str | None) -> tuple[str, int] | None:
-    from gpuadvisor.monitoring.configuration import address
-    from gpuadvisor.monitoring.toml_values import Wrong
+    from gpuadvisor.daemon.configuration import address
+    from gpuadvisor.daemon.toml_values import Wrong
 
     if given is None:
         return None

@@ -104,7 +104,7 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _vacuum(args: argparse.Namespace) -> int:
-    from gpuadvisor.monitoring.store import running, store_folder
+    from gpuadvisor.daemon.store import running, store_folder
     from gpuadvisor.storage import home, upkeep
 
     if (process := running(store_folder())) is not None:
@@ -119,7 +119,7 @@ def _vacuum(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from gpuadvisor.monitoring import export, history
+    from gpuadvisor.daemon import export, history
 
     if args.output != "-" and Path(args.output).exists() and not args.force:
         raise UsageError(f"{args.output} is there already: choose another name, or add --force")
@@ -134,7 +134,7 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _rows(args: argparse.Namespace, reader: TelemetryReader) -> Rows:
-    from gpuadvisor.monitoring import history
+    from gpuadvisor.daemon import history
 
     since_s, until_s = history.span(args.since, args.until)
     if args.processes:

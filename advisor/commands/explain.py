@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from gpuadvisor.commands._console import output
-    from gpuadvisor.diagnosing.rules import chosen
+    from gpuadvisor.profiling.rules import chosen
     from gpuadvisor.reports.rules_text import page_of, print_rules
 
     console = output()

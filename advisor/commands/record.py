@@ -32,10 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from gpuadvisor.daemon import capture, sources
+    from gpuadvisor.daemon.toml_values import Wrong, time_s
     from gpuadvisor.errors import UsageError
     from gpuadvisor.interruption import stoppable
-    from gpuadvisor.monitoring import capture, sources
-    from gpuadvisor.monitoring.toml_values import Wrong, time_s
 
     if args.output.exists() and not args.force:
         raise UsageError(f"{args.output} is there already: choose another name, or add --force")

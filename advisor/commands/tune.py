@@ -112,9 +112,9 @@ def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from gpuadvisor.commands._console import messages, output
-    from gpuadvisor.diagnosing.baseline import look_at
     from gpuadvisor.errors import Interrupted
     from gpuadvisor.interruption import stoppable
+    from gpuadvisor.profiling.baseline import look_at
     from gpuadvisor.tui.progress import ConsoleProgress
     from gpuadvisor.tuning.study import tune
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpuadvisor.monitoring.sources import Source
+    from gpuadvisor.daemon.sources import Source
     from gpuadvisor.tui.watch.board import Board
 
 EPILOG = """examples:
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _source(replay: Path | None, speed: float) -> Source:
     """Return where the frames come from."""
-    from gpuadvisor.monitoring import sources
+    from gpuadvisor.daemon import sources
 
     return sources.choose(recording=replay, speed=speed)
 

@@ -1,1 +1,1 @@
-"""Telemetry put to use: the daemon, its events and alerts, and what other tools read from it."""
+"""`gpuadvisor.monitor()`: what the GPUs did during a block of a program."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from math import inf
 
 from gpuadvisor.collectors.telemetry.supervisor import SamplerProcess
+from gpuadvisor.daemon.sources import has_answered
 from gpuadvisor.domain.telemetry import Gpu
 from gpuadvisor.monitoring.block_figures import BlockFigures
 from gpuadvisor.monitoring.block_tally import COUNTER, Tally
-from gpuadvisor.monitoring.sources import has_answered
 
 LAST_FRAME_S = 3.0
 """A frame comes every second at least, but while a silent sampler is replaced."""

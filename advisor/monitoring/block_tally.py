@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any
 
+from gpuadvisor.daemon.detectors import throttling
 from gpuadvisor.domain.clock_reasons import holds
 from gpuadvisor.domain.telemetry import HOST, Frame, Gpu, Number, Sample, Trouble
 from gpuadvisor.monitoring.block_figures import BlockFigures, GpuFigures
@@ -21,7 +22,6 @@ from gpuadvisor.monitoring.block_integrals import (
     Counter,
     Level,
 )
-from gpuadvisor.monitoring.detectors import throttling
 
 AVERAGES = ("sm_active_pct", "tensor_active_pct")
 LEVELS = ("gpu_utilization_pct", "power_w", "memory_used_bytes", "temperature_c")

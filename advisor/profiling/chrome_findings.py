@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from gpuadvisor.analysis.device_work import Work
-from gpuadvisor.analysis.idle import Cause
-from gpuadvisor.analysis.intervals import Intervals, ends, union
-from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.domain.finding import Category, Finding, ScopeKind
 from gpuadvisor.profiling.chrome_places import microseconds, quoted
+from gpuadvisor.rules.facts.device_work import Work
+from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.rules.facts.intervals import Intervals, ends, union
+from gpuadvisor.rules.facts.summary import Facts
 
 MOST_MARKS = 1000
 """Of a finding, the longest: a kernel may have run a million times."""

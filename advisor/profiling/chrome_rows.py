@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gpuadvisor.analysis.intervals import Whole
 from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory, Range, Synchronization
 from gpuadvisor.profiling.chrome_places import Places, microseconds, quoted
+from gpuadvisor.rules.facts.intervals import Whole
 
 Rows: TypeAlias = Mapping[str, list[Any]]
 """Columns of some rows, as Python values."""

@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from gpuadvisor.analysis.peaks import Ceilings, theoretical
 from gpuadvisor.collectors.device_bench.runner import BenchResult, Rate
 from gpuadvisor.domain.ceiling import Ceiling
+from gpuadvisor.rules.facts.ceilings import Ceilings, theoretical
 
 VERSION = 1
 """Of the JSON."""

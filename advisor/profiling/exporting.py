@@ -15,15 +15,15 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from gpuadvisor.analysis.idle import Gap, idle_gaps
-from gpuadvisor.analysis.summary import Facts
-from gpuadvisor.analysis.time_account import has_timeline
 from gpuadvisor.domain.finding import Finding
 from gpuadvisor.domain.profile import UNKNOWN, DeviceLimits, Header, Profile, Range
 from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling.chrome_findings import marks, tracks
 from gpuadvisor.profiling.chrome_places import Places, microseconds, quoted
 from gpuadvisor.profiling.chrome_rows import WRITERS, arrows
+from gpuadvisor.rules.facts.idle import Gap, idle_gaps
+from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.facts.time_breakdown import has_timeline
 
 BATCH_ROWS = 1 << 15
 """That are text at the same time: about 10 MB."""

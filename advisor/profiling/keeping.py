@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling.importing import Imported, import_trace
 from gpuadvisor.profiling.summary import duration
 from gpuadvisor.profiling.trace_files import TraceFile
+from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.storage.profiles.library import open_profiles
 
 SHOWN = 5

@@ -8,11 +8,11 @@ from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 
-from gpuadvisor.analysis.peaks import Ceilings, theoretical
 from gpuadvisor.domain.profile import Header, Profile
 from gpuadvisor.errors import StoreError, UsageError
 from gpuadvisor.profiling.opening import read_profile
 from gpuadvisor.profiling.trace_files import stem
+from gpuadvisor.rules.facts.ceilings import Ceilings, theoretical
 
 MOST_NAMES = 6
 """That an error proposes."""

@@ -11,13 +11,13 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from gpuadvisor.analysis.kernels import kernel_times
 from gpuadvisor.domain.profile import Profile
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.profiling.nsight_systems import record_systems
 from gpuadvisor.profiling.nvidia_tools import FORBIDDEN, failure, is_installed, locate_tool, quote
 from gpuadvisor.profiling.opening import read_profile
 from gpuadvisor.profiling.programs import Conditions, Program, run_under
+from gpuadvisor.rules.facts.kernels import kernel_times
 
 TOOL = "ncu"
 SET = "full"

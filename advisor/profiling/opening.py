@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gpuadvisor.analysis.in_memory import MemoryProfile
+from gpuadvisor.columns.in_memory import MemoryProfile
 from gpuadvisor.domain.profile import Profile
 from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling.readers import known_reader

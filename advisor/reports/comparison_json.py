@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from gpuadvisor.analysis.comparison import Change, Comparison, Side
 from gpuadvisor.reports import strict_json
+from gpuadvisor.rules.facts.comparison import Change, Comparison, Side
 
 SCHEMA_VERSION = 1
 """Grows when a field is removed or changes its meaning, not when one is added."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuadvisor.analysis.comparison import Change, Comparison
 from gpuadvisor.reports import comparison_wording
 from gpuadvisor.reports.comparison_wording import Row
 from gpuadvisor.reports.markdown_parts import code, table, text
+from gpuadvisor.rules.facts.comparison import Change, Comparison
 
 MOST_ROWS = 20
 

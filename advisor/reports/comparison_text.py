@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpuadvisor.analysis.comparison import Change, Comparison
 from gpuadvisor.printable import printable
 from gpuadvisor.reports import comparison_wording, figures
 from gpuadvisor.reports.comparison_wording import Row
+from gpuadvisor.rules.facts.comparison import Change, Comparison
 
 MOST_ROWS = 12
 """Of kernels, operators and copies each, unless all are asked for."""

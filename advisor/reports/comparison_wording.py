@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from gpuadvisor.analysis.comparison import Amount, Change, Comparison, Side, Verdict
-from gpuadvisor.analysis.time_account import Part
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.profile_wording import PARTS, short_name
+from gpuadvisor.rules.facts.comparison import Amount, Change, Comparison, Side, Verdict
+from gpuadvisor.rules.facts.time_breakdown import Part
 
 ABSENT = "–"  # noqa: RUF001 - an en dash is what typography wants for `there is none`
 VERDICTS = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
-from gpuadvisor.analysis.time_account import added
 from gpuadvisor.domain.finding import Diagnosis, Figure, Finding, NotMeasured, ScopeKind, Span
 from gpuadvisor.reports import figures, profile_wording
 from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
 from gpuadvisor.reports.profile_report import ProfileReport
+from gpuadvisor.rules.facts.time_breakdown import added
 
 UPPER_BOUND = "At most"
 """How the method of an estimate begins that is an upper bound."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gpuadvisor.analysis.architectures import KIB
-from gpuadvisor.analysis.occupancy import Occupancy
-from gpuadvisor.analysis.occupancy_steps import AXES, curve
 from gpuadvisor.reports import svg
 from gpuadvisor.reports.markup import Markup, element
+from gpuadvisor.rules.facts.architectures import KIB
+from gpuadvisor.rules.facts.occupancy import Occupancy
+from gpuadvisor.rules.facts.occupancy_steps import AXES, curve
 
 _WIDTH, _PANEL = 720, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 34, 40

@@ -7,9 +7,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from gpuadvisor.analysis.architectures import KIB
-from gpuadvisor.analysis.occupancy import Launch, Occupancy
-from gpuadvisor.analysis.occupancy_steps import AXES, Step, curve
+from gpuadvisor.rules.facts.architectures import KIB
+from gpuadvisor.rules.facts.occupancy import Launch, Occupancy
+from gpuadvisor.rules.facts.occupancy_steps import AXES, Step, curve
 
 VERSION = 1
 """Of the JSON."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpuadvisor.analysis.memory import MemoryUse
 from gpuadvisor.reports import figures, svg
 from gpuadvisor.reports.markup import Markup, element
+from gpuadvisor.rules.facts.memory import MemoryUse
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 6, 24, 26
 _HEIGHT = 200

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpuadvisor.analysis.steps import Step, Steps
 from gpuadvisor.reports import figures, svg
 from gpuadvisor.reports.markup import Markup, element
+from gpuadvisor.rules.facts.steps import Step, Steps
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 4, 10, 26
 _HEIGHT = 190

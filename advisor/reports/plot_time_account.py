@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpuadvisor.analysis.time_account import Part, TimeAccount
 from gpuadvisor.reports import figures, svg
 from gpuadvisor.reports.markup import Markup, element
 from gpuadvisor.reports.profile_wording import PARTS
+from gpuadvisor.rules.facts.time_breakdown import Part, TimeAccount
 
 MOST_BARS = 16
 _BAR, _GAP, _TITLE, _AXIS = 30, 14, 18, 22

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gpuadvisor.analysis.activity import Activity, Band, Lane
-from gpuadvisor.analysis.steps import Steps
 from gpuadvisor.reports import figures, svg
 from gpuadvisor.reports.markup import Markup, element
+from gpuadvisor.rules.facts.activity import Activity, Band, Lane
+from gpuadvisor.rules.facts.steps import Steps
 
 STRETCHES = 480
 """Of the timeline: about one for every pixel and a half of a wide page."""

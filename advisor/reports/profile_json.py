@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuadvisor.analysis.kernels import KernelTime
-from gpuadvisor.analysis.time_account import TimeAccount
 from gpuadvisor.domain.profile import UNKNOWN, DeviceLimits
 from gpuadvisor.reports import diagnosis_json, strict_json
 from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
+from gpuadvisor.rules.facts.kernels import KernelTime
+from gpuadvisor.rules.facts.time_breakdown import TimeAccount
 
 SCHEMA_VERSION = 1
 """Grows when a field is removed or changes its meaning, not when one is added."""

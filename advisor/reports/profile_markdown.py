@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gpuadvisor.analysis.time_account import Part, added
 from gpuadvisor.reports import diagnosis_wording, figures, profile_wording
 from gpuadvisor.reports.diagnosis_markdown import what_to_fix
 from gpuadvisor.reports.diagnosis_report import of_profile
 from gpuadvisor.reports.markdown_parts import code, details, table, text
 from gpuadvisor.reports.profile_report import ProfileReport
+from gpuadvisor.rules.facts.time_breakdown import Part, added
 
 MOST_KERNELS = 15
 MOST_OPERATORS = 10

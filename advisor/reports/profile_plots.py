@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from gpuadvisor.analysis.activity import activity, halved
-from gpuadvisor.analysis.memory import MemoryUse
-from gpuadvisor.analysis.roofline import MEMORY
-from gpuadvisor.analysis.time_account import Part, added
 from gpuadvisor.reports import figures, profile_wording
 from gpuadvisor.reports.html_sections import NOTHING, section, table
 from gpuadvisor.reports.markup import Markup, join
@@ -27,6 +23,10 @@ from gpuadvisor.reports.profile_parts import (
 )
 from gpuadvisor.reports.profile_report import ProfileReport
 from gpuadvisor.reports.svg import WIDE
+from gpuadvisor.rules.facts.activity import activity, halved
+from gpuadvisor.rules.facts.memory import MemoryUse
+from gpuadvisor.rules.facts.roofline import MEMORY
+from gpuadvisor.rules.facts.time_breakdown import Part, added
 
 _BAND_PARTS = {
     "compute": Part.COMPUTING,

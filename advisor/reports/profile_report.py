@@ -9,14 +9,14 @@ from functools import cached_property
 
 import numpy as np
 
-from gpuadvisor.analysis.kernels import KernelTime
-from gpuadvisor.analysis.occupancy_columns import occupancies
-from gpuadvisor.analysis.peaks import Ceilings
-from gpuadvisor.analysis.summary import Facts
-from gpuadvisor.analysis.time_account import TimeAccount, has_timeline, time_accounts
 from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.errors import UsageError
+from gpuadvisor.rules.facts.ceilings import Ceilings
+from gpuadvisor.rules.facts.kernels import KernelTime
+from gpuadvisor.rules.facts.occupancy_columns import occupancies
+from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.facts.time_breakdown import TimeAccount, has_timeline, time_accounts
 from gpuadvisor.rules.rule import Loaded
 
 KINETO_ZERO_ABOVE_BYTES = 48 * 1024

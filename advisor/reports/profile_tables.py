@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gpuadvisor.analysis.time_account import Part
 from gpuadvisor.reports import figures, profile_wording
 from gpuadvisor.reports.html_sections import NOTHING, section, table
 from gpuadvisor.reports.markup import Markup, element, join
@@ -15,6 +14,7 @@ from gpuadvisor.reports.profile_parts import (
     wide_table,
 )
 from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
+from gpuadvisor.rules.facts.time_breakdown import Part
 
 MOST_KERNELS = 25
 MOST_OPERATORS = 15

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gpuadvisor.analysis.copies import CopyTime
-from gpuadvisor.analysis.kernels import KernelTime
-from gpuadvisor.analysis.steps import StepSource
-from gpuadvisor.analysis.time_account import Part, TimeAccount, added
 from gpuadvisor.domain.profile import UNKNOWN, DeviceLimits, Direction, Memory
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
+from gpuadvisor.rules.facts.copies import CopyTime
+from gpuadvisor.rules.facts.kernels import KernelTime
+from gpuadvisor.rules.facts.steps import StepSource
+from gpuadvisor.rules.facts.time_breakdown import Part, TimeAccount, added
 
 PARTS = {
     Part.COMPUTING: "computing",

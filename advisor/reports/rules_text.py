@@ -6,19 +6,19 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from gpuadvisor.rules import needs
+from gpuadvisor.rules import requirements
 from gpuadvisor.rules.rule import Loaded
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 KINDS = {
-    needs.WITH_PROFILE: "profile",
-    needs.WITH_COUNTERS: "counters",
-    needs.WITH_DAEMON: "telemetry",
-    needs.SCRIPT.how: "script",
-    needs.RANKS.how: "profiles of all ranks",
-    needs.CEILINGS.how: "limits of the GPU",
+    requirements.WITH_PROFILE: "profile",
+    requirements.WITH_COUNTERS: "counters",
+    requirements.WITH_DAEMON: "telemetry",
+    requirements.SCRIPT.how: "script",
+    requirements.RANKS.how: "profiles of all ranks",
+    requirements.CEILINGS.how: "limits of the GPU",
 }
 """How something is measured to what it is called here."""
 EVIDENCE = {

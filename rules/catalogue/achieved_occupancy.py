@@ -13,8 +13,8 @@ from gpuadvisor.rules.occupancy import MOST_BUSY, busiest_share
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 MOST_ACHIEVED = 0.75
 """Of the theoretical occupancy, without what the last round of blocks leaves empty: below, a
@@ -36,7 +36,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
-    from gpuadvisor.analysis.kernel_loads import Shares, room
+    from gpuadvisor.rules.facts.kernel_loads import Shares, room
 
     theoretical, achieved = kernel.theoretical_occupancy, kernel.achieved_occupancy
     if not theoretical or achieved is None or kernel.waves is None or kernel.waves < 1:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short, unless_library
-from gpuadvisor.rules.needs import either
+from gpuadvisor.rules.requirements import either
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 LEAST_BUSY = 0.15
 """Share of its time in which the busiest unit for atomics takes some in: one that did nothing but
@@ -56,7 +56,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
-    from gpuadvisor.analysis.kernel_loads import SPREAD, Shares
+    from gpuadvisor.rules.facts.kernel_loads import SPREAD, Shares
 
     found = _units(kernel, loads) or _waiting(kernel, loads) or _shared(kernel, loads)
     if found is None:

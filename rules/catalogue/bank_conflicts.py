@@ -20,8 +20,8 @@ from gpuadvisor.rules.kernels import (
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 LEAST_CONFLICTS = 0.10
 """Of shared memory's cycles: Nsight Compute's threshold."""
@@ -42,7 +42,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
-    from gpuadvisor.analysis.kernel_loads import Shares, saved
+    from gpuadvisor.rules.facts.kernel_loads import Shares, saved
 
     conflicts, shared, all_cycles = (
         kernel.shared_conflicts,

@@ -8,8 +8,8 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernel_time import PLAYED, RowGain, row_saving, share_figure
 from gpuadvisor.rules.memory_use import peak_of
-from gpuadvisor.rules.needs import DEVICE, IDLE, LAUNCH_SHAPES, MEMORY
 from gpuadvisor.rules.rates import multiprocessors
+from gpuadvisor.rules.requirements import DEVICE, IDLE, LAUNCH_SHAPES, MEMORY
 from gpuadvisor.rules.rule import Claim, Rule
 
 SMALL = 0.5

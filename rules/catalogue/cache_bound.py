@@ -11,8 +11,8 @@ from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short, u
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 LEAST_BUSY = 0.75
 """Share of the L1 cache's peak (shared memory is a part of it). Nsight Compute calls 80 % its roof;
@@ -39,7 +39,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
-    from gpuadvisor.analysis.kernel_loads import Shares
+    from gpuadvisor.rules.facts.kernel_loads import Shares
 
     l1, dram, done = kernel.l1, kernel.dram, kernel.multiply_adds
     if l1 is None or dram is None or done is None or l1 < LEAST_BUSY or dram >= MOST_DRAM:

@@ -11,8 +11,8 @@ from gpuadvisor.rules.kernels import claim_of, knows, notice_at_most, of_each, p
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 LEAST_BUSY = 0.30
 """Share of the SMs' peak below which arithmetic is not what limits. [own]"""
@@ -30,7 +30,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
-    from gpuadvisor.analysis.kernel_loads import Shares, room
+    from gpuadvisor.rules.facts.kernel_loads import Shares, room
 
     busy, memory = kernel.compute, kernel.memory
     if busy is None or memory is None or not LEAST_BUSY <= busy < MOST_BUSY or memory > busy:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.host_pace import GRAPH_GAP_NS, paces, queue, saved_by_launching, span_ns
-from gpuadvisor.rules.needs import IDLE, KERNELS
+from gpuadvisor.rules.requirements import IDLE, KERNELS
 from gpuadvisor.rules.rule import Claim, Rule, Saving
 
 LEAST_SHARE = 0.05

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gpuadvisor.analysis.device_work import Work
 from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.needs import KERNELS, OPERATORS, RANGES, either
+from gpuadvisor.rules.facts.device_work import Work
+from gpuadvisor.rules.requirements import KERNELS, OPERATORS, RANGES, either
 from gpuadvisor.rules.rule import Claim, Rule
 
 NAME = "DataParallel.forward"

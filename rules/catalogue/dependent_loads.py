@@ -11,8 +11,8 @@ from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short, u
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 LEAST_WAITING = 0.5
 """Of the warps' time that they wait for a load: Nsight Compute speaks from 30 % on, half makes it
@@ -36,7 +36,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
-    from gpuadvisor.analysis.kernel_loads import Shares, room
+    from gpuadvisor.rules.facts.kernel_loads import Shares, room
 
     waiting, high = kernel.load_waits, room(kernel, loads)
     if waiting is None or waiting < LEAST_WAITING or high is None or high <= 1 - MOST_BUSY:

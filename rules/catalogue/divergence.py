@@ -12,8 +12,8 @@ from gpuadvisor.rules.kernels import LEAST_NOTICED, claim_of, knows, of_each, pe
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 WARP = 32
 MOST_ACTIVE = 24.0
@@ -40,7 +40,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
-    from gpuadvisor.analysis.kernel_loads import saved
+    from gpuadvisor.rules.facts.kernel_loads import saved
 
     active, threads = kernel.active_threads, kernel.threads
     if active is None or not threads:

@@ -12,8 +12,8 @@ from gpuadvisor.rules.kernels import LEAST_NOTICED, claim_of, knows, of_each, pe
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 LEAST_BUSY = 0.15
 """Share of the units for 64 bits: Nsight Compute's threshold."""
@@ -44,7 +44,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _few(kernel: KernelFigures, loads: Loads) -> Claim | None:
-    from gpuadvisor.analysis.kernel_loads import saved
+    from gpuadvisor.rules.facts.kernel_loads import saved
 
     capability = kernel.device.compute_capability if kernel.device is not None else None
     busy = kernel.fp64
@@ -68,7 +68,7 @@ def _few(kernel: KernelFigures, loads: Loads) -> Claim | None:
 
 def _back(kernel: KernelFigures, loads: Loads) -> Claim | None:
     """Look for values of 32 bits that are converted for an operation, on any GPU."""
-    from gpuadvisor.analysis.kernel_loads import Shares, saved
+    from gpuadvisor.rules.facts.kernel_loads import Shares, saved
 
     converting, busy, issue = kernel.conversions, kernel.fp64, kernel.issue
     if converting is None or busy is None or issue is None:

@@ -13,8 +13,8 @@ from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 LEAST_BUSY = 0.80
 """Share of the memory's peak: Nsight Compute's threshold of "nothing to gain"."""
@@ -28,7 +28,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
-    from gpuadvisor.analysis.kernel_figures import SECTOR_BYTES
+    from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES
 
     busy = kernel.dram
     if busy is None or busy < LEAST_BUSY:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.needs import COMMUNICATION, KERNELS
+from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS
 from gpuadvisor.rules.rule import Claim, Rule, Saving
 
 LEAST_SHARE = 0.05

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernel_time import LEAST_SHARE, PLAYED, Gain, named, saving, share_figure
-from gpuadvisor.rules.needs import DEVICE, IDLE
 from gpuadvisor.rules.rates import per_clock
+from gpuadvisor.rules.requirements import DEVICE, IDLE
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_uses import KernelUse
+    from gpuadvisor.rules.facts.kernel_uses import KernelUse
 
 SLOW = 16
 """FP32 operations for each FP64 one, from which on a GPU is slow: 32 or 64 where FP64 is there for

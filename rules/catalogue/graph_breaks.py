@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gpuadvisor.analysis.idle import Cause
-from gpuadvisor.analysis.intervals import covered_ns, union
-from gpuadvisor.analysis.steps import Steps
-from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.rules.facts.intervals import covered_ns, union
+from gpuadvisor.rules.facts.steps import Steps
+from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.host_pace import idle_ns, span_ns
-from gpuadvisor.rules.needs import IDLE, KERNELS, OPERATORS, STEPS
+from gpuadvisor.rules.requirements import IDLE, KERNELS, OPERATORS, STEPS
 from gpuadvisor.rules.rule import Claim, Rule, Saving
 
 REGION = re.compile(r"Torch-Compiled Region: (\d+)/(\d+)")

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gpuadvisor.analysis.intervals import covered_ns
-from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.intervals import covered_ns
+from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.host_pace import paces, saved_by_launching, span_ns
-from gpuadvisor.rules.needs import COPY_SIZES, HOST_RANGES, IDLE, KERNELS, OPERATORS
+from gpuadvisor.rules.requirements import COPY_SIZES, HOST_RANGES, IDLE, KERNELS, OPERATORS
 from gpuadvisor.rules.rule import Claim, Rule, Saving
 
 LEAST_SHARE = 0.05

@@ -11,8 +11,8 @@ from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short, u
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 LEAST_IDLE = 0.15
 """Of the SMs' time without any warp: starting and ending a kernel takes a few percent, and a grid
@@ -34,7 +34,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
-    from gpuadvisor.analysis.kernel_loads import SPREAD, Shares
+    from gpuadvisor.rules.facts.kernel_loads import SPREAD, Shares
 
     idle, blocks, multiprocessors = (
         kernel.idle_multiprocessors,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.analysis.idle import Cause
-from gpuadvisor.analysis.loading import Loading
-from gpuadvisor.analysis.playback import Change, Host
-from gpuadvisor.analysis.sources import source_of_calls
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.rules.facts.loading import Loading
+from gpuadvisor.rules.facts.sources import source_of_calls
+from gpuadvisor.rules.facts.what_if import Change, Host
 from gpuadvisor.rules.host_pace import idle_ns, parts, saved_shares
-from gpuadvisor.rules.needs import CPU_STEPS, IDLE, KERNELS, RANGES, SCRIPT, either
+from gpuadvisor.rules.requirements import CPU_STEPS, IDLE, KERNELS, RANGES, SCRIPT, either
 from gpuadvisor.rules.rule import Claim, Rule, Saving
 
 LEAST_SHARE = 0.02

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.analysis.idle import Cause
-from gpuadvisor.analysis.launches import Queue
-from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.rules.facts.launches import Queue
+from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.host_pace import (
     GRAPH_GAP_NS,
     idle_ns,
@@ -18,7 +18,7 @@ from gpuadvisor.rules.host_pace import (
     saved_by_launching,
     span_ns,
 )
-from gpuadvisor.rules.needs import IDLE, KERNELS
+from gpuadvisor.rules.requirements import IDLE, KERNELS
 from gpuadvisor.rules.rule import Claim, Rule, Saving
 
 LEAST_SHARE = 0.05

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.analysis.kernel_families import NORMALIZES_NCHW
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_families import NORMALIZES_NCHW
 from gpuadvisor.rules.kernel_time import PLAYED, Gain, named, saving, share_figure
-from gpuadvisor.rules.needs import DEVICE, IDLE
+from gpuadvisor.rules.requirements import DEVICE, IDLE
 from gpuadvisor.rules.rule import Claim, Rule
 
 LEAST_SHARE = 0.03

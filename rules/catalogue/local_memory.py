@@ -21,8 +21,8 @@ from gpuadvisor.rules.kernels import (
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 LEAST_LOCAL = 0.10
 """Of all sectors in the L1 cache: a few spilled registers cost nothing that can be measured.
@@ -45,7 +45,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
-    from gpuadvisor.analysis.kernel_loads import Shares, saved
+    from gpuadvisor.rules.facts.kernel_loads import Shares, saved
 
     local, others = kernel.local_sectors, kernel.sectors
     if local is None or others is None or local + others <= 0:
@@ -79,8 +79,8 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
 def _after(kernel: KernelFigures, loads: Loads, of_first: float, beyond: float | None) -> Loads:
     """Return the loads without local memory. Where it was not counted how much of it goes beyond
     the L1 cache, the rest is what the other sectors need."""
-    from gpuadvisor.analysis.kernel_figures import SECTOR_BYTES
-    from gpuadvisor.analysis.kernel_loads import bytes_load, scaled
+    from gpuadvisor.rules.facts.kernel_loads import bytes_load, scaled
+    from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES
 
     fewer = scaled(loads, l1=1 - of_first)
     if beyond is not None:

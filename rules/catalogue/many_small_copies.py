@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gpuadvisor.analysis.intervals import Whole, uncovered_ns, union
-from gpuadvisor.analysis.sources import source_of_work
-from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.intervals import Whole, uncovered_ns, union
+from gpuadvisor.rules.facts.sources import source_of_work
+from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.host_pace import span_ns
-from gpuadvisor.rules.needs import COPIES, IDLE, KERNELS, table
+from gpuadvisor.rules.requirements import COPIES, IDLE, KERNELS, table
 from gpuadvisor.rules.rule import Claim, Rule, Saving
 from gpuadvisor.rules.transfers import Transfers, small_to_device
 

@@ -19,8 +19,8 @@ from gpuadvisor.rules.kernels import (
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 LEAST_BUSY = 0.30
 """Share of the memory's peak below which memory is not what limits. [own]"""
@@ -50,7 +50,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
-    from gpuadvisor.analysis.kernel_loads import Shares
+    from gpuadvisor.rules.facts.kernel_loads import Shares
 
     busy, others = kernel.dram, (kernel.l2, kernel.l1, kernel.compute)
     if busy is None or not LEAST_BUSY <= busy < MOST_BUSY:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.memory_use import MIB, peak_of
-from gpuadvisor.rules.needs import DEVICE, MEMORY, STEPS
+from gpuadvisor.rules.requirements import DEVICE, MEMORY, STEPS
 from gpuadvisor.rules.rule import Claim, Rule
 
 WARM_UP = 2

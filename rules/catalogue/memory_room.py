@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.memory_use import GIB, peak_of
-from gpuadvisor.rules.needs import DEVICE, MEMORY, table
+from gpuadvisor.rules.requirements import DEVICE, MEMORY, table
 from gpuadvisor.rules.rule import Claim, Rule
 
 MOST_SHARE = 0.5

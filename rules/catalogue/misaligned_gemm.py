@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernel_time import LEAST_SHARE, PLAYED, Gain, named, saving, share_figure
-from gpuadvisor.rules.needs import DEVICE, IDLE, SHAPES, table
 from gpuadvisor.rules.rates import per_clock
+from gpuadvisor.rules.requirements import DEVICE, IDLE, SHAPES, table
 from gpuadvisor.rules.rule import Claim, Rule
 from gpuadvisor.rules.tensor_cores import gain_when_aligned
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_uses import KernelUse
+    from gpuadvisor.rules.facts.kernel_uses import KernelUse
 
 ELEMENTS = 8
 """Of 16 bits: 16 bytes, which one load of the tensor cores' kernels takes (NVIDIA's Deep Learning
@@ -58,7 +58,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 def _misaligned(use: KernelUse) -> tuple[int, ...]:
     """Return the sizes of a product that do not align; none where the kernel loads aligned."""
-    from gpuadvisor.analysis.matrix_products import sizes
+    from gpuadvisor.rules.facts.matrix_products import sizes
 
     slow = use.kind.tensor_cores is False or UNALIGNED.search(use.name)
     told = sizes(use.operator, use.shapes) if slow and use.precision in HALF else None

@@ -11,8 +11,8 @@ from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short, u
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 MOST_SECTORS = 2.2
 """Of a warp's access on average: two are 2 bytes a thread, side by side. Values of 4 bytes are the
@@ -41,8 +41,8 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
-    from gpuadvisor.analysis.kernel_figures import SECTOR_BYTES
-    from gpuadvisor.analysis.kernel_loads import SPREAD, Shares
+    from gpuadvisor.rules.facts.kernel_loads import SPREAD, Shares
+    from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES
 
     sectors, waiting, threads = _sectors(kernel), kernel.load_waits, kernel.active_threads
     if sectors is None or sectors > MOST_SECTORS or kernel.dram_bytes is None:

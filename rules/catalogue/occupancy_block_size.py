@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernels import LEAST_NOTICED, claim_of, knows, of_each, percent, short
-from gpuadvisor.rules.needs import either
 from gpuadvisor.rules.occupancy import HIDES, ON_WARPS, limited
+from gpuadvisor.rules.requirements import either
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 ADVICE = "Choose a multiple of 32 threads of which a whole number fills an SM, such as 128 or 256."
 WARP = 32
@@ -54,7 +54,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _broken_warps(kernel: KernelFigures, loads: Loads) -> Claim | None:
-    from gpuadvisor.analysis.kernel_loads import saved
+    from gpuadvisor.rules.facts.kernel_loads import saved
 
     if not kernel.threads:
         return None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.analysis.links import pinned_bandwidth
-from gpuadvisor.analysis.playback import Change, Host
-from gpuadvisor.analysis.sources import source_of_work
-from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.pcie_bandwidth import pinned_bandwidth
+from gpuadvisor.rules.facts.sources import source_of_work
+from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.facts.what_if import Change, Host
 from gpuadvisor.rules.host_pace import parts, saved_shares, span_ns
-from gpuadvisor.rules.needs import COPIES, IDLE, KERNELS, table
+from gpuadvisor.rules.requirements import COPIES, IDLE, KERNELS, table
 from gpuadvisor.rules.rule import Claim, Rule, Saving
 from gpuadvisor.rules.transfers import Transfers, large_pageable
 

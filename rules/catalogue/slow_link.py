@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.domain.profile import Header
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.needs import COMMUNICATION, KERNELS
+from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS
 from gpuadvisor.rules.rule import Claim, Rule, Saving
 
 GPUS_OF_A_BOARD = 8

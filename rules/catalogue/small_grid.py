@@ -11,8 +11,8 @@ from gpuadvisor.rules.kernels import claim_of, knows, of_each, short
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 SHARE_OF_IDLE = 0.8
 """Of the idle SMs' time that at least is saved when the work is cut into more blocks. [own]"""
@@ -32,7 +32,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
-    from gpuadvisor.analysis.kernel_loads import Shares
+    from gpuadvisor.rules.facts.kernel_loads import Shares
 
     blocks, multiprocessors = kernel.blocks, kernel.multiprocessors
     if blocks is None or multiprocessors is None or blocks >= multiprocessors:

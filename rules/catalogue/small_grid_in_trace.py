@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.analysis.kernel_families import NORMALIZES_NCHW
 from gpuadvisor.domain.finding import Category, Figure, Scope, ScopeKind
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_families import NORMALIZES_NCHW
 from gpuadvisor.rules.kernel_time import PLAYED, RowGain, row_saving, share_figure, short
-from gpuadvisor.rules.needs import DEVICE, IDLE, LAUNCH_SHAPES
 from gpuadvisor.rules.rates import multiprocessors
+from gpuadvisor.rules.requirements import DEVICE, IDLE, LAUNCH_SHAPES
 from gpuadvisor.rules.rule import Claim, Rule
 
 LEAST_SHARE = 0.1

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from gpuadvisor.analysis.arrivals import Arrivals, arrivals
-from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.domain.finding import Category, Figure, Scope, ScopeKind
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.needs import COMMUNICATION, KERNELS, RANKS
+from gpuadvisor.rules.facts.collective_skew import Arrivals, arrivals
+from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS, RANKS
 from gpuadvisor.rules.rule import Claim, Rule, Saving
 
 LEAST_SHARE = 0.02

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuadvisor.analysis.intervals import Whole
-from gpuadvisor.analysis.playback import Change, Host
-from gpuadvisor.analysis.sources import source_of_calls
-from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.intervals import Whole
+from gpuadvisor.rules.facts.sources import source_of_calls
+from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.facts.what_if import Change, Host
 from gpuadvisor.rules.host_pace import saved_shares, span_ns
-from gpuadvisor.rules.needs import IDLE, KERNELS
+from gpuadvisor.rules.requirements import IDLE, KERNELS
 from gpuadvisor.rules.rule import Claim, Rule, Saving
 
 LEAST_SHARE = 0.02

@@ -13,8 +13,8 @@ from gpuadvisor.rules.occupancy import MOST_BUSY, busiest_share
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 LEAST_LOST = 0.08
 """Share of the time: what healthy kernels lose between their first and last block is less. [own]"""
@@ -34,7 +34,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
-    from gpuadvisor.analysis.kernel_loads import Shares
+    from gpuadvisor.rules.facts.kernel_loads import Shares
 
     blocks, multiprocessors, waves = kernel.blocks, kernel.multiprocessors, kernel.waves
     if not blocks or not multiprocessors or waves is None or blocks <= multiprocessors:

@@ -12,8 +12,8 @@ from gpuadvisor.rules.kernels import claim_of, knows, notice_at_most, of_each, p
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 PRODUCT = re.compile(r"gemm|mat_?mul|conv(?!ert)|bmm|_mm_|linear|attention", re.IGNORECASE)
 """In names of kernels that multiply matrices: counters alone do not tell a product from a
@@ -59,7 +59,7 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
 def _claim(
     kernel: KernelFigures, loads: Loads, bits: str, speedup: float, figure: Figure
 ) -> Claim | None:
-    from gpuadvisor.analysis.kernel_loads import Shares
+    from gpuadvisor.rules.facts.kernel_loads import Shares
 
     high = 1 - max(1 / speedup, loads.dram, loads.fixed)
     if high <= 0:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernel_time import LEAST_SHARE, PLAYED, Gain, named, saving, share_figure
-from gpuadvisor.rules.needs import DEVICE, IDLE
 from gpuadvisor.rules.rates import per_clock
+from gpuadvisor.rules.requirements import DEVICE, IDLE
 from gpuadvisor.rules.rule import Claim, Rule
 from gpuadvisor.rules.tensor_cores import gain_of
 

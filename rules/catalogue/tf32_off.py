@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernel_time import LEAST_SHARE, PLAYED, Gain, named, saving, share_figure
-from gpuadvisor.rules.needs import DEVICE, IDLE
 from gpuadvisor.rules.rates import per_clock
+from gpuadvisor.rules.requirements import DEVICE, IDLE
 from gpuadvisor.rules.rule import Claim, Rule
 from gpuadvisor.rules.tensor_cores import convolves, gain_of
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_uses import KernelUse
+    from gpuadvisor.rules.facts.kernel_uses import KernelUse
 
 ADVICE = (
     'Allow TF32: `torch.set_float32_matmul_precision("high")`, and for convolutions'

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.analysis.kernel_shapes import KernelShape
 from gpuadvisor.domain.finding import Category, Figure, Scope, ScopeKind
 from gpuadvisor.errors import UsageError
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_shapes import KernelShape
 from gpuadvisor.rules.kernel_time import PLAYED, RowGain, row_saving, share_figure, short
-from gpuadvisor.rules.needs import DEVICE, IDLE, LAUNCH_SHAPES
 from gpuadvisor.rules.rates import device, multiprocessors
+from gpuadvisor.rules.requirements import DEVICE, IDLE, LAUNCH_SHAPES
 from gpuadvisor.rules.rule import Claim, Rule
 
 LEAST_SHARE = 0.1
@@ -78,7 +78,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 def _occupancy(evidence: Evidence, shape: KernelShape) -> tuple[float | None, str]:
     """Return the occupancy and what limits it; None where it is not known, or there are too few
     blocks for it to matter."""
-    from gpuadvisor.analysis.occupancy import occupancy
+    from gpuadvisor.rules.facts.occupancy import occupancy
 
     limits = device(evidence)
     if (

@@ -11,12 +11,12 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.coalescing import HIDES, uncoalesced
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernels import claim_of, knows, of_each, short
-from gpuadvisor.rules.needs import either
+from gpuadvisor.rules.requirements import either
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
-    from gpuadvisor.analysis.kernel_figures import KernelFigures
-    from gpuadvisor.analysis.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_loads import Loads
+    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
 
 LEAST_WAVEFRONTS = 6.0
 """Of the L1 cache, for each request of a warp: 4 are needed for 16 bytes a thread, side by side;
@@ -50,7 +50,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 def _by_wavefronts(kernel: KernelFigures, loads: Loads) -> Claim | None:
     """Look at the cycles of the L1 cache where no counts of sectors were collected."""
-    from gpuadvisor.analysis.kernel_loads import ATTAINABLE, saved
+    from gpuadvisor.rules.facts.kernel_loads import ATTAINABLE, saved
 
     cycles, requests, back = kernel.wavefront_share, kernel.request_share, kernel.load_share
     if kernel.sectors is not None or cycles is None or not requests or back is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.analysis.matrix_products import product
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.matrix_products import product
 from gpuadvisor.rules.kernel_time import (
     LEAST_SHARE,
     PLAYED,
@@ -15,8 +15,8 @@ from gpuadvisor.rules.kernel_time import (
     row_saving,
     share_figure,
 )
-from gpuadvisor.rules.needs import DEVICE, IDLE, OPERATORS
 from gpuadvisor.rules.rates import rate
+from gpuadvisor.rules.requirements import DEVICE, IDLE, OPERATORS
 from gpuadvisor.rules.rule import Claim, Rule
 
 FEWEST = 2

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernel_time import PLAYED, RowGain, launching, row_saving, share_figure
-from gpuadvisor.rules.needs import IDLE
+from gpuadvisor.rules.requirements import IDLE
 from gpuadvisor.rules.rule import Claim, Rule
 
 LEAST_SHARE = 0.1

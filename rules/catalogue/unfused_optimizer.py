@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gpuadvisor.analysis.kernel_families import kind_of
 from gpuadvisor.domain.finding import RUN, Category, Figure, Scope, ScopeKind
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_families import kind_of
 from gpuadvisor.rules.kernel_time import PLAYED, RowGain, row_saving, share_figure
-from gpuadvisor.rules.needs import IDLE, RANGES
+from gpuadvisor.rules.requirements import IDLE, RANGES
 from gpuadvisor.rules.rule import Claim, Rule
 
 LEAST_KERNELS = 30

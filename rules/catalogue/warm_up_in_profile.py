@@ -7,7 +7,7 @@ from statistics import median
 
 from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.needs import STEPS
+from gpuadvisor.rules.requirements import STEPS
 from gpuadvisor.rules.rule import Claim, Rule
 
 LONGER = 3.0

@@ -9,7 +9,7 @@ from gpuadvisor.domain.telemetry import Gpu
 from gpuadvisor.domain.telemetry_window import GpuWindow
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.gpus import called, gpus_of_run, is_at_work, scope
-from gpuadvisor.rules.needs import either, sampled
+from gpuadvisor.rules.requirements import either, sampled
 from gpuadvisor.rules.rule import Claim, Rule
 
 LEAST_UTILIZATION_PCT = 90.0

@@ -27,7 +27,7 @@ from gpuadvisor.rules.gpus import (
     saving_of_clock,
     scope,
 )
-from gpuadvisor.rules.needs import sampled
+from gpuadvisor.rules.requirements import sampled
 from gpuadvisor.rules.rule import Claim, Rule
 
 LEAST_LOSS = 0.1

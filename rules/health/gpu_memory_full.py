@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.gpus import called, gpus_of_run, scope
-from gpuadvisor.rules.needs import sampled
+from gpuadvisor.rules.requirements import sampled
 from gpuadvisor.rules.rule import Claim, Rule
 
 LEAST_SHARE = 0.95

@@ -9,7 +9,7 @@ from gpuadvisor.domain.profile import Direction
 from gpuadvisor.domain.telemetry_window import GpuWindow
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.gpus import called, gpus_of_run, is_at_work, scope
-from gpuadvisor.rules.needs import sampled
+from gpuadvisor.rules.requirements import sampled
 from gpuadvisor.rules.rule import Claim, Rule, Saving
 
 LINK = ("pcie_generation", "pcie_width")

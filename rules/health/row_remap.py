@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.domain.telemetry_window import GpuWindow
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.gpus import called, gpus_of_run, scope
-from gpuadvisor.rules.needs import either, sampled
+from gpuadvisor.rules.requirements import either, sampled
 from gpuadvisor.rules.rule import Claim, Rule
 
 PENDING = "remap_pending"

@@ -9,7 +9,7 @@ from gpuadvisor.domain.telemetry import GpuProcess
 from gpuadvisor.domain.telemetry_window import GpuWindow
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.gpus import called, gpus_of_run, run_pids, scope
-from gpuadvisor.rules.needs import PROCESSES
+from gpuadvisor.rules.requirements import PROCESSES
 from gpuadvisor.rules.rule import Claim, Rule, Saving
 
 COMPUTE = "compute"

@@ -9,7 +9,7 @@ from gpuadvisor.domain import telemetry
 from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.gpus import called, gpus_of_run, scope
-from gpuadvisor.rules.needs import TELEMETRY
+from gpuadvisor.rules.requirements import TELEMETRY
 from gpuadvisor.rules.rule import Claim, Rule
 
 KIND = "xid"

@@ -13,10 +13,10 @@ import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from gpuadvisor.analysis.batches import Array, empty, wanted
-from gpuadvisor.analysis.kernels import KernelTime
+from gpuadvisor.columns.batches import Array, empty, wanted
 from gpuadvisor.domain.profile import TABLES, TIMES, UNKNOWN, Columns, DeviceLimits, Header
 from gpuadvisor.errors import StoreError
+from gpuadvisor.rules.facts.kernels import KernelTime
 from gpuadvisor.storage.open_database import OpenDatabase
 from gpuadvisor.storage.profiles.chunks import CHUNK_ROWS, decode, decode_texts
 from gpuadvisor.storage.profiles.models import (

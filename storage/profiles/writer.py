@@ -16,10 +16,10 @@ import numpy as np
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
-from gpuadvisor.analysis.batches import Array, checked
-from gpuadvisor.analysis.kernel_groups import NEEDED, KernelGrouping
-from gpuadvisor.analysis.kernels import SHAPE, KernelTime
+from gpuadvisor.columns.batches import Array, checked
 from gpuadvisor.domain.profile import Columns, DeviceLimits, Header
+from gpuadvisor.rules.facts.kernel_groups import NEEDED, KernelGrouping
+from gpuadvisor.rules.facts.kernels import SHAPE, KernelTime
 from gpuadvisor.storage.open_database import OpenDatabase
 from gpuadvisor.storage.profiles import names
 from gpuadvisor.storage.profiles.chunks import CHUNK_ROWS, encode, encode_texts, text_chunks

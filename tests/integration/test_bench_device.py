@@ -11,13 +11,13 @@ import time
 import psutil
 import pytest
 
-from gpuadvisor.analysis.peaks import theoretical
 from gpuadvisor.collectors.device_bench.clocks import Clocks
 from gpuadvisor.collectors.device_bench.program import rate
 from gpuadvisor.collectors.device_bench.runner import BenchResult, Rate, bench_device
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.profiling import device_ceilings
+from gpuadvisor.rules.facts.ceilings import theoretical
 from gpuadvisor.storage.open_database import OpenDatabase, usable_path
 from gpuadvisor.storage.profiles import ceilings as stored
 

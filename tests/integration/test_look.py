@@ -7,10 +7,10 @@ import pytest
 
 from gpuadvisor.collectors.devices import cpu_device
 from gpuadvisor.collectors.script.request import Command
-from gpuadvisor.diagnosing.baseline import look_at
 from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts
 from gpuadvisor.domain.measurement import Window
 from gpuadvisor.errors import ScriptError
+from gpuadvisor.profiling.baseline import look_at
 from tests.simulation import measurement
 
 pytest.importorskip("torch")

@@ -95,7 +95,7 @@ STUDY = """
     from gpuadvisor.domain.knobs import Level
     from gpuadvisor.domain.study import Objective, Trial, TrialState
     from gpuadvisor.storage.database import open_store
-    from tests.unit.studies import environment
+    from tests.studies import environment
 
     path, stop = map(Path, sys.argv[1:])
     with open_store(path) as store:

@@ -53,7 +53,7 @@ def source_copy(folder, *, links):
     """The tracked files in `folder`; without `links`, text files stand where a zip had links."""
     done("git", "-C", ROOT, "checkout-index", "--all", f"--prefix={folder}/")
     for link in [] if links else [path for path in folder.rglob("*") if path.is_symlink()]:
-        target = os.readlink(link)
+        target = str(link.readlink())
         link.unlink()
         link.write_text(target)
     return folder

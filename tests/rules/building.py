@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from gpuadvisor.analysis.in_memory import MemoryProfile
-from gpuadvisor.analysis.summary import Facts
+from gpuadvisor.columns.in_memory import MemoryProfile
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.summary import Facts
 from tests.profiles import Made
 
 H100 = DeviceLimits(

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuadvisor.analysis.batches import empty
-from gpuadvisor.analysis.in_memory import MemoryProfile
 from gpuadvisor.collectors.kineto import reader as kineto
+from gpuadvisor.columns.batches import empty
+from gpuadvisor.columns.in_memory import MemoryProfile
 from gpuadvisor.domain.profile import NO_TEXT, TABLES, UNKNOWN, Columns, Header, Profile
 
 WHY = "it was taken out for this test"

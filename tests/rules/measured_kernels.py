@@ -13,14 +13,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gpuadvisor.analysis.counters import KernelCounters
-from gpuadvisor.analysis.in_memory import MemoryProfile
-from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.collectors.nsight import compute_csv
+from gpuadvisor.columns.in_memory import MemoryProfile
 from gpuadvisor.domain.finding import Finding, Span
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.counters import KernelCounters
+from gpuadvisor.rules.facts.summary import Facts
 from tests.rules.building import counters
 
 DATA = Path(__file__).parents[1] / "data"

@@ -17,7 +17,7 @@ from gpuadvisor.domain.finding import (
 )
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.needs import MEMORY
+from gpuadvisor.rules.requirements import MEMORY
 from gpuadvisor.rules.rule import Claim, Loaded, Rule, Saving
 from tests.profiles import Made
 from tests.rules.building import timeline

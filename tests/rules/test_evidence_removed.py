@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from gpuadvisor.analysis.in_memory import MemoryProfile
-from gpuadvisor.analysis.peaks import theoretical
-from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.collectors.kineto import reader as kineto
 from gpuadvisor.collectors.nsight import compute_csv, systems
-from gpuadvisor.diagnosing.evidence import facts_of
+from gpuadvisor.columns.in_memory import MemoryProfile
+from gpuadvisor.daemon.telemetry_window import window_of_recording
 from gpuadvisor.domain.measurement import Window
-from gpuadvisor.monitoring.telemetry_window import window_of_recording
+from gpuadvisor.profiling.evidence import facts_of
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.ceilings import theoretical
+from gpuadvisor.rules.facts.summary import Facts
 from tests.rules.lacking import lacking_each, lacking_each_category, lacking_each_metric
 from tests.simulation import measurement
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuadvisor.daemon.telemetry_window import window_of_recording
 from gpuadvisor.domain.finding import Category, Severity
-from gpuadvisor.monitoring.telemetry_window import window_of_recording
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.registry import load_health_rules

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuadvisor.analysis.counters import KernelCounters
 from gpuadvisor.domain.finding import Category, Severity
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.counters import KernelCounters
 from tests.rules.measured_kernels import PUBLISHED, estimates, findings_of, profiled, published
 
 PLANTED = "h100_planted.raw.csv.gz"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuadvisor.analysis.peaks import theoretical
-from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.domain.finding import Severity
 from gpuadvisor.profiling.opening import read_profile
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.ceilings import theoretical
+from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.registry import load_rules
 
 PROFILES = Path(__file__).parent.parent / "data" / "profiles"

@@ -11,12 +11,12 @@ from statistics import median
 
 import pytest
 
-from gpuadvisor.analysis.in_memory import MemoryProfile
-from gpuadvisor.analysis.summary import Facts
 from gpuadvisor.collectors.kineto import reader as kineto
+from gpuadvisor.columns.in_memory import MemoryProfile
 from gpuadvisor.domain.finding import Severity
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.summary import Facts
 
 PROFILES = Path(__file__).parents[1] / "data" / "profiles"
 FIRST = {

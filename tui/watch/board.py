@@ -6,9 +6,9 @@ import math
 import time
 from collections.abc import Callable
 
+from gpuadvisor.daemon.detectors import Detectors
 from gpuadvisor.domain.latest import Latest, Reading
 from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, State
-from gpuadvisor.monitoring.detectors import Detectors
 from gpuadvisor.tui.watch import cells
 from gpuadvisor.tui.watch.events import EventLog
 from gpuadvisor.tui.watch.history import PICTURED, History, Pictured

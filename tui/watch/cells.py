@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from gpuadvisor.daemon.detectors import throttling
 from gpuadvisor.domain.latest import Reading
 from gpuadvisor.domain.metrics import Metric
 from gpuadvisor.domain.telemetry import Gpu, Number, State
-from gpuadvisor.monitoring.detectors import throttling
 
 UNREAD = "…"
 """Not read yet."""

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
+from gpuadvisor.daemon.sources import Source
 from gpuadvisor.domain.telemetry import Frame
-from gpuadvisor.monitoring.sources import Source
 
 QUEUED = 256
 """Frames that wait for the page; a recording that is read at once waits for it in turn."""

@@ -13,8 +13,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
+from gpuadvisor.daemon.sources import Source, has_answered
 from gpuadvisor.errors import AdvisorError
-from gpuadvisor.monitoring.sources import Source, has_answered
 from gpuadvisor.tui.watch import details, plain, style
 from gpuadvisor.tui.watch.board import Board
 from gpuadvisor.tui.watch.feed import Feed

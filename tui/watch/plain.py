@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import TextIO
 
+from gpuadvisor.daemon.sources import Source, has_answered
 from gpuadvisor.domain.telemetry import Event, Frame
 from gpuadvisor.errors import AdvisorError
-from gpuadvisor.monitoring.sources import Source, has_answered
 from gpuadvisor.tui.watch import columns
 from gpuadvisor.tui.watch.as_json import document
 from gpuadvisor.tui.watch.board import Board

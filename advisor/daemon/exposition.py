@@ -1,0 +1,240 @@
+"""What a scrape sees, from the newest frame. Only imported where the endpoint is on.
+
+A value that is not OK is absent, and `gpuadvisor_metric_state` says why; nothing is ever made zero.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
+
+from gpuadvisor.daemon import own_cost
+from gpuadvisor.daemon.configuration import KINDS, Prometheus
+from gpuadvisor.daemon.detectors.throttling import REASONS
+from gpuadvisor.daemon.figures import Figures
+from gpuadvisor.daemon.metric_names import GPU_EXPORTED, HOST_EXPORTED, PREFIX
+from gpuadvisor.daemon.notices import host
+from gpuadvisor.domain.latest import Latest
+from gpuadvisor.domain.telemetry import HOST, Event, Gpu, Severity
+
+GPU_LABELS = ("gpu", "uuid", "name")
+DRIVER_VERSION = Path("/sys/module/nvidia/version")
+Families: TypeAlias = Iterator[Family]
+
+
+class Exposition(Collector):
+    """Reads `figures` at the time of the scrape."""
+
+    def __init__(
+        self, figures: Figures, chosen: Prometheus, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._figures = figures
+        self._chosen = chosen
+        self._clock = clock
+
+    def collect(self) -> Iterable[Family]:
+        with self._figures.lock:
+            return [family for family in self._families() if family.samples]
+
+    def describe(self) -> Iterable[Family]:
+        return ()  # else the registry collects once to learn the names
+
+    def _families(self) -> Families:
+        now_s, latest = self._clock(), self._figures.latest
+        yield from _gpu_families(latest, now_s)
+        yield _states(latest, now_s)
+        yield _throttled(latest, now_s)
+        yield from _infos(latest)
+        if self._chosen.host_metrics:
+            yield from _host_families(latest, now_s)
+        if self._chosen.processes:
+            yield from _process_families(latest)
+        if self._chosen.dcgm_names:
+            yield from _dcgm_families(latest, now_s)
+        yield from _event_families(self._figures.began, self._figures.open)
+        yield from _own_families(self._figures)
+
+
+def _family(name: str, text: str, is_counter: bool, labels: Sequence[str] = ()) -> Family:
+    kind = CounterMetricFamily if is_counter else GaugeMetricFamily
+    return kind(name, f"{text}.", labels=labels)
+
+
+def _add(family: Family, labels: Sequence[str], value: float) -> None:
+    assert isinstance(family, GaugeMetricFamily | CounterMetricFamily)
+    family.add_metric(labels, value)
+
+
+def _labels(gpu: Gpu) -> tuple[str, str, str]:
+    return str(gpu.index), gpu.uuid, gpu.name
+
+
+def _ok(latest: Latest, device: str, metric: str, now_s: float) -> float | None:
+    reading = latest.reading(device, metric, now_s)
+    return reading.value if reading is not None and reading.is_ok else None
+
+
+def _gpu_families(latest: Latest, now_s: float) -> Families:
+    for each in GPU_EXPORTED:
+        family = _family(each.name, each.metric.help, each.is_counter, GPU_LABELS)
+        for gpu in latest.gpus:
+            value = _ok(latest, gpu.uuid, each.metric.name, now_s)
+            if value is not None:
+                _add(family, _labels(gpu), each.in_base_unit(value))
+        yield family
+
+
+def _states(latest: Latest, now_s: float) -> Family:
+    text = "1 for each metric that has no value now, with the reason as its state"
+    family = _family(f"{PREFIX}metric_state", text, False, (*GPU_LABELS, "metric", "state"))
+    for gpu in latest.gpus:
+        for each in GPU_EXPORTED:
+            reading = latest.reading(gpu.uuid, each.metric.name, now_s)
+            if reading is not None and not reading.is_ok:
+                _add(family, (*_labels(gpu), each.full_name, str(reading.state)), 1)
+    return family
+
+
+def _throttled(latest: Latest, now_s: float) -> Family:
+    text = "Whether the clocks are held down for this reason (1 or 0)"
+    family = _family(f"{PREFIX}throttled", text, False, (*GPU_LABELS, "reason"))
+    for gpu in latest.gpus:
+        mask = _ok(latest, gpu.uuid, "throttle_reasons", now_s)
+        for reason, (bit, _, _) in REASONS.items() if mask is not None else ():
+            _add(family, (*_labels(gpu), reason), int(bool(int(mask or 0) & bit)))
+    return family
+
+
+def _host_families(latest: Latest, now_s: float) -> Families:
+    for each in HOST_EXPORTED:
+        family = _family(each.name, each.metric.help, each.is_counter)
+        value = _ok(latest, HOST, each.metric.name, now_s)
+        if value is not None:
+            _add(family, (), each.in_base_unit(value))
+        yield family
+
+
+def _process_families(latest: Latest) -> Families:
+    labels = (*GPU_LABELS, "pid", "process", "user", "container")
+    memory = _family(f"{PREFIX}process_memory_bytes", "Device memory of a process", False, labels)
+    by_uuid = {gpu.uuid: gpu for gpu in latest.gpus}
+    sums: dict[tuple[str, ...], float] = {}  # a process may compute and draw at once
+    for process in latest.processes or ():
+        gpu = by_uuid.get(process.gpu)
+        if gpu is None or process.memory_bytes is None:
+            continue
+        texts = (process.name or "", process.user or "", process.container or "")
+        key: tuple[str, ...] = (*_labels(gpu), str(process.pid), *texts)
+        sums[key] = max(sums.get(key, 0), process.memory_bytes)
+    for names, size in sums.items():
+        _add(memory, names, size)
+    yield memory
+
+
+def _dcgm_families(latest: Latest, now_s: float) -> Families:
+    """Return the names and labels of NVIDIA's dcgm-exporter, for boards that were made for it.
+
+    Its counters lack the `_total` that OpenMetrics wants of counters, so theirs are untyped.
+    """
+    version = driver_version()
+    for each in GPU_EXPORTED:
+        if each.metric.dcgm is None:
+            continue
+        kind = "unknown" if each.is_counter else "gauge"
+        family = Family(each.metric.dcgm, f"{each.metric.help}.", kind)
+        for gpu in latest.gpus:
+            value = _ok(latest, gpu.uuid, each.metric.name, now_s)
+            if value is not None:
+                labels = _dcgm_labels(gpu, version)
+                family.add_sample(family.name, labels, value * each.metric.dcgm_factor)
+        yield family
+
+
+def _dcgm_labels(gpu: Gpu, version: str) -> dict[str, str]:
+    return {
+        "gpu": str(gpu.index),
+        "UUID": gpu.uuid,
+        "pci_bus_id": gpu.pci_bus_id or "",
+        "device": f"nvidia{gpu.index}",
+        "modelName": gpu.name,
+        "Hostname": host(),
+        "DCGM_FI_DRIVER_VERSION": version,
+    }
+
+
+def _infos(latest: Latest) -> Families:
+    from importlib.metadata import version as version_of
+
+    about = InfoMetricFamily(f"{PREFIX}build", "Which gpuadvisor this is.")
+    about.add_metric((), {"version": version_of("gpuadvisor")})
+    yield about
+    driver = InfoMetricFamily(f"{PREFIX}driver", "The NVIDIA driver that is loaded.")
+    if version := driver_version():
+        driver.add_metric((), {"version": version})
+    yield driver
+    gpus = InfoMetricFamily(f"{PREFIX}gpu", "What each GPU is.", labels=GPU_LABELS)
+    for gpu in latest.gpus:
+        capability = gpu.compute_capability
+        values = {
+            "pci_bus_id": gpu.pci_bus_id or "",
+            "compute_capability": ".".join(map(str, capability)) if capability else "",
+            "parent_uuid": gpu.parent_uuid or "",
+        }
+        gpus.add_metric(_labels(gpu), values)
+    yield gpus
+
+
+def driver_version() -> str:
+    """Return the loaded driver's version, asked of the kernel as NVML may hang; else empty."""
+    try:
+        return DRIVER_VERSION.read_text("ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _event_families(began: Mapping[str, int], lasting: Sequence[Event]) -> Families:
+    counts = _family(f"{PREFIX}events", "Events since the daemon began", True, ("kind",))
+    for kind in sorted({*KINDS, *began}):
+        _add(counts, (kind,), began.get(kind, 0))
+    yield counts
+    now = _family(f"{PREFIX}events_open", "Events that last now", False, ("severity",))
+    for severity in Severity:
+        _add(now, (str(severity),), sum(event.severity is severity for event in lasting))
+    yield now
+
+
+def _own_families(figures: Figures) -> Families:
+    up = _family(f"{PREFIX}driver_up", "Whether the driver answers (1 or 0)", False)
+    _add(up, (), int(figures.latest.problem is None and figures.frames > 0))
+    yield up
+    text = "Unix time of the newest frame"
+    newest = _family(f"{PREFIX}last_frame_timestamp_seconds", text, False)
+    if figures.frames:
+        _add(newest, (), figures.latest.time_s)
+    yield newest
+    frames = _family(f"{PREFIX}daemon_frames", "Frames since the daemon began", True)
+    _add(frames, (), figures.frames)
+    yield frames
+    waiting = _family(f"{PREFIX}daemon_frames_waiting", "Frames that are not stored yet", False)
+    _add(waiting, (), figures.waiting)
+    yield waiting
+    cpu = _family(f"{PREFIX}daemon_cpu_seconds", "CPU time of gpuadvisor", True, ("process",))
+    memory = _family(
+        f"{PREFIX}daemon_resident_memory_bytes", "Memory of gpuadvisor", False, ("process",)
+    )
+    sums: dict[str, list[float]] = {}
+    for cost in own_cost.costs():
+        total = sums.setdefault(cost.process, [0.0, 0.0])
+        total[0] += cost.cpu_s
+        total[1] += cost.resident_bytes
+    for process, (cpu_s, resident_bytes) in sums.items():
+        _add(cpu, (process,), cpu_s)
+        _add(memory, (process,), resident_bytes)
+    yield cpu
+    yield memory

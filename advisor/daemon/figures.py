@@ -1,0 +1,54 @@
+"""What the daemon knows now, for threads that answer others while it goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable
+
+from gpuadvisor.daemon.detectors import Detectors
+from gpuadvisor.domain.latest import Latest
+from gpuadvisor.domain.telemetry import Event, Frame
+
+
+class Figures:
+    """Written by the daemon's loop alone; others read while they hold `lock`, for milliseconds."""
+
+    def __init__(self, detectors: Detectors | None = None) -> None:
+        self.lock = threading.Lock()
+        self._detectors = detectors or Detectors()
+        self.frames = 0
+        self.waiting = 0
+        """Frames that the store does not have yet."""
+        self.began: Counter[str] = Counter()
+        """Events since the start, by kind."""
+
+    @property
+    def latest(self) -> Latest:
+        return self._detectors.latest
+
+    @property
+    def open(self) -> list[Event]:
+        return self._detectors.open
+
+    def observe(self, frame: Frame) -> list[Event]:
+        """Take in a frame; return what began or ended."""
+        with self.lock:
+            self.frames += 1
+            before = {event.identity for event in self.open}
+            events = self._detectors.observe(frame)
+            self._count(event for event in events if event.identity not in before)
+            return events
+
+    def note(self, events: Iterable[Event]) -> None:
+        """Count events of the daemon itself."""
+        with self.lock:
+            self._count(events)
+
+    def close(self, time_s: float) -> list[Event]:
+        """End what lasts."""
+        with self.lock:
+            return self._detectors.close(time_s)
+
+    def _count(self, events: Iterable[Event]) -> None:
+        self.began.update(event.kind for event in events)

@@ -1,0 +1,200 @@
+"""Stored telemetry as pandas tables: `gpuadvisor.telemetry(since="1h")`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from gpuadvisor.daemon.store import store_folder
+from gpuadvisor.daemon.toml_values import Wrong, time_s
+from gpuadvisor.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from gpuadvisor.storage.telemetry.charts import Resolution, Rows
+    from gpuadvisor.storage.telemetry.reader import TelemetryReader
+
+Moment = str | float | datetime
+CHUNK_ROWS = 50_000
+"""Rows that are made a table at a time: 25 MB of all metrics."""
+PANDAS_TYPES = {"INTEGER": "Int64", "REAL": "float64", "TEXT": "string"}
+
+
+def telemetry(
+    since: Moment = "1h",
+    until: Moment | None = None,
+    *,
+    resolution: Resolution = "auto",
+    gpus: Sequence[int | str] | None = None,
+    metrics: Sequence[str] | None = None,
+    host: bool = False,
+    folder: Path | None = None,
+) -> pd.DataFrame:
+    """Return what the daemon has stored of the GPUs, or with `host` of the machine.
+
+    `since` and `until` are a time ago (`"90s"`, `"1h"`, `"7d"`), a moment in ISO 8601 (of this
+    machine's time zone unless it names one), a datetime, or a Unix time in seconds. `resolution`
+    is `raw` (each second), `minute`, `hour`, or `auto`: as fine as the length allows. `gpus` are
+    numbers or UUIDs, `metrics` names as in the columns; None means all.
+
+    Columns: `time` (UTC, the begin of the minute or hour), `gpu` (its number), `uuid`, `gpu_name`,
+    and the metrics, whose names end in their units. In minutes and hours a metric's own column is
+    the mean, with `min_`, `max_` and `p95_` beside it; of a counter it is the last value, with
+    `first_`; of flags, all that were set. What was not read is NA.
+
+    UsageError where there is no store yet, or an argument is wrong.
+    """
+    since_s, until_s = span(since, until)
+    reader = open_reader(folder)
+    rows = reader.table(
+        since_s,
+        until_s,
+        _known_resolution(resolution),
+        host=host,
+        gpus=None if gpus is None else uuids(reader, gpus),
+        metrics=known_metrics(metrics),
+    )
+    return whole(rows, reader)
+
+
+def events(
+    since: Moment = "24h", until: Moment | None = None, *, folder: Path | None = None
+) -> pd.DataFrame:
+    """Return the events that began or lasted then, oldest first; see `telemetry` for times.
+
+    Columns: `began`, `ended` (UTC; NA while it lasts), `kind`, `severity`, `uuid`, `message`.
+    """
+    import pandas as pd
+
+    since_s, until_s = span(since, until)
+    found = open_reader(folder).events(since_s, until_s)
+    table = pd.DataFrame(
+        [(e.began_s, e.ended_s, e.kind, str(e.severity), e.gpu, e.message) for e in found],
+        columns=["began", "ended", "kind", "severity", "uuid", "message"],
+    )
+    for name in ("began", "ended"):
+        table[name] = pd.to_datetime(table[name].astype("float64"), unit="s", utc=True)
+    return table
+
+
+def span(since: Moment, until: Moment | None, now_s: float | None = None) -> tuple[float, float]:
+    """Return two moments as Unix times, the second infinite for None.
+
+    UsageError where they are none, or the wrong way round.
+    """
+    now_s = time.time() if now_s is None else now_s
+    begin_s = moment("since", since, now_s)
+    end_s = math.inf if until is None else moment("until", until, now_s)
+    if begin_s >= end_s:
+        raise UsageError(f"since ({since}) must be before until ({until}).")
+    return begin_s, end_s
+
+
+def moment(name: str, given: Moment, now_s: float) -> float:
+    """Return the Unix time of a time ago, a moment in ISO 8601, or of what is one already."""
+    if isinstance(given, datetime):
+        return given.timestamp()
+    if isinstance(given, int | float):
+        return float(given)
+    try:
+        return now_s - time_s(0.0)(given)
+    except Wrong:
+        pass
+    try:
+        return datetime.fromisoformat(given).timestamp()
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f'{name} must be a time ago such as "1h" or "7d", or a moment such as '
+            f'"2026-01-31T18:00", not {given!r}.'
+        ) from None
+
+
+def open_reader(folder: Path | None) -> TelemetryReader:
+    """Return the reader of this store, or of the default one; UsageError where there is none."""
+    from gpuadvisor.storage.telemetry.reader import TelemetryReader
+
+    folder = store_folder() if folder is None else folder
+    if not list(folder.glob("*.db")):
+        raise UsageError(
+            f"There is no telemetry in {folder}: `gpuadvisor daemon start` begins to collect it."
+        )
+    return TelemetryReader(folder)
+
+
+def known_metrics(metrics: Sequence[str] | None) -> Sequence[str] | None:
+    """Return the names; UsageError where one is none."""
+    from difflib import get_close_matches
+
+    from gpuadvisor.domain.metrics import BY_NAME
+
+    for name in metrics or ():
+        if name not in BY_NAME:
+            close = get_close_matches(name, BY_NAME, 1)
+            hint = f"did you mean {close[0]}?" if close else "`gpuadvisor.telemetry().columns`"
+            raise UsageError(f"{name} is not a metric: {hint}")
+    return metrics
+
+
+def uuids(reader: TelemetryReader, gpus: Sequence[int | str]) -> list[str]:
+    """Return the UUIDs of GPUs by number or UUID; UsageError where the store has no such GPU."""
+    known = reader.all_gpus()
+    found = []
+    for given in gpus:
+        matching = [g.uuid for g in known if str(given) in (g.uuid, str(g.index))]
+        if not matching:
+            here = ", ".join(sorted({str(g.index) for g in known})) or "none"
+            raise UsageError(f"There is no GPU {given} in this store; there are: {here}.")
+        found += matching
+    return found
+
+
+def whole(rows: Rows, reader: TelemetryReader) -> pd.DataFrame:
+    """Return all rows as one table."""
+    import pandas as pd
+
+    return pd.concat(tables(rows, reader), ignore_index=True)
+
+
+def tables(rows: Rows, reader: TelemetryReader) -> Iterator[pd.DataFrame]:
+    """Yield the rows as tables of at most CHUNK_ROWS; one without rows where there are none."""
+    import pandas as pd
+
+    gpus = {gpu.uuid: gpu for gpu in reader.all_gpus()}
+    is_first = True
+    while (chunk := list(islice(rows.rows, CHUNK_ROWS))) or is_first:
+        is_first = False
+        table = pd.DataFrame(chunk, columns=list(rows.columns), dtype=object)
+        types = zip(rows.columns, rows.types, strict=True)
+        table = table.astype({name: PANDAS_TYPES[kind] for name, kind in types})
+        yield _named(table, gpus)
+
+
+def _named(table: pd.DataFrame, gpus: dict[str, Any]) -> pd.DataFrame:
+    """Put the GPU's number and name beside its UUID, and the time in front."""
+    import pandas as pd
+
+    table.insert(0, "time", pd.to_datetime(table.pop("time_s"), unit="s", utc=True))
+    uuid = table.pop("gpu")
+    numbers = {each: gpu.index for each, gpu in gpus.items()}
+    names = {each: gpu.name for each, gpu in gpus.items()}
+    if "host" not in set(uuid):
+        table.insert(1, "gpu", uuid.map(numbers).astype("Int64"))
+        table.insert(2, "uuid", uuid)
+        table.insert(3, "gpu_name", uuid.map(names).astype("string"))
+    return table
+
+
+def _known_resolution(given: str) -> Literal["raw", "minute", "hour", "auto"]:
+    from typing import get_args
+
+    from gpuadvisor.storage.telemetry.charts import Resolution
+
+    if given not in get_args(Resolution):
+        raise UsageError(f"resolution must be raw, minute, hour or auto, not {given!r}.")
+    return given  # type: ignore[return-value]

@@ -1,0 +1,174 @@
+"""Where frames come from: a daemon's store, this machine's driver, or a recording.
+
+Consumers see no difference.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from gpuadvisor.domain.telemetry import HOST, STARTING, Frame
+
+BEFORE_S = 120.0
+"""So much of what was stored before is shown at once, so that there is a history to look at."""
+ASK_S = 0.5
+"""Rows come once a second, and are asked for twice: 0.6 ms each time."""
+SILENT_S = 5.0
+"""A daemon without rows for so long does not do its work, or has ended."""
+LONGEST_PAUSE_S = 5.0
+"""A gap in a recording is shown no longer than that."""
+
+
+class Source(Protocol):
+    """Frames in order of time, until the end of a recording or until `close`."""
+
+    label: str
+    """What is shown of it: `daemon`, `live`, or the recording's name."""
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield frames; waits for the next one."""
+
+    def close(self) -> None:
+        """End `frames`, from any thread."""
+
+
+class Live:
+    """This machine now: its GPUs through a sampler process, and the machine itself."""
+
+    label = "live"
+
+    def __init__(self, *, fast_period_s: float | None = None) -> None:
+        from gpuadvisor.collectors.telemetry.host import HostCollector
+        from gpuadvisor.collectors.telemetry.supervisor import SamplerProcess
+
+        self._host = HostCollector()
+        self._sampler = SamplerProcess(fast_period_s=fast_period_s)
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield the sampler's frames, with the machine in each whole one: also in its silence."""
+        for frame in self._sampler.frames():
+            if frame.whole:
+                frame = replace(frame, samples={**frame.samples, HOST: self._host.sample()})
+            yield frame
+
+    def close(self) -> None:
+        self._sampler.close()
+
+
+class Replay:
+    """A recording, in its own rhythm."""
+
+    def __init__(
+        self, path: Path, *, speed: float = 1.0, wait: Callable[[float], object] | None = None
+    ) -> None:
+        """Open it; UsageError where it is none. `speed` 2 is twice as fast, infinity at once.
+
+        `wait` is given the seconds until the next frame.
+        """
+        from gpuadvisor.collectors.telemetry.recording import read_recording
+
+        self.label = path.name
+        self._recording = read_recording(path)
+        self._speed = speed
+        self._closed = threading.Event()
+        self._wait = self._closed.wait if wait is None else wait
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield the frames with the times that they were recorded at."""
+        last_s: float | None = None
+        for frame in self._recording.frames():
+            if last_s is not None and frame.time_s > last_s:
+                self._wait(min(frame.time_s - last_s, LONGEST_PAUSE_S) / self._speed)
+            if self._closed.is_set():
+                return
+            last_s = frame.time_s
+            yield frame
+
+    def close(self) -> None:
+        self._closed.set()
+
+
+class FromStore:
+    """The rows of a daemon, as it writes them."""
+
+    label = "daemon"
+
+    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
+        from gpuadvisor.storage.telemetry.reader import TelemetryReader
+
+        self._clock = clock
+        self._reader = TelemetryReader(folder)
+        self._closed = threading.Event()
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield the rows of the last two minutes at once, and then each as it comes.
+
+        While there are none, a frame a second says why: its values are stale.
+        """
+        follower = self._reader.follow(self._clock() - BEFORE_S)
+        last_s = self._clock()
+        while not self._closed.is_set():
+            for frame in follower.read():
+                if self._closed.is_set():
+                    return
+                last_s = self._clock()
+                yield frame
+            now_s = self._clock()
+            if follower.since_s > now_s + ASK_S:  # the clock was set back
+                follower.since_s = last_s = now_s
+            if now_s - last_s >= SILENT_S:
+                yield Frame(now_s, problem=self._why_silent(now_s - last_s))
+            self._closed.wait(ASK_S)
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def _why_silent(self, silent_s: float) -> str:
+        process = self._reader.writer_process()
+        if process is None:
+            return "The daemon has stopped: begin again, to read the driver without it."
+        return (
+            f"The daemon (process {process}) has stored nothing for {silent_s:.0f} s: "
+            "`gpuadvisor daemon status` and its log say more."
+        )
+
+
+def live(*, fast_period_s: float | None = None) -> Source:
+    """Return this machine now; with `fast_period_s`, fast values come between the whole frames."""
+    return Live(fast_period_s=fast_period_s)
+
+
+def replay(path: Path, *, speed: float = 1.0) -> Source:
+    """Return a recording, at `speed` times its own pace; UsageError where it is none."""
+    return Replay(path, speed=speed)
+
+
+def from_store(folder: Path) -> Source:
+    """Return what the daemon writes into this store, from two minutes ago on."""
+    return FromStore(folder)
+
+
+def choose(*, speed: float = 1.0, recording: Path | None = None) -> Source:
+    """Return the recording if there is one to show, else what the daemon stores if one runs, else
+    this machine through a sampler of its own."""
+    from gpuadvisor.daemon.store import running, store_folder
+    from gpuadvisor.errors import StoreError
+
+    if recording is not None:
+        return replay(recording, speed=speed)
+    try:
+        folder = store_folder()
+        return live() if running(folder) is None else from_store(folder)
+    except StoreError:  # the driver can be read without any store
+        return live()
+
+
+def has_answered(frame: Frame) -> bool:
+    """Return whether the driver has said what GPUs there are, or that it cannot: it is not merely
+    silent so far."""
+    return frame.gpus is not None or frame.problem not in (None, STARTING)

@@ -1,0 +1,185 @@
+"""The ceilings of a device: bytes a second of its memory, operations a second of each data type.
+
+A ceiling is measured (`gpuadvisor bench-device`) or theoretical, which no program quite reaches.
+Theoretical figures are dense: with structured sparsity data sheets promise twice as much.
+
+Memory: 2 transfers a clock x bus width, as NVML and Nsight Systems give both; this equals the data
+sheets of A100, H100, T4, L4, A40, RTX 4090 and RTX 5090. Arithmetic: SMs x clock x operations an
+SM does in a clock, a multiplication and an addition counting as two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gpuadvisor.domain.ceiling import Ceiling
+from gpuadvisor.domain.profile import DeviceLimits
+from gpuadvisor.rules.facts import gpu_specs
+from gpuadvisor.rules.facts.architectures import Capability
+
+DRAM = "dram"
+"""Bytes read and written a second; measured by a copy within the device."""
+DRAM_ADD = "dram_add"
+"""The same, measured by adding two buffers."""
+BYTES_PER_S = "bytes/s"
+TRANSFERS_PER_CLOCK = 2
+
+_GEFORCE_HALVES = ("fp16", "bf16", "tf32", "fp8")
+_AT_BOOST_CLOCK = ("fp32", "fp64", "fp64_tensor")
+"""Data sheets give these at the highest clock, the other types at the tensor cores' clock."""
+
+# Operations an SM does in a clock. `fp32` and `fp64` are those outside of tensor cores; all others
+# are tensor cores with 32-bit accumulation. A type that is not named does not exist or is not
+# known. Sources: papers on the architectures of V100, TU102, A100, GA102, AD102, H100 and GB202;
+# 10.0: data sheet of the HGX B200, and 8 bits also from `proton/specs.py` of Triton.
+OPERATIONS_PER_CLOCK: Mapping[Capability, Mapping[str, int]] = {
+    (7, 0): {"fp16": 1024, "fp32": 128, "fp64": 64},
+    (7, 5): {"fp16": 1024, "int8": 2048, "fp32": 128, "fp64": 4},
+    (8, 0): {
+        "fp16": 2048, "bf16": 2048, "tf32": 1024, "int8": 4096,
+        "fp32": 128, "fp64": 64, "fp64_tensor": 128,
+    },
+    (8, 6): {"fp16": 1024, "bf16": 1024, "tf32": 512, "int8": 2048, "fp32": 256, "fp64": 4},
+    (8, 9): {
+        "fp16": 1024, "bf16": 1024, "tf32": 512, "fp8": 2048, "int8": 2048,
+        "fp32": 256, "fp64": 4,
+    },
+    (9, 0): {
+        "fp16": 4096, "bf16": 4096, "tf32": 2048, "fp8": 8192, "int8": 8192,
+        "fp32": 256, "fp64": 128, "fp64_tensor": 256,
+    },
+    (10, 0): {
+        "fp16": 8192, "bf16": 8192, "tf32": 4096, "fp8": 16384, "int8": 16384, "fp4": 32768,
+        "fp32": 256, "fp64": 128, "fp64_tensor": 128,
+    },
+    (12, 0): {
+        "fp16": 1024, "bf16": 1024, "tf32": 512, "fp8": 2048, "int8": 2048, "fp4": 4096,
+        "fp32": 256, "fp64": 4,
+    },
+}  # fmt: skip
+UNVERIFIED = frozenset(
+    {((10, 0), kind) for kind in ("tf32", "int8", "fp4", "fp32", "fp64", "fp64_tensor")}
+    | {((12, 0), kind) for kind in ("tf32", "fp8", "int8", "fp4", "fp32", "fp64")}
+)
+"""Computed from data sheets and not seen to be reached; the source of the ceiling says so."""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most that a device does of one thing."""
+
+    value: float
+    unit: str
+    """`bytes/s`, `flop/s` or `op/s`; of a measured one also `1/s` and `s`."""
+    source: str
+    """How the figure came about, in words."""
+    measured: str | None = None
+    """When (UTC, ISO 8601); None for a theoretical one."""
+
+    @property
+    def is_measured(self) -> bool:
+        return self.measured is not None
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """The ceilings of a device, by quantity: `dram`, `fp32`, `bf16`, `fp64_tensor`, ..."""
+
+    device: str
+    """Its name."""
+    by_quantity: Mapping[str, Peak] = field(default_factory=dict)
+
+    def get(self, quantity: str) -> Peak | None:
+        """Return a ceiling, or None where it is not known."""
+        return self.by_quantity.get(quantity)
+
+    def matmul(self, kind: str) -> Peak | None:
+        """Return the ceiling of a matrix product: doubles too have tensor cores on some GPUs."""
+        return self.get(f"{kind}_tensor") or self.get(kind)
+
+    def preferring(self, measured: Mapping[str, Ceiling]) -> Ceilings:
+        """Return these with measured ones, by quantity, in place of theoretical ones."""
+        found = {name: _measured(each) for name, each in measured.items() if each.value > 0}
+        memory = [found[name] for name in (DRAM, DRAM_ADD) if name in found]
+        if memory:  # whichever way of copying is the faster one
+            found[DRAM] = max(memory, key=lambda peak: peak.value)
+        return Ceilings(self.device, {**self.by_quantity, **found})
+
+    def ridge(self, kind: str) -> float | None:
+        """Return the operations a byte from which on arithmetic of a type is the limit."""
+        memory, arithmetic = self.get(DRAM), self.get(kind)
+        return arithmetic.value / memory.value if memory and arithmetic else None
+
+
+def theoretical(
+    device: DeviceLimits,
+    memory_clock_hz: float | None = None,
+    bus_width_bits: int | None = None,
+) -> Ceilings:
+    """Return what a device could do at best; what cannot be known of it is left out.
+
+    The highest memory clock and the bus width are NVML's; the device's own bandwidth, else its
+    name, stands in for them.
+    """
+    found: dict[str, Peak] = {}
+    memory = _memory(device, memory_clock_hz, bus_width_bits)
+    if memory is not None:
+        found[DRAM] = memory
+    for kind, rate in operations_per_clock(device.name, device.compute_capability).items():
+        ceiling = _arithmetic(device, kind, rate)
+        if ceiling is not None:
+            found[kind] = ceiling
+    return Ceilings(device.name, found)
+
+
+def operations_per_clock(name: str, capability: Capability | None) -> dict[str, int]:
+    """Return the operations that an SM of this GPU does in a clock, by type."""
+    rates = dict(OPERATIONS_PER_CLOCK.get(capability, {})) if capability else {}
+    if gpu_specs.lacks_tensor_cores(name):
+        return {kind: rate for kind, rate in rates.items() if kind in _AT_BOOST_CLOCK}
+    halved: Iterable[str] = _GEFORCE_HALVES if gpu_specs.halves_tensor_cores(name) else ()
+    halved = (*halved, "int8") if gpu_specs.halves_integers(name) else halved
+    return {kind: rate // 2 if kind in halved else rate for kind, rate in rates.items()}
+
+
+def _memory(
+    device: DeviceLimits, clock_hz: float | None, bus_width_bits: int | None
+) -> Peak | None:
+    if clock_hz and bus_width_bits:
+        value = TRANSFERS_PER_CLOCK * clock_hz * bus_width_bits / 8
+        source = f"2 x {clock_hz / 1e6:,.0f} MHz x {bus_width_bits:,} bits"
+        return Peak(value, BYTES_PER_S, source)
+    if (given := device.memory_bandwidth_bytes_per_s) is not None and given > 0:
+        return Peak(given, BYTES_PER_S, "as the profiler reports it")
+    board = gpu_specs.board(device.name)
+    if board is None:
+        return None
+    return Peak(board.memory_gb_per_s * 1e9, BYTES_PER_S, f"data sheet of {device.name}")
+
+
+def _arithmetic(device: DeviceLimits, kind: str, rate: int) -> Peak | None:
+    board = gpu_specs.board(device.name)
+    count = device.multiprocessors or (board.multiprocessors if board else None)
+    clock_hz = _clock_hz(device, board, kind)
+    if not count or not clock_hz or count < 0 or clock_hz < 0:
+        return None
+    source = f"{count} SMs x {rate:,} a clock x {clock_hz / 1e6:,.0f} MHz"
+    if board is not None:
+        source += " (data sheet's clock)"
+    if (device.compute_capability, kind) in UNVERIFIED:
+        source += "; not verified"
+    unit = "op/s" if kind.startswith("int") else "flop/s"
+    return Peak(count * rate * clock_hz, unit, source)
+
+
+def _clock_hz(device: DeviceLimits, board: gpu_specs.Board | None, kind: str) -> float | None:
+    if board is None:
+        return device.clock_hz
+    if kind in _AT_BOOST_CLOCK or board.tensor_mhz is None:
+        return board.boost_mhz * 1e6
+    return board.tensor_mhz * 1e6
+
+
+def _measured(ceiling: Ceiling) -> Peak:
+    return Peak(ceiling.value, ceiling.unit, "gpuadvisor bench-device", ceiling.measured)

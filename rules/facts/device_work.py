@@ -1,0 +1,143 @@
+"""What ran on the devices: kernels, copies and memsets of a profile in one table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory, Profile
+from gpuadvisor.rules.facts.intervals import Intervals, Mask, Whole, by_key, ends, numbered, union
+
+
+class Work(IntEnum):
+    """What a device does."""
+
+    COMPUTE = 0
+    COMMUNICATION = 1
+    """A kernel that exchanges data with other GPUs."""
+    MEMORY = 2
+    """A copy or a memset."""
+
+
+COMMUNICATION = re.compile(
+    r"nccl\w*kernel|rccl_main_kernel|msccl\w*kernel|nvshmem|cross_device_reduce|multimem_"
+    r"|(one|two)_?shot_\w*all_?reduce|all_?reduce_(one|two)_?shot",
+    re.IGNORECASE,
+)
+"""Names of NCCL's and RCCL's kernels (`ncclKernel_AllReduce_RING_LL_Sum_float`,
+`ncclDevKernel_...`, `rccl_main_kernel`), MSCCL's, NVSHMEM's, and those of vLLM's custom all-reduce
+and PyTorch's symmetric memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceWork:
+    """A row for each kernel, copy and memset: first the kernels, then the copies, as they came."""
+
+    begin_ns: Whole
+    end_ns: Whole
+    device: npt.NDArray[np.int16]
+    stream: Whole
+    correlation: Whole
+    kind: npt.NDArray[np.int8]
+    """`Work`."""
+    name: npt.NDArray[np.int32]
+    """Text of a kernel; UNKNOWN for copies."""
+    in_graph: Mask
+    kernels: int
+    """How many of the rows are kernels."""
+    copies: Any
+    """The columns of copies that describe them."""
+    texts: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.begin_ns)
+
+    @property
+    def duration_ns(self) -> Whole:
+        return self.end_ns - self.begin_ns
+
+    @property
+    def is_kernel(self) -> Mask:
+        return np.arange(len(self)) < self.kernels
+
+    def by_device(self) -> Iterator[tuple[int, Whole]]:
+        """Yield each device with its rows."""
+        return by_key(self.device)
+
+    def lasting_by_device(self) -> Iterator[tuple[int, Whole]]:
+        """Yield each device with its rows that took some time, if there are any."""
+        lasting = np.flatnonzero(self.end_ns > self.begin_ns)
+        return ((device, lasting[at]) for device, at in by_key(self.device[lasting]))
+
+    def intervals(self, rows: Whole | Mask) -> Intervals:
+        """Return when at least one of these rows ran."""
+        return union(self.begin_ns[rows], self.end_ns[rows])
+
+    def kernel_times_ns(self, rows: Sequence[int] | Whole) -> dict[str, int]:
+        """Return the time of some kernels, added up by their names."""
+        at = np.asarray(rows, np.int64)
+        used, place = np.unique(self.name[at], return_inverse=True)
+        times = np.zeros(len(used), np.int64)
+        np.add.at(times, place, self.duration_ns[at])
+        pairs = zip(used.tolist(), times.tolist(), strict=True)
+        return {self.texts[name]: time for name, time in pairs if name != UNKNOWN}
+
+    def describe(self, row: int) -> str:
+        """Return what a row is, for people."""
+        if row < self.kernels:
+            return self.texts[int(self.name[row])]
+        copy = row - self.kernels
+        direction = _named(Direction, self.copies["direction"][copy])
+        if direction == "memset":
+            return "memset"
+        source, destination = (
+            _named(Memory, self.copies[end][copy]) for end in ("source", "destination")
+        )
+        return f"copy {direction} ({source} to {destination})"
+
+
+def _named(kind: type[IntEnum], value: int) -> str:
+    """Return a member's name in words; the first one's where a damaged store has none such."""
+    members = {int(member): member for member in kind}
+    return members.get(int(value), next(iter(kind))).name.lower().replace("_", " ")
+
+
+def device_work(profile: Profile) -> DeviceWork:
+    """Return what ran on the devices of a profile."""
+    on_device = ("begin_ns", "duration_ns", "device", "stream", "correlation", "graph_node")
+    kernels = profile.columns("kernels", (*on_device, "name"))
+    copies = profile.columns("copies", (*on_device, "direction", "source", "destination", "bytes"))
+    joined = {name: np.concatenate((kernels[name], copies[name])) for name in on_device}
+    begin, end = ends(joined["begin_ns"], joined["duration_ns"])
+    texts = profile.header.texts
+    names = kernels["name"]
+    memory = np.full(len(copies["begin_ns"]), Work.MEMORY, np.int8)
+    return DeviceWork(
+        begin,
+        end,
+        joined["device"],
+        joined["stream"],
+        joined["correlation"],
+        np.concatenate((kernel_kinds(names, texts), memory)),
+        np.concatenate((names, np.full(len(memory), UNKNOWN, np.int32))),
+        joined["graph_node"] != UNKNOWN,
+        len(names),
+        {name: copies[name] for name in ("direction", "source", "destination", "bytes")},
+        texts,
+    )
+
+
+def kernel_kinds(names: npt.NDArray[np.int32], texts: Sequence[str]) -> npt.NDArray[np.int8]:
+    """Return whether each kernel computes or communicates, by its name."""
+    used, place = numbered(names)
+    kinds = [
+        Work.COMMUNICATION if COMMUNICATION.search(texts[name]) else Work.COMPUTE
+        for name in used.tolist()
+    ]
+    return np.array(kinds, np.int8)[place] if len(used) else np.empty(0, np.int8)

@@ -1,0 +1,336 @@
+"""Why a device did not compute: each gap between its kernels, split by cause.
+
+Looked at is the time from the first event of a device to the last in which no kernel runs on it.
+Where copies or memsets run in it, that is `copying`. The rest is idle, gap by gap: what ended it is
+the next kernel or copy, which a call of some thread of the host launched. Then, before that call:
+
+- in a DataLoader's `__next__` on that thread: `waiting_for_data`,
+- else, where that thread was in a call that waits for the device (synchronise, a blocking copy or
+  free) when the gap began: `synchronizing`, for the queue ran empty because the host waited,
+- else, where its process is busy launching: `launching`, as the host works at its pace but the
+  device is done sooner. It is busy in calls that give a device work and in the operators that make
+  such calls directly, and between these where they follow each other within `HOST_PACE_NS`,
+- else `other_host`: Python and whatever else the script does between launches;
+
+from the begin of that call to its end and the time a device needs to begin: `launching`; and after
+that `device`: what was launched waited for another stream or GPU, or for the device itself. Where
+the call was not recorded it is `unknown`. Without ranges (Nsight Systems without NVTX) nothing is
+`waiting_for_data`, which is then part of `other_host`.
+
+The causes exclude each other and sum to the time without a kernel exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuadvisor.domain.profile import UNKNOWN, Profile, Range
+from gpuadvisor.rules.facts.calls import BLOCKING, ENQUEUING, Calls, Launches
+from gpuadvisor.rules.facts.device_work import DeviceWork
+from gpuadvisor.rules.facts.intervals import (
+    Intervals,
+    Mask,
+    Whole,
+    both,
+    by_key,
+    covered_ns,
+    ends,
+    gaps,
+    none,
+    union,
+    without,
+)
+from gpuadvisor.rules.facts.joins import thread_keys
+from gpuadvisor.rules.facts.operators import Operators
+
+Waits: TypeAlias = Mapping[tuple[int, int], Intervals]
+"""By process and thread."""
+NEVER = none()
+
+HOST_PACE_NS = 100_000
+"""Pauses between two launches of eager PyTorch are shorter: 90 % of them below 42 to 142 us in
+traces of V100, A100, H100 and MI300X hosts, operators included."""
+REACH_NS = 5_000
+"""A kernel begins on an idle device so soon after its call returned: 95 % within 2.1 us on an H100
+and 3 us on a V100 and an A100 (19 us on an MI300X)."""
+RESOLUTION_NS = 2_000
+"""Traces of whole microseconds cut off both begin and duration."""
+MOST_GAPS = 20
+"""Listed by themselves, the longest ones."""
+
+
+class Cause(StrEnum):
+    """Why no kernel runs."""
+
+    COPYING = "copying"
+    LAUNCHING = "launching"
+    WAITING_FOR_DATA = "waiting_for_data"
+    SYNCHRONIZING = "synchronizing"
+    OTHER_HOST = "other_host"
+    DEVICE = "device"
+    UNKNOWN = "unknown"
+
+
+IDLE_CAUSES = tuple(cause for cause in Cause if cause is not Cause.COPYING)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A stretch in which nothing runs."""
+
+    begin_ns: int
+    duration_ns: int
+    cause: Cause
+    """The one with the largest part."""
+    cause_ns: int
+    """That part."""
+    before: str
+    """What ended last, for people; empty where nothing had run."""
+    after: str
+    """What began then."""
+    launched_by: str
+    """The call that launched it; empty where it was not recorded."""
+
+
+@dataclass(frozen=True)
+class IdleTime:
+    """Of one device."""
+
+    device: int
+    without_kernel_ns: int
+    causes_ns: Mapping[Cause, int]
+    """All of them; they sum to `without_kernel_ns`."""
+    gaps: int
+    """In which nothing runs."""
+    longest: tuple[Gap, ...]
+
+    @property
+    def idle_ns(self) -> int:
+        """Nothing runs at all."""
+        return self.without_kernel_ns - self.causes_ns[Cause.COPYING]
+
+
+@dataclass(frozen=True, eq=False)
+class _Gaps:
+    """The gaps of a device and how long each had which cause, in the order of `IDLE_CAUSES`."""
+
+    times: Intervals
+    before: Whole
+    """Row of the work that ended last; UNKNOWN where nothing had run."""
+    after: Whole
+    causes_ns: npt.NDArray[np.int64]
+
+
+def loader_waits(profile: Profile) -> Waits:
+    """Return when each process and thread waited for a batch of a DataLoader."""
+    ranges = profile.columns("ranges", ("begin_ns", "duration_ns", "process", "thread", "kind"))
+    rows = np.flatnonzero(ranges["kind"] == Range.LOADER)
+    begin, end = ends(ranges["begin_ns"][rows], ranges["duration_ns"][rows])
+    process, thread = ranges["process"][rows], ranges["thread"][rows]
+    key = thread_keys(process, thread, process[:0], thread[:0])[0]
+    return {
+        (int(process[at[0]]), int(thread[at[0]])): union(begin[at], end[at])
+        for _, at in by_key(key)
+    }
+
+
+def launching_times(
+    host: Calls, launching: Operators, pause_ns: int = HOST_PACE_NS
+) -> dict[int, Intervals]:
+    """Return when each process was busy launching, with pauses of at most that time."""
+    calls = np.flatnonzero(host.of_kinds(ENQUEUING))
+    owner = launching.of_call[calls]
+    called = owner != UNKNOWN
+    begin = np.concatenate((host.begin_ns[calls], launching.begin_ns[owner[called]]))
+    end = np.concatenate((host.end_ns[calls], launching.end_ns[owner[called]]))
+    process = np.concatenate((host.process[calls], host.process[calls][called]))
+    return {key: _closed(begin[at], end[at], pause_ns) for key, at in by_key(process)}
+
+
+def _closed(begin_ns: Whole, end_ns: Whole, hole_ns: int) -> Intervals:
+    """Return the union without its short holes."""
+    longer = union(begin_ns, end_ns + hole_ns)
+    return Intervals(longer.begin_ns, longer.end_ns - hole_ns)
+
+
+def idle(
+    work: DeviceWork,
+    host: Calls,
+    launched: Launches,
+    launching: Operators,
+    waits: Waits,
+    begin_ns: int | None = None,
+) -> tuple[IdleTime, ...]:
+    """Return why each device did not compute; none for devices on which nothing ran.
+
+    Looked at is the time from `begin_ns` on, where that is earlier than a device's first event.
+    """
+    threads = _Threads(host, launching_times(host, launching), waits)
+    return tuple(
+        _of_device(work, launched, threads, device, rows, begin_ns)
+        for device, rows in work.lasting_by_device()
+    )
+
+
+def idle_gaps(
+    work: DeviceWork,
+    host: Calls,
+    launched: Launches,
+    launching: Operators,
+    waits: Waits,
+    shortest_ns: int,
+) -> Iterator[tuple[int, int, Iterator[Gap]]]:
+    """Yield each device's number, how many of its gaps are shorter, and the others in time order.
+
+    They are described one by one, as they are asked for: a profile may have a million.
+    """
+    threads = _Threads(host, launching_times(host, launching), waits)
+    for device, rows in work.lasting_by_device():
+        found = _split(work, launched, threads, rows, _without_work(work, rows))
+        places = np.flatnonzero(found.times.end_ns - found.times.begin_ns >= shortest_ns)
+        described = (_gap(work, host, launched, found, place) for place in places.tolist())
+        yield device, len(found.times) - len(places), described
+
+
+def _without_work(work: DeviceWork, rows: Whole) -> Intervals:
+    ran = work.intervals(rows)
+    return gaps(ran, int(ran.begin_ns[0]), int(ran.end_ns[-1]))
+
+
+class _Threads:
+    """What the threads of the host waited for."""
+
+    def __init__(self, host: Calls, launching: Mapping[int, Intervals], waits: Waits) -> None:
+        self.host = host
+        self.launching = launching
+        self.rows = dict(by_key(host.thread_key))
+        self.waits = waits
+        self.blocking = host.of_kinds(BLOCKING)
+
+    def waits_for_data(self, key: int) -> Intervals:
+        row = self.rows[key][0]
+        name = int(self.host.process[row]), int(self.host.thread[row])
+        return self.waits.get(name, NEVER)
+
+    def launches(self, key: int) -> Intervals:
+        return self.launching.get(int(self.host.process[self.rows[key][0]]), NEVER)
+
+    def waits_for_device(self, key: int) -> Intervals:
+        rows = self.rows[key]
+        rows = rows[self.blocking[rows]]
+        return union(self.host.begin_ns[rows], self.host.end_ns[rows] + RESOLUTION_NS)
+
+
+def _of_device(
+    work: DeviceWork,
+    launched: Launches,
+    threads: _Threads,
+    device: int,
+    rows: Whole,
+    begin_ns: int | None,
+) -> IdleTime:
+    kernels = work.intervals(rows[work.is_kernel[rows]])
+    copies = work.intervals(rows[~work.is_kernel[rows]])
+    first = int(work.begin_ns[rows].min())
+    span = min(first, first if begin_ns is None else begin_ns), int(work.end_ns[rows].max())
+    no_kernel = gaps(kernels, *span)
+    copying = both(no_kernel, copies)
+    found = _split(work, launched, threads, rows, without(no_kernel, copies))
+    totals = found.causes_ns.sum(axis=0)
+    return IdleTime(
+        device,
+        no_kernel.total_ns,
+        {
+            Cause.COPYING: copying.total_ns,
+            **{cause: int(ns) for cause, ns in zip(IDLE_CAUSES, totals, strict=True)},
+        },
+        len(found.times),
+        _longest(work, threads.host, launched, found),
+    )
+
+
+def _split(
+    work: DeviceWork, launched: Launches, threads: _Threads, rows: Whole, times: Intervals
+) -> _Gaps:
+    before, after = _neighbours(work, launched, rows, times)
+    causes: dict[Cause, Whole] = {cause: np.zeros(len(times), np.int64) for cause in IDLE_CAUSES}
+    known = launched.known[after]
+    length = times.end_ns - times.begin_ns
+    causes[Cause.UNKNOWN][~known] = length[~known]
+    gap = np.flatnonzero(known)
+    for key, at in by_key(launched.thread_key[after[gap]]):
+        _blame(causes, launched, threads, key, times, after, gap[at])
+    return _Gaps(times, before, after, np.stack([causes[cause] for cause in IDLE_CAUSES], axis=1))
+
+
+def _neighbours(
+    work: DeviceWork, launched: Launches, rows: Whole, times: Intervals
+) -> tuple[Whole, Whole]:
+    """Return what ended last before each gap, UNKNOWN before all work, and what began after it, if
+    possible of known call."""
+    by_end = rows[np.lexsort((work.begin_ns[rows], work.end_ns[rows]))]
+    last = np.searchsorted(work.end_ns[by_end], times.begin_ns, "right") - 1
+    # Of several that began at once the order in the file must not decide.
+    ties = (launched.thread_key, launched.end_ns, launched.begin_ns, ~launched.known)
+    by_begin = rows[np.lexsort((*(each[rows] for each in ties), work.begin_ns[rows]))]
+    first = np.searchsorted(work.begin_ns[by_begin], times.end_ns, "left")
+    return np.where(last >= 0, by_end[last], UNKNOWN), by_begin[first]
+
+
+def _blame(
+    causes: Mapping[Cause, Whole],
+    launched: Launches,
+    threads: _Threads,
+    key: int,
+    times: Intervals,
+    after: Whole,
+    gap: Whole,
+) -> None:
+    """Split the gaps that a thread's launches ended."""
+    begin, end, ended_by = times.begin_ns[gap], times.end_ns[gap], after[gap]
+    called = np.clip(launched.begin_ns[ended_by], begin, end)
+    reached = np.clip(launched.end_ns[ended_by] + REACH_NS, called, end)
+    causes[Cause.LAUNCHING][gap] += reached - called
+    causes[Cause.DEVICE][gap] += end - reached
+    loading = threads.waits_for_data(key)
+    data = covered_ns(loading, begin, called)
+    causes[Cause.WAITING_FOR_DATA][gap] += data
+    rest = called - begin - data
+    waited = _covers(threads.waits_for_device(key), begin)
+    at_work = covered_ns(without(threads.launches(key), loading), begin, called)
+    causes[Cause.SYNCHRONIZING][gap] += np.where(waited, rest, 0)
+    causes[Cause.LAUNCHING][gap] += np.where(waited, 0, at_work)
+    causes[Cause.OTHER_HOST][gap] += np.where(waited, 0, rest - at_work)
+
+
+def _covers(each: Intervals, at_ns: Whole) -> Mask:
+    covered: Mask = covered_ns(each, at_ns, at_ns + 1) > 0
+    return covered
+
+
+def _longest(work: DeviceWork, host: Calls, launched: Launches, found: _Gaps) -> tuple[Gap, ...]:
+    length = found.times.end_ns - found.times.begin_ns
+    listed = np.argsort(-length, kind="stable")[:MOST_GAPS].tolist()
+    return tuple(_gap(work, host, launched, found, place) for place in listed)
+
+
+def _gap(work: DeviceWork, host: Calls, launched: Launches, found: _Gaps, place: int) -> Gap:
+    largest = int(found.causes_ns[place].argmax())
+    begin, end = int(found.times.begin_ns[place]), int(found.times.end_ns[place])
+    before, after = int(found.before[place]), int(found.after[place])
+    call = int(launched.call[after])
+    return Gap(
+        begin,
+        end - begin,
+        IDLE_CAUSES[largest],
+        int(found.causes_ns[place][largest]),
+        work.describe(before) if before != UNKNOWN else "",
+        work.describe(after),
+        "" if call == UNKNOWN else work.texts[host.name[call]],
+    )

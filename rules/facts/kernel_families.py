@@ -1,0 +1,130 @@
+"""What a kernel does, by its name: its family, whether it runs on tensor cores, its element type.
+
+Names are those of PyTorch's own kernels, cuBLAS, cuDNN, CUTLASS and flash attention. What a name
+does not tell is None, and nothing is concluded from it: Triton's and a program's own kernels are
+`OTHER`. The words `xmma_gemm` alone do not mean tensor cores: with `ffma` they are plain FP32.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from gpuadvisor.rules.facts.device_work import COMMUNICATION
+
+
+class Family(StrEnum):
+    """Kernels that are cured in the same way."""
+
+    GEMM = "gemm"
+    CONVOLUTION = "convolution"
+    ATTENTION = "attention"
+    """Fused: flash, memory-efficient, cuDNN's."""
+    SOFTMAX = "softmax"
+    NORMALIZATION = "normalization"
+    ELEMENTWISE = "elementwise"
+    REDUCTION = "reduction"
+    LAYOUT = "layout"
+    """Rearranges a tensor or converts its type for a library, and computes nothing."""
+    OPTIMIZER = "optimizer"
+    """Of several parameters at once."""
+    COPY = "copy"
+    COMMUNICATION = "communication"
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a name tells."""
+
+    family: Family
+    tensor_cores: bool | None = None
+    """Of matrix products and convolutions that could run on them; None of all others."""
+    precision: str | None = None
+    """Of what is computed, in the words of `peaks`: `fp32`, `tf32`, `fp16`, `bf16`, `fp64`."""
+
+
+_FAMILIES = (
+    (Family.ELEMENTWISE, r"elementwise_kernel|fused_dropout_kernel|masked_scale_kernel"),
+    (Family.COMMUNICATION, COMMUNICATION.pattern),
+    (
+        Family.ATTENTION,
+        r"flash_(fwd|bwd)|flash_attn|\bfmha|AttentionKernel|AttentionBackwardKernel"
+        r"|native_sdpa|attn_fwd|attn_bwd|attention_kernel",
+    ),
+    (
+        Family.LAYOUT,
+        r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|convertTensor_kernel"
+        r"|tensorTransformGeneric|transpose_readWrite|nchwToFoldedNhwc|foldedNhwcToNchw"
+        r"|nhwcAddPadding",
+    ),
+    (
+        Family.CONVOLUTION,
+        r"[fd]prop|[dw]grad|conv(?!ert)\w*(?:2d|3d)?|cudnn_|scudnn|winograd|implicit_gemm"
+        r"|im2col|col2im",
+    ),
+    (Family.NORMALIZATION, r"norm(?!al_)|\bbn_|RowwiseMoments|GammaBeta|rmsnorm"),
+    (Family.SOFTMAX, r"soft_?max"),
+    (
+        Family.OPTIMIZER,
+        r"multi_tensor_apply|Fused(Adam|Sgd|Adagrad)|(Adam|SGD|Lamb)Functor",
+    ),
+    (Family.GEMM, r"(?<!fb)gemm|gemv|nvjet|splitKreduce|Cijk_|cublasLt|xmma|cublasTranspose"),
+    (Family.REDUCTION, r"reduce_kernel|DeviceReduce"),
+    (Family.COPY, r"CatArrayBatchedCopy|copy_kernel|CopyKernel"),
+)
+NORMALIZES_NCHW = re.compile(r"bn_\w*NCHW|bn_(bw|fw_tr|fw_inf)_1C11")
+"""cuDNN's batch normalisation of tensors in NCHW, with one block a channel."""
+_COMPILED = tuple((family, re.compile(pattern, re.I)) for family, pattern in _FAMILIES)
+_TRITON = re.compile(r"^triton_")
+
+_HELPER = re.compile(
+    r"splitKreduce|reduce_kernel|epilogue|gemv|gemmk1|gemm_kernel1x1|dot_kernel|depthwise"
+    r"|grouped|[a-z]\w*4x4<|winograd\w*::generate|scal_kernel|workspace|computeOffsets|im2col"
+    r"|col2im|fft|Cijk_|cublasTranspose|cutlass::device_kernel(?!.*[Ss][Mm]\d\d)",
+    re.I,
+)
+"""Parts of a product that have no product in them, what tensor cores do not do (one vector,
+depthwise), and what the name leaves open."""
+_PLAIN = re.compile(r"ffma|simt|hfma2")
+_TENSOR = re.compile(
+    r"884|1688|16816|161616|16832|16864|hmma|imma|gmma|tensorop|_tensor\d|nvjet|tf32"
+    r"|bf16bf16|f16f16_f16|e4m3|e5m2|i8i8"
+)
+_NO_TENSOR = re.compile(
+    r"[sdhc]gemm|scudnn|_alg\d_engine|(?:dgrad|wgrad|fprop)\w*_engine|dgrad2d_alg|winograd",
+    re.I,
+)
+_PRECISIONS = (
+    ("fp64", re.compile(r"dgemm|d884|f64f64|<double\b")),
+    ("bf16", re.compile(r"bf16|bfloat16", re.I)),
+    ("fp16", re.compile(r"fp16|(?<![a-z])f16|h884|h1688|h16816|__half|::Half|hgemm")),
+    ("tf32", re.compile(r"tf32|s1688")),
+    ("fp32", re.compile(r"sgemm|scudnn|f32f32_f32f32|<[^(]*\bfloat(?=[,>])|_f32_")),
+)
+
+
+@lru_cache(maxsize=16_384)
+def kind_of(name: str) -> Kind:
+    """Return what a kernel's name tells of it."""
+    family = _family(name)
+    precision = next((word for word, pattern in _PRECISIONS if pattern.search(name)), None)
+    if family in (Family.GEMM, Family.CONVOLUTION):
+        return Kind(family, _on_tensor_cores(name), precision)
+    return Kind(family, None, precision)
+
+
+def _family(name: str) -> Family:
+    if _TRITON.match(name):
+        return Family.OTHER
+    return next((family for family, each in _COMPILED if each.search(name)), Family.OTHER)
+
+
+def _on_tensor_cores(name: str) -> bool | None:
+    if _HELPER.search(name):
+        return None
+    if not _PLAIN.search(name) and _TENSOR.search(name):
+        return True
+    return False if _PLAIN.search(name) or _NO_TENSOR.search(name) else None

@@ -1,0 +1,412 @@
+"""What hardware counters say of a kernel, in our words: Nsight Compute's names differ by version.
+
+Every figure is None where no metric tells it. Shares are of the most that a unit can do over the
+kernel's whole time, 0 to 1, at the clock of the measurement.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # it loads numpy, which the daemon does without
+    from gpuadvisor.domain.profile import DeviceLimits
+    from gpuadvisor.rules.facts.counters import KernelCounters
+
+SECTOR_BYTES = 32
+"""What the caches move at least."""
+_ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
+_ACTIVE = ".avg.pct_of_peak_sustained_active"
+_STALLED = (
+    "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio",
+    "smsp__average_warp_latency_issue_stalled_{}.ratio",
+)
+_LIMITERS = {
+    "registers": "launch__occupancy_limit_registers",
+    "shared_memory": "launch__occupancy_limit_shared_mem",
+    "block_size": "launch__occupancy_limit_warps",
+    "block_count": "launch__occupancy_limit_blocks",
+    "barriers": "launch__occupancy_limit_barriers",
+}
+_OPS = ("ld", "st")
+_MMA = ("hmma", "imma", "gmma")
+_ATOMS = ("atom", "red")
+_ABSURD = 1e18
+"""More than any counter counts: a damaged file."""
+
+
+@dataclass(frozen=True)
+class KernelFigures:
+    """Of one kernel with counters."""
+
+    counters: KernelCounters
+    device: DeviceLimits | None = None
+
+    def first(self, *metrics: str) -> float | None:
+        """Return the first of these metrics that was collected and can be so."""
+        for metric in metrics:
+            value = self.counters.metrics.get(metric)
+            if value is not None and 0 <= value < _ABSURD:
+                return value
+        return None
+
+    def _share(self, *metrics: str) -> float | None:
+        found = self.first(*metrics)
+        return None if found is None else min(found / 100, 1.0)
+
+    def _total(self, *metrics: str) -> float | None:
+        """Return the sum of metrics that belong together; None unless all were collected."""
+        found = [self.first(metric) for metric in metrics]
+        return None if None in found else sum(value for value in found if value is not None)
+
+    @property
+    def name(self) -> str:
+        return self.counters.name
+
+    @cached_property
+    def seconds(self) -> float | None:
+        """Of one launch."""
+        found = self.first("gpu__time_duration.sum", "gpu__time_duration.max")
+        return found or None
+
+    # What is launched.
+
+    @cached_property
+    def blocks(self) -> int | None:
+        """Of the grid."""
+        return _product(self.counters.grid) or _whole(self.first("launch__grid_size"))
+
+    @cached_property
+    def threads(self) -> int | None:
+        """Of a block."""
+        return _product(self.counters.block) or _whole(self.first("launch__block_size"))
+
+    @cached_property
+    def multiprocessors(self) -> int | None:
+        told = self.device.multiprocessors if self.device is not None else None
+        return told or _whole(self.first("launch__sm_count"))
+
+    @cached_property
+    def registers(self) -> int | None:
+        """Of a thread."""
+        return _whole(self.first("launch__registers_per_thread"))
+
+    @cached_property
+    def shared_bytes(self) -> float | None:
+        """Of a block, without what the driver takes."""
+        return self._total(
+            "launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic"
+        )
+
+    # How much of the GPU's multiprocessors (SMs) is filled.
+
+    @cached_property
+    def limits(self) -> dict[str, int]:
+        """Blocks that an SM holds by each limiter; empty unless the first four are known."""
+        found = {name: _whole(self.first(metric)) for name, metric in _LIMITERS.items()}
+        known = {name: value for name, value in found.items() if value}
+        return known if known.keys() >= _LIMITERS.keys() - {"barriers"} else {}
+
+    @cached_property
+    def resident(self) -> int | None:
+        """Blocks that an SM holds."""
+        return min(self.limits.values(), default=None)
+
+    @cached_property
+    def waves(self) -> float | None:
+        """How often the grid fills the GPU; more exactly than the metric, which is rounded."""
+        if self.resident is None or not self.blocks or not self.multiprocessors:
+            return None
+        return self.blocks / (self.multiprocessors * self.resident)
+
+    @cached_property
+    def theoretical_occupancy(self) -> float | None:
+        return self._share(
+            "sm__maximum_warps_per_active_cycle_pct", "smsp__maximum_warps_per_active_cycle_pct"
+        )
+
+    @cached_property
+    def achieved_occupancy(self) -> float | None:
+        return self._share(f"sm__warps_active{_ACTIVE}", f"smsp__warps_active{_ACTIVE}")
+
+    @cached_property
+    def idle_multiprocessors(self) -> float | None:
+        """Share of the SMs' time in which they had no warp at all."""
+        active = self.first("sm__cycles_active.avg", "smsp__cycles_active.avg")
+        elapsed = self.first("gpc__cycles_elapsed.max", "sm__cycles_elapsed.max")
+        if active is None or not elapsed:
+            return None
+        return max(1 - active / elapsed, 0.0)
+
+    # How busy its units are.
+
+    @cached_property
+    def compute(self) -> float | None:
+        """The SMs: issue slots and pipes, the busiest of them."""
+        return self._share(f"sm__throughput{_ELAPSED}")
+
+    @cached_property
+    def memory(self) -> float | None:
+        """Caches and memory, the busiest part of them."""
+        return self._share(f"gpu__compute_memory_throughput{_ELAPSED}")
+
+    @cached_property
+    def dram(self) -> float | None:
+        return self._share(f"gpu__dram_throughput{_ELAPSED}", f"dram__throughput{_ELAPSED}")
+
+    @cached_property
+    def l2(self) -> float | None:
+        return self._share(f"lts__throughput{_ELAPSED}")
+
+    @cached_property
+    def l1(self) -> float | None:
+        return self._share(f"l1tex__throughput{_ELAPSED}", f"l1tex__throughput{_ACTIVE}")
+
+    @cached_property
+    def issue(self) -> float | None:
+        """Of the cycles in which an SM had warps: those in which one issued."""
+        per_cycle = self.first("smsp__issue_active.avg.per_cycle_active")
+        if per_cycle is not None:
+            return min(per_cycle, 1.0)
+        return self._share(
+            f"smsp__issue_active{_ACTIVE}",
+            f"sm__issue_active{_ELAPSED}",
+            f"sm__inst_issued{_ELAPSED}",
+            f"sm__inst_executed{_ELAPSED}",
+        )
+
+    @cached_property
+    def tensor(self) -> float | None:
+        """The tensor cores."""
+        told = self._share(
+            f"sm__pipe_tensor_cycles_active{_ELAPSED}",
+            f"sm__pipe_tensor_cycles_active{_ACTIVE}",
+            f"sm__pipe_tc_cycles_active{_ELAPSED}",
+            f"sm__inst_executed_pipe_tensor{_ELAPSED}",
+            f"sm__inst_executed_pipe_tensor{_ACTIVE}",
+        )
+        if told is not None:
+            return told
+        parts = self._total(*(f"sm__inst_executed_pipe_tensor_op_{op}{_ELAPSED}" for op in _MMA))
+        return None if parts is None else min(parts / 100, 1.0)
+
+    @cached_property
+    def fp64(self) -> float | None:
+        return self._share(
+            f"sm__pipe_fp64_cycles_active{_ELAPSED}",
+            f"sm__pipe_fp64_cycles_active{_ACTIVE}",
+            f"sm__inst_executed_pipe_fp64{_ELAPSED}",
+            f"sm__inst_executed_pipe_fp64{_ACTIVE}",
+        )
+
+    @cached_property
+    def conversions(self) -> float | None:
+        """The unit for what is seldom: conversions between 64 and 32 bits, roots, sines."""
+        return self._share(f"sm__inst_executed_pipe_xu{_ELAPSED}")
+
+    @cached_property
+    def multiply_adds(self) -> float | None:
+        """Of 32-bit floats, of the most that the SMs can do.
+
+        From counts of instructions; else from pipes: on chips with two of them one also takes
+        integers, and the other tells.
+        """
+        capability = self.device.compute_capability if self.device is not None else None
+        lanes = 64 if capability in ((7, 0), (7, 5), (8, 0)) else 128
+        counted = self.first(
+            "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum.per_cycle_elapsed"
+        )
+        if counted is not None and self.multiprocessors and capability is not None:
+            return min(counted / (lanes * self.multiprocessors), 1.0)
+        both = self._share(f"sm__pipe_fma_cycles_active{_ELAPSED}")
+        heavy = self._share(f"sm__pipe_fmaheavy_cycles_active{_ELAPSED}")
+        if both is None or heavy is None:
+            return None
+        light = max(2 * both - heavy, 0.0)
+        return min((light / 2 + min(light, both)) / 2, 1.0)
+
+    @cached_property
+    def half_multiply_adds(self) -> float | None:
+        """The same of 16-bit floats outside of tensor cores, a thread's instructions a cycle and
+        SM."""
+        counted = self.first(
+            "smsp__sass_thread_inst_executed_op_hfma_pred_on.sum.per_cycle_elapsed"
+        )
+        return (
+            counted / self.multiprocessors if counted is not None and self.multiprocessors else None
+        )
+
+    # What it moves.
+
+    @cached_property
+    def dram_bytes(self) -> float | None:
+        """Read and written."""
+        told = self.first("dram__bytes.sum")
+        if told is None:
+            told = self._total("dram__bytes_read.sum", "dram__bytes_write.sum")
+        if told is not None:
+            return told
+        rate = self.first("dram__bytes.sum.per_second")
+        return None if rate is None or self.seconds is None else rate * self.seconds
+
+    @cached_property
+    def dram_peak(self) -> float | None:
+        """Theoretical, in bytes a second."""
+        given = self.device.memory_bandwidth_bytes_per_s if self.device is not None else None
+        if given is not None and given > 0:
+            return given
+        clock = self.first("dram__cycles_elapsed.avg.per_second")
+        per_cycle = self.first("dram__bytes.sum.peak_sustained")
+        return clock * per_cycle if clock and per_cycle else None
+
+    @cached_property
+    def sectors(self) -> float | None:
+        """Of global memory that its instructions touch, as if no cache kept any."""
+        return self.first("memory_l2_theoretical_sectors_global", "memory_l2_sectors_global")
+
+    @cached_property
+    def ideal_sectors(self) -> float | None:
+        """The same, were the threads of a warp side by side."""
+        return self.first(
+            "memory_l2_theoretical_sectors_global_ideal", "memory_ideal_l2_sectors_global"
+        )
+
+    @cached_property
+    def local_sectors(self) -> float | None:
+        """The same of local memory."""
+        told = self.first("memory_l2_theoretical_sectors_local")
+        if told is not None:
+            return told
+        return self._total(*(f"l1tex__t_sectors_pipe_lsu_mem_local_op_{op}.sum" for op in _OPS))
+
+    @cached_property
+    def local_beyond_l1(self) -> float | None:
+        """Share that local memory has of the sectors that the L1 cache did not keep."""
+        kept = "l1tex__t_sectors_pipe_lsu_mem_{}_op_ld_lookup_miss.sum"
+        local, others = (
+            self._total(kept.format(space), f"l1tex__t_sectors_pipe_lsu_mem_{space}_op_st.sum")
+            for space in ("local", "global")
+        )
+        if local is None or others is None or local + others <= 0:
+            return None
+        return local / (local + others)
+
+    def sectors_of(self, what: str) -> float | None:
+        """Return the sectors of `global_op_ld`, `local_op_st`, ... in the L1 cache."""
+        return self.first(f"l1tex__t_sectors_pipe_lsu_mem_{what}.sum")
+
+    def requests_of(self, what: str) -> float | None:
+        """Return the instructions of warps of the same."""
+        return self.first(f"l1tex__t_requests_pipe_lsu_mem_{what}.sum")
+
+    def used_of_sector(self, operation: str) -> float | None:
+        """Return the share of a sector that a warp uses of it (`ld` or `st`)."""
+        name = f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{operation}.ratio"
+        used = self.first(name)
+        return None if used is None else min(used / SECTOR_BYTES, 1.0)
+
+    @cached_property
+    def wavefronts(self) -> float | None:
+        """Cycles that the L1 cache's data stage worked, over all SMs."""
+        told = self.first("l1tex__data_pipe_lsu_wavefronts.sum")
+        if told is not None:
+            return told
+        share = self.wavefront_share
+        cycles = self.first("l1tex__cycles_elapsed.sum", "sm__cycles_elapsed.sum")
+        return share * cycles if share is not None and cycles else None
+
+    @cached_property
+    def wavefront_share(self) -> float | None:
+        return self._share(f"l1tex__data_pipe_lsu_wavefronts{_ELAPSED}")
+
+    @cached_property
+    def request_share(self) -> float | None:
+        """Instructions that the L1 cache takes in, of the most that it can."""
+        return self._share(f"l1tex__lsuin_requests{_ELAPSED}")
+
+    @cached_property
+    def load_share(self) -> float | None:
+        """Results that loads write back, of the most that the L1 cache can."""
+        return self._share(f"l1tex__lsu_writeback_active{_ELAPSED}")
+
+    @cached_property
+    def shared_wavefronts(self) -> float | None:
+        """The same that shared memory took."""
+        return self.first(
+            "memory_l1_wavefronts_shared", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
+        )
+
+    @cached_property
+    def shared_conflicts(self) -> float | None:
+        """Those of them that there would not be without conflicts of banks."""
+        ideal = self.first("memory_l1_wavefronts_shared_ideal")
+        told = self.first("memory_l1_wavefronts_shared")
+        if ideal is not None and told is not None:
+            return max(told - ideal, 0.0)
+        told = self.first("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum")
+        if told is not None:
+            return told
+        return self._total(
+            "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+            "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+        )
+
+    @cached_property
+    def atomics(self) -> float | None:
+        """Instructions of warps that change global memory atomically, with or without a result."""
+        told = self._total(*(f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}.sum" for op in _ATOMS))
+        if told is not None:
+            return told
+        return self._total(*(f"lts__t_requests_srcunit_tex_op_{op}.sum" for op in _ATOMS))
+
+    @cached_property
+    def atomic_units(self) -> tuple[float, float] | None:
+        """How busy the L2 cache's units for them are on average, and the busiest one."""
+        name = "lts__d_atomic_input_cycles_active.{}.pct_of_peak_sustained_elapsed"
+        mean, most = self._share(name.format("avg")), self._share(name.format("max"))
+        return None if mean is None or most is None else (mean, most)
+
+    @cached_property
+    def shared_atomics(self) -> tuple[float, float] | None:
+        """Cycles that atomics on shared memory took, and those of them that were conflicts."""
+        taken = self.first("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum")
+        again = self.first("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_atom.sum")
+        return None if taken is None or again is None else (taken, again)
+
+    # How its warps work.
+
+    @cached_property
+    def active_threads(self) -> float | None:
+        """Threads of a warp that an instruction is for, on average."""
+        return self.first("smsp__thread_inst_executed_per_inst_executed.ratio") or None
+
+    @cached_property
+    def working_threads(self) -> float | None:
+        """The same, without those that a condition keeps from it."""
+        return self.first("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio") or None
+
+    @cached_property
+    def load_waits(self) -> float | None:
+        """Share of their time that warps wait for a load from memory or the caches."""
+        return self.stalled("long_scoreboard")
+
+    def stalled(self, *reasons: str) -> float | None:
+        """Return the share of the warps' time that they wait for these reasons."""
+        found = [self.first(*(name.format(reason) for name in _STALLED)) for reason in reasons]
+        total = self.first(
+            "smsp__average_warp_latency_per_inst_issued.ratio",
+            "smsp__average_warps_active_per_inst_executed.ratio",
+        )
+        if None in found or not total:
+            return None
+        return min(sum(each for each in found if each is not None) / total, 1.0)
+
+
+def _product(extent: tuple[int, int, int]) -> int | None:
+    return math.prod(extent) if min(extent) > 0 else None
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None or value < 1 else int(value)

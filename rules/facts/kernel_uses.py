@@ -1,0 +1,136 @@
+"""What the device's kernel time is spent on: kernels of one name by the operators that launch them.
+
+Of the device with most of it: on the others of a process the same happens. Communication is left
+out, as its kernels wait for other GPUs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gpuadvisor.domain.profile import NO_TEXT, UNKNOWN, DeviceLimits, Profile
+from gpuadvisor.rules.facts.device_work import DeviceWork, Work
+from gpuadvisor.rules.facts.intervals import Whole, by_key, exact_sum, grouped
+from gpuadvisor.rules.facts.kernel_families import Kind, kind_of
+from gpuadvisor.rules.facts.matrix_products import PRECISIONS, element_type
+from gpuadvisor.rules.facts.operators import Operators
+
+
+@dataclass(frozen=True, eq=False)
+class KernelUse:
+    """All kernels of one name that operators of one name, shapes and types launched."""
+
+    name: str
+    kind: Kind
+    operator: str
+    """Empty where it is not known, like the next two."""
+    shapes: str
+    types: str
+    rows: Whole
+    """Of the device's work."""
+    time_ns: int
+
+    @property
+    def count(self) -> int:
+        return len(self.rows)
+
+    @property
+    def mean_ns(self) -> float:
+        return self.time_ns / self.count
+
+    @property
+    def precision(self) -> str | None:
+        """By the kernel's name, else by what the operator got."""
+        return self.kind.precision or PRECISIONS.get(element_type(self.types))
+
+
+@dataclass(frozen=True, eq=False)
+class KernelUses:
+    """Of the device with most kernel time."""
+
+    device: int | None
+    """None where no kernel ran."""
+    uses: tuple[KernelUse, ...]
+    """Those with most time first."""
+
+    @cached_property
+    def time_ns(self) -> int:
+        """Of all of them."""
+        return sum(each.time_ns for each in self.uses)
+
+    @cached_property
+    def rows(self) -> Whole:
+        """Of the device's work."""
+        parts = [each.rows for each in self.uses]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def rows_of(self, name: str) -> Whole:
+        """Return those of one kernel."""
+        return np.concatenate([self.rows[:0], *(e.rows for e in self.uses if e.name == name)])
+
+    def of(self, *families: str) -> tuple[KernelUse, ...]:
+        """Return those of these families."""
+        return tuple(each for each in self.uses if each.kind.family in families)
+
+    def share(self, uses: tuple[KernelUse, ...]) -> float:
+        """Return which part of the time some of them take."""
+        return sum(each.time_ns for each in uses) / self.time_ns if self.time_ns else 0.0
+
+
+def kernel_uses(profile: Profile, work: DeviceWork, launching: Operators) -> KernelUses:
+    """Return what the kernel time of a profile is spent on."""
+    computing = np.flatnonzero(work.kind == Work.COMPUTE)
+    duration = work.duration_ns
+    of_device = {device: computing[at] for device, at in by_key(work.device[computing])}
+    if not of_device:
+        return KernelUses(None, ())
+    device = max(of_device, key=lambda each: int(duration[of_device[each]].sum()))
+    rows = of_device[device]
+    found = [
+        _use(profile, work, duration, rows[at], operator)
+        for at, operator in _alike(profile, work, launching, rows)
+    ]
+    found.sort(key=lambda each: (-each.time_ns, int(each.rows[0])))
+    return KernelUses(device, tuple(found))
+
+
+def limits_of(profile: Profile, device: int | None) -> DeviceLimits | None:
+    """Return what a profile says of a device; of the only one where numbers differ."""
+    listed = profile.header.devices
+    named = next((each for each in listed if each.index == device), None)
+    return named or (listed[0] if len({each.name for each in listed}) == 1 else None)
+
+
+def _alike(
+    profile: Profile, work: DeviceWork, launching: Operators, rows: Whole
+) -> list[tuple[Whole, tuple[int, int, int]]]:
+    """Return which rows are of one use, with the texts of their operator."""
+    columns = profile.columns("operators", ("name", "shapes", "types"))
+    operator = launching.of_like_work[rows]
+    known = operator != UNKNOWN
+    texts = []
+    for name in ("name", "shapes", "types"):
+        of_row = np.full(len(rows), NO_TEXT, np.int64)
+        of_row[known] = columns[name][operator[known]]
+        texts.append(of_row)
+    return [
+        (at, (int(texts[0][at[0]]), int(texts[1][at[0]]), int(texts[2][at[0]])))
+        for _, at in by_key(grouped(work.name[rows], *texts))
+    ]
+
+
+def _use(
+    profile: Profile,
+    work: DeviceWork,
+    duration: Whole,
+    rows: Whole,
+    operator: tuple[int, int, int],
+) -> KernelUse:
+    texts = profile.header.texts
+    name = texts[int(work.name[rows[0]])]
+    called, shapes, types = (texts[each] for each in operator)
+    time = exact_sum(duration[rows])
+    return KernelUse(name, kind_of(name), called, shapes, types, rows, time)

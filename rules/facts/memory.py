@@ -1,0 +1,115 @@
+"""How much memory the framework's allocator had given out over time, and who asked for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuadvisor.domain.profile import UNKNOWN, Columns, Profile
+from gpuadvisor.rules.facts.intervals import Whole, by_key, ends
+
+MOST_POINTS = 500
+"""Of a curve: as many as a plot can show. Each is the highest of its stretch."""
+MOST_ALLOCATIONS = 20
+"""Listed of what lives at the peak, the largest ones."""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """That lived at the peak."""
+
+    bytes: int
+    time_ns: int
+    operator: str
+    """The innermost one at that time; empty where it is not known."""
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Of one device; UNKNOWN stands for the host."""
+
+    device: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int | None
+    peak_ns: int
+    """When it was first reached."""
+    allocations: int
+    releases: int
+    alive_at_peak: tuple[Allocation, ...]
+    """Allocated since the recording began; what is older is not known one by one."""
+    older_bytes: int
+    """Allocated at the peak, but before the recording began."""
+    curve: tuple[tuple[int, int], ...]
+    """Times in ns and allocated bytes."""
+
+
+def memory_use(profile: Profile) -> tuple[MemoryUse, ...]:
+    """Return how each device's memory was used, as far as totals were recorded."""
+    columns = profile.columns("memory")
+    return tuple(
+        _of_device(
+            profile, columns, device, rows[np.argsort(columns["time_ns"][rows], kind="stable")]
+        )
+        for device, rows in by_key(columns["device"])
+        if (columns["allocated_bytes"][rows] >= 0).any()
+    )
+
+
+def _of_device(profile: Profile, columns: Columns, device: int, rows: Whole) -> MemoryUse:
+    allocated, reserved = columns["allocated_bytes"][rows], columns["reserved_bytes"][rows]
+    size, time = columns["bytes"][rows], columns["time_ns"][rows]
+    peak = int(allocated.argmax())
+    alive = _alive(columns["address"][rows[: peak + 1]], size[: peak + 1])
+    largest = alive[np.argsort(-size[alive], kind="stable")[:MOST_ALLOCATIONS]]
+    who = _operators(profile, time[largest])
+    return MemoryUse(
+        device,
+        int(allocated[peak]),
+        int(reserved.max()) if (reserved >= 0).any() else None,
+        int(time[peak]),
+        int((size > 0).sum()),
+        int((size < 0).sum()),
+        tuple(
+            Allocation(int(size[row]), int(time[row]), name)
+            for row, name in zip(largest.tolist(), who, strict=True)
+        ),
+        max(int(allocated[peak]) - int(size[alive].sum()), 0),
+        _curve(time, allocated),
+    )
+
+
+def _alive(address: Whole, size: Whole) -> Whole:
+    """Return the rows whose address was allocated last and not released after."""
+    last = np.flatnonzero(address != UNKNOWN)
+    _, from_end = np.unique(address[last][::-1], return_index=True)
+    newest = last[len(last) - 1 - from_end]
+    return np.sort(newest[size[newest] > 0])
+
+
+def _operators(profile: Profile, time_ns: Whole) -> list[str]:
+    """Return which operator ran at each time. Memory events tell no thread, so all are looked at:
+    of several the last to begin, which can be another thread's."""
+    columns = profile.columns("operators", ("begin_ns", "duration_ns", "name"))
+    begin, end = ends(columns["begin_ns"], columns["duration_ns"])
+    return [
+        _last_begun(begin, np.flatnonzero((begin <= time) & (time <= end)), columns, profile)
+        for time in time_ns.tolist()
+    ]
+
+
+def _last_begun(begin_ns: Whole, running: Whole, columns: Columns, profile: Profile) -> str:
+    if not len(running):
+        return ""
+    newest = running[::-1][begin_ns[running[::-1]].argmax()]
+    return profile.header.texts[int(columns["name"][newest])]
+
+
+def _curve(time_ns: Whole, allocated: Whole) -> tuple[tuple[int, int], ...]:
+    if len(time_ns) <= MOST_POINTS:
+        picked = np.arange(len(time_ns))
+    else:
+        starts = np.linspace(0, len(time_ns), MOST_POINTS, endpoint=False).astype(np.int64)
+        highest = np.maximum.reduceat(allocated, starts)
+        return tuple(zip(time_ns[starts].tolist(), highest.tolist(), strict=True))
+    return tuple(zip(time_ns[picked].tolist(), allocated[picked].tolist(), strict=True))

@@ -1,0 +1,100 @@
+"""Kernels that Nsight Compute counted: what they did, and where they stand on the roofline.
+
+Nsight Compute gives the shares of the device's ceilings itself, at the clock of its measurement;
+the operations outside of tensor cores follow from its counts of instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuadvisor.domain.profile import Profile
+from gpuadvisor.rules.facts.intervals import by_key
+from gpuadvisor.rules.facts.roofline import Bound, bound
+
+TIME = "gpu__time_duration.sum"
+READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
+MOVED = "dram__bytes.sum"
+COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
+MEMORY = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
+CYCLES_PER_S = "smsp__cycles_elapsed.avg.per_second"
+PER_CYCLE = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed"
+OPERATIONS = {f"{kind}{does}": 2 if does == "fma" else 1
+              for kind in "fdh" for does in ("add", "mul", "fma")}  # fmt: skip
+"""Instructions of 32, 64 and 16 bits to what each thread computes with one; those of 16 bits that
+compute two numbers at once count as one."""
+
+
+@dataclass(frozen=True)
+class CountedKernel:
+    """One kernel; None where its metric was not collected."""
+
+    row: int
+    """Of the table of kernels."""
+    name: str
+    seconds: float | None
+    dram_bytes: float | None
+    bandwidth_bytes_per_s: float | None
+    flops_per_s: float | None
+    """Without tensor cores."""
+    intensity_flops_per_byte: float | None
+    compute_share: float | None
+    """Of the busiest unit's ceiling."""
+    memory_share: float | None
+    bound: Bound
+
+
+def counted_kernels(profile: Profile) -> tuple[CountedKernel, ...]:
+    """Return the kernels that have metrics, in their order."""
+    metrics = profile.columns("metrics", ("kernel", "metric", "value"))
+    names = profile.columns("kernels", ("name",))["name"]
+    texts = profile.header.texts
+    wanted = np.isin(metrics["metric"], [n for n, text in enumerate(texts) if text in _USED])
+    rows = np.flatnonzero(wanted & (metrics["kernel"] >= 0) & (metrics["kernel"] < len(names)))
+    return tuple(
+        _counted(
+            kernel,
+            texts[int(names[kernel])],
+            {texts[int(metrics["metric"][row])]: float(metrics["value"][row]) for row in rows[at]},
+        )
+        for kernel, at in by_key(metrics["kernel"][rows])
+    )
+
+
+_USED = {TIME, READ, WRITTEN, MOVED, COMPUTE, MEMORY, CYCLES_PER_S} | {
+    PER_CYCLE.format(each) for each in OPERATIONS
+}
+
+
+def _counted(row: int, name: str, values: Mapping[str, float]) -> CountedKernel:
+    values = {metric: value for metric, value in values.items() if np.isfinite(value)}
+    seconds = values.get(TIME)
+    moved = values.get(MOVED)
+    if moved is None and READ in values and WRITTEN in values:
+        moved = values[READ] + values[WRITTEN]
+    bandwidth = moved / seconds if moved is not None and seconds else None
+    flops = _flops_per_s(values)
+    shares = [values[each] / 100 if each in values else None for each in (COMPUTE, MEMORY)]
+    return CountedKernel(
+        row,
+        name,
+        seconds,
+        moved,
+        bandwidth,
+        flops,
+        flops / bandwidth if flops is not None and bandwidth else None,
+        shares[0],
+        shares[1],
+        bound(shares[0], shares[1]),
+    )
+
+
+def _flops_per_s(values: Mapping[str, float]) -> float | None:
+    counts = {each: values.get(PER_CYCLE.format(each)) for each in OPERATIONS}
+    if CYCLES_PER_S not in values or all(count is None for count in counts.values()):
+        return None
+    a_cycle = sum((count or 0.0) * OPERATIONS[each] for each, count in counts.items())
+    return a_cycle * values[CYCLES_PER_S]

@@ -1,0 +1,229 @@
+"""Theoretical occupancy: how many warps of a kernel an SM can hold, and what keeps it from more.
+
+The algorithm is that of NVIDIA's `cuda_occupancy.h` (CUDA 13). It is exact for launches without
+thread block clusters; how clusters fit depends on the GPU's layout, which only the driver knows
+(`cudaOccupancyMaxActiveClusters`). `benchmarks/occupancy_oracle.py` compares the two.
+
+Units: registers a thread, bytes a block (static and dynamic together), blocks and warps an SM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpuadvisor.domain.profile import DeviceLimits
+from gpuadvisor.errors import UsageError
+from gpuadvisor.rules.facts.architectures import (
+    MAX_REGISTERS_PER_THREAD,
+    MAX_THREADS_PER_BLOCK,
+    WARP_THREADS,
+    Architecture,
+    CapabilityLike,
+    architecture,
+)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a kernel takes of an SM."""
+
+    threads_per_block: int
+    registers_per_thread: int = 0
+    shared_bytes_per_block: int = 0
+    """Static and dynamic together, without what the driver reserves."""
+    carveout_bytes: int | None = None
+    """Shared memory that the SM is set to; None for the largest."""
+    barriers: int = 0
+    """Of a block; one, as `__syncthreads` takes, never limits."""
+    virtual_resources: int = 0
+    """Of a block; only a compiler knows them, and only from 10.0 on."""
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How a launch fits on an SM."""
+
+    architecture: Architecture
+    """The SM."""
+    launch: Launch
+    blocks: int
+    """Resident on an SM; 0 where the launch is impossible."""
+    warps_per_block: int
+    limits: Mapping[str, int | None]
+    """How many blocks each limiter alone would allow; None where it does not limit.
+
+    `warps`, `registers`, `shared_memory`, `blocks`, `barriers`, `virtual_resources`.
+    """
+    registers_per_block: int
+    """As allocated."""
+    shared_bytes_per_block: int
+    """As allocated, with what the driver reserves."""
+    impossible: str | None = None
+    """Why the kernel cannot be launched at all, in words; None where it can."""
+
+    @property
+    def max_warps(self) -> int:
+        """That an SM can hold."""
+        return self.architecture.max_warps
+
+    @property
+    def warps(self) -> int:
+        """Resident on an SM."""
+        return self.blocks * self.warps_per_block
+
+    @property
+    def fraction(self) -> float:
+        """Of the warps that an SM can hold, 0 to 1."""
+        return self.warps / self.max_warps
+
+    @property
+    def limiters(self) -> tuple[str, ...]:
+        """What keeps another block out; all of them would have to give way."""
+        return tuple(name for name, blocks in self.limits.items() if blocks == self.blocks)
+
+
+def occupancy(
+    compute_capability: CapabilityLike,
+    threads_per_block: int,
+    registers_per_thread: int = 0,
+    shared_bytes_per_block: int = 0,
+    *,
+    carveout_bytes: int | None = None,
+    barriers: int = 0,
+    virtual_resources: int = 0,
+    limits: DeviceLimits | None = None,
+) -> Occupancy:
+    """Return the theoretical occupancy of a kernel's launch.
+
+    `compute_capability` is (9, 0), "9.0" or 9.0, from 7.0 to 12.1. `registers_per_thread` is what
+    the compiler or a profiler says (0: none), `shared_bytes_per_block` the static and dynamic
+    shared memory of a block in bytes. `carveout_bytes` is the shared memory that an SM is set to
+    (None: its largest), taken up to the next size that the hardware has, and up to what one block
+    needs. `limits` are those of a device, where they differ from its compute capability's.
+
+    A launch that no GPU of this kind can do has 0 blocks, and `impossible` says why. UsageError is
+    raised for negative figures, a block without threads, and an unknown compute capability.
+
+    The algorithm is that of NVIDIA's `cuda_occupancy.h`, CUDA 13; clusters are not considered.
+
+    >>> occupancy("9.0", 384, 168, 100 * 1024).fraction
+    0.1875
+    """
+    launch = Launch(
+        threads_per_block,
+        registers_per_thread,
+        shared_bytes_per_block,
+        carveout_bytes,
+        barriers,
+        virtual_resources,
+    )
+    return fit(architecture(compute_capability, limits), launch)
+
+
+def fit(sm: Architecture, launch: Launch) -> Occupancy:
+    """Return how a launch fits on an SM; UsageError for figures that no launch has."""
+    _check(launch)
+    warps = _ceil(launch.threads_per_block, WARP_THREADS)
+    per_warp = _up(launch.registers_per_thread * WARP_THREADS, sm.register_granule)
+    shared = shared_allocated(sm, launch.shared_bytes_per_block)
+    limits = {
+        "warps": 0 if launch.threads_per_block > MAX_THREADS_PER_BLOCK else sm.max_warps // warps,
+        "registers": _by_registers(sm, launch, warps, per_warp),
+        "shared_memory": _by_shared_memory(sm, launch, shared),
+        "blocks": sm.max_blocks,
+        "barriers": _share(sm.barriers, launch.barriers),
+        "virtual_resources": _share(sm.virtual_resources, launch.virtual_resources),
+    }
+    blocks = min(limit for limit in limits.values() if limit is not None)
+    return Occupancy(
+        architecture=sm,
+        launch=launch,
+        blocks=blocks,
+        warps_per_block=warps,
+        limits=limits,
+        registers_per_block=per_warp * warps,
+        shared_bytes_per_block=shared,
+        impossible=None if blocks else _why_impossible(sm, launch, limits),
+    )
+
+
+def shared_allocated(sm: Architecture, shared_bytes: int) -> int:
+    """Return the bytes that a block really takes: with the reserved ones, in whole granules."""
+    return _up(shared_bytes + sm.shared_reserved_bytes, sm.shared_granule_bytes)
+
+
+def shared_of_multiprocessor(sm: Architecture, launch: Launch, allocated: int) -> int:
+    """Return the shared memory that the SM is set to for a launch that fits, in bytes."""
+    if launch.carveout_bytes is None:
+        return sm.shared_bytes
+    wanted = max(launch.carveout_bytes, allocated)
+    return next((size for size in sm.carveouts_bytes if size >= wanted), sm.shared_bytes)
+
+
+def _by_registers(sm: Architecture, launch: Launch, warps: int, per_warp: int) -> int | None:
+    if launch.registers_per_thread > MAX_REGISTERS_PER_THREAD:
+        return 0
+    # The hardware's check takes it that a block's warps fill all sub-partitions alike.
+    if per_warp * _up(warps, sm.sub_partitions) > sm.registers_per_block:
+        return 0
+    if per_warp == 0:
+        return None
+    per_partition = sm.registers // sm.sub_partitions // per_warp
+    return per_partition * sm.sub_partitions // warps
+
+
+def _by_shared_memory(sm: Architecture, launch: Launch, allocated: int) -> int | None:
+    if allocated > sm.shared_bytes_per_block + sm.shared_reserved_bytes:
+        return 0
+    if allocated == 0:
+        return None
+    return shared_of_multiprocessor(sm, launch, allocated) // allocated
+
+
+def _share(available: int | None, used: int) -> int | None:
+    return available // used if available is not None and used else None
+
+
+def _check(launch: Launch) -> None:
+    if launch.threads_per_block < 1:
+        raise UsageError(f"a block has at least 1 thread, not {launch.threads_per_block}")
+    for what, value in (
+        ("registers a thread", launch.registers_per_thread),
+        ("bytes of shared memory", launch.shared_bytes_per_block),
+        ("bytes of a carve-out", launch.carveout_bytes or 0),
+        ("barriers", launch.barriers),
+        ("virtual resources", launch.virtual_resources),
+    ):
+        if value < 0:
+            raise UsageError(f"{what} cannot be negative, as {value} is")
+
+
+def _why_impossible(sm: Architecture, launch: Launch, limits: Mapping[str, int | None]) -> str:
+    """Return the first reason, in the order in which one would mend them."""
+    threads, registers = launch.threads_per_block, launch.registers_per_thread
+    if limits["warps"] == 0:
+        most = min(MAX_THREADS_PER_BLOCK, sm.max_warps * WARP_THREADS)
+        return f"a block has {threads:,} threads, but at most {most:,} can be launched"
+    if limits["registers"] == 0:
+        if registers > MAX_REGISTERS_PER_THREAD:
+            return f"a thread has {registers:,} registers, but at most {MAX_REGISTERS_PER_THREAD}"
+        return (
+            f"{threads:,} threads of {registers} registers need more than the "
+            f"{sm.registers_per_block:,} registers that a block can have"
+        )
+    if limits["shared_memory"] == 0:
+        return (
+            f"a block has {launch.shared_bytes_per_block:,} bytes of shared memory, "
+            f"but at most {sm.shared_bytes_per_block:,} can be launched"
+        )
+    short = next(name for name, blocks in limits.items() if blocks == 0)
+    return f"a block has more {short.replace('_', ' ')} than an SM"
+
+
+def _ceil(value: int, unit: int) -> int:
+    return -(-value // unit)
+
+
+def _up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit

@@ -1,0 +1,163 @@
+"""Which operators of the framework the devices' time goes to.
+
+A kernel belongs to the innermost operator that was running on the launching thread when its call
+began. Where the call was not recorded, it belongs to the operator that the trace links it to. Old
+traces of Kineto write the correlation where the link should be; these links are left alone. What
+was launched before the recording began has neither, and is told by kernels like it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuadvisor.domain.profile import UNKNOWN, Profile
+from gpuadvisor.rules.facts.calls import Calls, Launches
+from gpuadvisor.rules.facts.device_work import DeviceWork
+from gpuadvisor.rules.facts.intervals import Whole, ends, exact_sum, grouped, numbered
+from gpuadvisor.rules.facts.joins import Nest, enclosing, latest_before, nest, thread_keys
+
+_SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+_KIND = ("name", "shapes", "types")
+
+
+@dataclass(frozen=True, eq=False)
+class Operators:
+    """The operators of a profile, as they came, and what they launched."""
+
+    begin_ns: Whole
+    end_ns: Whole
+    thread_key: Whole
+    """As in `Calls`: equal numbers are the same process and thread."""
+    name: npt.NDArray[np.int32]
+    of_call: Whole
+    """For each call the operator in which it was made; UNKNOWN outside of all."""
+    of_work: Whole
+    """For each row of the device's work the operator that launched it."""
+    of_like_work: Whole
+    """The same, and for kernels whose launch was not recorded one that launched a kernel of the
+    same name, grid and block, where all of these come from operators alike."""
+
+    def __len__(self) -> int:
+        return len(self.begin_ns)
+
+    @cached_property
+    def nested(self) -> Nest:
+        """How they call each other."""
+        return nest(self.begin_ns, self.end_ns, self.thread_key)
+
+    def own_device_ns(self, work: DeviceWork) -> Whole:
+        """Return for each the time of what it launched itself."""
+        known = self.of_work != UNKNOWN
+        return _sum_by(self.of_work[known], work.duration_ns[known], len(self))
+
+
+@dataclass(frozen=True)
+class OperatorTime:
+    """All operators of one name."""
+
+    name: str
+    count: int
+    self_device_ns: int
+    """Of what it launched itself, added up even where it ran at the same time."""
+    total_device_ns: int
+    """With the operators that it called; each event counts once for a name."""
+    host_ns: int
+    """Of its outermost operators on their threads."""
+
+
+@dataclass(frozen=True)
+class OperatorTimes:
+    """Of a profile."""
+
+    by_name: tuple[OperatorTime, ...]
+    """Those with device time first, by their own."""
+    unattributed_device_ns: int
+    """Of events that no operator launched, as far as the trace tells."""
+
+
+def operators(profile: Profile, work: DeviceWork, host: Calls, launched: Launches) -> Operators:
+    """Return the operators of a profile, joined to calls and to the devices' work."""
+    names = ("begin_ns", "duration_ns", "process", "thread", "name", "external_id")
+    columns = profile.columns("operators", names)
+    begin, end = ends(columns["begin_ns"], columns["duration_ns"])
+    key, call_key = thread_keys(columns["process"], columns["thread"], host.process, host.thread)
+    of_call = enclosing(begin, end, key, host.begin_ns, call_key)
+    of_work = np.full(len(work), UNKNOWN, np.int64)
+    known = launched.known
+    of_work[known] = of_call[launched.call[known]]
+    lost = np.flatnonzero(~known)
+    of_work[lost] = _linked(profile, work, lost, columns["external_id"], begin)
+    like = _of_like_work(profile, work, of_work, lost)
+    return Operators(begin, end, key, columns["name"], of_call, of_work, like)
+
+
+def _of_like_work(profile: Profile, work: DeviceWork, of_work: Whole, lost: Whole) -> Whole:
+    """Return what `Operators.of_like_work` says; `lost` are rows whose launch is not known."""
+    lost = lost[work.is_kernel[lost] & (of_work[lost] == UNKNOWN)]
+    known = np.setdiff1d(np.flatnonzero(work.is_kernel), lost)
+    found = of_work.copy()
+    shape = profile.columns("kernels", _SHAPE)
+    lost, known = (rows[shape["grid_x"][rows] != UNKNOWN] for rows in (lost, known))
+    if not len(lost) or not (of_work[known] != UNKNOWN).any():
+        return found
+    rows = np.concatenate((known, lost))
+    alike = grouped(work.name[rows], *(shape[each][rows] for each in _SHAPE))
+    texts = profile.columns("operators", _KIND)
+    operator = of_work[known]
+    kind = grouped(operator == UNKNOWN, *(texts[each][operator] for each in _KIND))
+    groups = int(alike.max()) + 1
+    least, most = np.full(groups, len(kind)), np.full(groups, UNKNOWN)
+    np.minimum.at(least, alike[: len(known)], kind)
+    np.maximum.at(most, alike[: len(known)], kind)
+    first = np.full(groups, UNKNOWN, np.int64)
+    first[alike[: len(known)]] = operator
+    found[lost] = np.where(least == most, first, UNKNOWN)[alike[len(known) :]]
+    return found
+
+
+def _linked(
+    profile: Profile, work: DeviceWork, rows: Whole, external_id: Whole, begin_ns: Whole
+) -> Whole:
+    """Return the operators that the trace's own links name."""
+    links = profile.columns("links")
+    if not len(rows) or np.array_equal(links["external_id"], links["correlation"]):
+        return np.full(len(rows), UNKNOWN, np.int64)
+    timeless = np.zeros(len(links["correlation"]), np.int64)
+    link = latest_before(
+        links["correlation"], timeless, work.correlation[rows], work.begin_ns[rows]
+    )
+    wanted = np.where(link != UNKNOWN, links["external_id"][np.maximum(link, 0)], UNKNOWN)
+    return latest_before(external_id, begin_ns, wanted, work.begin_ns[rows])
+
+
+def operator_times(work: DeviceWork, launching: Operators, texts: Sequence[str]) -> OperatorTimes:
+    """Return the devices' and the host's time by operator."""
+    own = launching.own_device_ns(work)
+    outermost = launching.nested.outermost(launching.name)
+    used, place = numbered(launching.name)
+    total = launching.nested.sums(own)
+    columns = (
+        np.ones(len(own), np.int64),
+        own,
+        np.where(outermost, total, 0),
+        np.where(outermost, launching.end_ns - launching.begin_ns, 0),
+    )
+    summed = [_sum_by(place, values, len(used)) for values in columns]
+    found = [
+        OperatorTime(texts[name], *(int(each[row]) for each in summed))
+        for row, name in enumerate(used.tolist())
+    ]
+    found.sort(key=lambda each: (-each.self_device_ns, -each.host_ns, each.name))
+    lost = launching.of_work == UNKNOWN
+    return OperatorTimes(tuple(found), exact_sum(work.duration_ns[lost]))
+
+
+def _sum_by(place: Whole, values: Whole, count: int) -> Whole:
+    summed = np.zeros(count, np.int64)
+    np.add.at(summed, place, values)
+    return summed

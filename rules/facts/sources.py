@@ -1,0 +1,165 @@
+"""The line of the user's own code that something comes from, as `train.py:12`.
+
+    source_of_kernel(facts, "ampere_sgemm_128x64_tn")     all kernels of a name
+    source_of_work(facts, rows)                           rows of `facts.work`
+    source_of_calls(facts, rows)                          rows of `facts.host`
+    source_of_operator(facts, "aten::mm")                 all operators of a name
+
+Each returns the line with most of the time, or None: the profile has no stacks, or no line of them
+is the user's own. Python functions that a trace has as ranges tell where the function begins;
+stacks of operators tell the line that was running. What PyTorch's backward pass launches from its
+own threads has no line.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpuadvisor.domain.profile import NO_TEXT, UNKNOWN, Profile, Range
+from gpuadvisor.rules.facts.intervals import Whole, ends
+from gpuadvisor.rules.facts.joins import enclosing, thread_keys
+
+if TYPE_CHECKING:
+    from gpuadvisor.rules.facts.summary import Facts
+
+_FRAME = re.compile(r"(?P<file>[^<>()]+\.py)\((?P<line>\d+)\): ")
+"""As PyTorch writes a frame: `train.py(12): main`."""
+_INSTALLED = re.compile(r"(^|/)(site-packages|dist-packages|lib/python\d[\d.]*)/|^/usr/lib/")
+_OURS = "collectors/script/child/"
+PACKAGES = frozenset(
+    """
+    accelerate apex bitsandbytes datasets deepspeed diffusers fairscale flash_attn fsspec gpuadvisor
+    huggingface_hub ignite jax keras lightning lightning_fabric megatron numpy nvidia pandas peft
+    PIL pytorch_lightning runpy scipy six sklearn tensorflow timm tokenizers torch torchao
+    torchaudio torchdata torchmetrics torchrec torchtext torchvision tqdm transformer_engine
+    transformers triton trl typing_extensions vllm wandb xformers _distutils_hack
+    """.split()  # noqa: SIM905 - fifty lines otherwise
+)
+"""Packages that people install: PyTorch cuts paths off where they are on `sys.path`, so that an
+installed file looks like the user's own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """Times in which code of the user's own ran, or an operator that it called."""
+
+    begin_ns: Whole
+    end_ns: Whole
+    process: Whole
+    thread: Whole
+    line: Whole
+    """The number of its line in `lines`."""
+    lines: tuple[str, ...]
+
+    def at(self, time_ns: Whole, process: Whole, thread: Whole) -> Whole:
+        """Return the number of the line that was running, for each time on its thread."""
+        if not len(self.begin_ns) or not len(time_ns):
+            return np.full(len(time_ns), UNKNOWN, np.int64)
+        own, asked = thread_keys(self.process, self.thread, process, thread)
+        row = enclosing(self.begin_ns, self.end_ns, own, time_ns, asked)
+        found: Whole = np.where(row == UNKNOWN, UNKNOWN, self.line[np.maximum(row, 0)])
+        return found
+
+
+def own_line(frame: str) -> str | None:
+    """Return `file:line` of a frame in the user's own code; None for any other."""
+    found = _FRAME.match(frame)
+    if found is None or _INSTALLED.search(found["file"]) or _OURS in found["file"]:
+        return None
+    top = found["file"].removeprefix("./").partition("/")[0].removesuffix(".py")
+    if top in sys.stdlib_module_names or top in PACKAGES:
+        return None
+    return f"{found['file']}:{max(int(found['line']), 1)}"  # a module begins at 0
+
+
+def sources(profile: Profile) -> Sources:
+    """Return what a profile tells of the user's own code."""
+    numbers: dict[str, int] = {}
+    parts = (
+        _running(profile, "ranges", "name", own_line, numbers),
+        _running(profile, "operators", "stack", _of_stack, numbers),
+    )
+    begin, duration, process, thread, line = (
+        np.concatenate(each) for each in zip(*parts, strict=True)
+    )
+    return Sources(*ends(begin, duration), process, thread, line, tuple(numbers))
+
+
+def source_of_kernel(facts: Facts, name: str) -> str | None:
+    """Return the line that launched most of what kernels of this name took."""
+    texts = facts.work.texts
+    wanted = [number for number, text in enumerate(texts) if text == name]
+    return source_of_work(facts, np.flatnonzero(np.isin(facts.work.name, wanted)))
+
+
+def source_of_work(facts: Facts, rows: Whole) -> str | None:
+    """Return the line that launched most of the time of these rows of `facts.work`."""
+    call = facts.launched.call[rows]
+    known = call != UNKNOWN
+    line = _of_calls(facts, call[known])
+    return _most(facts, line, facts.work.duration_ns[rows[known]])
+
+
+def source_of_calls(facts: Facts, rows: Whole) -> str | None:
+    """Return the line that made the calls into CUDA, rows of `facts.host`, with most time."""
+    duration = facts.host.end_ns[rows] - facts.host.begin_ns[rows]
+    return _most(facts, _of_calls(facts, rows), duration)
+
+
+def source_of_operator(facts: Facts, name: str) -> str | None:
+    """Return the line that called operators of this name, by their time on the host."""
+    names = ("begin_ns", "duration_ns", "process", "thread", "name")
+    columns = facts.profile.columns("operators", names)
+    wanted = [n for n, text in enumerate(facts.profile.header.texts) if text == name]
+    rows = np.flatnonzero(np.isin(columns["name"], wanted))
+    begin, process, thread = (columns[each][rows] for each in ("begin_ns", "process", "thread"))
+    line = facts.sources.at(begin, process, thread)
+    return _most(facts, line, columns["duration_ns"][rows])
+
+
+def _running(
+    profile: Profile,
+    table: str,
+    column: str,
+    line_of: Callable[[str], str | None],
+    numbers: dict[str, int],
+) -> tuple[Whole, ...]:
+    """Return the rows of a table that are of the user's own code, and number their lines."""
+    columns = profile.columns(table, ("begin_ns", "duration_ns", "process", "thread", column))
+    texts, used = profile.header.texts, np.unique(columns[column])
+    if table == "ranges":
+        kind = profile.columns(table, ("kind",))["kind"]
+        used = np.unique(columns[column][kind == Range.PYTHON])
+    number = np.full(len(texts) + 1, UNKNOWN, np.int64)
+    for text in used[(used > NO_TEXT) & (used < len(texts))].tolist():
+        line = line_of(texts[text])
+        if line is not None:
+            number[text] = numbers.setdefault(line, len(numbers))
+    of_row = number[np.clip(columns[column], UNKNOWN, len(texts))]
+    rows = np.flatnonzero(of_row != UNKNOWN)
+    timed = (columns[name][rows] for name in ("begin_ns", "duration_ns", "process", "thread"))
+    return (*timed, of_row[rows])
+
+
+def _of_calls(facts: Facts, rows: Whole) -> Whole:
+    host = facts.host
+    return facts.sources.at(host.begin_ns[rows], host.process[rows], host.thread[rows])
+
+
+def _most(facts: Facts, line: Whole, weight: Whole) -> str | None:
+    known = line != UNKNOWN
+    if not known.any():
+        return None
+    summed = np.bincount(line[known], weight[known].astype(np.float64))
+    return facts.sources.lines[int(summed.argmax())]
+
+
+def _of_stack(stack: str) -> str | None:
+    """Return the innermost line of a stack that is the user's own."""
+    return next((line for frame in stack.split("\n") if (line := own_line(frame))), None)

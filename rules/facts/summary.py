@@ -1,0 +1,276 @@
+"""All derived facts of a profile, each computed when it is first asked for.
+
+    facts = Facts(profile)
+    facts.busy[0].busy_share
+    facts.idle[0].causes_ns
+
+`not_measured` names what the profile's tables do not allow: an empty fact that stands there is not
+known, one that does not is truly nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+from gpuadvisor.domain.profile import Call, Profile
+from gpuadvisor.rules.facts.attention import Attention, attention
+from gpuadvisor.rules.facts.busy import BusyTime, busy
+from gpuadvisor.rules.facts.calls import Calls, Launches, calls, launches
+from gpuadvisor.rules.facts.chains import Chain, chains
+from gpuadvisor.rules.facts.communication import Communication, communication
+from gpuadvisor.rules.facts.concurrency import Concurrency, concurrency
+from gpuadvisor.rules.facts.copies import CopyTime, copy_times
+from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
+from gpuadvisor.rules.facts.faster_kernels import FasterKernels, faster_kernels
+from gpuadvisor.rules.facts.host_idle import HostIdle, host_idle
+from gpuadvisor.rules.facts.idle import IdleTime, Waits, idle, loader_waits
+from gpuadvisor.rules.facts.kernel_shapes import KernelShape, kernel_shapes
+from gpuadvisor.rules.facts.kernel_uses import KernelUses, kernel_uses
+from gpuadvisor.rules.facts.kernels import KernelTime, kernel_times
+from gpuadvisor.rules.facts.launches import Queue, queues
+from gpuadvisor.rules.facts.loading import Loading, loading
+from gpuadvisor.rules.facts.memory import MemoryUse, memory_use
+from gpuadvisor.rules.facts.memory_growth import allocated_at_steps
+from gpuadvisor.rules.facts.ncu_kernels import CountedKernel, counted_kernels
+from gpuadvisor.rules.facts.operators import Operators, OperatorTimes, operator_times, operators
+from gpuadvisor.rules.facts.optimizer_steps import OptimizerSteps, optimizer_steps
+from gpuadvisor.rules.facts.repetition import Repetition, repetition
+from gpuadvisor.rules.facts.roofline import Ceilings, OperatorPosition, operator_positions
+from gpuadvisor.rules.facts.sources import Sources, sources
+from gpuadvisor.rules.facts.steps import Steps, find_steps
+from gpuadvisor.rules.facts.what_if import Timeline
+from gpuadvisor.rules.facts.what_if_parts import timeline
+
+FACTS: Mapping[str, tuple[str, ...]] = {
+    "busy": (),
+    "concurrency": (),
+    "kernels": ("kernels",),
+    "copies": ("copies",),
+    "idle": ("calls",),
+    "queues": ("calls",),
+    "communication": (),
+    "steps": ("ranges",),
+    "operators": ("operators",),
+    "memory": ("memory", "memory.allocated_bytes"),
+    "rooflines": ("operators",),
+    "counted_kernels": ("metrics",),
+}
+"""Facts to the tables and columns that they cannot do without, besides what ran on the devices."""
+ON_DEVICE = ("kernels", "copies")
+WITHOUT_DEVICE = ("steps", "operators", "memory", "counted_kernels")
+"""Facts that say something even where nothing ran on a device."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Of one profile."""
+
+    profile: Profile
+    ceilings: Ceilings = field(default_factory=dict)
+    """Of the devices, which are taken to be alike; without them positions on the roofline have no
+    shares."""
+
+    @cached_property
+    def work(self) -> DeviceWork:
+        return device_work(self.profile)
+
+    @cached_property
+    def host(self) -> Calls:
+        return calls(self.profile)
+
+    @cached_property
+    def calls_that_copy(self) -> bool:
+        """Whether there are any."""
+        return bool(self.host.of_kinds((Call.COPY,)).any())
+
+    @cached_property
+    def launched(self) -> Launches:
+        return launches(self.work, self.host)
+
+    @cached_property
+    def launching(self) -> Operators:
+        return operators(self.profile, self.work, self.host, self.launched)
+
+    @cached_property
+    def loader_waits(self) -> Waits:
+        return loader_waits(self.profile)
+
+    @cached_property
+    def busy(self) -> tuple[BusyTime, ...]:
+        return busy(self.work)
+
+    @cached_property
+    def idle(self) -> tuple[IdleTime, ...]:
+        return idle(self.work, self.host, self.launched, self.launching, self.loader_waits)
+
+    @cached_property
+    def begin_ns(self) -> int:
+        """When the first step began, or the first work of a device where that is earlier.
+
+        The wait for the batch that this work is about belongs to the run as well: a trace that
+        begins with it has as many waits as batches.
+        """
+        begins = [each.begin_ns for each in self.busy]
+        begins += [step.begin_ns for step in self.steps.steps[:1]] if self.steps else []
+        begin = min(begins, default=0)
+        waited = [times.begin_ns[times.end_ns <= begin] for times in self.loader_waits.values()]
+        return max((int(each[-1]) for each in waited if len(each)), default=begin)
+
+    @cached_property
+    def end_ns(self) -> int:
+        """When the last work of a device ended; without any, when the last step did."""
+        ends = [each.begin_ns + each.span_ns for each in self.busy]
+        if not ends and self.steps:
+            ends = [step.begin_ns + step.duration_ns for step in self.steps.steps]
+        return max(ends, default=0)
+
+    @property
+    def run_ns(self) -> int:
+        """The time of the steps, or of the devices' work where there are no steps."""
+        return self.end_ns - self.begin_ns
+
+    @cached_property
+    def idle_in_run(self) -> tuple[IdleTime, ...]:
+        """As `idle`, with the time before the first work in which the first step had begun."""
+        parts = self.work, self.host, self.launched, self.launching, self.loader_waits
+        return idle(*parts, begin_ns=self.begin_ns)
+
+    @cached_property
+    def timeline(self) -> Timeline | None:
+        """The run, to be played again with something changed."""
+        parts = self.work, self.host, self.launched, self.launching, self.loader_waits
+        return timeline(*parts, self.begin_ns)
+
+    @cached_property
+    def host_idle(self) -> HostIdle:
+        """What the host did while the device of the timeline was idle."""
+        return host_idle(self.timeline, self.work, self.host, self.launched, self.launching)
+
+    @cached_property
+    def repetition(self) -> Repetition:
+        """Whether steps launch the same kernels."""
+        return repetition(self.profile, self.work, self.launched, self.timeline, self.steps)
+
+    @cached_property
+    def loading(self) -> Loading:
+        return loading(self.profile)
+
+    @cached_property
+    def concurrency(self) -> tuple[Concurrency, ...]:
+        return concurrency(self.work)
+
+    @cached_property
+    def kernels(self) -> tuple[KernelTime, ...]:
+        return kernel_times(self.profile)
+
+    @cached_property
+    def kernel_uses(self) -> KernelUses:
+        return kernel_uses(self.profile, self.work, self.launching)
+
+    @cached_property
+    def kernel_shapes(self) -> tuple[KernelShape, ...]:
+        """Of the device of `kernel_uses`."""
+        return kernel_shapes(self.kernels, self.kernel_uses.device)
+
+    @cached_property
+    def optimizer_steps(self) -> OptimizerSteps:
+        """Of the device of `kernel_uses`, as the next two."""
+        device = self.kernel_uses.device
+        return optimizer_steps(self.profile, self.work, self.launched, device)
+
+    @cached_property
+    def chains(self) -> tuple[Chain, ...]:
+        times = self.optimizer_steps.times
+        return chains(self.work, self.kernel_uses.device, self.launched.begin_ns, times)
+
+    @cached_property
+    def attention(self) -> Attention:
+        return attention(self.profile, self.work, self.launching, self.kernel_uses.device)
+
+    @cached_property
+    def faster_kernels(self) -> FasterKernels | None:
+        """None where nothing tells what launched the kernels."""
+        return faster_kernels(self.timeline, self.launched, self.host, len(self.work))
+
+    @cached_property
+    def copies(self) -> tuple[CopyTime, ...]:
+        return copy_times(self.work)
+
+    @cached_property
+    def queues(self) -> tuple[Queue, ...]:
+        return queues(self.work, self.launched)
+
+    @cached_property
+    def communication(self) -> tuple[Communication, ...]:
+        return communication(self.profile, self.work)
+
+    @cached_property
+    def steps(self) -> Steps | None:
+        return find_steps(self.profile, self.work, self.launched, self.loader_waits)
+
+    @cached_property
+    def operators(self) -> OperatorTimes:
+        return operator_times(self.work, self.launching, self.profile.header.texts)
+
+    @cached_property
+    def sources(self) -> Sources:
+        """When code of the user's own ran."""
+        return sources(self.profile)
+
+    @cached_property
+    def memory(self) -> tuple[MemoryUse, ...]:
+        return memory_use(self.profile)
+
+    @cached_property
+    def allocated_at_steps(self) -> tuple[int, ...]:
+        """Bytes, of the device of `kernel_uses`."""
+        return allocated_at_steps(self.profile, self.steps, self.kernel_uses.device)
+
+    @cached_property
+    def rooflines(self) -> tuple[OperatorPosition, ...]:
+        return operator_positions(self.profile, self.work, self.launching, self.ceilings)
+
+    @cached_property
+    def counted_kernels(self) -> tuple[CountedKernel, ...]:
+        return counted_kernels(self.profile)
+
+    @cached_property
+    def not_measured(self) -> Mapping[str, str]:
+        """Facts to why they are not known; also what the profile itself names."""
+        found = dict(self.profile.header.not_measured)
+        on_device = any(self.profile.rows(table) for table in ON_DEVICE)
+        for fact, tables in FACTS.items():
+            missing = [table for table in tables if self._lacks(table)]
+            if missing:
+                found.setdefault(fact, _why(found, missing[0]))
+            elif not on_device and fact not in WITHOUT_DEVICE:
+                found.setdefault(fact, "nothing that ran on a device was recorded")
+        return found
+
+    def _lacks(self, name: str) -> bool:
+        table, _, column = name.partition(".")
+        return not self.profile.rows(table) or (
+            bool(column) and name in self.profile.header.not_measured
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all facts that are known as plain values, by their names."""
+        unknown = self.not_measured
+        known = {fact: _plain(getattr(self, fact)) for fact in FACTS if fact not in unknown}
+        return {**known, "not_measured": dict(unknown)}
+
+
+def _why(told: Mapping[str, str], table: str) -> str:
+    return told.get(table, f"the profile has no {table}")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    if value is None:
+        return None
+    derived = [name for name, of in vars(type(value)).items() if isinstance(of, property)]
+    return {**asdict(value), **{name: getattr(value, name) for name in derived}}

@@ -1,0 +1,233 @@
+"""What a rule cannot do without, and how each of it is measured.
+
+A rule names its needs; where one is missing the rule says nothing, and the diagnosis says how to
+measure it. Missing is also what contradicts itself: a trace with calls that copy and without any
+copy was recorded without copies, and its idle time is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.profile import Direction, Range
+from gpuadvisor.rules.evidence import Evidence
+
+if TYPE_CHECKING:  # they load numpy, which the daemon does without
+    from gpuadvisor.rules.facts.summary import Facts
+
+Missing = Callable[[Evidence], str | None]
+"""Returns why something is missing, in words; None where it is there."""
+
+WITH_PROFILE = "gpuadvisor profile SCRIPT"
+WITH_COUNTERS = "gpuadvisor profile --ncu SCRIPT"
+WITH_DAEMON = "gpuadvisor daemon start (then run it again)"
+
+
+@dataclass(frozen=True)
+class Need:
+    """One kind of evidence."""
+
+    missing: Missing
+    how: str
+    """How to measure it: a command, with words in brackets where it needs some."""
+
+
+def _of_profile(missing: Callable[[Facts], str | None]) -> Missing:
+    def look(evidence: Evidence) -> str | None:
+        return "there is no profile" if evidence.facts is None else missing(evidence.facts)
+
+    return look
+
+
+def fact(name: str, how: str = WITH_PROFILE) -> Need:
+    """Return the need of a fact of the profile, in the words of `analysis.summary.FACTS`."""
+    return Need(_of_profile(lambda facts: facts.not_measured.get(name)), how)
+
+
+def table(name: str, how: str = WITH_PROFILE) -> Need:
+    """Return the need of a table of the profile, or of one of its columns (`table.column`)."""
+
+    def missing(facts: Facts) -> str | None:
+        told = facts.profile.header.not_measured.get(name)
+        return told or (None if facts.profile.rows(name.partition(".")[0]) else f"no {name}")
+
+    return Need(_of_profile(missing), how)
+
+
+def counted(*metrics: str) -> Need:
+    """Return the need of hardware counters, by Nsight Compute's names, of at least one kernel."""
+
+    def missing(evidence: Evidence) -> str | None:
+        if not evidence.counted:
+            return "no hardware counters of kernels"
+        if any(all(name in kernel.metrics for name in metrics) for kernel in evidence.counted):
+            return None
+        absent = [
+            name
+            for name in metrics
+            if not any(name in kernel.metrics for kernel in evidence.counted)
+        ]
+        return f"no kernel has the counter {absent[0] if absent else ' and '.join(metrics)}"
+
+    return Need(missing, WITH_COUNTERS)
+
+
+def sampled(*metrics: str) -> Need:
+    """Return the need of telemetry, by our names of metrics, of at least one GPU."""
+
+    def missing(evidence: Evidence) -> str | None:
+        if evidence.telemetry is None:
+            return "there is no telemetry of that time"
+        for gpu in evidence.telemetry.gpus:
+            if all(name in gpu.series for name in metrics):
+                return None
+        absent = next(
+            name
+            for name in metrics
+            if not any(name in gpu.series for gpu in evidence.telemetry.gpus) or name == metrics[-1]
+        )
+        return f"telemetry has no {absent}"
+
+    return Need(missing, WITH_DAEMON)
+
+
+TELEMETRY = Need(
+    lambda evidence: (
+        None if evidence.telemetry is not None else "there is no telemetry of that time"
+    ),
+    WITH_DAEMON,
+)
+"""Of some GPU, whatever of it could be read."""
+PROCESSES = Need(
+    lambda evidence: (
+        None
+        if any(
+            gpu.processes is not None
+            for gpu in (evidence.telemetry.gpus if evidence.telemetry is not None else ())
+        )
+        else "it is not known which processes used the GPU"
+    ),
+    WITH_DAEMON,
+)
+"""Of GPUs, as the driver lists them."""
+
+
+def either(*choices: tuple[Need, ...]) -> Need:
+    """Return the need of all of one choice, of which the first is the best one."""
+
+    def missing(evidence: Evidence) -> str | None:
+        lacks = [
+            next((why for need in needs if (why := need.missing(evidence))), None)
+            for needs in choices
+        ]
+        return None if None in lacks else lacks[0]
+
+    return Need(missing, choices[0][0].how)
+
+
+def _lacks_kernels(facts: Facts) -> str | None:
+    if facts.profile.header.source == "ncu":
+        return "hardware counters do not tell when kernels ran"
+    return facts.not_measured.get("kernels")
+
+
+def _lacks_idle(facts: Facts) -> str | None:
+    lacks = _lacks_kernels(facts) or facts.not_measured.get("idle")
+    if lacks is not None:
+        return lacks
+    if facts.calls_that_copy and not _copied(facts):
+        return "calls that copy were recorded, but not the copies"
+    if _unknown_launches(facts) > MOST_UNKNOWN:
+        return "the calls that launched many of the kernels were not recorded"
+    return None
+
+
+MOST_UNKNOWN = 0.25
+"""Of the kernels: those launched before recording began, and no more. [own]"""
+
+
+def _copied(facts: Facts) -> bool:
+    directions = facts.profile.columns("copies", ("direction",))["direction"]
+    return bool((directions != Direction.MEMSET).any())
+
+
+def _unknown_launches(facts: Facts) -> float:
+    """Return the share of the kernels of which no call is known."""
+    known = facts.launched.known[: facts.work.kernels]
+    return 1.0 - float(known.mean()) if len(known) else 0.0
+
+
+KERNELS = Need(_of_profile(_lacks_kernels), WITH_PROFILE)
+"""A timeline of kernels."""
+IDLE = Need(_of_profile(_lacks_idle), WITH_PROFILE)
+"""Idle time with its causes: kernels, copies and calls into CUDA."""
+RANGES = table("ranges")
+"""Ranges that were marked, DataLoaders' waiting among them."""
+
+
+def _lacks_cpu_steps(facts: Facts) -> str | None:
+    """A trace of a program on a GPU that lacks kernels is none of a program on the CPU."""
+    of_gpu = ("kernels", "copies", "calls", "synchronizations")
+    if facts.profile.header.devices or any(facts.profile.rows(table) for table in of_gpu):
+        return "the program uses a GPU"
+    return None if facts.steps is not None else "no steps were recorded"
+
+
+def _lacks_host_ranges(facts: Facts) -> str | None:
+    kinds = facts.profile.columns("ranges", ("kind",))["kind"].tolist()
+    marked = {Range.USER, Range.STEP, Range.LOADER}
+    return None if marked & set(kinds) else "nothing that the program or PyTorch marked"
+
+
+HOST_RANGES = Need(_of_profile(_lacks_host_ranges), WITH_PROFILE)
+"""Ranges of the host: where PyTorch marks none, waits for data cannot be told from other work."""
+COPY_SIZES = Need(
+    _of_profile(lambda facts: facts.profile.header.not_measured.get("copies.bytes")), WITH_PROFILE
+)
+"""The sizes of copies, if there are any."""
+COPIES = fact("copies")
+OPERATORS = fact("operators")
+"""Operators of the framework."""
+SHAPES = table("operators.shapes")
+STEPS = Need(
+    _of_profile(lambda facts: None if facts.steps is not None else "no steps were recorded"),
+    WITH_PROFILE,
+)
+MEMORY = fact("memory")
+"""Allocations and releases, with totals."""
+LAUNCH_SHAPES = table("kernels.registers")
+"""Grid, block, registers and shared memory of each kernel."""
+COMMUNICATION = fact("communication")
+RANKS = Need(
+    lambda evidence: None if len(evidence.ranks) > 1 else "there is a profile of one rank only",
+    "gpuadvisor import FOLDER (with a trace of each rank)",
+)
+SCRIPT = Need(
+    lambda evidence: None if evidence.measured is not None else "the script was not run",
+    "gpuadvisor diagnose SCRIPT",
+)
+"""What the harness saw of the script: loaders, optimizers, whether it trains."""
+DEVICE = Need(
+    _of_profile(
+        lambda facts: (
+            None
+            if any(each.compute_capability for each in facts.profile.header.devices)
+            else "the profile does not describe its GPU"
+        )
+    ),
+    WITH_PROFILE,
+)
+"""Compute capability and limits of the GPU."""
+CEILINGS = Need(
+    _of_profile(lambda facts: None if facts.ceilings else "the limits of the GPU are not known"),
+    "gpuadvisor bench-device",
+)
+"""What the GPU can do at most, measured or from its data sheet."""
+
+CPU_STEPS = Need(
+    _of_profile(_lacks_cpu_steps),
+    WITH_PROFILE,
+)
+"""Steps of a program that was seen to use no GPU."""

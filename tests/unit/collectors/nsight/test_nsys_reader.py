@@ -1,0 +1,393 @@
+"""Nsight Systems exports of every version become the same profile."""
+
+import gzip
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpuadvisor.collectors.cuda_calls import kind_of, plain_name
+from gpuadvisor.collectors.nsight import systems
+from gpuadvisor.columns.in_memory import MemoryProfile
+from gpuadvisor.domain.profile import (
+    UNKNOWN,
+    Call,
+    Direction,
+    Memory,
+    Range,
+    Synchronization,
+)
+from gpuadvisor.errors import UsageError
+from tests.nsys_files import (
+    CALL,
+    COPY,
+    GPU,
+    KERNEL,
+    PID,
+    PREFIX,
+    PROCESS,
+    RANGE,
+    THREAD,
+    tables,
+    without,
+    write,
+)
+
+DATA = Path(__file__).parents[3] / "data" / "profiles"
+
+
+def profile_of(path):
+    profile = MemoryProfile()
+    profile.finish(systems.read(path, profile))
+    return profile
+
+
+@pytest.fixture(scope="module")
+def real_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("nsys") / "a100_cloverleaf.sqlite"
+    path.write_bytes(gzip.decompress((DATA / "a100_cloverleaf.sqlite.gz").read_bytes()))
+    return path
+
+
+@pytest.fixture(scope="module")
+def real(real_file):
+    return profile_of(real_file)
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A function that writes a small export, with some tables changed, and reads it."""
+
+    def make(**changed):
+        return profile_of(write(tmp_path / "small.sqlite", tables(**changed)))
+
+    return make
+
+
+def only(profile, table):
+    return {name: column.tolist() for name, column in profile.columns(table).items()}
+
+
+class TestReal:
+    def test_sums_of_kernels_are_those_of_sql_over_the_file(self, real_file, real):
+        query = (
+            "SELECT value, count(*), sum(end - start) FROM CUPTI_ACTIVITY_KIND_KERNEL "
+            "JOIN StringIds ON id = demangledName GROUP BY value"
+        )
+        with closing(sqlite3.connect(f"file:{real_file}?mode=ro", uri=True)) as connection:
+            expected = {name: counts for name, *counts in connection.execute(query)}
+        columns = only(real, "kernels")
+        found = {}
+        for name, duration in zip(columns["name"], columns["duration_ns"], strict=True):
+            count, total = found.get(real.header.texts[name], (0, 0))
+            found[real.header.texts[name]] = count + 1, total + duration
+        assert {name: list(counts) for name, counts in found.items()} == expected
+        assert sum(count for count, _ in found.values()) == 1312
+
+    def test_every_kernel_was_launched_by_a_call(self, real):
+        calls = real.columns("calls")
+        launches = calls["correlation"][calls["kind"] == Call.LAUNCH]
+        assert set(real.columns("kernels")["correlation"]) == set(launches)
+
+    def test_copies_say_what_lies_at_their_ends(self, real):
+        copies = real.columns("copies")
+        pageable = np.isin(Memory.PAGEABLE, (copies["source"], copies["destination"]))
+        assert real.rows("copies") == 279
+        assert pageable
+        assert set(copies["direction"]) == {Direction.HOST_TO_DEVICE, Direction.DEVICE_TO_HOST}
+
+    def test_calls_have_names_without_versions(self, real):
+        names = {real.header.texts[name] for name in real.columns("calls")["name"]}
+        assert names == {
+            "cuModuleGetLoadingMode", "cudaMalloc", "cudaLaunchKernel", "cudaDeviceSynchronize",
+            "cudaMemcpy", "cudaFree",
+        }  # fmt: skip
+
+    def test_the_header_tells_of_the_machine(self, real):
+        header = real.header
+        assert header.tool == "NVIDIA Nsight Systems 2024.5.1.113"
+        assert header.facts["EXPORT_SCHEMA_VERSION"] == "3.13.2"
+        assert header.processes == {1701896: "cuda-cloverleaf"}
+        assert header.begin_unix_ns == 1696392839587175550 + 264403140
+        assert header.warnings == ()
+
+    def test_a_device_is_numbered_as_cuda_numbers_it(self, real):
+        gpu = real.header.devices[0]  # which Nsight Systems calls 3
+        assert gpu.uuid == "GPU-b17c6502-716a-c2c7-0f65-854136d5f79f"
+        assert gpu.compute_capability == (8, 0)
+        assert gpu.memory_bandwidth_bytes_per_s == 2039040000000
+        assert gpu.threads_per_multiprocessor == 2048
+
+    def test_a_context_was_recorded_without_ranges(self, real):
+        assert "ranges" not in real.header.not_measured  # it traced NVTX and there was none
+        assert "gpu-metrics-devices" in real.header.not_measured["counters"]
+
+
+class TestTables:
+    def test_kernels(self, small):
+        found = only(small(), "kernels")
+        del found["begin_ns"]
+        assert found == {
+            "duration_ns": [2000], "device": [0], "stream": [7], "correlation": [11], "name": [1],
+            "grid_x": [8], "grid_y": [2], "grid_z": [1], "block_x": [128], "block_y": [1],
+            "block_z": [1], "registers": [40], "shared_bytes": [5120], "graph_node": [UNKNOWN],
+        }  # fmt: skip
+
+    def test_times_count_from_the_first_event(self, small):
+        profile = small()
+        assert only(profile, "ranges")["begin_ns"] == [0]
+        assert only(profile, "kernels")["begin_ns"] == [950]
+        assert profile.header.duration_ns == 3150
+        assert profile.header.begin_unix_ns == 10**18 + 50
+
+    def test_times_that_were_exported_as_times_of_day(self, small):
+        told = [{"name": "EXPORT_PARAM_TIME_NORMALIZE", "value": "true"}]
+        assert small(META_DATA_EXPORT=told).header.begin_unix_ns == 50
+
+    def test_times_that_were_shifted(self, small):
+        told = [{"name": "EXPORT_PARAM_TIME_SHIFT", "value": "30"}]
+        assert small(META_DATA_EXPORT=told).header.begin_unix_ns == 10**18 + 20
+
+    @pytest.mark.parametrize(
+        ("kind", "direction"),
+        [
+            (1, Direction.HOST_TO_DEVICE),
+            (2, Direction.DEVICE_TO_HOST),
+            (4, Direction.DEVICE_TO_HOST),
+            (8, Direction.DEVICE_TO_DEVICE),
+            (9, Direction.HOST_TO_HOST),
+            (10, Direction.PEER_TO_PEER),
+            (11, Direction.MIGRATION),
+            (99, Direction.OTHER),
+            (None, Direction.OTHER),
+        ],
+    )
+    def test_directions_of_copies(self, small, kind, direction):
+        profile = small(CUPTI_ACTIVITY_KIND_MEMCPY=[{**COPY, "copyKind": kind}])
+        assert only(profile, "copies")["direction"] == [direction, Direction.MEMSET]
+
+    def test_enumerations_of_the_file_come_before_the_usual(self, small):
+        told = [{"id": 0, "name": "CUDA_MEMOPR_MEMORY_KIND_UNKNOWN"},
+                {"id": 2, "name": "CUDA_MEMOPR_MEMORY_KIND_PINNED"}]  # fmt: skip
+        found = only(small(ENUM_CUDA_MEM_KIND=told), "copies")
+        assert found["source"] == [Memory.NOT_KNOWN, Memory.NOT_KNOWN]
+        assert found["destination"] == [Memory.PINNED, Memory.PINNED]
+
+    def test_calls(self, small):
+        profile = small()
+        found = only(profile, "calls")
+        assert profile.header.texts[found["name"][0]] == "cudaLaunchKernel"
+        assert (found["process"], found["thread"]) == ([PID], [4243])
+        assert (found["correlation"], found["kind"]) == ([11], [Call.LAUNCH])
+
+    def test_a_synchronization_without_a_stream(self, small):
+        found = only(small(), "synchronizations")
+        assert (found["stream"], found["kind"]) == ([UNKNOWN], [Synchronization.CONTEXT])
+
+    def test_ranges_carry_their_text_or_its_number(self, small):
+        by_number = {**RANGE, "text": None, "textId": 4}
+        mark = {**RANGE, "eventType": 34, "text": "a mark", "end": None}
+        still_open = {**RANGE, "end": None}
+        step = {**RANGE, "eventType": 60, "text": "ProfilerStep#3"}
+        profile = small(NVTX_EVENTS=[RANGE, by_number, mark, still_open, step])
+        found = only(profile, "ranges")
+        texts = [profile.header.texts[name] for name in found["name"]]
+        assert texts == ["step", "named by number", "ProfilerStep#3"]
+        assert found["kind"] == [Range.USER, Range.USER, Range.STEP]
+        assert profile.header.warnings == ()
+
+    def test_graphs_that_were_recorded_as_a_whole_count_as_kernels(self, small):
+        graph = {
+            "start": 4000, "end": 9000, "deviceId": 0, "graphId": 5, "graphExecId": 6,
+            "contextId": 1, "streamId": 7, "correlationId": 20, "globalPid": PROCESS,
+        }  # fmt: skip
+        profile = small(CUPTI_ACTIVITY_KIND_GRAPH_TRACE=[graph])
+        found = only(profile, "kernels")
+        assert profile.header.texts[found["name"][1]] == "CUDA graph 5"
+        assert (found["duration_ns"][1], found["registers"][1]) == (5000, UNKNOWN)
+        assert "--cuda-graph-trace=node" in profile.header.warnings[0]
+
+    def test_metrics_over_time(self, small):
+        profile = small(
+            GPU_METRICS=[{"timestamp": 70, "typeId": (5 << 8) | 1, "metricId": 2, "value": 87}],
+            TARGET_INFO_GPU_METRICS=[
+                {"typeId": (5 << 8) | 1, "metricId": 2, "metricName": "SMs Active [Throughput %]"}
+            ],
+            TARGET_INFO_GPU=[GPU, {**GPU, "id": 1, "cuDevice": 3}],
+        )
+        found = only(profile, "counters")
+        assert profile.header.texts[found["name"][0]] == "SMs Active [Throughput %]"
+        assert (found["device"], found["value"]) == ([3], [87.0])
+
+    def test_a_value_that_is_infinite_is_unknown(self, small):
+        row = {"timestamp": 9, "typeId": 1, "metricId": 2}
+        values = [float("inf"), -float("inf"), None, 4]
+        profile = small(GPU_METRICS=[{**row, "value": value} for value in values])
+        assert str(only(profile, "counters")["value"]) == "[nan, nan, nan, 4.0]"
+
+
+def test_limits_of_a_device_that_no_device_has_are_unknown(small):
+    absurd = {**GPU, "maxWarpsPerSm": 2**62, "threadsPerWarp": 32}
+    (device,) = small(TARGET_INFO_GPU=[absurd]).header.devices
+    assert (device.threads_per_multiprocessor, device.multiprocessors) == (None, 84)
+
+
+@pytest.mark.parametrize("shift", [10**30, -(10**30), "9" * 5000])
+def test_a_time_shift_that_no_recording_has_is_none(small, shift):
+    told = [{"name": "EXPORT_PARAM_TIME_SHIFT", "value": str(shift)}]
+    assert small(META_DATA_EXPORT=told).header.begin_unix_ns == 10**18 + 50
+
+
+def test_a_begin_beyond_the_store_is_unknown(small):
+    late = {**RANGE, "start": 2**62 - 2, "end": 2**62 - 1}
+    events = dict.fromkeys((f"{PREFIX}KERNEL", f"{PREFIX}MEMCPY", f"{PREFIX}MEMSET",
+                            f"{PREFIX}RUNTIME", f"{PREFIX}SYNCHRONIZATION"))  # fmt: skip
+    told = [{"name": "EXPORT_PARAM_TIME_SHIFT", "value": str(2 - 2**62)}]
+    epoch = [{"utcEpochNs": 2**62 - 1}]
+    profile = small(**events, NVTX_EVENTS=[late], TARGET_INFO_SESSION_START_TIME=epoch,
+                    META_DATA_EXPORT=told)  # fmt: skip
+    assert (profile.rows("ranges"), profile.header.begin_unix_ns) == (1, None)
+
+
+def test_errors_of_the_recording_are_warnings(small):
+    told = [
+        {"severity": 1, "text": "Profiling has started."},
+        {"severity": 3, "text": "Not all events\nmight have been collected."},
+    ]
+    assert small(DIAGNOSTIC_EVENT=told).header.warnings == (
+        "Nsight Systems reported: Not all events might have been collected.",
+    )
+
+
+class TestVersions:
+    def test_what_an_old_version_lacks_is_said(self, small):
+        profile = small(
+            META_DATA_EXPORT=None,
+            EXPORT_META_DATA=[{"name": "EXPORT_SCHEMA_VERSION", "value": "2.9.1"}],
+            CUPTI_ACTIVITY_KIND_KERNEL=[without(KERNEL, "graphNodeId", "demangledName")],
+            NVTX_EVENTS=[without(RANGE, "textId")],
+            TARGET_INFO_GPU=[{"id": 0, "name": "Tesla V100"}],
+            PROCESSES=None,
+        )
+        header = profile.header
+        assert header.facts == {"EXPORT_SCHEMA_VERSION": "2.9.1"}
+        assert header.texts[only(profile, "kernels")["name"][0]] == "gemm"
+        assert "kernels.graph_node" in header.not_measured
+        assert header.devices[0].name == "Tesla V100"
+        assert header.devices[0].multiprocessors is None
+        assert header.processes == {}
+
+    def test_tables_without_rows_are_not_there(self, small):
+        profile = small(
+            CUPTI_ACTIVITY_KIND_MEMCPY=None, CUPTI_ACTIVITY_KIND_MEMSET=None, NVTX_EVENTS=None
+        )
+        assert profile.rows("copies") == 0
+        assert "copies" not in profile.header.not_measured  # there were none
+        assert "nvtx" in profile.header.not_measured["ranges"]
+
+    def test_a_recording_without_cuda_says_how_to_get_it(self, small):
+        cuda = dict.fromkeys(name for name in tables() if name.startswith(PREFIX))
+        header = small(**cuda).header
+        assert "--trace=cuda,nvtx" in header.not_measured["kernels"]
+
+    def test_new_columns_are_passed_over(self, small):
+        newer = [{**KERNEL, "greenContextId": 1, "workqueueId": "text"}]
+        assert only(small(CUPTI_ACTIVITY_KIND_KERNEL=newer), "kernels")["registers"] == [40]
+
+
+class TestProcesses:
+    OTHER = (1 << 48) | (5000 << 24)
+
+    def both(self, small, **changed):
+        kernels = [KERNEL, {**KERNEL, "globalPid": self.OTHER}]
+        calls = [CALL, {**CALL, "globalTid": self.OTHER | 1}]
+        return small(
+            CUPTI_ACTIVITY_KIND_KERNEL=kernels, CUPTI_ACTIVITY_KIND_RUNTIME=calls, **changed
+        )
+
+    def test_launches_of_two_processes_stay_apart(self, small):
+        profile = self.both(small)
+        kernels, calls = only(profile, "kernels"), only(profile, "calls")
+        assert kernels["correlation"][0] == 11
+        assert kernels["correlation"][1] != 11
+        assert kernels["correlation"] == calls["correlation"]
+
+    def test_streams_of_two_processes_on_one_device_stay_apart(self, small):
+        first, second = only(self.both(small), "kernels")["stream"]
+        assert first == 7
+        assert second != 7
+
+    def test_the_same_ordinal_may_be_another_gpu_in_each_process(self, small):
+        profile = self.both(
+            small,
+            TARGET_INFO_GPU=[GPU, {**GPU, "id": 1}],
+            TARGET_INFO_CUDA_DEVICE=[
+                {"gpuId": 1, "cudaId": 0, "pid": PID},
+                {"gpuId": 0, "cudaId": 0, "pid": 5000},
+            ],
+        )
+        assert only(profile, "kernels")["device"] == [1, 0]
+        assert [gpu.index for gpu in profile.header.devices] == [0, 1]
+
+    def test_an_ordinal_that_is_one_gpu_everywhere_is_kept(self, small):
+        profile = small(
+            TARGET_INFO_GPU=[{**GPU, "id": 5}],
+            TARGET_INFO_CUDA_DEVICE=[{"gpuId": 5, "cudaId": 0, "pid": PID}],
+        )
+        assert only(profile, "kernels")["device"] == [0]
+        assert [gpu.index for gpu in profile.header.devices] == [0]
+
+
+@pytest.mark.parametrize(
+    ("name", "plain", "kind"),
+    [
+        ("cudaLaunchKernel_v7000", "cudaLaunchKernel", Call.LAUNCH),
+        ("cudaLaunchKernel_ptsz_v7000", "cudaLaunchKernel", Call.LAUNCH),
+        ("cuLaunchKernelEx", "cuLaunchKernelEx", Call.LAUNCH),
+        ("cudaLaunchHostFunc_v10000", "cudaLaunchHostFunc", Call.OTHER),
+        ("cudaGraphLaunch_v10000", "cudaGraphLaunch", Call.GRAPH_LAUNCH),
+        ("cudaGraphAddMemcpyNode_v10000", "cudaGraphAddMemcpyNode", Call.OTHER),
+        ("cudaMemcpyAsync_v3020", "cudaMemcpyAsync", Call.COPY),
+        ("cuMemcpyHtoDAsync_v2", "cuMemcpyHtoDAsync", Call.COPY),
+        ("cudaMemsetAsync_v3020", "cudaMemsetAsync", Call.MEMSET),
+        ("cudaStreamSynchronize_v3020", "cudaStreamSynchronize", Call.SYNCHRONIZE),
+        ("cuCtxSynchronize", "cuCtxSynchronize", Call.SYNCHRONIZE),
+        ("cudaStreamWaitEvent_v3020", "cudaStreamWaitEvent", Call.EVENT),
+        ("cudaEventRecord_v3020", "cudaEventRecord", Call.EVENT),
+        ("cudaMallocAsync_v11020", "cudaMallocAsync", Call.ALLOCATE),
+        ("cudaHostAlloc_v3020", "cudaHostAlloc", Call.ALLOCATE),
+        ("cuMemAlloc_v2", "cuMemAlloc", Call.ALLOCATE),
+        ("cudaFreeHost_v3020", "cudaFreeHost", Call.FREE),
+        ("cudaGetDevice_v3020", "cudaGetDevice", Call.OTHER),
+    ],
+)
+def test_what_calls_do(name, plain, kind):
+    assert plain_name(name) == plain
+    assert kind_of(plain) == kind
+
+
+def test_a_file_is_recognised_by_its_content(real_file):
+    assert systems.recognises(real_file.read_bytes()[:4096])
+    assert not systems.recognises(b'{"traceEvents": []}')
+
+
+def test_a_database_of_something_else_is_refused(tmp_path):
+    path = write(tmp_path / "app.db", {"users": [{"id": 1}]})
+    with pytest.raises(UsageError, match="not of Nsight Systems"):
+        systems.read(path, MemoryProfile())
+
+
+def test_more_rows_than_a_batch_holds(small):
+    rows = [{**KERNEL, "start": n * 10, "end": n * 10 + 5} for n in range(70_000)]
+    found = small(CUPTI_ACTIVITY_KIND_KERNEL=rows).columns("kernels")
+    assert len(found["duration_ns"]) == 70_000
+    assert int(found["duration_ns"].sum()) == 350_000
+    assert np.all(np.diff(found["begin_ns"]) == 10)
+
+
+def test_rows_from_many_threads_keep_their_thread(small):
+    calls = [{**CALL, "globalTid": THREAD + n} for n in range(3)]
+    found = only(small(CUPTI_ACTIVITY_KIND_RUNTIME=calls), "calls")
+    assert found["thread"] == [4243, 4244, 4245]

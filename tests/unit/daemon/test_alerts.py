@@ -1,0 +1,248 @@
+"""Alerts: what is told, when and how often; and that it arrives at real commands and servers."""
+
+import json
+import logging
+import sys
+import threading
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from gpuadvisor.daemon.alerts import Alerts
+from gpuadvisor.daemon.configuration import AlertRule
+from gpuadvisor.daemon.notices import WAITING, Notice, Senders
+from gpuadvisor.domain.telemetry import Event, Gpu, Severity
+
+GPUS = (Gpu("GPU-a", 0, "H100"), Gpu("GPU-b", 1, "H100"))
+RULE = AlertRule("test", command=("true",))
+HOT = Event("temperature", 100.0, "GPU 1 is hot.", Severity.WARNING, "GPU-b")
+XID = Event("xid", 100.0, "Xid 31.", Severity.ERROR, "GPU-a", 100.0)
+GAP = Event("gap", 50.0, "Nothing was measured.", Severity.WARNING, ended_s=100.0)
+
+
+class Outbox(Senders):
+    """Keeps what would be sent."""
+
+    def __init__(self):
+        super().__init__()
+        self.sent = []
+
+    def send(self, rule, notice):
+        self.sent.append((notice.status, notice.event.kind, notice.gpu_index))
+
+
+def told(rule, *moments):
+    """What a rule tells, given (time, events) in order."""
+    outbox = Outbox()
+    alerts = Alerts([rule], outbox)
+    for now_s, *events in moments:
+        alerts.observe(events, GPUS, now_s)
+    return outbox.sent
+
+
+def over(event, at_s):
+    return replace(event, ended_s=at_s)
+
+
+FIRED, RECOVERED = ("firing", "temperature", 1), ("recovered", "temperature", 1)
+
+CASES = {
+    "begins and ends": (RULE, [(100, HOT), (101,), (110, over(HOT, 110.0))], [FIRED, RECOVERED]),
+    "without recovered": (
+        replace(RULE, recovered=False),
+        [(100, HOT), (110, over(HOT, 110.0))],
+        [FIRED],
+    ),
+    "what lasts too short": (
+        replace(RULE, for_s=30),
+        [(100, HOT), (129,), (129.5, over(HOT, 129.5)), (200,)],
+        [],
+    ),
+    "what lasts long enough": (
+        replace(RULE, for_s=30),
+        [(100, HOT), (129,), (130,), (200,)],
+        [FIRED],
+    ),
+    "what never lasts does not wait": (
+        replace(RULE, for_s=30),
+        [(100, XID)],
+        [("firing", "xid", 0)],
+    ),
+    "not again too soon": (
+        replace(RULE, again_after_s=60),
+        [
+            (100, HOT),
+            (110, over(HOT, 110.0)),
+            (120, replace(HOT, began_s=120.0)),
+            (130, over(replace(HOT, began_s=120.0), 130.0)),
+            (170, replace(HOT, began_s=170.0)),
+        ],
+        [FIRED, RECOVERED, FIRED],
+    ),
+    "another GPU is not a repetition": (
+        RULE,
+        [(100, HOT), (101, replace(HOT, gpu="GPU-a"))],
+        [FIRED, ("firing", "temperature", 0)],
+    ),
+    "only these kinds": (replace(RULE, kinds=("xid",)), [(100, HOT, XID)], [("firing", "xid", 0)]),
+    "only errors": (
+        replace(RULE, severity=Severity.ERROR),
+        [(100, HOT, XID)],
+        [("firing", "xid", 0)],
+    ),
+    "only this GPU, by number": (replace(RULE, gpus=("1",)), [(100, HOT, XID, GAP)], [FIRED]),
+    "only this GPU, by UUID": (replace(RULE, gpus=("GPU-b",)), [(100, HOT, XID)], [FIRED]),
+    "what is about no GPU": (RULE, [(100, GAP)], [("firing", "gap", None)]),
+    "a clock that was set back": (replace(RULE, for_s=30), [(100, HOT), (-3500,)], [FIRED]),
+}
+
+
+@pytest.mark.parametrize(("rule", "moments", "expected"), CASES.values(), ids=CASES)
+def test_case(rule, moments, expected):
+    assert told(rule, *moments) == expected
+
+
+def test_other_rules_forget_nothing_of_those_that_stay():
+    outbox = Outbox()
+    alerts = Alerts([RULE], outbox)
+    alerts.observe([HOT], GPUS, 100)
+    alerts.reconfigure([replace(RULE, name="new"), RULE])
+    alerts.observe([over(HOT, 110.0)], GPUS, 110)
+    assert ("recovered", "temperature", 1) in outbox.sent
+
+
+class Hook(BaseHTTPRequestHandler):
+    """Answers with the statuses that the server was given, then 200."""
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.got.append((self.headers["Content-Type"], json.loads(body)))
+        status = self.server.answers.pop(0) if self.server.answers else 200
+        if status == "hang":
+            self.server.ended.wait(20)
+            return
+        self.send_response(status)
+        self.end_headers()
+        self.server.heard.release()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server():
+    made = ThreadingHTTPServer(("127.0.0.1", 0), Hook)
+    made.got, made.answers = [], []
+    made.heard, made.ended = threading.Semaphore(0), threading.Event()
+    made.url = f"http://127.0.0.1:{made.server_port}/hook"
+    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield made
+    made.ended.set()
+    made.shutdown()
+    thread.join()
+    made.server_close()
+
+
+def notice(event=HOT, status="firing"):
+    return Notice("test", status, event, 1)
+
+
+def send(rule, *notices, retry_s=(0.01, 0.01)):
+    senders = Senders(retry_s)
+    for each in notices:
+        senders.send(rule, each)
+    return senders
+
+
+def test_a_webhook_gets_the_event(server):
+    senders = send(AlertRule("test", webhook=server.url), notice(replace(HOT, data={"c": 85})))
+    assert server.heard.acquire(timeout=10)
+    senders.close()
+    ((kind, body),) = server.got
+    assert kind == "application/json"
+    assert body["version"] == 1
+    assert body["alert"] == "test"
+    assert body["status"] == "firing"
+    assert body["gpu_index"] == 1
+    assert body["text"].endswith(": GPU 1 is hot.")
+    assert body["event"]["kind"] == "temperature"
+    assert body["event"]["severity"] == "warning"
+    assert body["event"]["data"] == {"c": 85}
+
+
+def test_a_webhook_that_fails_is_tried_again(server, caplog):
+    server.answers = [503, 500]
+    senders = send(AlertRule("test", webhook=server.url), notice())
+    for _ in range(3):
+        assert server.heard.acquire(timeout=10)
+    senders.close()
+    assert len(server.got) == 3
+    assert [r.levelname for r in caplog.records] == ["WARNING", "WARNING"]
+    assert "the webhook answered 503 Service Unavailable" in caplog.text
+
+
+def test_a_webhook_that_refuses_is_not_asked_again(server, caplog):
+    server.answers = [404]
+    senders = send(AlertRule("test", webhook=server.url), notice())
+    assert server.heard.acquire(timeout=10)
+    senders.close()
+    assert len(server.got) == 1
+    assert '"GPU 1 is hot." could not be sent (the webhook answered 404 Not Found)' in caplog.text
+
+
+def test_a_webhook_that_is_not_there_is_given_up(server, caplog):
+    gone = AlertRule("test", webhook="http://127.0.0.1:9/", timeout_s=1)
+    send(gone, notice()).close(wait_s=20)
+    assert "could not be sent" in caplog.text
+
+
+def test_a_webhook_that_hangs_blocks_nobody_and_its_queue_is_bounded(server, caplog):
+    server.answers = ["hang"]
+    hanging = AlertRule("hanging", webhook=server.url, timeout_s=30)
+    senders = send(hanging, *[notice()] * (WAITING + 5))
+    assert "notices wait already, so this one is dropped" in caplog.text
+    senders.send(AlertRule("other", webhook=server.url), notice())
+    assert server.heard.acquire(timeout=10)
+    server.ended.set()
+    senders.close(wait_s=20)
+
+
+def test_a_command_gets_the_event_on_stdin_and_in_its_environment(tmp_path):
+    program = (
+        "import json, os, sys;"
+        "json.dump([json.load(sys.stdin), dict(os.environ), sys.argv[2:]], open(sys.argv[1], 'w'))"
+    )
+    told = tmp_path / "told.json"
+    rule = AlertRule("test", command=(sys.executable, "-c", program, str(told), "$HOME; `id`"))
+    send(rule, notice(over(HOT, 190.0), "recovered")).close(wait_s=30)
+    event, environment, words = json.loads(told.read_text())
+    assert event["status"] == "recovered"
+    assert event["event"]["ended_s"] == 190.0
+    assert words == ["$HOME; `id`"]
+    assert environment["GPUADVISOR_EVENT_KIND"] == "temperature"
+    assert environment["GPUADVISOR_EVENT_GPU"] == "GPU-b"
+    assert environment["GPUADVISOR_EVENT_GPU_INDEX"] == "1"
+    assert environment["GPUADVISOR_EVENT_TEXT"] == "Over after 1 min 30 s: GPU 1 is hot."
+
+
+COMMANDS = {
+    "fails": (("sh", "-c", "echo no paper; exit 3"), "sh ended with status 3"),
+    "hangs": (("sh", "-c", "sleep 1000 & wait"), "sh was ended after 1 s"),
+    "is not there": (("/nonexistent/notify",), "No such file or directory"),
+}
+
+
+@pytest.mark.parametrize(("command", "reason"), COMMANDS.values(), ids=COMMANDS)
+def test_a_command_that(command, reason, caplog):
+    caplog.set_level(logging.INFO)
+    send(AlertRule("test", command=command, timeout_s=0.6), notice()).close(wait_s=20)
+    assert reason in caplog.text
+    assert ("no paper" in caplog.text) == ("3" in reason)
+
+
+def test_a_command_that_reads_nothing_of_a_huge_event(caplog):
+    rule = AlertRule("test", command=("sh", "-c", "exit 0"), timeout_s=10)
+    send(rule, notice(replace(HOT, message="x" * 1_000_000 + "\0"))).close(wait_s=20)
+    assert caplog.text == ""

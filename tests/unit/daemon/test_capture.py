@@ -1,0 +1,106 @@
+"""What is recorded, until when, and what becomes of a command that runs meanwhile."""
+
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from gpuadvisor.collectors.telemetry.recording import read_recording
+from gpuadvisor.daemon.capture import capture
+from gpuadvisor.domain.telemetry import STARTING, Frame, Gpu, Sample
+from gpuadvisor.errors import AdvisorError, UsageError
+
+GPUS = (Gpu("GPU-1", 0, "NVIDIA H100 80GB HBM3"), Gpu("GPU-2", 1, "NVIDIA H100 80GB HBM3"))
+
+
+class Hand:
+    """A source that gives what it holds, and then the last frame again and again."""
+
+    label = "by hand"
+
+    def __init__(self, *frames):
+        self._frames = frames
+        self.closed = threading.Event()
+
+    def frames(self):
+        yield from self._frames
+        while not self.closed.wait(0.01):
+            yield self._frames[-1]
+
+    def close(self):
+        self.closed.set()
+
+
+def good():
+    values = {"GPU-1": Sample({"power_w": 70})}
+    return Hand(Frame(1.0, problem=STARTING), Frame(2.0, values, gpus=GPUS), Frame(3.0, values))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.gpr"
+
+
+def python(program):
+    return [sys.executable, "-c", program]
+
+
+def test_it_ends_when_the_time_is_over(path):
+    source = good()
+    done = capture(source, path, duration_s=0.3)
+    assert (done.gpus, done.status) == (2, 0)
+    frames = list(read_recording(path).frames())
+    assert (frames[0].gpus, len(frames)) == (GPUS, done.frames)
+    assert source.closed.is_set()
+    assert done.size_bytes == path.stat().st_size
+
+
+def test_it_ends_when_it_is_asked_to(path):
+    asked = iter([0, 0, signal.SIGINT, signal.SIGINT])
+    assert capture(good(), path, stopped_by=lambda: next(asked)).status == 0
+
+
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [
+        ("pass", 0),
+        ("raise SystemExit(7)", 7),
+        ("import os; os.kill(os.getpid(), 9)", 128 + 9),
+    ],
+)
+def test_it_ends_with_the_command_and_has_its_status(path, program, status):
+    done = capture(good(), path, command=python(program))
+    assert done.status == status
+    assert done.frames >= 2
+
+
+def test_sigterm_reaches_the_command(path):
+    began = time.monotonic()
+    stopped_by = lambda: signal.SIGTERM if time.monotonic() - began > 0.5 else 0  # noqa: E731
+    done = capture(
+        good(), path, command=python("import time; time.sleep(600)"), stopped_by=stopped_by
+    )
+    assert done.status == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        Hand(Frame(1.0, problem=STARTING), Frame(2.0, problem="No NVIDIA driver is installed.")),
+        Hand(Frame(1.0, problem="No NVIDIA driver is installed.")),
+    ],
+)
+def test_without_a_gpu_nothing_is_written(path, source):
+    with pytest.raises(AdvisorError, match="nothing to record: No NVIDIA driver"):
+        capture(source, path)
+    assert not path.exists()
+    assert source.closed.is_set()
+
+
+def test_a_command_that_does_not_exist_is_said(path):
+    source = good()
+    with pytest.raises(UsageError, match="cannot start no-such-program"):
+        capture(source, path, command=["no-such-program"])
+    assert source.closed.is_set()

@@ -1,0 +1,111 @@
+"""The rules about the machine, asked while frames come: events with begin and end."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from gpuadvisor.collectors.telemetry.recording import read_recording
+from gpuadvisor.daemon.detectors import Detectors
+from gpuadvisor.daemon.detectors.finding import TOLD_BY, Detector
+from gpuadvisor.domain.telemetry import Frame, Sample, Severity
+from gpuadvisor.rules.registry import load_health_rules
+from tests.rules.machines import GPU, IDLE, START_S, frames_of
+
+H100 = Path(__file__).parents[3] / "examples" / "h100.gpr"
+LOCKED = {"sm_clock_mhz": 1200}
+
+
+def observed(frames):
+    detectors = Detectors()
+    return [event for each in frames for event in detectors.observe(each)]
+
+
+def findings(frames):
+    return [event for event in observed(frames) if event.kind == "finding"]
+
+
+def test_a_finding_begins_and_ends():
+    begun, ended = findings(frames_of((60, {}), (120, LOCKED), (200, {})))
+    assert begun.identity == ended.identity
+    assert begun.key == "clocks_below_maximum"
+    assert begun.gpu == GPU.uuid
+    assert begun.ended_s is None
+    assert 60 <= begun.began_s - START_S <= 120
+    assert 180 + 30 <= ended.ended_s - START_S <= 180 + 110
+
+
+def test_it_says_what_it_costs_and_what_to_do():
+    event = findings(frames_of((60, LOCKED)))[0]
+    assert event.message.startswith(
+        "GPU 0 works at 1200 of 1980 MHz, held by neither power nor heat, which may cost up to"
+        " 39 % of its time at work. Look for a locked clock"
+    )
+    assert event.severity is Severity.WARNING
+    assert event.data["sm_clock_mhz"] == 1200
+
+
+def test_what_lasts_shorter_is_none():
+    assert findings(frames_of((60, IDLE), (2, LOCKED), (60, IDLE))) == []
+
+
+def test_it_ends_with_the_work():
+    ended = findings(frames_of((60, LOCKED), (200, IDLE)))[-1]
+    assert ended.ended_s is not None
+    assert ended.ended_s - START_S <= 60 + 110
+
+
+def test_it_ends_when_nothing_is_read_any_more():
+    frames = frames_of((60, LOCKED))
+    frames += [Frame(START_S + at_s, {GPU.uuid: Sample({})}) for at_s in range(60, 300)]
+    assert findings(frames)[-1].ended_s is not None
+
+
+def test_it_ends_when_the_gpu_is_removed():
+    gone = Frame(START_S + 60, gpus=())
+    assert findings([*frames_of((60, LOCKED)), gone])[-1].ended_s == START_S + 60
+
+
+def test_what_another_detector_tells_is_not_told_twice():
+    capped = {"throttle_reasons": 0x4, "sm_clock_mhz": 1200, "memory_used_bytes": 79 * 2**30}
+    events = observed(frames_of((5, {}), (120, {**capped, "pcie_width": 8, "remap_pending": 1})))
+    assert {event.kind for event in events} == {
+        "throttling",
+        "memory_full",
+        "pcie_downgrade",
+        "remap_pending",
+    }
+
+
+def test_what_is_told_by_others_is_a_rule_and_a_detector():
+    assert set(TOLD_BY) <= {rule.name for rule in load_health_rules()}
+    assert set(TOLD_BY.values()) - {"xid"} <= set(Detectors()._detectors)  # Xid is the collector's
+
+
+def with_idle_end(frames, seconds):
+    """The recording, and then a GPU that is idle."""
+    frames = list(frames)
+    last = frames[-1]
+    (uuid,) = (each for each in last.samples if each.startswith("GPU-"))
+    idle = Sample({**last.samples[uuid].values, **IDLE})
+    return frames + [
+        replace(last, time_s=last.time_s + at_s, samples={uuid: idle}, processes=None)
+        for at_s in range(1, seconds + 1)
+    ]
+
+
+def test_the_power_capped_phase_of_an_h100_is_found_and_ends():
+    """A recording with idle, training, input-bound and power-capped phases of 11 s each."""
+    frames = with_idle_end(read_recording(H100).frames(), 100)
+    detector, detectors = Detector(), Detectors()
+    held, events = [], []
+    for each in frames:
+        events += detectors.observe(each)
+        list(detector.observe(each, detectors.latest))
+        if each.whole:
+            rules = {finding.rule for finding in detector.diagnosis().findings}
+            held.append((each.time_s - frames[0].time_s, rules))
+    capped = [at_s for at_s, rules in held if "power_capped" in rules]
+    assert 42 <= capped[0] <= 47
+    assert 110 <= capped[-1] <= 130
+    assert {rule for _, rules in held for rule in rules} == {"power_capped"}
+    told = [(event.kind, event.key, event.ended_s is None) for event in events]
+    assert told == [("throttling", "sw_power_cap", True), ("throttling", "sw_power_cap", False)]

@@ -1,0 +1,372 @@
+"""What a scrape sees: read back by Prometheus' own parsers, over real HTTP."""
+
+import json
+import re
+import socket
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
+from prometheus_client.parser import text_string_to_metric_families as families
+
+from gpuadvisor.daemon.configuration import Prometheus
+from gpuadvisor.daemon.exporter import CLIENTS, Exporter
+from gpuadvisor.daemon.exposition import Exposition
+from gpuadvisor.daemon.figures import Figures
+from gpuadvisor.daemon.metric_names import GPU_EXPORTED, HOST_EXPORTED
+from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS
+from gpuadvisor.domain.telemetry import (
+    HOST,
+    Event,
+    Frame,
+    Gpu,
+    GpuProcess,
+    Sample,
+    Severity,
+    State,
+    Trouble,
+)
+from gpuadvisor.errors import AdvisorError, UsageError
+
+NOW_S = 1_700_000_000.0
+H100 = Gpu("GPU-a", 0, 'H100 "80GB"\nHBM3', 80 << 30, "00000000:01:00.0", (9, 0))
+LOST = Gpu("GPU-b", 1, "H100", 80 << 30)
+XID = Event("xid", NOW_S, "Xid 31.", Severity.ERROR, "GPU-a", NOW_S)
+VALUES = {metric.name: 50 for metric in GPU_METRICS}
+MISSING = {
+    "fan_pct": Trouble(State.NOT_SUPPORTED, NOW_S - 9),
+    "sm_active_pct": Trouble(State.STALE, NOW_S - 9, "does not answer"),
+    "throttle_reasons": Trouble(State.NO_PERMISSION, NOW_S - 9),
+}
+GONE = {metric.name: Trouble(State.LOST, NOW_S - 9) for metric in GPU_METRICS}
+
+
+@pytest.fixture
+def figures():
+    made = Figures()
+    healthy = {name: value for name, value in VALUES.items() if name not in MISSING}
+    first = {
+        H100.uuid: Sample({**VALUES, "throttle_reasons": 0x4}),
+        LOST.uuid: Sample(VALUES),
+        HOST: Sample({metric.name: 50 for metric in HOST_METRICS}),
+    }
+    processes = (
+        GpuProcess(H100.uuid, 71, "compute", 5 << 30, "python", "ada", container="4f2a"),
+        GpuProcess(H100.uuid, 72, "compute", None, None),
+    )
+    made.observe(Frame(NOW_S - 1, first, gpus=(H100, LOST), processes=processes))
+    second = {H100.uuid: Sample(healthy, MISSING), LOST.uuid: Sample({}, GONE)}
+    made.observe(Frame(NOW_S, second, events=(XID,)))
+    return made
+
+
+def collected(figures, now_s=NOW_S, **chosen):
+    return Exposition(figures, Prometheus(**chosen), clock=lambda: now_s)
+
+
+def series(figures, **more):
+    """Return name -> list of (labels, value), through Prometheus' own parser."""
+    text = generate_latest(collected(figures, **more)).decode()
+    found = {}
+    for family in families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def of_gpu(found, name, uuid="GPU-a"):
+    return [value for labels, value in found.get(name, []) if labels.get("uuid") == uuid]
+
+
+UNITS = {
+    "gpuadvisor_gpu_utilization_ratio": 0.5,
+    "gpuadvisor_memory_used_bytes": 50,
+    "gpuadvisor_power_watts": 50,
+    "gpuadvisor_sm_clock_hertz": 50e6,
+    "gpuadvisor_temperature_celsius": 50,
+    "gpuadvisor_energy_joules_total": 50,
+    "gpuadvisor_power_violation_seconds_total": 50,
+    "gpuadvisor_pcie_tx_bytes_per_second": 50,
+    "gpuadvisor_ecc_uncorrected_volatile_total": 50,
+}
+
+
+@pytest.mark.parametrize(("name", "value"), UNITS.items())
+def test_base_units(figures, name, value):
+    assert of_gpu(series(figures), name) == [value]
+
+
+def test_labels(figures):
+    ((labels, _), *_) = series(figures)["gpuadvisor_power_watts"]
+    assert labels == {"gpu": "0", "uuid": "GPU-a", "name": 'H100 "80GB"\nHBM3'}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_what_is_not_ok_is_absent_and_says_why(figures, name):
+    (each,) = [e for e in GPU_EXPORTED if e.metric.name == name]
+    found = series(figures)
+    assert of_gpu(found, each.full_name) == []
+    states = {
+        labels["state"]
+        for labels, _ in found["gpuadvisor_metric_state"]
+        if labels["uuid"] == "GPU-a" and labels["metric"] == each.full_name
+    }
+    assert states == {str(MISSING[name].state)}
+
+
+def test_a_lost_gpu_has_states_and_no_values(figures):
+    found = series(figures)
+    named = {name for name in found if of_gpu(found, name, "GPU-b")}
+    assert named == {"gpuadvisor_metric_state", "gpuadvisor_gpu_info"}
+
+
+def test_an_ok_metric_has_no_state(figures):
+    states = series(figures)["gpuadvisor_metric_state"]
+    of_healthy = [labels["metric"] for labels, _ in states if labels["uuid"] == "GPU-a"]
+    assert len(of_healthy) == len(MISSING)
+
+
+def test_frames_that_stop_make_values_stale_in_the_next_scrape(figures):
+    found = series(figures, now_s=NOW_S + 600)
+    assert "gpuadvisor_power_watts" not in found
+    assert {labels["state"] for labels, _ in found["gpuadvisor_metric_state"]} >= {"stale"}
+
+
+def test_throttle_reasons_one_by_one():
+    figures = Figures()
+    sample = Sample({"throttle_reasons": 0x44})
+    figures.observe(Frame(NOW_S, {H100.uuid: sample}, gpus=(H100,)))
+    reasons = {labels["reason"]: v for labels, v in series(figures)["gpuadvisor_throttled"]}
+    assert reasons.pop("sw_power_cap") == reasons.pop("hw_thermal_slowdown") == 1
+    assert set(reasons.values()) == {0}
+
+
+def test_the_machine(figures):
+    found = series(figures)
+    assert found["gpuadvisor_host_cpu_ratio"] == [({}, 0.5)]
+    assert found["gpuadvisor_host_memory_used_bytes"] == [({}, 50)]
+    assert not any("_host_" in name for name in series(figures, host_metrics=False))
+
+
+def test_processes_only_where_asked_for(figures):
+    assert "gpuadvisor_process_memory_bytes" not in series(figures)
+    ((labels, value),) = series(figures, processes=True)["gpuadvisor_process_memory_bytes"]
+    assert value == 5 << 30
+    assert (labels["pid"], labels["user"], labels["container"]) == ("71", "ada", "4f2a")
+
+
+def test_events_and_own_cost(figures):
+    found = series(figures)
+    kinds = {labels["kind"]: value for labels, value in found["gpuadvisor_events_total"]}
+    assert kinds["xid"] == 1
+    assert kinds["gpu_lost"] == 1
+    assert kinds["gap"] == 0
+    processes = {labels["process"] for labels, _ in found["gpuadvisor_daemon_cpu_seconds_total"]}
+    assert "daemon" in processes
+    assert found["gpuadvisor_daemon_frames_total"] == [({}, 2)]
+    assert found["gpuadvisor_driver_up"] == [({}, 1)]
+
+
+def test_an_event_is_counted_once_though_it_is_told_twice():
+    figures = Figures()
+    figures.observe(Frame(NOW_S, problem="No driver."))
+    figures.observe(Frame(NOW_S + 1))
+    kinds = {ls["kind"]: value for ls, value in series(figures)["gpuadvisor_events_total"]}
+    assert kinds["driver"] == 1
+
+
+def test_dcgm_names(figures):
+    assert not any(name.startswith("DCGM") for name in series(figures))
+    found = series(figures, dcgm_names=True)
+    ((labels, value),) = found["DCGM_FI_DEV_FB_USED"]
+    assert value == 50 / 2**20
+    expected = {"gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname"}
+    assert set(labels) == expected | {"DCGM_FI_DRIVER_VERSION"}
+    assert (labels["gpu"], labels["UUID"], labels["device"]) == ("0", "GPU-a", "nvidia0")
+    assert found["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"][0][1] == 50_000
+    assert found["DCGM_FI_PROF_GR_ENGINE_ACTIVE"][0][1] == 0.5
+
+
+def test_openmetrics_can_be_parsed_as_well(figures):
+    exposition = collected(figures, dcgm_names=True, processes=True)
+    text = openmetrics.generate_latest(exposition).decode()
+    assert {family.name for family in open_families(text)} >= {"gpuadvisor_energy_joules"}
+
+
+def test_before_the_first_frame_there_is_nothing_to_invent():
+    found = series(Figures())
+    assert found["gpuadvisor_driver_up"] == [({}, 0)]
+    assert "gpuadvisor_last_frame_timestamp_seconds" not in found
+
+
+ABBREVIATED = r"_(pct|mhz|mib|ms|w|j|c|s|percent|kilo\w*|milli\w*|mega\w*)(_|$)"
+
+
+@pytest.mark.parametrize("each", [*GPU_EXPORTED, *HOST_EXPORTED], ids=lambda e: e.full_name)
+def test_names_keep_the_rules_of_prometheus(each):
+    name = each.full_name
+    assert re.fullmatch(r"gpuadvisor_[a-z][a-z0-9_]*", name)
+    assert name.endswith("_total") == each.is_counter
+    assert not re.search(ABBREVIATED, name)
+    assert each.metric.help
+
+
+def test_names_are_unique():
+    names = [each.full_name for each in (*GPU_EXPORTED, *HOST_EXPORTED)]
+    assert len(set(names)) == len(names)
+
+
+# -- over HTTP ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def serve(figures):
+    made = []
+
+    def start(**chosen):
+        made.append(Exporter(figures, Prometheus(port=0, **chosen)))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+
+
+def get(url, **headers):
+    request = urllib.request.Request(
+        url, headers={k.replace("_", "-"): v for k, v in headers.items()}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+def test_a_scrape(serve):
+    url = serve().url
+    status, kind, text = get(url)
+    assert (status, kind.split(";")[0]) == (200, "text/plain")
+    assert any(f.name == "gpuadvisor_daemon_frames" for f in families(text))
+    status, kind, text = get(url, Accept="application/openmetrics-text; version=1.0.0")
+    assert (status, kind.split(";")[0]) == (200, "application/openmetrics-text")
+    assert text.endswith("# EOF\n")
+
+
+def test_other_paths(serve):
+    root = serve().url.removesuffix("/metrics")
+    assert get(f"{root}/")[0] == 200
+    assert get(f"{root}/etc/passwd")[0] == 404
+
+
+TOKENS = {
+    "none": ({}, 401),
+    "a wrong one": ({"Authorization": "Bearer wrong"}, 401),
+    "another scheme": ({"Authorization": "Basic s3cret"}, 401),
+    "no ASCII": ({"Authorization": "Bearer \xff"}, 401),
+    "the right one": ({"Authorization": "Bearer s3cret"}, 200),
+}
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """The address of an exporter with a token; each takes half a second to end."""
+    path = tmp_path_factory.mktemp("guarded") / "token"
+    path.write_text("s3cret\n")
+    exporter = Exporter(Figures(), Prometheus(port=0, token_file=str(path)))
+    yield exporter.url
+    exporter.close()
+
+
+@pytest.mark.parametrize(("headers", "status"), TOKENS.values(), ids=TOKENS)
+def test_token(headers, status, guarded):
+    assert get(guarded, **headers)[0] == status
+
+
+def test_token_from_the_environment(serve, monkeypatch):
+    monkeypatch.setenv("SCRAPE_TOKEN", "s3cret")
+    url = serve(token_variable="SCRAPE_TOKEN").url
+    assert get(url)[0] == 401
+    assert get(url, Authorization="Bearer s3cret")[0] == 200
+
+
+def test_a_token_that_is_missing_is_a_sentence(serve, tmp_path):
+    with pytest.raises(UsageError, match="cannot be read"):
+        serve(token_file=str(tmp_path / "none"))
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(UsageError, match="is empty"):
+        serve(token_file=str(tmp_path / "empty"))
+
+
+def test_an_address_that_is_taken_is_a_sentence(figures, serve):
+    taken = int(serve().url.split(":")[2].partition("/")[0])
+    with pytest.raises(AdvisorError, match=f"127.0.0.1:{taken} is taken by another program"):
+        Exporter(figures, Prometheus(port=taken))
+
+
+def test_an_open_address_without_token_is_warned_of(serve, caplog):
+    serve(host="0.0.0.0")
+    assert "is open to everybody who can reach it" in caplog.text
+
+
+def test_clients_that_say_nothing_block_neither_the_daemon_nor_each_other(serve, figures):
+    url = serve().url
+    port = int(url.split(":")[2].partition("/")[0])
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(CLIENTS - 1)]
+    try:
+        assert get(url)[0] == 200
+        figures.observe(Frame(NOW_S + 1))
+    finally:
+        for client in silent:
+            client.close()
+
+
+def test_too_many_clients_are_turned_away_at_once(serve):
+    url = serve().url
+    port = int(url.split(":")[2].partition("/")[0])
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(CLIENTS)]
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as late:
+            assert late.recv(1) == b""
+    finally:
+        for client in silent:
+            client.close()
+
+
+# -- the dashboard -----------------------------------------------------------------------------
+
+DASHBOARD = Path(__file__).parents[3] / "docs" / "grafana" / "gpuadvisor.json"
+NAMED = sorted(set(re.findall(r"gpuadvisor_[a-z0-9_]+", DASHBOARD.read_text("utf-8"))))
+
+
+@pytest.fixture(scope="module")
+def everything():
+    """The names of all series that a machine without any trouble can have."""
+    figures = Figures()
+    sample = Sample(VALUES, {"fan_pct": Trouble(State.NOT_SUPPORTED, NOW_S)})
+    host = Sample({metric.name: 50 for metric in HOST_METRICS})
+    process = GpuProcess(H100.uuid, 71, "compute", 5 << 30, "python")
+    seen = Frame(NOW_S, {H100.uuid: sample, HOST: host}, gpus=(H100,), processes=(process,))
+    figures.observe(seen)
+    return set(series(figures, processes=True))
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_dashboard_names_what_is_exported(name, everything):
+    assert name in everything
+
+
+def test_the_dashboard_chooses_by_labels_that_exist(everything):
+    board = json.loads(DASHBOARD.read_text("utf-8"))
+    assert [each["name"] for each in board["templating"]["list"]] == [
+        "datasource",
+        "instance",
+        "gpu",
+    ]
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(set(ids)) == len(ids)

@@ -1,0 +1,158 @@
+"""The machine and recordings as sources of frames."""
+
+import math
+
+import pytest
+
+from gpuadvisor.collectors.telemetry.host import HostCollector
+from gpuadvisor.collectors.telemetry.recording import Recorder
+from gpuadvisor.daemon.sources import (
+    BEFORE_S,
+    LONGEST_PAUSE_S,
+    SILENT_S,
+    FromStore,
+    Replay,
+    choose,
+)
+from gpuadvisor.domain.metrics import HOST_METRICS
+from gpuadvisor.domain.telemetry import Frame, Sample, State
+from gpuadvisor.errors import UsageError
+from gpuadvisor.storage.telemetry.writer import TelemetryWriter
+from tests.telemetry import START_S, frame, h100, sample
+
+NAMES = {metric.name for metric in HOST_METRICS}
+PRESSURE = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 total=1\n"
+
+
+def collector(tmp_path, times):
+    return HostCollector(clock=iter(times).__next__, pressure=tmp_path)
+
+
+def test_the_first_sample_has_no_rates_and_the_second_has_all(tmp_path):
+    for kind in ("cpu", "io", "memory"):
+        (tmp_path / kind).write_text(PRESSURE.format(0))
+    host = collector(tmp_path, [0, 0, 1e6])
+    first = host.sample()
+    assert {"host_memory_used_bytes", "load_1m"} <= set(first.values)
+    assert not {name for name in first.values if name.endswith("per_s")}
+    second = host.sample()
+    assert set(second.values) <= NAMES
+    assert {"disk_read_bytes_per_s", "network_receive_bytes_per_s"} <= set(second.values)
+    assert not second.troubles
+
+
+def test_a_stall_is_the_share_of_the_time_that_passed(tmp_path):
+    (tmp_path / "io").write_text(PRESSURE.format(1_000_000))
+    host = collector(tmp_path, [0, 0, 10])
+    host.sample()
+    (tmp_path / "io").write_text(PRESSURE.format(3_500_000))
+    assert host.sample().values["io_stall_pct"] == pytest.approx(25.0)
+
+
+def test_a_kernel_that_counts_no_pressure_is_not_a_machine_without(tmp_path):
+    sample = collector(tmp_path, [5, 6]).sample()
+    trouble = sample.troubles["memory_stall_pct"]
+    assert (trouble.state, trouble.since_s) == (State.NOT_SUPPORTED, 5)
+    assert "memory_stall_pct" not in sample.values
+
+
+def test_a_clock_that_was_set_back_gives_no_rates(tmp_path):
+    host = collector(tmp_path, [100, 100, 50])
+    host.sample()
+    assert "cpu_pct" not in host.sample().values
+
+
+@pytest.fixture
+def recording(tmp_path):
+    frames = [Frame(t, {"GPU-1": Sample({"power_w": t})}) for t in (10.0, 11.0, 13.0, 1000.0, 5.0)]
+    with Recorder(tmp_path / "run.gpr", "1.0") as recorder:
+        for frame in frames:
+            recorder.write(frame)
+    return recorder.path, frames
+
+
+def test_a_recording_is_replayed_in_its_rhythm(recording):
+    path, frames = recording
+    pauses = []
+    source = Replay(path, speed=2.0, wait=pauses.append)
+    assert list(source.frames()) == frames
+    assert pauses == [0.5, 1.0, LONGEST_PAUSE_S / 2]
+    assert source.label == "run.gpr"
+
+
+def test_a_recording_can_be_read_at_once(recording):
+    path, frames = recording
+    assert list(Replay(path, speed=math.inf).frames()) == frames
+
+
+def test_a_replay_ends_when_it_is_closed(recording):
+    source = Replay(recording[0])
+    seen = []
+    for each in source.frames():
+        seen.append(each)
+        source.close()
+    assert len(seen) == 1
+
+
+def test_what_is_no_recording_is_refused_at_once(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("hello")
+    with pytest.raises(UsageError, match="not a recording"):
+        Replay(path)
+
+
+class Clock:
+    now_s = START_S + BEFORE_S
+
+    def __call__(self):
+        return self.now_s
+
+
+def test_a_daemons_rows_come_from_two_minutes_ago_on_and_then_as_they_are_written(tmp_path):
+    clock = Clock()
+    with TelemetryWriter(tmp_path, clock=clock) as writer:
+        writer.append([frame(at, sample()) for at in (-1, 0, BEFORE_S - 1)])
+        source = FromStore(tmp_path, clock=clock)
+        frames = source.frames()
+        assert [next(frames).time_s - START_S for _ in range(2)] == [0, BEFORE_S - 1]
+        writer.append([frame(BEFORE_S, sample())])
+        assert next(frames).time_s == START_S + BEFORE_S
+        clock.now_s += SILENT_S
+        assert "has stored nothing for 5 s" in next(frames).problem
+        writer.append([frame(BEFORE_S + SILENT_S, sample())])
+        assert next(frames).problem is None
+    clock.now_s += SILENT_S
+    silent = next(frames)
+    assert silent.problem.startswith("The daemon has stopped")
+    assert (silent.time_s, silent.samples) == (clock.now_s, {})
+    source.close()
+    assert list(frames) == []
+
+
+def test_a_daemons_rows_go_on_after_the_clock_was_set_back(tmp_path):
+    clock = Clock()
+    with TelemetryWriter(tmp_path, clock=clock) as writer:
+        writer.append([frame(BEFORE_S, sample())])
+        source = FromStore(tmp_path, clock=clock)
+        frames = source.frames()
+        assert next(frames).gpus == (h100(0),)
+        clock.now_s -= 3600
+        writer.append([frame(BEFORE_S - 3600 + SILENT_S, sample())])
+        clock.now_s += SILENT_S
+        found = next(frames)
+        while found.problem:
+            found = next(frames)
+        assert found.time_s == clock.now_s
+        source.close()
+
+
+def test_a_daemon_is_chosen_where_one_writes_and_a_recording_before_it(
+    tmp_path, recording, monkeypatch
+):
+    monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path / "home"))
+    with TelemetryWriter(tmp_path / "home" / "telemetry"):
+        assert choose().label == "daemon"
+        assert choose(recording=recording[0]).label == "run.gpr"
+    alone = choose()
+    assert alone.label == "live"
+    alone.close()

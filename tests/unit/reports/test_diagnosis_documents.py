@@ -1,0 +1,193 @@
+"""A diagnosis as JSON, Markdown, SARIF and on a profile's page: valid, complete, documented."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from gpuadvisor.domain.finding import Scope, ScopeKind, Severity
+from gpuadvisor.reports.diagnosis_json import VERSION, diagnosis_json, diagnosis_json_text
+from gpuadvisor.reports.diagnosis_markdown import diagnosis_markdown
+from gpuadvisor.reports.diagnosis_sarif import diagnosis_sarif, place_of
+from gpuadvisor.reports.profile_json import profile_json
+from gpuadvisor.reports.profile_markdown import profile_markdown
+from gpuadvisor.reports.profile_page import profile_html
+from tests.diagnoses import (
+    DIAGNOSIS,
+    INPUT,
+    KERNEL,
+    NOTHING,
+    diagnosis_report,
+    of_telemetry,
+)
+from tests.profile_reports import HOSTILE, report, whole
+from tests.unit.reports.test_profile_json import documented, leaves
+from tests.unit.reports.test_profile_page import Page
+
+FIELDS = documented("A diagnosis as JSON")
+ROW_OF_ITS_OWN = re.compile(r"findings\[\]\.(evidence\[\]|improvement_pct)\.|not_measured\[\]\."
+                            r"|failed\[\]\.|together_pct\.")  # fmt: skip
+"""Fields of objects that are explained in the row of their object."""
+
+
+def of(diagnosis=DIAGNOSIS, **more):
+    return diagnosis_report(report(whole()), diagnosis, **more)
+
+
+def hostile():
+    odd = replace(
+        KERNEL, rule=HOSTILE, scope=Scope(ScopeKind.KERNEL, HOSTILE), summary=HOSTILE,
+        advice=HOSTILE, method=HOSTILE, source=f"{HOSTILE}:7", knobs=(HOSTILE,),
+    )  # fmt: skip
+    hidden = replace(odd, hidden_by=HOSTILE)
+    return replace(DIAGNOSIS, findings=(odd, hidden), failed=((HOSTILE, HOSTILE),))
+
+
+def sarif(diagnosed):
+    return json.loads(diagnosis_sarif(diagnosed), parse_constant=pytest.fail)
+
+
+# -- JSON --------------------------------------------------------------------------------------
+
+
+def test_the_page_documents_every_field_and_no_other():
+    found = dict(leaves(diagnosis_json(of(notes=("x",), script=("train.py",)))))
+    assert {path for path in found if not ROW_OF_ITS_OWN.match(path)} == FIELDS.keys()
+
+
+def test_every_field_has_type_meaning_and_null():
+    assert [field for field, cells in FIELDS.items() if not all(cells) or len(cells) != 3] == []
+
+
+@pytest.mark.parametrize("diagnosed", [of(), of(NOTHING), of(hostile()), of_telemetry()])
+def test_only_what_the_page_says_is_null(diagnosed):
+    document = json.loads(diagnosis_json_text(diagnosed), parse_constant=pytest.fail)
+    never = {field for field, cells in FIELDS.items() if cells[2] == "never"}
+    assert {path for path, each in leaves(document) if each is None} & never == set()
+
+
+def test_the_figures():
+    document = diagnosis_json(of())
+    assert (document["version"], document["source"], document["run_ms"]) == (VERSION, "kineto", 4.0)
+    assert document["together_pct"] == {"low": 37.0, "high": 65.0}
+    first, *_, last = document["findings"]
+    assert (first["rule"], first["severity"], first["hidden_by"]) == (
+        "input_bound", "critical", None,
+    )  # fmt: skip
+    assert first["improvement_pct"] == {"low": 30.6, "high": 61.2}
+    assert first["evidence"][0] == {
+        "metric": "gpu_idle_waiting_for_data", "value": 61.2, "unit": "%", "threshold": 2.0,
+    }  # fmt: skip
+    assert last["hidden_by"] == "input_bound"
+    assert document["not_measured"][0]["how"] == "gpuadvisor profile --ncu SCRIPT"
+
+
+def test_the_same_stands_in_the_profiles_own():
+    same = ("run_ms", "together_pct", "findings", "not_measured", "failed")
+    document = diagnosis_json(of())
+    assert profile_json(report(whole()))["diagnosis"] == {name: document[name] for name in same}
+
+
+# -- Markdown ----------------------------------------------------------------------------------
+
+
+def test_markdown_begins_with_what_costs_most():
+    text = diagnosis_markdown(of())
+    lines = text.splitlines()
+    assert lines[:3] == [
+        "### `train`", "", "4 steps in 3.81 ms on NVIDIA H100 80GB HBM3, recorded with torch 2.8.",
+    ]  # fmt: skip
+    assert "#### 1. The GPU is idle for 61% of the run" in text
+    assert (
+        "| Try it | `gpuadvisor tune SCRIPT --only dataloader_workers`, then pin\\_memory" in text
+    )
+    assert "<summary>Symptoms of what is above</summary>" in text
+    assert "| `tail_effect` | no hardware counters of kernels | `gpuadvisor profile --ncu" in text
+
+
+def test_a_profiles_markdown_and_page_have_it_at_the_top():
+    text = profile_markdown(report(whole()))
+    assert text.index("#### What to fix first") < text.index("#### Kernels")
+    said = Page(profile_html(report(whole()))).text
+    assert said.index("What to fix first") < said.index("Where the time goes")
+    assert "critical The GPU is idle for 61% of the run" in said
+
+
+def test_without_a_diagnosis_there_is_no_such_section():
+    alone = replace(report(whole()), diagnosis=None)
+    assert "What to fix first" not in profile_markdown(alone)
+    assert "What to fix first" not in Page(profile_html(alone)).text
+    assert profile_json(alone)["diagnosis"] is None
+
+
+def test_no_name_gets_out_of_its_place():
+    odd = replace(report(whole()), diagnosis=hostile())
+    read = Page(profile_html(odd))
+    assert "script" not in read.tags
+    for text in (diagnosis_markdown(of(hostile())), profile_markdown(odd)):
+        assert "<script>" not in re.sub(r"`+[^`]*`+", "", text)
+        assert "\x1b" not in text
+
+
+# -- SARIF -------------------------------------------------------------------------------------
+# Required properties, from https://json.schemastore.org/sarif-2.1.0.json: sarifLog version, runs;
+# run tool; tool driver; toolComponent name; reportingDescriptor id; result message; message text
+# (or id); artifactLocation's uri is a uri-reference; region.startLine is at least 1.
+
+
+@pytest.mark.parametrize("diagnosis", [DIAGNOSIS, NOTHING, hostile()], ids=["one", "none", "odd"])
+def test_sarif_has_what_its_schema_requires(diagnosis):
+    document = sarif(of(diagnosis))
+    assert document["version"] == "2.1.0"
+    (run,) = document["runs"]
+    driver = run["tool"]["driver"]
+    assert driver["name"] == "gpuadvisor"
+    assert all(each["id"] and each["help"]["text"] for each in driver["rules"])
+    for result in run["results"]:
+        assert result["message"]["text"]
+        assert result["level"] in {"none", "note", "warning", "error"}
+        assert driver["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
+        (location,) = (each["physicalLocation"] for each in result["locations"])
+        assert re.fullmatch(r"[A-Za-z0-9%/._~:@!$&'()*+,;=?#-]+",
+                            location["artifactLocation"]["uri"])  # fmt: skip
+        assert location["region"]["startLine"] >= 1
+
+
+def test_only_what_has_a_source_line_and_is_no_symptom_is_in_it():
+    (run,) = sarif(of())["runs"]
+    (result,) = run["results"]
+    assert result["ruleId"] == "input_bound"
+    assert result["level"] == "error"
+    assert result["locations"][0]["physicalLocation"] == {
+        "artifactLocation": {"uri": "train.py"}, "region": {"startLine": 42},
+    }  # fmt: skip
+    assert "Worth 31 to at most 61 % of the run" in result["message"]["text"]
+    (rule,) = run["tool"]["driver"]["rules"]
+    assert rule["help"]["markdown"].startswith("# input_bound: the GPU waits")
+
+
+@pytest.mark.parametrize("severity", Severity)
+def test_every_severity_has_a_level(severity):
+    found = replace(DIAGNOSIS, findings=(replace(INPUT, severity=severity),))
+    assert len(sarif(of(found))["runs"][0]["results"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "place", "uri"),
+    [
+        ("train.py:12", ("train.py", 12), "train.py"),
+        ("/home/me/my code/train.py:3", ("/home/me/my code/train.py", 3),
+         "file:///home/me/my%20code/train.py"),
+        ("a b/c#d.py:1", ("a b/c#d.py", 1), "a%20b/c%23d.py"),
+        ("train.py:0", ("train.py", 1), "train.py"),
+        ("train.py", None, None),
+        (None, None, None),
+    ],
+)  # fmt: skip
+def test_places(source, place, uri):
+    found = replace(INPUT, source=source)
+    assert place_of(found) == place
+    results = sarif(of(replace(DIAGNOSIS, findings=(found,))))["runs"][0]["results"]
+    locations = [each["locations"][0]["physicalLocation"] for each in results]
+    assert [each["artifactLocation"]["uri"] for each in locations] == ([uri] if uri else [])

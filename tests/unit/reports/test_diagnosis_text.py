@@ -1,0 +1,225 @@
+"""What `gpuadvisor diagnose` says on the terminal, to the letter."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from gpuadvisor.domain.finding import Diagnosis, Scope, ScopeKind, Span
+from gpuadvisor.reports import diagnosis_wording as wording
+from gpuadvisor.reports.diagnosis_text import Line, diagnosis_lines, print_diagnosis, wrapped
+from tests.diagnoses import (
+    DIAGNOSIS,
+    GEMM,
+    INPUT,
+    KERNEL,
+    NOTHING,
+    REMARK,
+    diagnosis_report,
+    of_telemetry,
+)
+from tests.profile_reports import HOSTILE, counted, empty, report, whole
+
+PIPED = """\
+train: 4 steps in 3.81 ms on NVIDIA H100 80GB HBM3, recorded with torch 2.8
+The GPU was busy 35.7 % of the run. 2 things to fix, together worth 37 to 65 % of the run.
+
+1. critical: input_bound
+   The GPU is idle for 61% of the run because the script waits for its next batch.
+   where     the whole run, train.py:42
+   evidence  gpu_idle_waiting_for_data 61.2 % (threshold 2 %)
+             workers 0
+   worth     31 to at most 61 % of the run, about 1.84 ms of 4.00 ms
+             At most all of the waiting.
+   do        Load batches in more worker processes.
+   try       gpuadvisor tune SCRIPT --only dataloader_workers
+             then pin_memory or prefetch_factor
+
+2. warning: uncoalesced_loads
+   The kernel reads 32 bytes for each 4 that it uses.
+   where     kernel cutlass::Kernel
+   evidence  bytes_read 768 MiB
+             pattern strided
+   worth     10 to 14 % of the run, about 480 µs of 4.00 ms
+             What is left at the DRAM roof.
+   do        Let neighbouring threads read neighbouring places.
+
+Not shown: 1 symptom of what is above (launch_bound of input_bound), 1 remark; --all shows them.
+
+Not measured, so not known (3 rules could not look):
+   gpuadvisor profile --ncu SCRIPT: tail_effect and divergence (no hardware counters of kernels)
+   gpuadvisor profile SCRIPT: memory_growth (the profile has no memory)
+The rule broken failed: ZeroDivisionError: of zero
+
+Why, and how it is estimated: gpuadvisor explain input_bound
+"""
+ALL = """\
+Symptoms of what is above:
+   launch_bound, of input_bound: The host launches late (the whole run)
+
+Good to know:
+   memory_room: Half of the GPU's memory is free (the whole run)
+
+Not measured, so not known (3 rules could not look):
+   gpuadvisor profile --ncu SCRIPT:
+      tail_effect: no hardware counters of kernels
+      divergence: no hardware counters of kernels
+   gpuadvisor profile SCRIPT:
+      memory_growth: the profile has no memory
+"""
+NARROW = """\
+1. critical: input_bound
+   The GPU is idle for 61% of the run because the
+   script waits for its next batch.
+   where     the whole run, train.py:42
+   evidence  gpu_idle_waiting_for_data 61.2 %
+             (threshold 2 %)
+             workers 0
+"""
+
+
+def printed(diagnosed, *, everything=False, **console):
+    file = io.StringIO()
+    options = {"width": 50, "highlight": False, "color_system": None, **console}
+    print_diagnosis(Console(file=file, **options), diagnosed, everything)
+    return file.getvalue()
+
+
+def said(diagnosed):
+    return "\n".join(line.head + line.text for line in diagnosis_lines(diagnosed))
+
+
+def of(profile, diagnosis=DIAGNOSIS, **more):
+    return diagnosis_report(report(profile), diagnosis, **more)
+
+
+def test_piped_it_is_plain_and_not_wrapped():
+    assert printed(of(whole())) == PIPED
+
+
+def test_all_of_it_where_that_is_asked_for():
+    assert ALL in printed(of(whole()), everything=True)
+
+
+def test_on_a_terminal_it_is_wrapped_below_its_labels():
+    assert NARROW in printed(of(whole()), force_terminal=True)
+
+
+def test_what_one_can_type_is_never_wrapped():
+    text = printed(of(whole()), force_terminal=True)
+    assert "try       gpuadvisor tune SCRIPT --only dataloader_workers\n" in text
+
+
+def test_on_a_terminal_severities_have_colours(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    options = {"force_terminal": True, "color_system": "standard"}
+    assert "\x1b[1;31m1. critical" in printed(of(whole()), **options)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[31m" not in printed(of(whole()), **options)
+
+
+def test_where_nothing_is_wrong_it_says_so_and_what_was_looked_at():
+    lines = printed(of(whole(), NOTHING)).splitlines()
+    assert lines[1] == (
+        "The GPU was busy 35.7 % of the run. Nothing worth fixing was found; 2 of 5 rules could "
+        "look, for coalescing, input bound."
+    )
+    assert not any("explain" in line for line in lines)
+
+
+def test_remarks_are_shown_where_there_is_nothing_to_fix():
+    text = printed(of(whole(), replace(NOTHING, findings=(REMARK,))))
+    assert (
+        "Good to know:\n   memory_room: Half of the GPU's memory is free (the whole run)\n" in text
+    )
+    assert "--all" not in text
+
+
+def test_at_most_three_findings_at_the_top():
+    many = tuple(replace(KERNEL, rule=f"rule_{n}") for n in range(5))
+    text = printed(of(whole(), replace(DIAGNOSIS, findings=many)))
+    assert [line for line in text.splitlines() if line[:2] in ("3.", "4.")] == [
+        "3. warning: rule_2"
+    ]
+    assert "Not shown: 2 more; --all shows them." in text
+
+
+def test_the_script_stands_in_what_one_can_type():
+    text = printed(of(whole(), script=("my train.py", "--epochs", "1")))
+    assert "tune 'my train.py' --only dataloader_workers -- --epochs 1\n" in text
+    assert "gpuadvisor profile --ncu 'my train.py' -- --epochs 1: tail_effect" in text
+    assert "tune -m pkg.train --only" in printed(of(whole(), script=("-m", "pkg.train")))
+
+
+def test_of_hardware_counters_each_improvement_is_the_kernels():
+    text = said(of(counted(), replace(DIAGNOSIS, findings=(KERNEL,), run_ms=None)))
+    assert text.startswith("train: 1 kernel, counted one by one on Tesla V100")
+    assert "worth     10 to 14 % of this kernel's time, about 480 µs" in text
+    assert "1 thing to fix." in text
+
+
+def test_a_recording_of_telemetry():
+    lines = said(of_telemetry()).splitlines()
+    assert lines[0] == "run.gpr: 3 min 12 s of telemetry of 1 GPU"
+
+
+def test_a_profile_of_nothing():
+    assert said(of(empty(), Diagnosis(()), rules=())).splitlines() == [
+        "train: 0 ms without a GPU, recorded with the torch profiler",
+        "Nothing could be looked at.",
+    ]
+
+
+def test_no_control_character_reaches_the_terminal():
+    odd = replace(KERNEL, scope=Scope(ScopeKind.KERNEL, HOSTILE), summary=HOSTILE)
+    text = printed(of(whole(), replace(DIAGNOSIS, findings=(odd,))), force_terminal=True)
+    assert "\x1b[31m" not in text
+
+
+@pytest.mark.parametrize(
+    ("span", "is_bound", "words"),
+    [
+        (Span(17.2, 33.9), False, "17 to 34 %"),
+        (Span(17.2, 33.9), True, "17 to at most 34 %"),
+        (Span(0.0, 33.9), True, "at most 34 %"),
+        (Span(33.6, 33.9), False, "34 %"),
+        (Span(0.21, 1.94), False, "0.2 to 1.9 %"),
+    ],
+)
+def test_a_bound_is_called_one(span, is_bound, words):
+    assert wording.percents(span, is_bound) == words
+
+
+@pytest.mark.parametrize(
+    ("scope", "words"),
+    [
+        (Scope(ScopeKind.KERNEL, GEMM), "kernel cutlass::Kernel"),
+        (Scope(ScopeKind.OPERATOR, "aten::mm"), "operator aten::mm"),
+        (Scope(ScopeKind.GPU, "GPU 3"), "GPU 3"),
+        (Scope(ScopeKind.RANK, "3"), "rank 3"),
+    ],
+)
+def test_where_it_is(scope, words):
+    assert wording.where(replace(INPUT, scope=scope, source=None)) == words
+
+
+def test_what_is_worth_nothing_says_so():
+    free = replace(INPUT, improvement_pct=Span(0.0, 0.0))
+    assert wording.worth(free, DIAGNOSIS) == "nothing, as far as can be told"
+    assert wording.worth(REMARK, DIAGNOSIS) == ""
+
+
+@pytest.mark.parametrize("width", [10, 40, 80])
+def test_a_word_longer_than_the_line_is_no_endless_loop(width):
+    assert "".join(wrapped(Line("x" * 300), width)).replace(" ", "") == "x" * 300
+
+
+def test_the_first_finding_on_one_line():
+    assert wording.first(of(whole())) == (
+        "fix first: The GPU is idle for 61% of the run because the script waits for its next batch"
+        " (input_bound, worth 31 to at most 61 % of the run)"
+    )
+    assert wording.first(of(whole(), NOTHING)) == (
+        "nothing worth fixing was found (2 of 5 rules could look)"
+    )

@@ -1,0 +1,160 @@
+"""The JSON of a study is valid, complete and documented."""
+
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpuadvisor.domain.knobs import Contribution
+from gpuadvisor.domain.study import Speedup, Trial, TrialState
+from gpuadvisor.reports.json_report import SCHEMA_VERSION, study_json, study_json_text
+from tests.studies import CPU, environment, measurement, study, study_without_gain
+
+PAGE = Path(__file__).parents[3] / "docs" / "json.md"
+OPEN = {"best.knobs", "trials[].knobs", "no_effect", "expectations[].measured_with"}
+"""Objects whose keys are names of knobs, not fields of the schema."""
+
+
+def paths(value, prefix=""):
+    """Every field of a document: `speedup.ratio`, `trials[].number`."""
+    found = set()
+    for key, each in value.items():
+        path = f"{prefix}{key}"
+        found.add(path)
+        if isinstance(each, dict) and path not in OPEN:
+            found |= paths(each, f"{path}.")
+        if isinstance(each, list):
+            for item in filter(lambda item: isinstance(item, dict), each):
+                found |= paths(item, f"{path}[].")
+    return found
+
+
+def documented():
+    """Field to its row's cells, from the tables of the page's part about studies."""
+    study_part = PAGE.read_text("utf-8").partition("\n# A profile as JSON\n")[0]
+    rows = re.findall(r"^\| `([^`]+)` \|(.+)\|$", study_part, re.MULTILINE)
+    return {field: [cell.strip() for cell in cells.split("|")] for field, cells in rows}
+
+
+def test_the_page_documents_every_field_and_no_other():
+    assert paths(study_json(study())) == set(documented())
+
+
+def test_every_documented_field_has_type_meaning_and_null():
+    assert [field for field, cells in documented().items() if not all(cells)] == []
+    assert {len(cells) for cells in documented().values()} == {3}
+
+
+def test_only_what_the_page_says_is_null():
+    never = {field for field, cells in documented().items() if cells[2] == "never"}
+    for result in (study(), study_without_gain(), bare()):
+        nulls = {path for path, each in leaves(study_json(result)) if each is None}
+        assert nulls & never == set()
+
+
+def leaves(value, prefix=""):
+    for key, each in value.items():
+        path = f"{prefix}{key}"
+        yield path, each
+        if isinstance(each, dict) and path not in OPEN:
+            yield from leaves(each, f"{path}.")
+        if isinstance(each, list):
+            for item in each:
+                if isinstance(item, dict):
+                    yield from leaves(item, f"{path}[].")
+
+
+def bare():
+    """A study on a CPU that measured as little as possible."""
+    machine = environment(
+        replace(CPU, memory_bytes=None),
+        torch=None,
+        cuda=None,
+        cudnn=None,
+        driver=None,
+        sm_clock_mhz=None,
+        sm_clock_max_mhz=None,
+        power_limit_w=None,
+        git_commit=None,
+        git_dirty=None,
+    )
+    empty = replace(measurement(), step_ms=(), windows=(), peak_memory_bytes=0)
+    return study(
+        environment=machine,
+        baseline=empty,
+        best=empty,
+        started="",
+        equivalence=None,
+        trials=(Trial(0, {}, "baseline", TrialState.CRASHED, measurement=empty),),
+    )
+
+
+def strictly(text):
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_the_figures():
+    document = strictly(study_json_text(study()))
+    assert document["schema_version"] == SCHEMA_VERSION == 1
+    assert document["verdict"] == "faster"
+    assert document["level"] == "balanced"
+    assert document["speedup"] == {
+        "ratio": 1.42,
+        "ci99_low": 1.39,
+        "ci99_high": 1.45,
+        "pairs": 8,
+    }
+    assert document["best"]["knobs"]["num_workers"] == 8
+    assert document["best"]["step_ms"]["p50"] == pytest.approx(55.4, rel=0.01)
+    assert document["device"]["compute_capability"] == "9.0"
+    assert document["equivalence"]["status"] == "equivalent"
+    assert document["plan"] == "train.plan.toml"
+
+
+def test_a_trial_has_its_mean_step_time_or_none():
+    trials = study_json(study())["trials"]
+    first = study().trials[0]
+    assert trials[0]["step_ms"] == pytest.approx(first.measurement.mean_step_ms)
+    failed = next(trial for trial in trials if trial["state"] == "out_of_memory")
+    assert failed["step_ms"] is None
+    assert failed["throughput"] is None
+    assert failed["reason"].startswith("tried to allocate")
+
+
+def test_a_study_without_gain():
+    document = study_json(study_without_gain())
+    assert document["best"] is None
+    assert document["speedup"] is None
+    assert document["plan"] is None
+    assert document["equivalence"]["status"] == "not_checked"
+
+
+def test_what_is_not_finite_is_null():
+    result = study(
+        speedup=Speedup(math.nan, -math.inf, math.inf, 1),
+        contributions=(Contribution("tf32", math.nan, math.inf),),
+        wall_s=math.nan,
+    )
+    document = strictly(study_json_text(result))
+    assert document["speedup"] == {"ratio": None, "ci99_low": None, "ci99_high": None, "pairs": 1}
+    assert document["contributions"][0]["ratio"] is None
+    assert document["wall_s"] is None
+
+
+def test_what_was_not_measured_is_null():
+    document = strictly(study_json_text(bare()))
+    assert document["baseline"]["peak_memory_bytes"] is None
+    assert document["baseline"]["step_ms"] == {"p50": None, "p95": None, "mean": None}
+    assert document["baseline"]["throughput"] is None
+    assert document["baseline"]["energy_j_per_step"] is None
+
+
+def test_names_that_are_no_text_are_still_valid():
+    document = strictly(study_json_text(study(script="caf\udce9.py")))
+    assert document["script"] == "caf\\udce9.py"

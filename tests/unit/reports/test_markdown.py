@@ -1,0 +1,143 @@
+"""Markdown for a pull request: the conclusion first, the evidence folded."""
+
+import re
+
+import pytest
+from markdown_it import MarkdownIt
+
+from gpuadvisor.domain.knobs import Snippet
+from gpuadvisor.domain.study import Equivalence, Objective, Speedup
+from gpuadvisor.reports.markdown import study_markdown
+from tests.studies import measurement, snippets, study, study_without_gain
+
+
+def table_rows(text):
+    """The rows of all tables as lists of cells."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def test_the_headline_has_gain_interval_pairs_device_and_equivalence():
+    assert (
+        "**1.42x faster (99 % interval 1.39-1.45, 8 interleaved pairs)"
+        " on NVIDIA H100 80GB HBM3, results equivalent.**" in study_markdown(study())
+    )
+
+
+@pytest.mark.parametrize(
+    ("objective", "words"),
+    [
+        (Objective.LATENCY, "1.42x lower latency"),
+        (Objective.MEMORY, "1.42x lower peak memory"),
+        (Objective.ENERGY, "1.42x lower energy"),
+    ],
+)
+def test_the_headline_is_about_the_objective(objective, words):
+    assert words in study_markdown(study(objective=objective))
+
+
+def test_baseline_and_best_stand_side_by_side():
+    rows = {row[0]: row[1:] for row in table_rows(study_markdown(study())) if len(row) == 4}
+    assert rows["Peak memory"] == ["18.4 GiB", "12.3 GiB", "-33.2 %"]
+    assert rows["Energy per step"] == ["31.0 J", "25.1 J", "-19.0 %"]
+    assert rows["Step time, median"][0].endswith(" ms")
+
+
+def test_what_was_not_measured_is_said_in_words():
+    result = study(baseline=measurement(energy_j=None), best=measurement(55, energy_j=None))
+    assert ["Energy per step", "not measured", "not measured", ""] in table_rows(
+        study_markdown(result)
+    )
+
+
+def test_contributions_come_with_the_most_valuable_first():
+    text = study_markdown(study())
+    assert ["`bf16_autocast`", "1.17x", "1.14-1.20"] in table_rows(text)
+    assert text.index("| `bf16_autocast` |") < text.index("| `num_workers=8` |")
+
+
+def test_how_to_apply_it():
+    text = study_markdown(study(), snippets())
+    assert "gpuadvisor run --plan train.plan.toml train.py -- --epochs 3" in text
+    assert "```python\nDataLoader(..., num_workers=8)\n```" in text
+
+
+def test_another_batch_size_is_compared_per_sample():
+    text = study_markdown(study(best=measurement(100, samples=512)))
+    rows = {row[0]: row[1:] for row in table_rows(text) if len(row) == 4}
+    assert rows["Samples per step"] == ["256", "512", "+100 %"]
+    assert "µs" in rows["Time per sample, mean"][0]
+    assert "compare times and energies per sample" in text
+
+
+def test_no_gain_claims_nothing():
+    text = study_markdown(study_without_gain())
+    assert "No gain found on NVIDIA H100 80GB HBM3" in text
+    assert "faster" not in text
+    assert "How to keep it" not in text
+
+
+def test_no_gain_after_a_proof_shows_the_interval():
+    text = study_markdown(study_without_gain(speedup=Speedup(1.004, 0.99, 1.02, 12)))
+    assert "measured 1.00x (99 % interval 0.99-1.02, 12 interleaved pairs)" in text
+
+
+def test_a_verdict_without_proof_is_not_a_gain():
+    assert "No gain found" in study_markdown(study(speedup=None))
+
+
+def test_an_interrupted_study_judges_no_knob():
+    text = study_markdown(study_without_gain(interrupted="Ctrl-C after 12 trials"))
+    assert "No gain proven" in text
+    assert "Ctrl-C after 12 trials" in text
+    assert "no gain beyond the noise" not in text
+    assert "--resume" in text
+
+
+def test_what_did_not_help_has_its_reason():
+    text = study_markdown(study())
+    assert "- `pin_memory`: no further gain" in text
+    assert "- `compile`: hung: no step within 300 s" in text
+    assert "- `tf32`" not in text
+
+
+@pytest.mark.parametrize(
+    ("equivalence", "sentence"),
+    [
+        (Equivalence("wrong", "losses", 0.5, 0.01), "Results are different: losses 0.5"),
+        (
+            Equivalence("not_checked", "", reason="no loss was seen."),
+            "not compared: no loss was seen.",
+        ),
+        (Equivalence("equivalent", "losses", 0.001), "(limit not set)"),
+        (None, "Results were not compared."),
+    ],
+)
+def test_equivalence_in_words(equivalence, sentence):
+    assert sentence in study_markdown(study(equivalence=equivalence))
+
+
+def test_no_text_of_the_user_is_markup():
+    nasty = "<img src=x> | [a](b) *b* `c"
+    text = study_markdown(
+        study(script=nasty, notes=(nasty,), no_effect={nasty: nasty}),
+        (Snippet(nasty, nasty, "```\nend"),),
+    )
+    page = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+    assert not set(re.findall(r"<(\w+)", page)) & {"img", "a", "em"}
+    assert page.count("&lt;img src=x&gt; | [a](b) *b* `c") >= 4
+    assert "````python\n```\nend\n````" in text
+
+
+def test_every_table_is_regular():
+    text = study_markdown(study(no_effect={"a|b": "c|d"}), snippets())
+    blocks = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert len(blocks) == 5
+    for block in blocks:
+        assert len({len(row) for row in table_rows(block)}) == 1
+
+
+def test_details_are_closed_and_have_an_empty_line_inside():
+    text = study_markdown(study())
+    assert text.count("<details>") == text.count("</details>") == 3
+    assert len(re.findall(r"</summary>\n\n", text)) == 3

@@ -1,0 +1,87 @@
+"""The JSON of a profile and of a comparison is valid, complete and documented."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from gpuadvisor.reports.comparison_json import comparison_json
+from gpuadvisor.reports.profile_json import SCHEMA_VERSION, profile_json, profile_json_text
+from gpuadvisor.rules.facts.comparison import compare
+from gpuadvisor.rules.facts.summary import Facts
+from tests.profile_reports import H100, PROFILES, report, whole
+
+PAGE = Path(__file__).parents[3] / "docs" / "json.md"
+OPEN = {"time[].parts_ns", "not_measured", "diagnosis"}
+"""Objects whose keys are explained in their own row."""
+
+
+def leaves(value, prefix=""):
+    """Every field of a document with its value: `steps.count`, `kernels[].name`."""
+    for key, each in value.items():
+        path = f"{prefix}{key}"
+        yield path, each
+        if isinstance(each, dict) and path not in OPEN:
+            yield from leaves(each, f"{path}.")
+        if isinstance(each, list):
+            for item in each:
+                if isinstance(item, dict):
+                    yield from leaves(item, f"{path}[].")
+
+
+def documented(title):
+    part = PAGE.read_text("utf-8").partition(f"\n# {title}\n")[2].partition("\n# ")[0]
+    rows = re.findall(r"^\| `([^`]+)` \|(.+)\|$", part, re.MULTILINE)
+    return {field: [cell.strip() for cell in cells.split("|")] for field, cells in rows}
+
+
+PROFILE = documented("A profile as JSON")
+COMPARISON = documented("A comparison as JSON")
+EVERYTHING = profile_json(report(whole()))
+COMPARED = comparison_json(compare(Facts(whole()), Facts(whole()), ("a", "b")))
+
+
+def test_the_page_documents_every_field_and_no_other():
+    assert dict(leaves(EVERYTHING)).keys() == PROFILE.keys()
+
+
+def test_the_page_documents_every_field_of_a_comparison():
+    same = re.compile(r"^(after\.|kernels\[|operators\[|copies\[|parts\[\]\.after\.)")
+    fields = {path for path, _ in leaves(COMPARED) if not same.match(path)}
+    assert fields == COMPARISON.keys()
+
+
+@pytest.mark.parametrize("fields", [PROFILE, COMPARISON], ids=["profile", "comparison"])
+def test_every_field_has_type_meaning_and_null(fields):
+    assert [field for field, cells in fields.items() if not all(cells) or len(cells) != 3] == []
+
+
+@pytest.mark.parametrize("make", PROFILES.values(), ids=PROFILES)
+def test_only_what_the_page_says_is_null(make):
+    document = json.loads(profile_json_text(report(make())), parse_constant=pytest.fail)
+    never = {field for field, cells in PROFILE.items() if cells[2] == "never"}
+    assert {path for path, each in leaves(document) if each is None} & never == set()
+
+
+def test_the_figures():
+    document = json.loads(profile_json_text(report(whole())))
+    assert document["schema_version"] == SCHEMA_VERSION == 1
+    assert document["devices"][0]["name"] == H100.name
+    (time,) = document["time"]
+    assert time["parts_ns"]["computing"] == 800_000
+    assert time["parts_ns"]["waiting_for_data"] == 900_000
+    assert sum(time["parts_ns"].values()) == time["span_ns"] == 3_498_000
+    kernel = document["kernels"][0]
+    assert (kernel["count"], kernel["grid"], kernel["block"]) == (4, [64, 2, 1], [128, 1, 1])
+    assert (kernel["occupancy"], kernel["limiters"]) == (0.125, ["shared_memory"])
+    assert kernel["kineto_occupancy_is_wrong"] is True
+    assert document["steps"]["count"] == 4
+    assert document["memory"][0]["peak_allocated_bytes"] == 2 << 20
+
+
+def test_what_is_not_measured_is_named():
+    document = profile_json(report(PROFILES["one point"]()))
+    assert document["steps"] is None
+    assert document["kernels"][0]["occupancy"] is None
+    assert {"memory", "operators", "idle"} <= document["not_measured"].keys()

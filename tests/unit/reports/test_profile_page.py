@@ -1,0 +1,206 @@
+"""A profile's page: complete in itself, well formed, and honest whatever the profile holds."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from gpuadvisor.reports.profile_markdown import profile_markdown
+from gpuadvisor.reports.profile_page import profile_html
+from gpuadvisor.reports.profile_wording import short_name
+from tests.profile_reports import GEMM, PROFILES, V100, counted, report, whole
+
+VOID = {"meta"}
+NARROW_AND_WIDE = 2
+
+
+class Page(HTMLParser):
+    """Checks that tags are balanced, and collects what is in the page."""
+
+    def __init__(self, content):
+        super().__init__()
+        self.open, self.tags, self.attributes, self.said = [], [], [], []
+        self.feed(content)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, *attribute) for attribute in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] != "style":
+            self.said.append(data)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.said).split())
+
+
+@pytest.fixture(scope="module", params=PROFILES, ids=lambda name: name.replace(" ", "_"))
+def content(request):
+    return profile_html(report(PROFILES[request.param]()))
+
+
+def svgs(content):
+    return re.findall(r"<svg.*?</svg>", content, re.DOTALL)
+
+
+def page(profile):
+    return Page(profile_html(report(profile)))
+
+
+def test_the_page_is_well_formed(content):
+    read = Page(content)
+    assert content.startswith("<!DOCTYPE html>")
+    assert {"title", "main", "h1", "style"} <= set(read.tags)
+
+
+def test_the_page_needs_nothing_else(content):
+    read = Page(content)
+    assert not {"script", "link", "img", "iframe", "object", "image", "use"} & set(read.tags)
+    assert not {"src", "href", "xlink:href", "srcset", "action"} & {a[1] for a in read.attributes}
+    assert not any(name.startswith("on") for _, name, _ in read.attributes)
+    assert ("meta", "content", "default-src 'none'; style-src 'unsafe-inline'") in read.attributes
+
+
+def test_no_coordinate_is_lost(content):
+    drawn = re.sub(r"<(title|desc|text)[^>]*>[^<]*", "", "".join(svgs(content)))
+    assert not re.search(r"\b(nan|inf)\b", drawn, re.IGNORECASE)
+
+
+def test_marks_stay_within_their_plot(content):
+    for svg in svgs(content):
+        width, height = map(float, re.search(r'viewBox="0 0 (\S+) (\S+)"', svg).groups())
+        for name, most in (("cx", width), ("x", width), ("cy", height), ("y", height)):
+            found = [float(v) for v in re.findall(rf'\b{name}="(-?[\d.]+)"', svg)]
+            assert all(0 <= value <= most for value in found), (name, found)
+
+
+def test_ids_are_unique(content):
+    ids = [value for _, name, value in Page(content).attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+
+
+def test_every_plot_can_be_read_by_those_who_cannot_see_it(content):
+    for svg in svgs(content):
+        title, desc = re.search(r'aria-labelledby="(\S+) (\S+)"', svg).groups()
+        assert re.search(rf'<title id="{title}">[^<]+</title>', svg)
+        assert re.search(rf'<desc id="{desc}">[^<]+</desc>', svg)
+
+
+def test_the_whole_page_has_a_section_for_each_question():
+    read = page(whole())
+    for title in ("Where the time goes", "Steps", "Timeline", "Kernels", "Roofline", "Operators",
+                  "Memory", "Copies", "Communication", "Launching", "Not measured"):  # fmt: skip
+        assert title in read.said
+
+
+def test_the_parts_of_the_time():
+    text = page(whole()).text
+    # From the first copy, at 312 us, to the end of the last collective, at 3,810 us.
+    assert "38.9 % of the time from first to last work the GPU was busy" in text
+    assert "computing 22.9 % 800 µs" in text
+    assert "communicating only 11.4 % 400 µs" in text
+    assert "copying only 4.57 % 160 µs" in text
+    assert "idle: waiting for data 25.7 % 900 µs" in text
+
+
+def test_occupancy_and_its_limiter_are_ours_where_kinetos_is_zero():
+    text = page(whole()).text
+    # 100,000 bytes a block let 2 blocks of 4 warps on an SM of 64 warps: 12.5 %.
+    assert "12.5 % shared memory the trace says 0 %" in text
+    assert "which is wrong" in text
+
+
+def test_a_kernel_within_48_kib_is_no_case_of_kinetos_zero():
+    assert "the trace says 0 %" not in page(counted()).text
+
+
+def test_what_is_not_known_is_no_zero():
+    text = page(whole(devices=())).text
+    assert "Occupancy" in text
+    assert "not measured" in text
+    assert "0 % shared memory" not in text
+
+
+def test_not_measured_says_why_and_how():
+    text = page(whole(not_measured={"operators.stack": "it was recorded without stacks"})).text
+    assert "operators: stack it was recorded without stacks with_stack=True" in text
+
+
+def test_counted_kernels_have_no_timeline_but_a_roofline():
+    read = page(counted())
+    assert "Timeline" not in read.said
+    assert "Where the time goes" not in read.said
+    assert "Roofline" in read.said
+    assert "8.00 TFLOP/s" in read.text
+    assert "there is no timeline" in read.text
+
+
+def test_devices_and_lanes_beyond_what_can_be_drawn_are_counted():
+    text = page(PROFILES["many devices"]()).text
+    assert "4 more devices not drawn" in text
+    assert "lanes with less to do not drawn" in text
+
+
+def test_the_page_stays_small_however_many_events_there_are():
+    few, many = (len(profile_html(report(whole(number=n)))) for n in (20, 2000))
+    assert many < 2 * few
+
+
+def test_names_cannot_become_markup():
+    content = profile_html(report(PROFILES["hostile"]()))
+    assert "<script" not in content
+    assert "&lt;script&gt;" in content
+    assert "\x1b" not in content
+
+
+def test_names_cannot_become_markdown():
+    text = profile_markdown(report(PROFILES["hostile"]()))
+    outside = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", text)
+    assert not re.search(r"(?<!\\)<(?!/?(details|summary)>)", outside)
+    assert "\x1b" not in text
+    for line in text.splitlines():
+        if line.startswith("| "):
+            assert line.endswith(" |")
+
+
+def test_markdown_says_the_same():
+    text = profile_markdown(report(whole()))
+    assert "**38.9 % of the time from first to last work the GPU was busy**" in text
+    assert "| idle: waiting for data | 25.7 % | 900 µs |" in text
+    assert "12.5 % (shared memory) \\*" in text
+
+
+def test_a_device_of_another_kind():
+    # 96 KiB of shared memory an SM: a block of 100,000 bytes does not fit.
+    assert "0 % shared memory" in page(whole(devices=(V100,))).text
+
+
+SHORT = [
+    (GEMM, "cutlass::Kernel"),
+    ("void (anonymous namespace)::softmax<float, (int)3>(float*)", "softmax"),
+    (
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >()",
+        "vectorized_elementwise_kernel [CUDAFunctor_add]",
+    ),
+    ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >(R)",
+     "reduce_kernel [ReduceOp]"),
+    ("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_64x64>(P)",
+     "cutlass::Kernel2 [cutlass_80_tensorop_s1688gemm_64x64]"),
+    ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
+    ("<<<<", "<<<<"),
+    ("", "(no name)"),
+    ("<" * 100_000, "<" * 2000),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "short"), SHORT)
+def test_short_names(name, short):
+    assert short_name(name) == short

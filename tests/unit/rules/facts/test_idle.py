@@ -1,0 +1,257 @@
+"""Why a device is idle: one small timeline for each cause, and what holds for any."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuadvisor.domain.profile import Call, Range
+from gpuadvisor.profiling.opening import read_profile
+from gpuadvisor.rules.facts.busy import busy
+from gpuadvisor.rules.facts.idle import HOST_PACE_NS, REACH_NS, Cause, idle_gaps
+from gpuadvisor.rules.facts.summary import Facts
+from tests.profiles import Made, permuted
+
+DATA = Path(__file__).parents[3] / "data" / "profiles"
+US = 1000
+REACH = REACH_NS / US
+PACE = HOST_PACE_NS / US
+PAUSE = 5 * PACE
+
+
+def causes(made):
+    (device,) = Facts(made.profile()).idle
+    return {cause: ns / US for cause, ns in device.causes_ns.items() if ns}
+
+
+def first_kernel(made):
+    """A kernel that ends at 100, launched long before."""
+    made.launched("first", call=(0, 5), runs=(8, 92))
+
+
+def test_launching_at_the_pace_of_the_host():
+    made = Made()
+    made.launched("first", call=(0, 5), runs=(8, 10))
+    made.launched("second", call=(40, 5), runs=(48, 10))
+    assert causes(made) == {Cause.LAUNCHING: 30}
+
+
+def test_the_script_does_something_else():
+    made = Made()
+    first_kernel(made)
+    made.launched("second", call=(100 + PAUSE, 5), runs=(108 + PAUSE, 10))
+    assert causes(made) == {Cause.OTHER_HOST: PAUSE, Cause.LAUNCHING: 8}
+
+
+def test_a_slow_operator_that_launches_is_launching():
+    made = Made()
+    first_kernel(made)
+    made.operator("aten::native_layer_norm", (150, PAUSE + 50))
+    made.launched("second", call=(100 + PAUSE, 5), runs=(108 + PAUSE, 10))
+    # From the first launch to the operator it is 145 us, more than the host's pace.
+    assert causes(made) == {Cause.OTHER_HOST: 50, Cause.LAUNCHING: PAUSE - 50 + 8}
+
+
+def test_an_operator_that_launches_nothing_is_other_work():
+    made = Made()
+    first_kernel(made)
+    made.operator("aten::sort", (110, PAUSE - 20))
+    made.launched("second", call=(100 + PAUSE, 5), runs=(108 + PAUSE, 10))
+    assert causes(made) == {Cause.OTHER_HOST: PAUSE, Cause.LAUNCHING: 8}
+
+
+def test_waiting_for_a_batch():
+    made = Made()
+    first_kernel(made)
+    made.range("enumerate(DataLoader)#_Iter.__next__", (90, PAUSE - 10), Range.LOADER)
+    made.copied(call=(100 + PAUSE, 5), runs=(104 + PAUSE, 10))
+    assert causes(made) == {
+        Cause.WAITING_FOR_DATA: PAUSE - 20,
+        Cause.OTHER_HOST: 20,
+        Cause.LAUNCHING: 4,
+        Cause.COPYING: 10,
+    }
+
+
+def test_another_threads_batch_is_not_waited_for():
+    made = Made()
+    first_kernel(made)
+    made.range("enumerate(DataLoader)#_Iter.__next__", (90, PAUSE), Range.LOADER, thread=2)
+    made.launched("second", call=(100 + PAUSE, 5), runs=(108 + PAUSE, 10))
+    assert Cause.WAITING_FOR_DATA not in causes(made)
+
+
+def test_the_queue_ran_empty_because_the_host_waited():
+    made = Made()
+    first_kernel(made)
+    made.call("cudaStreamSynchronize", (20, 85), Call.SYNCHRONIZE)
+    made.launched("second", call=(150, 5), runs=(158, 10))
+    assert causes(made) == {Cause.SYNCHRONIZING: 50, Cause.LAUNCHING: 8}
+
+
+def test_a_batch_that_is_waited_for_after_synchronizing_is_data():
+    made = Made()
+    first_kernel(made)
+    made.call("cudaStreamSynchronize", (20, 85), Call.SYNCHRONIZE)
+    made.range("enumerate(DataLoader)#_Iter.__next__", (110, 30), Range.LOADER)
+    made.launched("second", call=(150, 5), runs=(158, 10))
+    assert causes(made) == {
+        Cause.SYNCHRONIZING: 20,
+        Cause.WAITING_FOR_DATA: 30,
+        Cause.LAUNCHING: 8,
+    }
+
+
+def test_waiting_on_another_thread_does_not_hold_this_one():
+    made = Made()
+    first_kernel(made)
+    made.call("cudaEventSynchronize", (20, 85), Call.SYNCHRONIZE, thread=9)
+    made.launched("second", call=(130, 5), runs=(138, 10))
+    assert Cause.SYNCHRONIZING not in causes(made)
+
+
+def test_what_was_launched_in_time_waited_for_the_device():
+    made = Made()
+    first_kernel(made)
+    made.launched("second", call=(10, 5), runs=(130, 10))
+    assert causes(made) == {Cause.DEVICE: 30}
+
+
+def test_beginning_takes_a_while_after_the_call():
+    made = Made()
+    first_kernel(made)
+    made.launched("second", call=(95, 10), runs=(125, 10))
+    assert causes(made) == {Cause.LAUNCHING: 5 + REACH, Cause.DEVICE: 20 - REACH}
+
+
+def test_a_call_that_was_not_recorded():
+    made = Made()
+    first_kernel(made)
+    made.kernel("second", (130, 10))
+    assert causes(made) == {Cause.UNKNOWN: 30}
+
+
+def test_copies_that_nothing_hides():
+    made = Made()
+    made.launched("first", call=(0, 5), runs=(8, 92))
+    made.copied(call=(10, 5), runs=(90, 30))
+    made.launched("second", call=(15, 5), runs=(120, 10))
+    assert causes(made) == {Cause.COPYING: 20}
+
+
+def test_kernels_of_a_graph_have_one_call():
+    made = Made()
+    first_kernel(made)
+    graph = made.correlation()
+    made.call("cudaGraphLaunch", (10, 5), Call.GRAPH_LAUNCH, correlation=graph)
+    for begin in (100, 112, 124):
+        made.kernel("node", (begin, 10), correlation=graph, graph_node=begin)
+    assert causes(made) == {Cause.DEVICE: 4}
+
+
+def test_the_backward_pass_is_launched_by_another_thread():
+    made = Made()
+    made.launched("forward", call=(0, 5), runs=(8, 10))
+    made.launched("backward", call=(60, 5), runs=(68, 10), thread=2)
+    assert causes(made) == {Cause.LAUNCHING: 50}
+
+
+def test_gaps_are_listed_with_what_came_before_and_after():
+    made = Made()
+    first_kernel(made)
+    made.launched("second", call=(10, 5), runs=(110, 10))
+    made.copied(call=(120 + PAUSE, 5), runs=(128 + PAUSE, 10))
+    (device,) = Facts(made.profile()).idle
+    longest, shortest = device.longest
+    assert (longest.before, longest.after) == ("second", "copy host to device (pinned to device)")
+    assert (longest.cause, longest.cause_ns) == (Cause.OTHER_HOST, PAUSE * US)
+    assert (longest.begin_ns, longest.duration_ns) == (120 * US, (PAUSE + 8) * US)
+    assert (longest.launched_by, shortest.after) == ("cudaMemcpyAsync", "second")
+    assert asdict(device)["causes_ns"][Cause.DEVICE] == 10 * US
+
+
+when = st.tuples(st.integers(0, 600), st.integers(-5, 120))
+events = st.lists(
+    st.tuples(
+        st.sampled_from(["kernel", "copy", "lost", "sync", "loader", "operator", "graph"]),
+        when,
+        when,
+        st.integers(1, 2),
+        st.integers(0, 1),
+    ),
+    max_size=14,
+)
+
+
+def profile_of(events):
+    made = Made()
+    for kind, host, runs, thread, device in events:
+        if kind == "kernel":
+            made.launched("gemm", host, runs, thread, device=device, stream=thread)
+        elif kind == "copy":
+            made.copied(host, runs, thread, device=device)
+        elif kind == "lost":
+            made.kernel("gemm", runs, device=device, correlation=thread)  # may repeat another's
+        elif kind == "sync":
+            made.call("cudaDeviceSynchronize", host, Call.SYNCHRONIZE, thread=thread)
+        elif kind == "loader":
+            made.range("enumerate(DataLoader)#x.__next__", host, Range.LOADER, thread=thread)
+        elif kind == "operator":
+            made.operator("aten::mm", host, thread=thread)
+        else:
+            made.kernel("node", runs, device=device, correlation=thread, graph_node=1)
+    return made.profile()
+
+
+@given(events)
+def test_causes_exclude_each_other_and_sum_to_the_time_without_a_kernel(events):
+    facts = Facts(profile_of(events))
+    for device in facts.idle:
+        assert all(ns >= 0 for ns in device.causes_ns.values())
+        assert sum(device.causes_ns.values()) == device.without_kernel_ns
+    assert {each.device: each.idle_ns for each in facts.idle} == {
+        each.device: each.idle_ns for each in busy(facts.work)
+    }
+
+
+@given(events, st.integers(0, 50))
+def test_the_order_of_rows_does_not_change_the_causes(events, seed):
+    profile = profile_of([each for each in events if each[0] not in ("lost", "graph")])
+    ours, theirs = Facts(profile).idle, Facts(permuted(profile, seed)).idle
+    for first, second in zip(ours, theirs, strict=True):
+        assert first.causes_ns == second.causes_ns
+        assert [gap.duration_ns for gap in first.longest] == [
+            gap.duration_ns for gap in second.longest
+        ]
+
+
+def test_a_profile_without_calls_says_so():
+    made = Made()
+    made.kernel("first", (0, 10))
+    made.kernel("second", (20, 10))
+    facts = Facts(made.profile())
+    assert facts.idle[0].causes_ns[Cause.UNKNOWN] == 10 * US
+    assert "idle" in facts.not_measured
+
+
+@pytest.mark.parametrize("thread", [1, 2])
+def test_two_devices_are_judged_by_themselves(thread):
+    made = Made()
+    for device in (0, 1):
+        made.launched("first", (0, 5), (8, 92), device=device)
+        made.launched("second", (200, 5), (208, 10), thread, device=device)
+    assert [each.without_kernel_ns for each in Facts(made.profile()).idle] == [108 * US] * 2
+
+
+def test_gaps_one_by_one_are_those_of_the_sums():
+    facts = Facts(read_profile(DATA / "hta_a100_train_control.json.gz"))
+    (whole,) = facts.idle
+    parts = facts.work, facts.host, facts.launched, facts.launching, facts.loader_waits
+    ((device, shorter, gaps),) = idle_gaps(*parts, 5_000)
+    found = list(gaps)
+    assert (device, shorter + len(found)) == (whole.device, whole.gaps)
+    assert min(gap.duration_ns for gap in found) >= 5_000
+    assert set(whole.longest) <= set(found)
+    assert found == sorted(found, key=lambda gap: gap.begin_ns)

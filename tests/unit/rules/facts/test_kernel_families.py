@@ -1,0 +1,127 @@
+"""What kernels' names tell."""
+
+import pytest
+
+from gpuadvisor.rules.facts.kernel_families import Family, kind_of
+
+ATEN = "void at::native::"
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "tensor_cores", "precision"),
+    [
+        ("volta_sgemm_128x32_nt", Family.GEMM, False, "fp32"),
+        ("ampere_sgemm_64x32_sliced1x4_nn", Family.GEMM, False, "fp32"),
+        ("void sgemm_largek_lds64<true, false, 5, 5>(float*)", Family.GEMM, False, "fp32"),
+        (
+            "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize256x64x8_stage3_ffma_aligna4_alignc4",
+            Family.GEMM,
+            False,
+            "fp32",
+        ),
+        (
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x256_8x4_nt_align1>(Params)",
+            Family.GEMM,
+            False,
+            "fp32",
+        ),
+        ("cutlass_80_tensorop_s1688gemm_256x64_16x4_tn_align1", Family.GEMM, True, "tf32"),
+        (
+            "sm90_xmma_gemm_f32f32_tf32f32_f32_nt_n_tilesize128x128x32",
+            Family.GEMM,
+            True,
+            "tf32",
+        ),
+        ("turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tn", Family.GEMM, True, "fp16"),
+        ("volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn", Family.GEMM, True, "fp16"),
+        ("volta_fp16_sgemm_fp16_128x64_nn", Family.GEMM, False, "fp16"),
+        (
+            "cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_32x32_128x2_tn_align8",
+            Family.GEMM,
+            True,
+            "bf16",
+        ),
+        ("nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_NNT", Family.GEMM, True, None),
+        ("ampere_dgemm_128x64_nn", Family.GEMM, False, "fp64"),
+        ("sm80_xmma_gemm_f64f64_f64f64_f64_nn_n_tensor8x8x4", Family.GEMM, True, "fp64"),
+        ("void gemv2T_kernel_val<int, int, float, float, float>(int)", Family.GEMM, None, "fp32"),
+        ("void splitKreduce_kernel<float, float>(int)", Family.GEMM, None, "fp32"),
+        ("Cijk_Alik_Bljk_BBS_BH_MT128x128x64", Family.GEMM, None, None),
+        ("void fbgemm_gpu::permute_2D_data_kernel<false, int>(int)", Family.OTHER, None, None),
+        (
+            "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_g1_ffma_aligna4",
+            Family.CONVOLUTION,
+            False,
+            "fp32",
+        ),
+        (
+            "sm90_xmma_dgrad_implicit_gemm_indexed_f32f32_tf32f32_f32_nhwckrsc_nhwc",
+            Family.CONVOLUTION,
+            True,
+            "tf32",
+        ),
+        ("volta_scudnn_128x64_relu_interior_nn_v1", Family.CONVOLUTION, False, "fp32"),
+        (
+            "void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(int)",
+            Family.CONVOLUTION,
+            False,
+            "fp32",
+        ),
+        (
+            "void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(int)",
+            Family.CONVOLUTION,
+            None,
+            "fp32",
+        ),
+        (
+            f"{ATEN}(anonymous namespace)::conv_depthwise2d_forward_kernel<3, float, int>(int)",
+            Family.CONVOLUTION,
+            None,
+            "fp32",
+        ),
+        (
+            "void cudnn::engines_precompiled::nchwToNhwcKernel<float, float, float>(int)",
+            Family.LAYOUT,
+            None,
+            "fp32",
+        ),
+        ("void pytorch_flash::flash_fwd_kernel<64, 128>(int)", Family.ATTENTION, None, None),
+        (
+            "fmha_cutlassF_f32_aligned_64x128_rf_sm80(PyTorchMemEffAttention::Params)",
+            Family.ATTENTION,
+            None,
+            "fp32",
+        ),
+        (
+            f"{ATEN}vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<double> >(int)",
+            Family.ELEMENTWISE,
+            None,
+            "fp64",
+        ),
+        (
+            f"{ATEN}(anonymous namespace)::cunn_SoftMaxForward<4, c10::Half>(c10::Half*)",
+            Family.SOFTMAX,
+            None,
+            "fp16",
+        ),
+        (
+            f"{ATEN}(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float>(int)",
+            Family.NORMALIZATION,
+            None,
+            "bf16",
+        ),
+        (
+            f"{ATEN}(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<2> >(int)",
+            Family.OPTIMIZER,
+            None,
+            None,
+        ),
+        (f"{ATEN}reduce_kernel<512, 1, ReduceOp<float> >(int)", Family.REDUCTION, None, "fp32"),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", Family.COMMUNICATION, None, "fp32"),
+        ("triton_poi_fused_convolution_gemm_0", Family.OTHER, None, None),
+        ("my_kernel(float const*, double)", Family.OTHER, None, None),
+    ],
+)
+def test_a_name_tells(name, family, tensor_cores, precision):
+    kind = kind_of(name)
+    assert (kind.family, kind.tensor_cores, kind.precision) == (family, tensor_cores, precision)

@@ -1,0 +1,183 @@
+"""The end of `gpuadvisor tune` on a terminal."""
+
+import io
+import re
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import Level, LoaderFacts, ScriptFacts
+from gpuadvisor.domain.study import Equivalence, Speedup, Trial, TrialState
+from gpuadvisor.reports import wording
+from gpuadvisor.reports.figures import settings
+from gpuadvisor.tui.summary import print_summary
+from tests.studies import measurement, snippets, study, study_without_gain
+
+LOADER = LoaderFacts(32, 0, False, False, None)
+WRONG = Trial(2, {"compile": "default"}, "search", TrialState.WRONG, "the losses differ")
+
+
+def printed(result, width=80, lines=(), **options):
+    file = io.StringIO()
+    print_summary(result, lines, Console(file=file, width=width, **options))
+    return file.getvalue()
+
+
+def test_the_conclusion_comes_first():
+    first = printed(study()).strip().splitlines()[0]
+    assert first == "1.42x faster (99 % interval 1.39-1.45, 8 interleaved pairs)"
+
+
+def test_everything_that_was_found_is_there():
+    text = printed(study(), lines=snippets())
+    assert re.search(r"Step time, median +78\.7 ms +55\.5 ms +-29\.6 %", text)
+    assert re.search(r"Peak memory +18\.4 GiB +12\.3 GiB", text)
+    assert re.search(r"Energy per step +31\.0 J +25\.1 J", text)
+    assert re.search(r"bf16_autocast +1\.17x +1\.14-1\.20", text)
+    assert re.search(r"fused_optimizer +1\.02x +not measured", text)
+    assert "Results are equivalent" in text
+    assert "pin_memory, channels_last: no further gain" in text
+    assert "sdpa_backend: the script has no attention" in text
+    assert "  train.plan.toml\n" in text
+    assert "  gpuadvisor run --plan train.plan.toml train.py -- --epochs 3\n" in text
+    assert "      loss = model(batch)\n" in text
+
+
+def test_no_gain_in_friendly_words():
+    text = printed(study_without_gain(), width=200)
+    assert "No gain found: none of 18 settings was better beyond the noise." in text
+    assert "Nothing was changed" in text
+    assert "--level aggressive" in text
+    assert "faster" not in text
+    assert "Plan" not in text
+
+
+def test_an_interrupted_study_says_how_to_go_on():
+    text = printed(study_without_gain(interrupted="stopped by Ctrl-C"), width=200)
+    assert "No gain proven: the study ended early, after trying 18 settings." in text
+    assert "--resume" in text
+    assert "The study ended early: stopped by Ctrl-C" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_it_fits_the_terminal_but_for_what_may_be_copied(width):
+    result = study(baseline=measurement(energy_j=None), plan="plan.toml", args=())
+    lines = printed(result, width=width).splitlines()
+    assert max(map(len, lines)) <= width
+
+
+def test_a_module_is_run_as_one():
+    text = printed(study(script="package.train", is_module=True))
+    assert "gpuadvisor run --plan train.plan.toml -m package.train -- --epochs 3" in text
+
+
+def test_a_gain_that_is_only_not_proven_is_no_verdict_against_it():
+    wide = study(verdict="no_gain", plan=None, speedup=Speedup(2.63, 0.93, 7.45, 4))
+    text = " ".join(printed(wide).split())
+    names = ",".join(wide.settings)
+    assert text.startswith(f"No gain proven: the best of 18 settings, {settings(wide.settings)},")
+    assert f"`--only {names}` with a larger `--budget`, or a quieter machine," in text
+    assert not set(wording.not_helpful(wide)) & set(wide.settings)
+    narrow = study(verdict="no_gain", plan=None, speedup=Speedup(1.0, 0.98, 1.02, 4))
+    assert "the script is best left as it is" in " ".join(printed(narrow).split())
+
+
+@pytest.mark.parametrize(
+    ("level", "facts", "trials", "wider"),
+    [
+        ("balanced", ScriptFacts(device="cpu"), (), None),
+        ("balanced", ScriptFacts(device="cpu", loaders=(LOADER,)), (), "aggressive"),
+        ("conservative", ScriptFacts(False, "cpu", loaders=(LOADER,)), (), "balanced"),
+        ("balanced", ScriptFacts(device="cpu"), (WRONG,), "aggressive"),
+        ("aggressive", ScriptFacts(device="cpu", loaders=(LOADER,)), (WRONG,), None),
+    ],
+)
+def test_a_wider_level_is_advised_where_it_tries_more(level, facts, trials, wider):
+    best = Trial(1, {"tf32": True}, "search", TrialState.COMPLETE)
+    device = Device("cpu", 0, "CPU")
+    here = study_without_gain(
+        level=Level.parse(level), baseline=measurement(facts=facts), trials=(best, *trials)
+    )
+    here = replace(here, environment=replace(here.environment, device=device))
+    advice = wording.no_gain_advice(here)
+    assert ("--level" in advice) == (wider is not None)
+    assert wider is None or f"`--level {wider}`" in advice
+
+
+def test_only_the_newest_knob_is_blamed_for_a_run_that_failed():
+    settings = {"tf32": True, "bf16": True, "compile": "default"}
+    failed = Trial(9, settings, "search", TrialState.WRONG, "the losses differ")
+    cut = study(
+        verdict="no_gain", plan=None, speedup=None, interrupted="interrupted", no_effect={},
+        trials=(failed,), settings={"tf32": True},
+    )  # fmt: skip
+    assert wording.not_helpful(cut) == {"compile": "wrong results: the losses differ"}
+
+
+def test_a_path_is_never_wrapped():
+    path = "/".join(["a-long-folder"] * 12) + "/train.plan.toml"
+    assert f"  {path}\n" in printed(study(plan=path), width=60)
+
+
+def test_it_is_plain_when_piped_and_without_colours():
+    assert "\x1b" not in printed(study(), lines=snippets())
+
+
+def test_no_color_is_respected(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = printed(study(), force_terminal=True, color_system="truecolor")
+    assert not re.search(r"\x1b\[[\d;]*3\d", text)
+
+
+def test_results_that_differ_are_said():
+    result = study(equivalence=Equivalence("wrong", "losses", 0.5, 0.01))
+    assert "Results are different: losses 0.5 (limit 0.01)." in printed(result)
+
+
+def test_what_a_script_printed_cannot_command_the_terminal():
+    text = printed(study(notes=("\x1b[2J gone [bold]x[/bold]",)), force_terminal=True)
+    assert "\x1b[2J" not in text
+    assert "[bold]x[/bold]" in text
+
+
+def test_a_console_that_knows_only_ascii():
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    result = study(baseline=measurement(0.05), notes=("naïve",))
+    print_summary(result, (), Console(file=file, width=80))
+    file.flush()
+    assert b"na?ve" in file.buffer.getvalue()
+
+
+def test_intervals_have_no_column_where_none_was_measured():
+    few = tuple(replace(each, low=None, high=None) for each in study().contributions)
+    text = printed(study(contributions=few))
+    assert re.search(r"^fused_optimizer +1\.02x$", text, re.MULTILINE)
+    assert "not measured" not in text.split("Knob", 1)[1].split("Predicted", 1)[0]
+
+
+def test_a_finding_is_named_once_and_in_few_words():
+    found = study().expectations[0]
+    notes = (f"{found.summary}, worth 8 to 17 % of the time", "other")
+    text = printed(study(notes=notes), width=120)
+    assert "The model waits for the input pipeline" in text
+    assert "idle for 17%" not in text
+    assert "\n  other" in text
+
+
+def test_a_finding_of_a_rule_that_is_gone_keeps_its_sentence():
+    gone = replace(study().expectations[0], rule="no_longer_there", summary="It was slow")
+    assert "It was slow (no_longer_there)" in printed(study(expectations=(gone,)))
+
+
+def test_predictions_stand_beside_what_was_measured():
+    expected = study().expectations[0]
+    slower = replace(expected, measured_pct=-24.2, settings={"tf32": True})
+    missing = replace(expected, low_pct=None, measured_pct=None, why="no knob can try it")
+    rows = wording.expectation_rows(study(expectations=(expected, slower, missing)))
+    assert [row[1:] for row in rows] == [
+        ("8 to 17 %", "11 % with num_workers=8"),
+        ("8 to 17 %", "24 % longer with tf32"),
+        ("not estimated", "not measured: no knob can try it"),
+    ]
