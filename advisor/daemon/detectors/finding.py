@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gpuadvisor.daemon.episodes import Episodes, Wording
-from gpuadvisor.daemon.telemetry_window import RollingWindow
 from gpuadvisor.domain.latest import Latest
 from gpuadvisor.domain.telemetry import Event, Frame, Severity
+from gpuadvisor.domain.telemetry_tally import RollingWindow
 
 if TYPE_CHECKING:
     from gpuadvisor.domain.finding import Diagnosis, Finding

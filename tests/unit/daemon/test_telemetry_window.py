@@ -7,14 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuadvisor.daemon.telemetry_tally import MOST_EVENTS, Tally
-from gpuadvisor.daemon.telemetry_window import (
-    RollingWindow,
-    window_of_frames,
-    window_of_recording,
-    window_of_store,
-)
+from gpuadvisor.daemon.telemetry_window import window_of_recording, window_of_store
 from gpuadvisor.domain.telemetry import HOST, Event, Frame, Sample
+from gpuadvisor.domain.telemetry_tally import MOST_EVENTS, RollingWindow, Tally, window_of_frames
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 from tests.telemetry import START_S, frame, h100, sample
