@@ -1,6 +1,10 @@
-"""What NVML's return codes (`nvmlReturn_t` in nvml.h) mean for telemetry."""
+"""What NVML answers: its return codes (`nvmlReturn_t` in nvml.h), and numbers for "no value"."""
 
 from __future__ import annotations
+
+from typing import Final
+
+from gpuadvisor.domain.telemetry import Number
 
 UNINITIALIZED = 1
 INVALID_ARGUMENT = 2
@@ -46,3 +50,25 @@ class GpuGoneError(Exception):
 
 class LibraryGoneError(Exception):
     """The library does not answer any more; `__cause__` is what it said."""
+
+
+class Pending:
+    """Type of `PENDING`."""
+
+
+PENDING: Final = Pending()
+"""No value yet and nothing wrong: a rate needs two readings."""
+
+Answer = Number | None | Pending | Exception
+"""What a call may answer for a metric: None where it is not supported, an NVMLError where the call
+failed for this metric alone."""
+
+NOT_VALUES = frozenset(
+    {
+        0xFFFFFFFF,  # NVML_VALUE_NOT_AVAILABLE, as unsigned int
+        0xFFFFFFFFFFFFFFFF,  # NVML_VALUE_NOT_AVAILABLE, as unsigned long long
+        *range(0x7FFFFFF0, 0x7FFFFFF4),  # DCGM's blank values (dcgm_structs.h), as int
+        *range(0x7FFFFFFFFFFFFFF0, 0x7FFFFFFFFFFFFFF4),  # DCGM's blank values, as long long
+    }
+)
+"""Numbers that stand for "no value". dcgm-exporter showed one of them as a temperature."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuadvisor.collectors.nvml import codes
-from gpuadvisor.collectors.nvml.answers import PENDING, Answer
+from gpuadvisor.collectors.nvml.codes import PENDING, Answer
 
 _BYTES_PER_MIB = 1024 * 1024
 _ROUNDING_PCT = 1.0
@@ -20,7 +20,7 @@ _ROUNDING_PCT = 1.0
 MIN_GAP_S = 0.1
 """Closer together, all calls of a sweep share the newest pair of samples."""
 _MISFITS = 3
-"""So often in a row two samples may not belong together: they do not after a reset of the GPU."""
+"""How often in a row two samples may not belong together, as after a reset of the GPU."""
 
 _IDS = {
     "graphics_active_pct": "NVML_GPM_METRIC_GRAPHICS_UTIL",
@@ -70,7 +70,7 @@ class Gpm:
         return [self._answers.get(metric, PENDING) for metric in metrics]
 
     def read_all_or_raise(self, nvml: Any, handle: Any, metrics: Sequence[str]) -> Sequence[Answer]:
-        """As `read`, but one metric that GPM does not have here is an error for all of them."""
+        """Read like `read`, but a metric that GPM lacks here is an error for all of them."""
         answers = self.read(nvml, handle, metrics)
         for answer in answers:
             if isinstance(answer, Exception) and codes.code_of(answer) in codes.OLDER_WAY:

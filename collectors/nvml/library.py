@@ -1,12 +1,16 @@
-"""Ask NVML (nvidia-ml-py) for something: an answer, or a reason in words, within a bounded time.
+"""NVML (nvidia-ml-py) in this process: asked once within a bounded time, or kept open for years.
 
 The driver may be absent, refuse, be replaced under a running process, or never answer: a GPU
-that fell off the bus can leave calls in the kernel for ever. Each question therefore runs on a
-thread of its own, and while one is stuck no other is asked.
+that fell off the bus can leave calls in the kernel for ever. `query` therefore asks on a thread of
+its own, and while one is stuck no other is started. `Driver` is for the sampler, which outlives
+drivers: the library stays mapped while a process has it open, and an old library does not talk to
+a new kernel module. So it is not only shut down but unloaded; the next start takes the new file.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import cache
@@ -14,6 +18,9 @@ from importlib import import_module
 from threading import Thread
 from typing import Any, TypeVar
 
+from gpuadvisor.collectors.nvml import codes
+
+LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CALL_TIMEOUT_S = 2.0
@@ -21,18 +28,20 @@ CALL_TIMEOUT_S = 2.0
 START_TIMEOUT_S = 30.0
 """Without persistence mode the driver first wakes every GPU, which takes seconds for each."""
 
-_GPU_IS_LOST = 15
 _REASONS = {
-    3: "not supported by this GPU or driver",
-    4: "no permission to query the NVIDIA driver: check the access to /dev/nvidia*",
-    9: "the NVIDIA driver is not loaded: try `sudo modprobe nvidia`, or reinstall the driver",
-    12: "no NVIDIA driver is installed (libnvidia-ml.so.1 not found): "
+    codes.NOT_SUPPORTED: "not supported by this GPU or driver",
+    codes.NO_PERMISSION: "no permission to query the NVIDIA driver: "
+    "check the access to /dev/nvidia*",
+    codes.DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded: "
+    "try `sudo modprobe nvidia`, or reinstall the driver",
+    codes.LIBRARY_NOT_FOUND: "no NVIDIA driver is installed (libnvidia-ml.so.1 not found): "
     "install one, or start the container with `--gpus all`",
-    13: "the NVIDIA driver is too old for this query: upgrade it",
-    _GPU_IS_LOST: "the GPU is lost (it fell off the bus): reboot the machine or reset the GPU",
-    18: "the NVIDIA driver was upgraded while loaded: reboot, or reload its kernel modules",
+    codes.FUNCTION_NOT_FOUND: "the NVIDIA driver is too old for this query: upgrade it",
+    codes.GPU_IS_LOST: "the GPU is lost (it fell off the bus): reboot the machine or reset the GPU",
+    codes.LIB_RM_VERSION_MISMATCH: "the NVIDIA driver was upgraded while loaded: "
+    "reboot, or reload its kernel modules",
 }
-"""By NVML's return code (`nvmlReturn_t` in nvml.h)."""
+"""The reasons in words for NVML's return codes."""
 
 _stuck: list[Thread] = []
 
@@ -73,7 +82,7 @@ def read(nvml: Any, function: str, *args: object) -> Any:
     except AttributeError:
         return None  # the function is newer than the installed nvidia-ml-py
     except nvml.NVMLError as error:
-        if error.value == _GPU_IS_LOST:
+        if error.value == codes.GPU_IS_LOST:
             raise
         return None
 
@@ -99,3 +108,87 @@ def reason(error: Exception) -> str:
     if isinstance(error, AttributeError):
         return "nvidia-ml-py is too old: run `pip install --upgrade nvidia-ml-py`"
     return _REASONS.get(getattr(error, "value", -1), f"NVML failed ({error})")
+
+
+FIRST_WAIT_S = 1.0
+LONGEST_WAIT_S = 60.0
+"""The waits between two attempts to start double from the first to the longest."""
+
+
+class BackOff:
+    """When to try again: after 1, 2, 4 ... 60 s."""
+
+    def __init__(self) -> None:
+        self._wait_s = FIRST_WAIT_S
+        self._due_s = 0.0
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether it is time; also where the clock went back."""
+        return not now_s < self._due_s <= now_s + LONGEST_WAIT_S
+
+    def failed(self, now_s: float) -> None:
+        self._due_s = now_s + self._wait_s
+        self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
+
+    def worked(self) -> None:
+        self._wait_s, self._due_s = FIRST_WAIT_S, 0.0
+
+
+class Driver:
+    """The library, or the reason why there is none."""
+
+    def __init__(self) -> None:
+        self.problem: str | None = None
+        """One sentence for people; None while all is well."""
+        self.nvml: Any = None
+        """pynvml while it is initialised."""
+        self._back_off = BackOff()
+
+    def ready(self, now_s: float) -> Any | None:
+        """Return pynvml, initialised, or None: then `problem` says why. It never raises."""
+        if self.nvml is None and self._back_off.is_due(now_s):
+            try:
+                nvml = import_module("pynvml")
+                nvml.nvmlInit()
+            except Exception as error:
+                self._failed(now_s, error)
+            else:
+                self.nvml = nvml
+                self.problem = None
+        return self.nvml
+
+    def works(self) -> None:
+        """Note that a sweep came to its end."""
+        self._back_off.worked()
+
+    def lost(self, now_s: float, error: BaseException | None, *, unload: bool) -> None:
+        """Shut down after an error that no call survives.
+
+        `unload` only while no other thread is inside the library.
+        """
+        self.close(unload=unload)
+        self._failed(now_s, error if isinstance(error, Exception) else RuntimeError("unknown"))
+
+    def close(self, *, unload: bool = False) -> None:
+        """Shut the library down, if it is up."""
+        nvml, self.nvml = self.nvml, None
+        if nvml is None:
+            return
+        with contextlib.suppress(Exception):  # it is gone already
+            nvml.nvmlShutdown()
+        if unload:
+            with contextlib.suppress(Exception):  # these are nvidia-ml-py's private names
+                _unload(nvml)
+
+    def _failed(self, now_s: float, error: Exception) -> None:
+        self.problem = f"The GPUs cannot be read: {reason(error)}."
+        self._back_off.failed(now_s)
+
+
+def _unload(nvml: Any) -> None:
+    from _ctypes import dlclose
+
+    library = nvml.nvmlLib
+    nvml._nvmlGetFunctionPointer_cache.clear()
+    nvml.nvmlLib = None
+    dlclose(library._handle)

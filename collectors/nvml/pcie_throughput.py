@@ -12,11 +12,11 @@ from typing import Any
 from gpuadvisor.collectors.nvml import codes
 
 PERIOD_S = 1.0
-"""Between two readings of one GPU."""
+"""Time between two readings of one GPU."""
 _REST_S = 0.2
-"""At least so long between two rounds over all GPUs, however many there are."""
+"""The least pause between two rounds over all GPUs, however many there are."""
 PATIENCE_S = 5.0
-"""After which a thread that tells nothing is stuck in the driver."""
+"""A thread that tells nothing for so long is stuck in the driver."""
 _BYTES_PER_UNIT = 1024
 """nvml.h says KB/s; all of NVML's sizes are powers of two."""
 _CLOSE_S = 0.5

@@ -12,14 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpuadvisor.collectors.nvml import codes
-from gpuadvisor.collectors.nvml.calls import all_calls
-from gpuadvisor.collectors.nvml.device import Device
-from gpuadvisor.collectors.nvml.driver import BackOff, Driver
+from gpuadvisor.collectors.nvml.calls import CALLS, Device
+from gpuadvisor.collectors.nvml.enumerate_gpus import Listed, enumerate_gpus
 from gpuadvisor.collectors.nvml.gpm import Gpm
+from gpuadvisor.collectors.nvml.library import BackOff, Driver
 from gpuadvisor.collectors.nvml.pcie_throughput import PcieThroughput
 from gpuadvisor.collectors.nvml.processes import Processes
-from gpuadvisor.collectors.nvml.roster import Listed, list_gpus
-from gpuadvisor.collectors.nvml.watched import WatchedGpu
+from gpuadvisor.collectors.nvml.watched_gpu import WatchedGpu
 from gpuadvisor.collectors.nvml.xid import XidWatch
 from gpuadvisor.domain.telemetry import Event, Frame, Gpu, GpuProcess, Sample
 
@@ -135,7 +134,7 @@ class Sampler:
     def _list(self, nvml: Any, now_s: float) -> None:
         before = {watched.gpu.uuid: watched for watched in self._gpus}
         known = {w.gpu.index: w.gpu for w in self._gpus if not w.gpu.is_instance}
-        listed = list_gpus(nvml, known)
+        listed = enumerate_gpus(nvml, known)
         self._count = nvml.nvmlDeviceGetCount()
         self._listed_s = self._counted_s = now_s
         self._gpus = [
@@ -153,7 +152,7 @@ class Sampler:
     ) -> WatchedGpu:
         if before is None:
             device = Device(handle, gpu.uuid, Gpm(), self._pcie)
-            return WatchedGpu(gpu, device, all_calls(), now_s)
+            return WatchedGpu(gpu, device, CALLS, now_s)
         if handle is None:
             if not before.is_lost:
                 before.lose(now_s)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuadvisor.collectors.nvml.process_facts import ProcessFacts
+from gpuadvisor.collectors.nvml.processes import ProcessFacts
 
 FIRST = "GPU-fa4e0000-0000-4000-8000-000000000000"
 LISTED = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuadvisor.collectors.nvml.calls import all_calls
+from gpuadvisor.collectors.nvml.calls import CALLS
 from gpuadvisor.domain.metrics import GPU_METRICS, Pace
 
 FIRST, SECOND, THIRD = (f"GPU-fa4e000{i}-0000-4000-8000-00000000000{i}" for i in (0, 1, 2))
@@ -10,12 +10,12 @@ HOUR_S = 3600
 
 
 def test_every_metric_is_filled_by_one_call():
-    filled = [metric for call in all_calls() for metric in call.metrics]
+    filled = [metric for call in CALLS for metric in call.metrics]
     assert sorted(filled) == sorted(metric.name for metric in GPU_METRICS)
 
 
 def test_fast_metrics_come_first_in_a_call():
-    for call in all_calls():
+    for call in CALLS:
         fast = [metric.pace is Pace.FAST for metric in GPU_METRICS if metric.name in call.metrics]
         assert call.fast_metrics == sum(fast)
         assert set(call.metrics[: call.fast_metrics]) <= {

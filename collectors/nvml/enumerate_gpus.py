@@ -1,4 +1,4 @@
-"""Which GPUs and MIG instances there are, in the order of nvidia-smi.
+"""The GPUs and MIG instances of this machine, in the order of nvidia-smi.
 
 `CUDA_VISIBLE_DEVICES` is not respected: telemetry is about the machine, not about one process.
 """
@@ -16,7 +16,7 @@ Listed = tuple[Gpu, Any]
 """A GPU and its handle; None for the handle of one that is lost."""
 
 
-def list_gpus(nvml: Any, known: Mapping[int, Gpu]) -> list[Listed]:
+def enumerate_gpus(nvml: Any, known: Mapping[int, Gpu]) -> list[Listed]:
     """Return them all; `known` says which GPU had an index, for those that do not tell any more.
 
     Raises NVMLError where the driver cannot even count them, and LibraryGoneError. A GPU that

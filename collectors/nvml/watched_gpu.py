@@ -1,33 +1,32 @@
-"""One call for one GPU: the way that works here, when it is due, and what is wrong with it."""
+"""One GPU, or MIG instance, under watch: what is asked of it, when, and what it cannot say."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
 from gpuadvisor.collectors.nvml import codes
-from gpuadvisor.collectors.nvml.answers import NOT_VALUES, PENDING, Answer
-from gpuadvisor.collectors.nvml.calls import Call
-from gpuadvisor.collectors.nvml.device import Device
+from gpuadvisor.collectors.nvml.calls import Call, Device
+from gpuadvisor.collectors.nvml.codes import NOT_VALUES, PENDING, Answer
 from gpuadvisor.collectors.nvml.library import reason
-from gpuadvisor.domain.metrics import Pace
-from gpuadvisor.domain.telemetry import Number, State, Trouble
+from gpuadvisor.domain.metrics import GPU_METRICS, Pace
+from gpuadvisor.domain.telemetry import Gpu, Number, Sample, State, Trouble
 
 RECHECK_S = 3600.0
 """What is not supported is asked again hourly: drivers are upgraded."""
 PERMISSION_RECHECK_S = 60.0
-"""And what is not permitted each minute: that is changed by hand, and somebody waits for it."""
+"""What is not permitted is asked again each minute: that is changed by hand, and somebody waits."""
 
 _SENTINEL = "the driver answers with a number that stands for no value"
 _HIGHEST = {"performance_state": 15, "fan_pct": 200}
-"""Above it a number is no value; `_pct` else ends at 100. 32 is NVML_PSTATE_UNKNOWN."""
+"""Above these a number is no value; other `_pct` end at 100. 32 is NVML_PSTATE_UNKNOWN."""
 _LOWEST = {"temperature_c": -100, "memory_temperature_c": -100}
-"""Nothing else is below zero."""
+"""Below these a number is no value; no other metric is below zero."""
 
 
-class Question:
-    """Asks, falls back to older ways, and keeps the troubles of its metrics."""
+class MetricQuery:
+    """One call for one GPU: the way that works here, when it is due, and what is wrong with it."""
 
     def __init__(self, call: Call, troubles: dict[str, Trouble], phase: float = 0.0) -> None:
         """`troubles` are those of the GPU, by metric, and are kept up to date.
@@ -40,10 +39,9 @@ class Question:
         self.good_s = 0.0
         """Unix time of the last good answer; 0 before the first."""
         self._troubles = troubles
-        divisors = call.divisors or (1,) * len(call.metrics)
         self._plan = [
             (metric, *_range(metric), divisor)
-            for metric, divisor in zip(call.metrics, divisors, strict=True)
+            for metric, divisor in zip(call.metrics, call.divisors, strict=True)
         ]
         self._fast_plan = self._plan[: call.fast_metrics]
         self._period_s = call.pace.period_s if call.pace in (Pace.SLOW, Pace.RARE) else 0.0
@@ -188,3 +186,108 @@ def _instance(call: Call, index: int) -> Callable[[Any, Device], Any]:
 def _range(metric: str) -> tuple[float, float]:
     highest = _HIGHEST.get(metric, 100 if metric.endswith("_pct") else inf)
     return _LOWEST.get(metric, 0), highest
+
+
+_GOLDEN_RATIO = 0.618
+"""The multiples of this number, modulo 1, are spread evenly however many there are."""
+_NOT_FOR_INSTANCES = "the driver offers it for whole GPUs only"
+
+
+class WatchedGpu:
+    """Reads a GPU; created once for a UUID, and given a new `device` when the handle changes."""
+
+    def __init__(self, gpu: Gpu, device: Device, calls: Sequence[Call], now_s: float) -> None:
+        self.gpu = gpu
+        self.device = device
+        self.is_lost = False
+        self._calls = [call for call in calls if call.for_instances or not gpu.is_instance]
+        self._troubles: dict[str, Trouble] = {}
+        self._good_s = 0.0
+        self._first_s = now_s
+        first = gpu.index * len(calls)
+        self._queries = [
+            MetricQuery(call, self._troubles, (first + i) * _GOLDEN_RATIO % 1)
+            for i, call in enumerate(self._calls)
+        ]
+        self._fast = [query for query in self._queries if query.call.fast_metrics]
+        self._add_what_instances_lack()
+
+    def renew(self, gpu: Gpu, device: Device) -> None:
+        """Begin again after the GPU was lost, or the library initialised anew."""
+        self.gpu, self.device = gpu, device
+        self._restart()
+
+    def hurry(self, metrics: Sequence[str] = ()) -> None:
+        """Ask with the next whole frame for these metrics, or for all."""
+        for query in self._queries:
+            if not metrics or any(metric in metrics for metric in query.call.metrics):
+                query.due_s = 0.0
+
+    def read_fast(self, nvml: Any, now_s: float) -> Sample | None:
+        """Return the fast metrics; None where the GPU is lost. Raises LibraryGoneError."""
+        if self.is_lost:
+            return None
+        values: dict[str, Number] = {}
+        device = self.device
+        try:
+            for query in self._fast:
+                if query.due_s <= now_s:
+                    query.ask(nvml, device, now_s, values, True)
+        except codes.GpuGoneError as error:
+            self.lose(now_s, error)
+            return None
+        return Sample(values)
+
+    def read(self, nvml: Any, now_s: float) -> Sample:
+        """Return what is due, and all troubles. Raises LibraryGoneError."""
+        values: dict[str, Number] = {}
+        if not self.is_lost:
+            try:
+                for query in self._queries:
+                    if query.due_s <= now_s:
+                        query.ask(nvml, self.device, now_s, values)
+                self._good_s = now_s
+            except codes.GpuGoneError as error:
+                self.lose(now_s, error)
+                values = {}
+        return Sample(values, dict(self._troubles))
+
+    def lose(self, now_s: float, error: Exception | None = None) -> None:
+        """Note that the GPU does not answer any more; nothing of it is asked until `renew`."""
+        self.is_lost = True
+        self.device.pcie.forget(self.device.uuid)
+        why = reason(error.__cause__) if error and isinstance(error.__cause__, Exception) else ""
+        self._trouble_all(State.LOST, now_s, why)
+
+    def silence(self, now_s: float, why: str) -> Sample:
+        """Return a sample that says that nothing can be read now, whatever the GPU."""
+        self._trouble_all(State.STALE, now_s, why)
+        return Sample({}, dict(self._troubles))
+
+    def _trouble_all(self, state: State, now_s: float, why: str) -> None:
+        lasting = (State.NOT_SUPPORTED, State.NO_PERMISSION)
+        for query in self._queries:
+            for metric in query.call.metrics:
+                known = self._troubles.get(metric)
+                if known and known.state in lasting and state is State.STALE:
+                    continue
+                since_s = known.since_s if known else query.good_s or now_s
+                self._troubles[metric] = Trouble(state, since_s, why)
+        if state is State.LOST:
+            for metric, known in self._troubles.items():
+                self._troubles[metric] = Trouble(state, known.since_s, why)
+
+    def _restart(self) -> None:
+        self.is_lost = False
+        self._troubles.clear()
+        for query in self._queries:
+            query.restart()
+        self._add_what_instances_lack()
+
+    def _add_what_instances_lack(self) -> None:
+        """State it once for the metrics that no query of this GPU fills."""
+        asked = {metric for call in self._calls for metric in call.metrics}
+        for metric in GPU_METRICS:
+            if metric.name not in asked:
+                trouble = Trouble(State.NOT_SUPPORTED, self._first_s, _NOT_FOR_INSTANCES)
+                self._troubles[metric.name] = trouble

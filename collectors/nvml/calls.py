@@ -1,0 +1,319 @@
+"""The table of calls that fill the GPU metrics: which functions of NVML are asked, newest first.
+
+A new value of the driver is a line here and a `Metric` in `domain/metrics.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuadvisor.collectors.nvml import codes
+from gpuadvisor.collectors.nvml.codes import PENDING, Answer
+from gpuadvisor.collectors.nvml.gpm import Gpm
+from gpuadvisor.collectors.nvml.pcie_throughput import PcieThroughput
+from gpuadvisor.domain.metrics import BY_NAME, Pace
+from gpuadvisor.domain.telemetry import Number
+
+_BYTES_PER_KIB = 1024
+_US_PER_S = 1_000_000
+_NS_PER_S = 1_000_000_000
+_ALL_LINKS = 0xFFFFFFFF
+"""Scope of the NVLink throughput fields that means the sum over all links (nvml.h)."""
+_UNION_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""Members of a field value's union, in the order of `nvmlValueType_t`."""
+
+
+@dataclass(slots=True)
+class Device:
+    """A GPU, or a MIG instance, as long as its handle is good."""
+
+    handle: Any
+    """An `nvmlDevice_t`."""
+    uuid: str
+    gpm: Gpm
+    pcie: PcieThroughput
+    """The counter of PCIe bytes, which all GPUs share."""
+
+
+Way = Callable[[Any, Device], Sequence[Answer]]
+"""`way(pynvml, device)` returns an answer for each metric, in their order, in NVML's units. It
+raises NVMLError, or AttributeError where nvidia-ml-py is too old."""
+
+
+class Call:
+    """What one call to the driver fills, and the ways to make that call."""
+
+    def __init__(
+        self,
+        metrics: str | tuple[str, ...],
+        *ways: Way | Callable[[], Way],
+        divisors: int | tuple[int, ...] = 1,
+        for_instances: bool = False,
+    ) -> None:
+        """`metrics`: names, the fast ones first. `ways`: newest first; a class is made an instance
+        of for each GPU, and keeps what it must. `divisors`: from NVML's unit to the metric's, one
+        for all or one for each. `for_instances`: whether the driver also offers it for MIG
+        instances.
+        """
+        self.metrics = (metrics,) if isinstance(metrics, str) else metrics
+        self.ways = ways
+        if isinstance(divisors, int):
+            divisors = (divisors,) * len(self.metrics)
+        self.divisors = divisors
+        self.for_instances = for_instances
+
+    @property
+    def pace(self) -> Pace:
+        """The pace of the fastest of the metrics."""
+        return min((BY_NAME[name].pace for name in self.metrics), key=lambda pace: pace.period_s)
+
+    @property
+    def fast_metrics(self) -> int:
+        """How many metrics are read with every frame, whole or not."""
+        return sum(BY_NAME[name].pace is Pace.FAST for name in self.metrics)
+
+
+def get(function: str, *constants: str, members: Sequence[str | None] = ()) -> Way:
+    """Return the way that calls `nvmlDeviceGet<function>(handle, *constants)`.
+
+    The constants are named as in pynvml. The answer is the result itself, or these members of it;
+    None for what that structure does not have.
+    """
+    function = f"nvmlDeviceGet{function}"
+
+    def way(nvml: Any, device: Device) -> Sequence[Answer]:
+        arguments = [getattr(nvml, constant) for constant in constants]
+        result = getattr(nvml, function)(device.handle, *arguments)
+        if not members:
+            return (result,)
+        return [getattr(result, member) if member else None for member in members]
+
+    return way
+
+
+def get_several(function: str) -> Way:
+    """Return the way that calls `nvmlDeviceGet<function>(handle)`, which answers with a sequence.
+
+    What it has beyond the metrics of the call is ignored.
+    """
+
+    def way(nvml: Any, device: Device) -> Sequence[Answer]:
+        answers: Sequence[Answer] = getattr(nvml, f"nvmlDeviceGet{function}")(device.handle)
+        return answers
+
+    return way
+
+
+def get_fields(*fields: str) -> Way:
+    """Return the way that reads field values; they fail each for itself.
+
+    One call takes 0.5 ms on an H100 however many it asks for.
+    """
+
+    def way(nvml: Any, device: Device) -> Sequence[Answer]:
+        numbers = [getattr(nvml, f"NVML_FI_DEV_{field}") for field in fields]
+        return [answer for answer, _ in _field_values(nvml, device, numbers)]
+
+    return way
+
+
+def sum_over_links(function: str, *constants: str) -> Way:
+    """Return the way that adds up `nvmlDeviceGet<function>(handle, link, *constants)`."""
+    function = f"nvmlDeviceGet{function}"
+
+    def way(nvml: Any, device: Device) -> Sequence[Answer]:
+        arguments = [getattr(nvml, constant) for constant in constants]
+        total = 0
+        for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+            try:
+                total += getattr(nvml, function)(device.handle, link, *arguments)
+            except nvml.NVMLError as error:
+                if link == 0 or error.value not in codes.OLDER_WAY:
+                    raise
+                break  # this GPU has no more
+        return (total,)
+
+    return way
+
+
+def _link_errors(nvml: Any, device: Device) -> Sequence[Answer]:
+    field = nvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL
+    answer: Answer = _field_values(nvml, device, (field,))[0][0]
+    if isinstance(answer, Exception):
+        raise answer
+    return (answer,)
+
+
+class _LinkRates:
+    """Bytes/s over NVLink from two readings of the fields that count KiB."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, int]] = []
+
+    def __call__(self, nvml: Any, device: Device) -> Sequence[Answer]:
+        transmit = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX
+        receive = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX
+        before = self._before
+        fields = ((transmit, _ALL_LINKS), (receive, _ALL_LINKS))
+        self._before = _field_values(nvml, device, fields)
+        for value, _ in self._before:
+            if isinstance(value, Exception):
+                self._before = []
+                raise value
+        if not before:
+            return PENDING, PENDING
+        return [_rate(*pair) for pair in zip(before, self._before, strict=True)]
+
+
+def _rate(before: tuple[Any, int], now: tuple[Any, int]) -> Answer:
+    kib, time_us = now[0] - before[0], now[1] - before[1]
+    if kib < 0 or time_us <= 0:
+        return PENDING  # the counters began anew
+    rate: float = kib * _BYTES_PER_KIB * _US_PER_S / time_us
+    return rate
+
+
+def _field_values(
+    nvml: Any, device: Device, fields: Sequence[int | tuple[int, int]]
+) -> list[tuple[Number | Exception, int]]:
+    """Return for each field its value, or an NVMLError, and the Unix time of it in microseconds.
+
+    A field is its number, or its number and scope (such as a link). Raises NVMLError where the
+    whole call fails.
+    """
+    values = nvml.nvmlDeviceGetFieldValues(device.handle, fields)
+    return [(_field_value(nvml, field), int(field.timestamp)) for field in values]
+
+
+def _field_value(nvml: Any, field: Any) -> Number | Exception:
+    if field.nvmlReturn:
+        error: Exception = nvml.NVMLError(field.nvmlReturn)
+        return error
+    number: Number = getattr(field.value, _UNION_MEMBERS[field.valueType])
+    return number
+
+
+def _pcie_counter(nvml: Any, device: Device) -> Sequence[Answer]:
+    """Read the counter that takes 21 ms a call, on a thread of its own."""
+    return device.pcie.read(nvml, device.uuid, device.handle) or (PENDING, PENDING)
+
+
+_ACTIVITY = (
+    "graphics_active_pct",
+    "sm_active_pct",
+    "sm_occupancy_pct",
+    "tensor_active_pct",
+    "fp64_active_pct",
+    "fp32_active_pct",
+    "fp16_active_pct",
+    "dram_active_pct",
+)
+"""What happens inside the SMs, by GPM: Hopper and later."""
+_PCIE_TRAFFIC = ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s")
+_NVLINK_TRAFFIC = ("nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")
+
+
+def _activity(nvml: Any, device: Device) -> Sequence[Answer]:
+    return device.gpm.read(nvml, device.handle, _ACTIVITY)
+
+
+def _pcie_by_gpm(nvml: Any, device: Device) -> Sequence[Answer]:
+    return device.gpm.read_all_or_raise(nvml, device.handle, _PCIE_TRAFFIC)
+
+
+def _nvlink_by_gpm(nvml: Any, device: Device) -> Sequence[Answer]:
+    return device.gpm.read_all_or_raise(nvml, device.handle, _NVLINK_TRAFFIC)
+
+
+def _ecc_errors(error_type: str, counter: str) -> Way:
+    """Return the way to count memory errors, since the driver was loaded or in the GPU's life."""
+    return get("TotalEccErrors", f"NVML_MEMORY_ERROR_TYPE_{error_type}", f"NVML_{counter}_ECC")
+
+
+def _violation(policy: str) -> Way:
+    """Return the way to how long, in ns, a policy held the clocks below what was wanted."""
+    return get("ViolationStatus", f"NVML_PERF_POLICY_{policy}", members=("violationTime",))
+
+
+CALLS = (
+    Call(_ACTIVITY, _activity),
+    # Clocks in MHz, why they are held down, and the performance state.
+    Call("sm_clock_mhz", get("ClockInfo", "NVML_CLOCK_SM")),
+    Call("memory_clock_mhz", get("ClockInfo", "NVML_CLOCK_MEM")),
+    Call("sm_clock_max_mhz", get("MaxClockInfo", "NVML_CLOCK_SM")),
+    Call("memory_clock_max_mhz", get("MaxClockInfo", "NVML_CLOCK_MEM")),
+    Call(
+        "throttle_reasons",
+        get("CurrentClocksEventReasons"),
+        get("CurrentClocksThrottleReasons"),  # its name before driver 535
+    ),
+    Call("performance_state", get("PerformanceState")),
+    # Memory errors, and the rows that were replaced for them.
+    Call("ecc_corrected_volatile", _ecc_errors("CORRECTED", "VOLATILE")),
+    Call("ecc_uncorrected_volatile", _ecc_errors("UNCORRECTED", "VOLATILE")),
+    Call("ecc_corrected_aggregate", _ecc_errors("CORRECTED", "AGGREGATE")),
+    Call("ecc_uncorrected_aggregate", _ecc_errors("UNCORRECTED", "AGGREGATE")),
+    Call(
+        ("remapped_rows_corrected", "remapped_rows_uncorrected", "remap_pending", "remap_failed"),
+        get_several("RemappedRows"),
+    ),
+    Call("fan_pct", get("FanSpeed")),  # may be above 100; boards without a fan do not have it
+    Call(
+        ("power_instant_w", "memory_temperature_c"),
+        get_fields("POWER_INSTANT", "MEMORY_TEMP"),
+        divisors=(1000, 1),
+    ),
+    # The second version of the structure says what the driver keeps for itself; in the first one
+    # that is a part of what is in use.
+    Call(
+        ("memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes"),
+        get("MemoryInfo", "nvmlMemory_v2", members=("used", "free", "reserved")),
+        get("MemoryInfo", members=("used", "free", None)),
+        for_instances=True,
+    ),
+    Call("memory_total_bytes", get("MemoryInfo", members=("total",)), for_instances=True),
+    # NVLink: how many links are up, packets with a wrong checksum, and traffic.
+    Call("nvlink_links", sum_over_links("NvLinkState")),
+    Call(
+        "nvlink_errors",
+        _link_errors,
+        sum_over_links("NvLinkErrorCounter", "NVML_NVLINK_ERROR_DL_CRC_FLIT"),
+    ),
+    Call(_NVLINK_TRAFFIC, _nvlink_by_gpm, _LinkRates),
+    # The PCIe link now and at most, packets sent again, and traffic.
+    Call("pcie_generation", get("CurrPcieLinkGeneration")),
+    Call("pcie_width", get("CurrPcieLinkWidth")),
+    Call("pcie_generation_max", get("MaxPcieLinkGeneration")),
+    Call("pcie_width_max", get("MaxPcieLinkWidth")),
+    Call("pcie_replays", get("PcieReplayCounter")),
+    Call(_PCIE_TRAFFIC, _pcie_by_gpm, _pcie_counter),
+    # NVML counts milliwatts and millijoules. The power draw is averaged over a second from Ampere
+    # (but for GA100) on; the instant one is a field, above. On A100 and H100 only a quarter of the
+    # time is sampled (Yang et al., "Part-time Power Measurements", SC24), so the energy of short
+    # spans is a guess.
+    Call("power_w", get("PowerUsage"), divisors=1000),
+    Call("energy_j", get("TotalEnergyConsumption"), divisors=1000),
+    Call("power_limit_w", get("EnforcedPowerLimit"), divisors=1000),
+    Call(
+        "temperature_c",
+        get("TemperatureV", "NVML_TEMPERATURE_GPU"),
+        get("Temperature", "NVML_TEMPERATURE_GPU"),
+    ),
+    Call(
+        "temperature_slowdown_c",
+        get("TemperatureThreshold", "NVML_TEMPERATURE_THRESHOLD_SLOWDOWN"),
+    ),
+    # The share of time, not of the SMs; averaged over 1/6 to 1 s by product.
+    Call(
+        ("gpu_utilization_pct", "memory_utilization_pct"),
+        get("UtilizationRates", members=("gpu", "memory")),
+    ),
+    Call("encoder_utilization_pct", get_several("EncoderUtilization")),
+    Call("decoder_utilization_pct", get_several("DecoderUtilization")),
+    Call("power_violation_s", _violation("POWER"), divisors=_NS_PER_S),
+    Call("thermal_violation_s", _violation("THERMAL"), divisors=_NS_PER_S),
+    Call("reliability_violation_s", _violation("RELIABILITY"), divisors=_NS_PER_S),
+    Call("board_limit_violation_s", _violation("BOARD_LIMIT"), divisors=_NS_PER_S),
+)
