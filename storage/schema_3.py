@@ -53,29 +53,6 @@ STATEMENTS = (
     ){strict}
     """,
     """
-    CREATE TABLE profile_kernel (
-        profile_id INTEGER NOT NULL REFERENCES profile (id) ON DELETE CASCADE,
-        position INTEGER NOT NULL,
-        name TEXT NOT NULL,
-        grid_x INTEGER NOT NULL,
-        grid_y INTEGER NOT NULL,
-        grid_z INTEGER NOT NULL,
-        block_x INTEGER NOT NULL,
-        block_y INTEGER NOT NULL,
-        block_z INTEGER NOT NULL,
-        registers INTEGER NOT NULL,
-        shared_bytes INTEGER NOT NULL,
-        device INTEGER NOT NULL,
-        stream INTEGER NOT NULL,
-        count INTEGER NOT NULL,
-        time_ns INTEGER NOT NULL,
-        p50_ns INTEGER NOT NULL,
-        p95_ns INTEGER NOT NULL,
-        first_row INTEGER NOT NULL,
-        PRIMARY KEY (profile_id, position)
-    ){strict}
-    """,
-    """
     CREATE TABLE device_ceiling (
         id INTEGER NOT NULL PRIMARY KEY,
         device_uuid TEXT NOT NULL,

@@ -67,32 +67,6 @@ class ProfileChunkRow(Base):
     data: Mapped[bytes]
 
 
-class ProfileKernelRow(Base):
-    """Launches of a kernel that are alike; `analysis.kernel_groups` makes them."""
-
-    __tablename__ = "profile_kernel"
-    profile_id: Mapped[int] = mapped_column(
-        ForeignKey("profile.id", ondelete="CASCADE"), primary_key=True
-    )
-    position: Mapped[int] = mapped_column(primary_key=True)
-    name: Mapped[str]
-    grid_x: Mapped[int]
-    grid_y: Mapped[int]
-    grid_z: Mapped[int]
-    block_x: Mapped[int]
-    block_y: Mapped[int]
-    block_z: Mapped[int]
-    registers: Mapped[int]
-    shared_bytes: Mapped[int]
-    device: Mapped[int]
-    stream: Mapped[int]
-    count: Mapped[int]
-    time_ns: Mapped[int]
-    p50_ns: Mapped[int]
-    p95_ns: Mapped[int]
-    first_row: Mapped[int]
-
-
 class CeilingRow(Base):
     """A rate that a GPU was measured to reach."""
 

@@ -16,17 +16,11 @@ from sqlalchemy.orm import Session
 from gpuadvisor.columns.batches import Array, empty, wanted
 from gpuadvisor.domain.profile import TABLES, TIMES, UNKNOWN, Columns, DeviceLimits, Header
 from gpuadvisor.errors import StoreError
-from gpuadvisor.rules.facts.kernels import KernelTime
 from gpuadvisor.storage.open_database import OpenDatabase
 from gpuadvisor.storage.profiles.chunks import CHUNK_ROWS, decode, decode_texts
-from gpuadvisor.storage.profiles.models import (
-    ProfileChunkRow,
-    ProfileDeviceRow,
-    ProfileKernelRow,
-    ProfileRow,
-)
+from gpuadvisor.storage.profiles.models import ProfileChunkRow, ProfileDeviceRow, ProfileRow
 from gpuadvisor.storage.profiles.records import ProfileRecord
-from gpuadvisor.storage.profiles.writer import KERNEL, TEXTS
+from gpuadvisor.storage.profiles.writer import TEXTS
 from gpuadvisor.storage.rows import shared, values
 
 RECORD = shared(ProfileRow, ProfileRecord)
@@ -75,16 +69,6 @@ class StoredProfile:
                     array.flags.writeable = False
                     self._columns[table, name] = array
         return {name: self._columns[table, name] for name in asked}
-
-    def kernel_times(self, limit: int | None = None) -> list[KernelTime]:
-        """Return kernels together with their like, the longest in sum first.
-
-        It is what `analysis.kernels` finds, of which some thousands at most are stored.
-        """
-        ordered = select(ProfileKernelRow).filter_by(profile_id=self._id)
-        with self._undamaged(), self._database.reading() as session:
-            rows = session.scalars(ordered.order_by(ProfileKernelRow.position).limit(limit))
-            return [_kernel_time(row) for row in rows]
 
     @cached_property
     def _described(self) -> tuple[ProfileRecord, Header, int]:
@@ -180,14 +164,6 @@ def record_of(row: ProfileRow) -> ProfileRecord:
     """Return what is said of a profile in a list; any ValueError and the like where damaged."""
     counts = {table: int(count) for table, count in row.table_rows.items()}
     return ProfileRecord(**values(row, RECORD) | {"table_rows": counts})
-
-
-def _kernel_time(row: ProfileKernelRow) -> KernelTime:
-    return KernelTime(
-        grid=(row.grid_x, row.grid_y, row.grid_z),
-        block=(row.block_x, row.block_y, row.block_z),
-        **values(row, KERNEL),
-    )
 
 
 class StoredTexts(Sequence[str]):

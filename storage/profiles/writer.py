@@ -8,7 +8,7 @@ write lock. The last transaction gives the profile its name and makes it visible
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,26 +18,14 @@ from sqlalchemy.orm import Session
 
 from gpuadvisor.columns.batches import Array, checked
 from gpuadvisor.domain.profile import Columns, DeviceLimits, Header
-from gpuadvisor.rules.facts.kernel_groups import NEEDED, KernelGrouping
-from gpuadvisor.rules.facts.kernels import SHAPE, KernelTime
 from gpuadvisor.storage.open_database import OpenDatabase
 from gpuadvisor.storage.profiles import names
 from gpuadvisor.storage.profiles.chunks import CHUNK_ROWS, encode, encode_texts, text_chunks
-from gpuadvisor.storage.profiles.models import (
-    ProfileChunkRow,
-    ProfileDeviceRow,
-    ProfileKernelRow,
-    ProfileRow,
-)
+from gpuadvisor.storage.profiles.models import ProfileChunkRow, ProfileDeviceRow, ProfileRow
 from gpuadvisor.storage.profiles.records import Kept, Origin
-from gpuadvisor.storage.rows import shared, values
-
-KERNEL = shared(ProfileKernelRow, KernelTime)
 
 TRANSACTION_BYTES = 4 << 20
 """Of chunks in one transaction, which then holds the write lock for some 10 ms."""
-MOST_KERNEL_ROWS = 10_000
-"""Groups of kernels that are stored beside the columns, those that took longest."""
 TEXTS = "texts"
 """The name of the table, and of its column, under which the profile's texts are stored."""
 LARGEST = 2**63 - 1
@@ -56,7 +44,6 @@ class ProfileWriter:
         self._numbers: dict[tuple[str, str], int] = defaultdict(int)
         self._encoded: list[dict[str, Any]] = []
         self._encoded_bytes = 0
-        self._kernels = KernelGrouping()
 
     def add(self, table: str, columns: Columns) -> None:
         """Take a batch; ValueError if it lacks a column, or has another length or type."""
@@ -77,7 +64,6 @@ class ProfileWriter:
         for texts in text_chunks(header.texts):
             self._take(TEXTS, TEXTS, "utf-8", len(texts), encode_texts(texts))
         self._flush()
-        self._store_kernels(header.texts)
         with self._database.writing() as session:
             same = select(ProfileRow.id).filter_by(digest=self._origin.digest)
             if (other := session.scalar(same)) is not None:
@@ -104,9 +90,6 @@ class ProfileWriter:
     def _encode_chunk(self, table: str, part: dict[str, Array]) -> None:
         for name, column in part.items():
             self._take(table, name, column.dtype.name, len(column), encode(column))
-        if table == "kernels":
-            # Copied for the same reason.
-            self._kernels.add({name: part[name].copy() for name in NEEDED})
 
     def _take(self, table: str, column: str, dtype: str, rows: int, data: bytes) -> None:
         self._encoded.append(
@@ -132,13 +115,6 @@ class ProfileWriter:
             session.execute(insert(ProfileChunkRow), self._encoded)
         self._encoded = []
         self._encoded_bytes = 0
-
-    def _store_kernels(self, texts: Sequence[str]) -> None:
-        longest = self._kernels.times(texts)[:MOST_KERNEL_ROWS]
-        with self._database.writing() as session:
-            session.add_all(
-                kernel_row(self._id, position, each) for position, each in enumerate(longest)
-            )
 
     def _devices(self, devices: Iterable[DeviceLimits]) -> list[ProfileDeviceRow]:
         return [
@@ -166,13 +142,6 @@ class ProfileWriter:
         row.warnings = header.warnings
         row.table_rows = dict(self._rows)
         row.imported = datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def kernel_row(profile_id: int, position: int, time: KernelTime) -> ProfileKernelRow:
-    """Return the row that holds this."""
-    shape = zip(SHAPE, (*time.grid, *time.block), strict=True)
-    scalars = values(time, KERNEL)
-    return ProfileKernelRow(profile_id=profile_id, position=position, **dict(shape), **scalars)
 
 
 def _whole(value: int | None) -> int | None:

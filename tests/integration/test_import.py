@@ -263,7 +263,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing(tmp_path, database, large):
     started.process.send_signal(signal.SIGINT)
     answer = started.end()
     assert (answer.status, answer.sentence) == (130, "interrupted")
-    for table in ("profile", "profile_chunk", "profile_kernel"):
+    for table in ("profile", "profile_chunk"):
         assert count(database, table) == 0
 
 

@@ -17,7 +17,6 @@ from gpuadvisor.columns.in_memory import MemoryProfile
 from gpuadvisor.domain.ceiling import Ceiling
 from gpuadvisor.domain.profile import TABLES, Header
 from gpuadvisor.errors import StoreError, UsageError
-from gpuadvisor.rules.facts.kernels import kernel_times
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.storage.locks import locked
 from gpuadvisor.storage.profiles import ceilings, chunks, writer
@@ -78,7 +77,6 @@ def test_a_profile_comes_back_as_it_was_in_memory(profiles):
             assert np.array_equal(found, column, equal_nan=column.dtype.kind == "f"), (table, name)
     texts = tuple(stored.header.texts)
     assert dataclasses.replace(stored.header, texts=texts) == memory.header
-    assert tuple(stored.kernel_times()) == kernel_times(memory)
 
 
 @settings(
@@ -234,7 +232,7 @@ def test_an_import_that_fails_in_the_middle_leaves_nothing(profiles, monkeypatch
         assert count(profiles, "profile_chunk") > 0
         assert profiles.list() == []
         raise Boom
-    assert [count(profiles, t) for t in ("profile", "profile_chunk", "profile_kernel")] == [0, 0, 0]
+    assert [count(profiles, table) for table in ("profile", "profile_chunk")] == [0, 0]
 
 
 def test_what_a_killed_import_left_is_removed_by_the_next_one(profiles, monkeypatch):
@@ -277,7 +275,7 @@ def test_removing_takes_everything_and_says_what(profiles, monkeypatch):
     opened = profiles.find("a")
     assert profiles.remove("#1") == "a"
     assert [each.name for each in profiles.list()] == ["b"]
-    for table in ("profile_chunk", "profile_kernel", "profile_device"):
+    for table in ("profile_chunk", "profile_device"):
         assert count(profiles, f"{table} WHERE profile_id = 1") == 0
         assert count(profiles, f"{table} WHERE profile_id = 2") > 0
     with pytest.raises(StoreError, match=r"a is not in .* any more: it has been removed"):
