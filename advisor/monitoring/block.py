@@ -10,22 +10,26 @@ print(block.gpus[0].energy_j)
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from gpuadvisor.domain.telemetry import Gpu
 from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuadvisor.monitoring.block_choice import Wanted
-    from gpuadvisor.monitoring.block_collector import Collector
-    from gpuadvisor.monitoring.block_figures import BlockFigures, GpuFigures
+    from gpuadvisor.monitoring.figures import BlockFigures, GpuFigures
 
 FAST_S = 0.1
 WAIT_S = 10.0
 """Without persistence mode, the driver first wakes every GPU, which takes a second or so each."""
+LAST_FRAME_S = 3.0
+"""A frame comes every second at least, but while a silent sampler is replaced."""
+Wanted = Sequence[int | str] | int | str | None
+"""One GPU, some, or (None) all."""
 
 
 def monitor(gpus: Wanted = None, *, fast: bool = True, wait_s: float = WAIT_S) -> Block:
@@ -122,8 +126,6 @@ class Block:
         return "a block that has not ended" if self._figures is None else str(self._figures)
 
     def _start(self) -> None:
-        from gpuadvisor.monitoring.block_collector import Collector
-
         try:
             self._collector = Collector(self._fast_s)
         except OSError as error:
@@ -136,8 +138,6 @@ class Block:
             self._collector.begin(self._began_s)
 
     def _choose(self, known: Sequence[Gpu]) -> tuple[Gpu, ...]:
-        from gpuadvisor.monitoring.block_choice import choose
-
         if not known:
             return ()  # the sampler says why
         chosen = choose(known, self._wanted, os.environ.get("CUDA_VISIBLE_DEVICES"))
@@ -150,7 +150,7 @@ class Block:
             self._collector.close()
 
     def _result(self, seconds: float) -> BlockFigures:
-        from gpuadvisor.monitoring.block_figures import BlockFigures
+        from gpuadvisor.monitoring.figures import BlockFigures
 
         if self._collector is None:
             return BlockFigures(seconds, problem=self._problem)
@@ -160,3 +160,113 @@ class Block:
             chosen, self._problem = (), f"{error}."
         found = self._collector.figures(self._began_s + seconds, chosen)
         return replace(found, problem=self._problem or found.problem)
+
+
+class Collector:
+    """Folds frames from its creation until `close`; OSError where no process can be started."""
+
+    def __init__(self, fast_period_s: float | None) -> None:
+        from gpuadvisor.collectors.telemetry.supervisor import SamplerProcess
+        from gpuadvisor.monitoring.figures import COUNTER, Tally
+
+        self.answered = threading.Event()
+        """Set when the first readings are there, or the driver has said that there are none."""
+        self._tally = Tally()
+        self._lock = threading.Lock()
+        self._ended_s = inf
+        self._stopped = False
+        # Not `sources.live`: the machine's own figures would cost the block time and are not shown.
+        self._sampler = SamplerProcess(fast_period_s=fast_period_s, hurried=(COUNTER,))
+        self._thread = threading.Thread(
+            target=self._collect, name="gpuadvisor-monitor", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Those known by now."""
+        with self._lock:
+            return self._tally.gpus
+
+    def begin(self, began_s: float) -> None:
+        """Begin the block, at this Unix time."""
+        with self._lock:
+            self._tally.begin(began_s)
+
+    def end(self, ended_s: float) -> None:
+        """End the block, and wait for the first reading after it, for a few seconds at most."""
+        with self._lock:
+            self._ended_s = ended_s
+        self._thread.join(LAST_FRAME_S)
+
+    def close(self) -> None:
+        """Leave no process and no thread."""
+        with self._lock:
+            self._stopped = True
+        self._sampler.close()
+        self._thread.join(LAST_FRAME_S)
+
+    def figures(self, ended_s: float, gpus: Sequence[Gpu]) -> BlockFigures:
+        """Return what became of these GPUs; after `close`, and once."""
+        with self._lock:
+            return self._tally.figures(ended_s, gpus)
+
+    def _collect(self) -> None:
+        from gpuadvisor.daemon.sources import has_answered
+
+        try:
+            for frame in self._sampler.frames():
+                with self._lock:
+                    self._tally.add(frame, self._ended_s)
+                    is_over = self._stopped or frame.time_s >= self._ended_s
+                if has_answered(frame):
+                    self.answered.set()
+                if is_over:
+                    return
+        finally:
+            self.answered.set()
+
+
+def choose(known: Sequence[Gpu], wanted: Wanted, visible: str | None) -> tuple[Gpu, ...]:
+    """Return those wanted of all that are known; `visible` is `CUDA_VISIBLE_DEVICES`.
+
+    Numbers count what is visible; UUIDs, or how they begin, name any GPU. UsageError where one
+    that is wanted is not there. Without wishes it is what is visible, which may be nothing.
+    """
+    if wanted is None:
+        return _usable(known, visible)
+    if isinstance(wanted, (int, str)):
+        wanted = (wanted,)
+    return tuple(_named(known, visible, each) for each in wanted)
+
+
+def _usable(known: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
+    from gpuadvisor.collectors import visible_devices
+
+    if visible is None:
+        return tuple(known)
+    whole = {gpu.index: gpu for gpu in known if not gpu.is_instance}
+    uuids = [whole[i].uuid if i in whole else None for i in range(max(whole, default=-1) + 1)]
+    found = (
+        [gpu for gpu in known if gpu.uuid == item] if isinstance(item, str) else [whole.get(item)]
+        for item in visible_devices.select(uuids, visible)
+    )
+    return tuple(gpu for gpus in found for gpu in gpus if gpu)
+
+
+def _named(known: Sequence[Gpu], visible: str | None, name: int | str) -> Gpu:
+    if isinstance(name, str):
+        matching = [gpu for gpu in known if gpu.uuid.startswith(name)]
+        if len(matching) != 1:
+            raise UsageError(
+                f"{name!r} names {len(matching)} GPUs: give the UUID as nvidia-smi -L shows it"
+            )
+        return matching[0]
+    usable = _usable(known, visible)
+    if visible is None:
+        usable = tuple(gpu for gpu in usable if not gpu.is_instance)
+    if not 0 <= name < len(usable):
+        raise UsageError(
+            f"there is no GPU {name}: this process can use {len(usable)}, numbered from 0"
+        )
+    return usable[name]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import gpuadvisor
 from gpuadvisor.domain.telemetry import Gpu, Sample, State, Trouble
 from gpuadvisor.errors import UsageError
-from gpuadvisor.monitoring.block_choice import choose
-from gpuadvisor.monitoring.block_tally import Tally, summarize
+from gpuadvisor.monitoring.block import choose
+from gpuadvisor.monitoring.figures import Tally, summarize
 from tests.telemetry import GIB, START_S, all_in, frame, h100, sample
 
 

@@ -1,4 +1,4 @@
-"""From frames to the figures of a block.
+"""From frames to the figures of a block, and how they are shown.
 
 Frames are folded as they come and not kept: a block may last for days. What is read within the
 block counts; where nothing was, as it was short, the readings just before and after it do.
@@ -6,22 +6,228 @@ block counts; where nothing was, as it was short, the readings just before and a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any
 
 from gpuadvisor.daemon.detectors import throttling
 from gpuadvisor.domain.clock_reasons import holds
+from gpuadvisor.domain.latest import MISSED_READINGS
+from gpuadvisor.domain.metrics import Pace
 from gpuadvisor.domain.telemetry import HOST, Frame, Gpu, Number, Sample, Trouble
-from gpuadvisor.monitoring.block_figures import BlockFigures, GpuFigures
-from gpuadvisor.monitoring.block_integrals import (
-    ENERGY_SHARE,
-    GAP_S,
-    Average,
-    Count,
-    Counter,
-    Level,
-)
+
+GAP_S = MISSED_READINGS * Pace.NORMAL.period_s
+"""Between two readings that are further apart, nothing is known."""
+MEAN_SHARE = 0.5
+"""A mean must rest on readings over this share of the block,"""
+ENERGY_SHARE = 0.9
+"""and the energy, which is a sum over all of it, on readings over this one."""
+COUNTER_SHARE = 0.8
+"""The energy counter is used where its readings span this share of the block."""
+COUNTER_MIN_S = 2.0
+"""The counter is not fed at every instant: smaller differences mean little."""
+
+
+@dataclass
+class Level:
+    """A metric over time: straight lines between its readings."""
+
+    sum: float = 0.0
+    """The integral over the time that is covered: for watts, joules."""
+    covered_s: float = 0.0
+    most: Number | None = None
+    last: tuple[float, Number] | None = None
+
+    def take(self, time_s: float, value: Number, began_s: float) -> None:
+        """Take in a reading within the block; the first holds from the beginning on."""
+        since_s, before = self.last or (began_s, value)
+        self._cover(time_s - since_s, (before + value) / 2)
+        self.most = value if self.most is None else max(self.most, value)
+        self.last = (time_s, value)
+
+    def end(self, ended_s: float) -> None:
+        """Let the last reading hold until the end."""
+        if self.last is not None:
+            self._cover(ended_s - self.last[0], self.last[1])
+
+    def mean(self, seconds: float, share: float = MEAN_SHARE) -> float | None:
+        """Return the mean over the time covered, None where that is too little of the block."""
+        enough = self.covered_s > 0 and self.covered_s >= share * seconds
+        return self.sum / self.covered_s if enough else None
+
+    def _cover(self, seconds: float, value: Number) -> None:
+        if 0 <= seconds <= GAP_S:
+            self.sum += value * seconds
+            self.covered_s += seconds
+
+
+@dataclass
+class Average(Level):
+    """A metric whose readings are averages over the time since the one before.
+
+    It takes readings from before and after the block too, and counts what overlaps.
+    """
+
+    ended_s: float = inf
+
+    def take(self, time_s: float, value: Number, began_s: float) -> None:
+        since_s = self.last[0] if self.last else -inf
+        if time_s - since_s > GAP_S:
+            since_s = time_s - Pace.NORMAL.period_s
+        self._cover(min(time_s, self.ended_s) - max(since_s, began_s), value)
+        self.last = (time_s, value)
+
+
+@dataclass(frozen=True)
+class Count:
+    """A reading of the energy counter, and what the power came to by then."""
+
+    time_s: float
+    energy_j: float
+    power_j: float
+    """Integrated since the block began; negative before."""
+    covered_s: float
+
+
+@dataclass
+class Counter:
+    """The energy counter's reading next to the block's beginning, and its last one."""
+
+    first: Count | None = None
+    last: Count | None = None
+    is_broken: bool = False
+    """It went back, as it does when the driver is loaded anew."""
+
+    def take(self, now: Count, began_s: float) -> None:
+        """Take in a reading; they come in order of time, and until the end of the block."""
+        if self.last is not None and now.energy_j < self.last.energy_j:
+            self.is_broken = True
+        old = self.first
+        if old is None or abs(now.time_s - began_s) < abs(old.time_s - began_s):
+            self.first = now
+        self.last = now
+
+    def used_j(self, power: Level, began_s: float, ended_s: float) -> float | None:
+        """Return its difference, with `power` before its first and after its last reading.
+
+        None where the two do not span enough of the block, or the power around is not known.
+        """
+        first, last = self.first, self.last
+        if first is None or last is None or self.is_broken:
+            return None
+        seconds, span_s = ended_s - began_s, last.time_s - first.time_s
+        around_s = abs(first.time_s - began_s) + ended_s - last.time_s
+        if span_s < COUNTER_MIN_S or around_s > (1 - COUNTER_SHARE) * seconds:
+            return None
+        unread_s = seconds - span_s - (power.covered_s - (last.covered_s - first.covered_s))
+        if unread_s > (1 - ENERGY_SHARE) * seconds:
+            return None
+        counted_j = last.energy_j - first.energy_j
+        around_j = power.sum - (last.power_j - first.power_j)
+        return counted_j + around_j + max(unread_s, 0.0) * counted_j / span_s
+
+
+UNKNOWN = "-"
+
+
+@dataclass(frozen=True)
+class GpuFigures:
+    """One GPU during the block. What is not known is None, and `unknown` says why."""
+
+    uuid: str
+    index: int
+    """The number that nvidia-smi gives the GPU."""
+    name: str
+    seconds: float
+    """The part of the block in which readings came without a break of more than three seconds."""
+    samples: int
+    """Readings within the block; 0 where it was shorter than the time between two."""
+    gpu_utilization_mean_pct: float | None = None
+    """Time in which at least one kernel ran, however small it was."""
+    gpu_utilization_max_pct: float | None = None
+    sm_active_mean_pct: float | None = None
+    """How much of the GPU worked: SMs with at least one warp (Hopper and later)."""
+    tensor_active_mean_pct: float | None = None
+    """Cycles in which the tensor cores worked (Hopper and later)."""
+    power_mean_w: float | None = None
+    power_max_w: float | None = None
+    energy_j: float | None = None
+    energy_source: str | None = None
+    """`counter` or `power`: see `gpuadvisor.monitor`."""
+    memory_peak_bytes: int | None = None
+    """The most that any reading found in use on the GPU, by all processes together. What is used
+    for less than the time between two readings is not seen."""
+    memory_before_bytes: int | None = None
+    memory_after_bytes: int | None = None
+    temperature_max_c: float | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    """What held the clocks down, such as `its power limit`; empty where nothing did."""
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    """Why a figure is None, by its name here."""
+
+
+@dataclass(frozen=True)
+class BlockFigures:
+    """A block, and the GPUs during it."""
+
+    seconds: float
+    """How long the block took."""
+    gpus: tuple[GpuFigures, ...] = ()
+    problem: str | None = None
+    """Why nothing could be read, in one sentence: of all GPUs, or at some time in the block."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        title = f"{len(self.gpus)} GPU{'s' * (len(self.gpus) != 1)} for {self.seconds:.2f} s"
+        lines = [title if self.problem is None else f"{title}. {self.problem}"]
+        if self.gpus:
+            lines.extend(_aligned([_HEADER, *map(_row, self.gpus)]))
+        if any(gpu.unknown for gpu in self.gpus):
+            lines.append(f"{UNKNOWN}: not known; `unknown` of each GPU says why")
+        return "\n".join(lines)
+
+
+_HEADER = ("GPU", "util %", "SM %", "tensor %", "power W", "energy J", "memory GiB", "C",
+           "held down by")  # fmt: skip
+
+
+def _row(gpu: GpuFigures) -> tuple[str, ...]:
+    energy = _number(gpu.energy_j)
+    held = gpu.throttle_reasons
+    return (
+        f"{gpu.index} {gpu.name.removeprefix('NVIDIA ')}",
+        _mean_and_max(gpu.gpu_utilization_mean_pct, gpu.gpu_utilization_max_pct),
+        _number(gpu.sm_active_mean_pct),
+        _number(gpu.tensor_active_mean_pct),
+        _mean_and_max(gpu.power_mean_w, gpu.power_max_w),
+        energy if gpu.energy_source is None else f"{energy} ({gpu.energy_source})",
+        _gib(gpu.memory_peak_bytes),
+        _number(gpu.temperature_max_c),
+        UNKNOWN if held is None else ", ".join(held) or "nothing",
+    )
+
+
+def _mean_and_max(mean: Number | None, most: Number | None) -> str:
+    return UNKNOWN if mean is most is None else f"{_number(mean)} (max {_number(most)})"
+
+
+def _number(value: Number | None) -> str:
+    return UNKNOWN if value is None else f"{value:,.{0 if abs(value) >= 10 else 1}f}"
+
+
+def _gib(value: int | None) -> str:
+    return UNKNOWN if value is None else f"{value / 2**30:.2f}"
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = ((text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
+    return ["  ".join(row).rstrip() for row in padded]
+
 
 AVERAGES = ("sm_active_pct", "tensor_active_pct")
 LEVELS = ("gpu_utilization_pct", "power_w", "memory_used_bytes", "temperature_c")
