@@ -111,15 +111,15 @@ def _stop(args: argparse.Namespace) -> int:
 
 
 def _status(args: argparse.Namespace) -> int:
-    from gpuadvisor.daemon import status, store
+    from gpuadvisor.daemon import background, store
 
-    told = status.gather(store.store_folder())
+    told = background.read_status(store.store_folder())
     if args.json:
         import json
 
         print(json.dumps(told, indent=2))
     else:
-        print(status.as_text(told))
+        print(background.format_status(told))
     return 0 if told["fresh"] else 1
 
 

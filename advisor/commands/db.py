@@ -119,11 +119,11 @@ def _vacuum(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from gpuadvisor.daemon import export, history
+    from gpuadvisor.daemon import history
 
     if args.output != "-" and Path(args.output).exists() and not args.force:
         raise UsageError(f"{args.output} is there already: choose another name, or add --force")
-    write = export.writer(args.output)
+    write = history.writer(args.output)
     if args.events:
         number = write(iter([history.events(args.since, args.until)]))
     else:

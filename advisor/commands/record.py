@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpuadvisor.daemon import capture, sources
+    from gpuadvisor.daemon import sources
     from gpuadvisor.daemon.toml_values import Wrong, time_s
     from gpuadvisor.errors import UsageError
     from gpuadvisor.interruption import stoppable
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--duration takes {wrong}, not {args.duration!r}") from None
     with stoppable() as stop:
         source = sources.live(fast_period_s=FAST_S if args.fast else None)
-        done = capture.capture(
+        done = sources.capture(
             source,
             args.output,
             command=args.rest or (),

@@ -1,13 +1,261 @@
-"""Which events are told to whom, when, and how often. How they are sent is in `notices.py`."""
+"""Alerts: which events are sent to whom, when and how often, by a command or a webhook.
+
+Each rule has a queue and a thread of its own: no receiver can delay the daemon or another rule.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import contextlib
+import json
+import logging
+import os
+import queue
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
 
 from gpuadvisor.daemon.configuration import AlertRule
-from gpuadvisor.daemon.notices import Notice, Senders
+from gpuadvisor.daemon.episodes import duration
 from gpuadvisor.domain.telemetry import Event, Gpu, Severity
+
+LOG = logging.getLogger(__name__)
+WAITING = 100
+"""Notices that one rule keeps while its webhook fails; more are dropped, and the log says so."""
+RETRY_S = (2.0, 8.0, 30.0, 120.0)
+"""Pauses before another try of a webhook: together longer than most restarts of a server."""
+OUTPUT_BYTES = 4096
+"""Of a command's output that goes to the log."""
+VALUE_CHARACTERS = 8192
+"""Of an environment variable of a command."""
+CLOSE_S = 5.0
+"""How long the daemon's end waits for what is being sent."""
+RETRIED_STATUS = frozenset({408, 425, 429, *range(500, 600)})
+"""HTTP: the server says that another try may work."""
+
+
+class Refused(Exception):  # noqa: N818 - the server's answer
+    """A webhook does not want the notice, however often it is sent."""
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What is told: that an event fired or is over (recovered)."""
+
+    alert: str
+    status: str
+    """`firing` or `recovered`."""
+    event: Event
+    gpu_index: int | None
+
+    @property
+    def text(self) -> str:
+        """One sentence."""
+        event = self.event
+        if self.status != "recovered" or event.ended_s is None:
+            return event.message
+        return f"Over after {duration(event.ended_s - event.began_s)}: {event.message}"
+
+    def as_json(self) -> str:
+        """Return what the command reads and the webhook gets; chats show its `text`."""
+        event = asdict(self.event)
+        event.update(data=dict(self.event.data), severity=str(self.event.severity))
+        return json.dumps(
+            {
+                "version": 1,
+                "alert": self.alert,
+                "status": self.status,
+                "text": f"{host()}: {self.text}",
+                "host": host(),
+                "gpu_index": self.gpu_index,
+                "event": event,
+            }
+        )
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables of the command; absent values are empty."""
+        event = self.event
+        values = {
+            "ALERT": self.alert,
+            "STATUS": self.status,
+            "TEXT": self.text,
+            "HOST": host(),
+            "KIND": event.kind,
+            "KEY": event.key,
+            "SEVERITY": str(event.severity),
+            "MESSAGE": event.message,
+            "GPU": event.gpu or "",
+            "GPU_INDEX": "" if self.gpu_index is None else str(self.gpu_index),
+            "BEGAN_S": repr(event.began_s),
+            "ENDED_S": "" if event.ended_s is None else repr(event.ended_s),
+        }
+        # A null byte in whatever the driver said would keep the command from being started, as
+        # would a value of 128 KiB (execve(2), MAX_ARG_STRLEN).
+        return {
+            f"GPUADVISOR_EVENT_{name}": value.replace("\0", "?")[:VALUE_CHARACTERS]
+            for name, value in values.items()
+        }
+
+
+class Senders:
+    """One thread and one queue for each rule, begun with its first notice."""
+
+    def __init__(self, retry_s: Sequence[float] = RETRY_S) -> None:
+        self._retry_s = retry_s
+        self._senders: dict[AlertRule, _Sender] = {}
+
+    def send(self, rule: AlertRule, notice: Notice) -> None:
+        """Hand over a notice; never waits."""
+        if rule not in self._senders:
+            self._senders[rule] = _Sender(rule, self._retry_s)
+        self._senders[rule].put(notice)
+
+    def keep(self, rules: Sequence[AlertRule]) -> None:
+        """End the threads of rules that are no more, once they have sent what they have."""
+        for rule in set(self._senders) - set(rules):
+            self._senders.pop(rule).finish()
+
+    def close(self, wait_s: float = CLOSE_S) -> None:
+        """Send what is waiting, for as long as this; what is left then is lost, and said."""
+        deadline = time.monotonic() + wait_s
+        for sender in self._senders.values():
+            sender.finish()
+        for sender in self._senders.values():
+            sender.join(max(deadline - time.monotonic(), 0.0))
+        self._senders.clear()
+
+
+class _Sender:
+    def __init__(self, rule: AlertRule, retry_s: Sequence[float]) -> None:
+        self._rule = rule
+        self._retry_s = retry_s
+        self._waiting: queue.Queue[Notice | None] = queue.Queue(WAITING)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name=f"alert {rule.name}")
+        self._thread.start()
+
+    def put(self, notice: Notice) -> None:
+        try:
+            self._waiting.put_nowait(notice)
+        except queue.Full:
+            LOG.error(
+                'alert "%s": %s notices wait already, so this one is dropped: %s',
+                self._rule.name,
+                WAITING,
+                notice.text,
+            )
+
+    def finish(self) -> None:
+        self._ending.set()
+        with_room = not self._waiting.full()
+        if with_room:
+            self._waiting.put_nowait(None)
+
+    def join(self, wait_s: float) -> None:
+        self._thread.join(wait_s)
+        if self._thread.is_alive() and not self._waiting.empty():
+            LOG.error('alert "%s": what was not sent by now is dropped', self._rule.name)
+
+    def _run(self) -> None:
+        while not (self._ending.is_set() and self._waiting.empty()):
+            notice = self._waiting.get()
+            if notice is None:
+                continue
+            try:
+                self._send(notice)
+            except Exception as error:
+                LOG.error(
+                    'alert "%s": "%s" could not be sent (%s)', self._rule.name, notice.text, error
+                )
+
+    def _send(self, notice: Notice) -> None:
+        if self._rule.command:
+            run_command(self._rule, notice)
+            return
+        self._repeat(lambda: post(self._rule, notice))
+
+    def _repeat(self, attempt: Callable[[], None]) -> None:
+        """Try until it works, with longer and longer pauses; at the daemon's end only once."""
+        for pause_s in (*self._retry_s, None):
+            try:
+                attempt()
+                return
+            except Refused:
+                raise
+            except Exception as error:
+                if pause_s is None or self._ending.is_set():
+                    raise
+                LOG.warning(
+                    'alert "%s": the webhook failed (%s); trying again in %s',
+                    self._rule.name,
+                    error,
+                    duration(pause_s),
+                )
+                self._ending.wait(pause_s)
+
+
+def run_command(rule: AlertRule, notice: Notice) -> None:
+    """Run the rule's command, without a shell, with the event on its stdin."""
+    with subprocess.Popen(
+        rule.command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **notice.environment()},
+        start_new_session=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(notice.as_json().encode(), rule.timeout_s)
+        except subprocess.TimeoutExpired:
+            _kill_group(process)
+            limit = duration(rule.timeout_s)
+            raise TimeoutError(f"{rule.command[0]} was ended after {limit}") from None
+    shown = output[-OUTPUT_BYTES:].decode("utf-8", "replace").strip()
+    for line in shown.splitlines():
+        LOG.info('alert "%s": %s', rule.name, line)
+    if process.returncode:
+        raise ChildProcessError(f"{rule.command[0]} ended with status {process.returncode}")
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """End a command with all that it started; its pipe may be held by what left its group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for pipe in (process.stdin, process.stdout):
+        if pipe:
+            pipe.close()
+
+
+def post(rule: AlertRule, notice: Notice) -> None:
+    """Post the notice as JSON; Refused where the server does not want it."""
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
+    assert rule.webhook is not None
+    headers = {"Content-Type": "application/json", "User-Agent": "gpuadvisor"}
+    request = Request(rule.webhook, notice.as_json().encode(), headers, method="POST")
+    try:
+        with urlopen(request, timeout=rule.timeout_s):
+            return
+    except HTTPError as error:
+        error.close()
+        if error.code not in RETRIED_STATUS:
+            raise Refused(f"the webhook answered {error.code} {error.reason}") from None
+        raise ConnectionError(f"the webhook answered {error.code} {error.reason}") from None
+    except HTTPException as error:
+        raise ConnectionError(f"the webhook does not speak HTTP: {error!r}") from None
+
+
+@cache
+def host() -> str:
+    """Return this machine's name."""
+    return socket.gethostname()
+
 
 _RANK = {severity: rank for rank, severity in enumerate(Severity)}
 Subject = tuple[str, str | None, str]

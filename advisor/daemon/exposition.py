@@ -1,12 +1,15 @@
 """What a scrape sees, from the newest frame. Only imported where the endpoint is on.
 
+Names follow prometheus.io/docs/practices/naming: base units, and `_total` for counters alone.
 A value that is not OK is absent, and `gpuadvisor_metric_state` says why; nothing is ever made zero.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -14,14 +17,107 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from gpuadvisor.daemon import own_cost
+from gpuadvisor.daemon.alerts import host
 from gpuadvisor.daemon.configuration import KINDS, Prometheus
 from gpuadvisor.daemon.detectors.throttling import REASONS
 from gpuadvisor.daemon.figures import Figures
-from gpuadvisor.daemon.metric_names import GPU_EXPORTED, HOST_EXPORTED, PREFIX
-from gpuadvisor.daemon.notices import host
 from gpuadvisor.domain.latest import Latest
+from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Kind, Metric
 from gpuadvisor.domain.telemetry import HOST, Event, Gpu, Severity
+
+PREFIX = "gpuadvisor_"
+
+UNITS: tuple[tuple[str, str, float], ...] = (
+    ("_bytes_per_s", "_bytes_per_second", 1.0),
+    ("_bytes", "_bytes", 1.0),
+    ("_pct", "_ratio", 0.01),
+    ("_mhz", "_hertz", 1e6),
+    ("_w", "_watts", 1.0),
+    ("_j", "_joules", 1.0),
+    ("_c", "_celsius", 1.0),
+    ("_s", "_seconds", 1.0),
+)
+"""The end of our names, that of Prometheus' names, and the factor between the two."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A metric as it is exported."""
+
+    metric: Metric
+    name: str
+    """Of a counter without its `_total`."""
+    factor: float
+
+    def in_base_unit(self, value: float) -> float:
+        """Return a value in the unit of the name: 95 % as 0.95, and not as 0.9500000000000001."""
+        return value * self.factor if self.factor >= 1 else value / round(1 / self.factor)
+
+    @property
+    def is_counter(self) -> bool:
+        return self.metric.kind is Kind.COUNTER
+
+    @property
+    def full_name(self) -> str:
+        """The name of the series."""
+        return f"{self.name}_total" if self.is_counter else self.name
+
+
+def exported(metric: Metric, of_host: bool = False) -> Exported:
+    """Return a metric's name and factor."""
+    name = metric.name
+    prefix = PREFIX + ("host_" if of_host and not name.startswith("host_") else "")
+    if metric.unit:
+        for ours, theirs, factor in UNITS:
+            if name.endswith(ours):
+                return Exported(metric, prefix + name.removesuffix(ours) + theirs, factor)
+    return Exported(metric, prefix + name, 1.0)
+
+
+GPU_EXPORTED = tuple(exported(metric) for metric in GPU_METRICS)
+HOST_EXPORTED = tuple(exported(metric, of_host=True) for metric in HOST_METRICS)
+
+
+PROC = Path("/proc")
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one process since it began."""
+
+    process: str
+    """`daemon` or `sampler`."""
+    cpu_s: float
+    resident_bytes: int
+
+
+def costs() -> list[Cost]:
+    """Return the cost of this process and of its children, which are the sampler alone."""
+    return [cost for process, pid in _processes() if (cost := _cost(process, pid))]
+
+
+def _processes() -> Iterator[tuple[str, int]]:
+    yield "daemon", os.getpid()
+    # A child belongs to the thread that began it.
+    for children in PROC.glob(f"{os.getpid()}/task/*/children"):
+        try:
+            yield from (("sampler", int(pid)) for pid in children.read_text().split())
+        except OSError:  # the thread ended
+            continue
+
+
+def _cost(process: str, pid: int) -> Cost | None:
+    try:
+        # The name, in parentheses, may have spaces and parentheses in it (proc_pid_stat(5)).
+        fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        pages = int((PROC / str(pid) / "statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+    ticks = int(fields[11]) + int(fields[12])
+    return Cost(process, ticks / TICKS_PER_S, pages * PAGE_BYTES)
+
 
 GPU_LABELS = ("gpu", "uuid", "name")
 DRIVER_VERSION = Path("/sys/module/nvidia/version")
@@ -229,7 +325,7 @@ def _own_families(figures: Figures) -> Families:
         f"{PREFIX}daemon_resident_memory_bytes", "Memory of gpuadvisor", False, ("process",)
     )
     sums: dict[str, list[float]] = {}
-    for cost in own_cost.costs():
+    for cost in costs():
         total = sums.setdefault(cost.process, [0.0, 0.0])
         total[0] += cost.cpu_s
         total[1] += cost.resident_bytes

@@ -1,10 +1,12 @@
-"""Stored telemetry as pandas tables: `gpuadvisor.telemetry(since="1h")`."""
+"""Stored telemetry as pandas tables and as CSV or Parquet: `gpuadvisor.telemetry(since="1h")`."""
 
 from __future__ import annotations
 
 import math
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gpuadvisor.daemon.store import store_folder
 from gpuadvisor.daemon.toml_values import Wrong, time_s
-from gpuadvisor.errors import UsageError
+from gpuadvisor.errors import AdvisorError, UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -198,3 +200,77 @@ def _known_resolution(given: str) -> Literal["raw", "minute", "hour", "auto"]:
     if given not in get_args(Resolution):
         raise UsageError(f"resolution must be raw, minute, hour or auto, not {given!r}.")
     return given  # type: ignore[return-value]
+
+
+Write = Callable[[Iterator["pd.DataFrame"]], int]
+"""Writes tables that have the same columns; returns the number of rows."""
+
+
+def writer(output: str) -> Write:
+    """Return what writes to this file, by the end of its name; UsageError where it has another."""
+    if output == "-":
+        return lambda tables: _csv(sys.stdout, tables)
+    if output.endswith((".csv", ".csv.gz")):
+        return lambda tables: _csv_file(Path(output), tables)
+    if output.endswith(".parquet"):
+        _parquet_modules()  # says what is missing before anything is read
+        return lambda tables: _parquet_file(Path(output), tables)
+    raise UsageError(f"{output} must end in .csv, .csv.gz or .parquet, or be `-` for CSV.")
+
+
+def _csv(file: Any, tables: Iterator[pd.DataFrame]) -> int:
+    number = 0
+    for place, table in enumerate(tables):
+        table.to_csv(file, index=False, header=place == 0)
+        number += len(table)
+    return number
+
+
+def _csv_file(path: Path, tables: Iterator[pd.DataFrame]) -> int:
+    import gzip
+
+    with _complete(path) as partial:
+        if path.suffix == ".gz":
+            with gzip.open(partial, "wt", encoding="utf-8", newline="") as file:
+                return _csv(file, tables)
+        with partial.open("w", encoding="utf-8", newline="") as file:
+            return _csv(file, tables)
+
+
+def _parquet_file(path: Path, tables: Iterator[pd.DataFrame]) -> int:
+    pa, parquet = _parquet_modules()
+    number: int = 0
+    with _complete(path) as partial:
+        first = pa.Table.from_pandas(next(tables), preserve_index=False)
+        with parquet.ParquetWriter(partial, first.schema) as file:
+            file.write_table(first)
+            number += len(first)
+            for table in tables:
+                file.write_table(pa.Table.from_pandas(table, first.schema, preserve_index=False))
+                number += len(table)
+    return number
+
+
+def _parquet_modules() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise AdvisorError(
+            "Parquet needs pyarrow: `pip install 'gpuadvisor[parquet]'`, or write a .csv."
+        ) from None
+    return pyarrow, parquet
+
+
+@contextmanager
+def _complete(path: Path) -> Iterator[Path]:
+    """Give a file beside it that takes its place once it is whole."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        yield partial
+        partial.replace(path)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"{path} cannot be written ({reason}): choose another place.") from error
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,8 +1,16 @@
-"""Which store the daemon writes, and whether one does."""
+"""The store that the daemon writes: where it is, who writes it, and what is on its way into it."""
 
 from __future__ import annotations
 
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
+
+from gpuadvisor.domain.telemetry import Event, Frame, Severity
+from gpuadvisor.errors import StoreError
 
 
 def store_folder() -> Path:
@@ -19,3 +27,107 @@ def running(folder: Path) -> int | None:
     if not folder.is_dir():
         return None
     return TelemetryReader(folder).writer_process()
+
+
+LOG = logging.getLogger(__name__)
+MAX_WHOLE_FRAMES = 300
+"""Five minutes of whole frames, about 60 kB each with 8 GPUs: 18 MB of the daemon's 80."""
+MAX_EVENTS = 10_000
+
+
+class Writer(Protocol):
+    """What a TelemetryWriter does for it."""
+
+    def append(self, frames: Sequence[Frame], events: Sequence[Event] = ()) -> None:
+        """Store all or nothing; StoreError where it cannot be now."""
+
+    def tend(self) -> None:
+        """Do what is due about once a minute."""
+
+    @property
+    def paused(self) -> str | None:
+        """Why raw rows are left out now."""
+
+
+class Backlog:
+    """Frames and events on their way into the store."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._frames: deque[Frame] = deque()
+        self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
+        self._failure: Event | None = None
+        self._pause: Event | None = None
+        self._dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def add(self, frame: Frame, events: Iterable[Event]) -> None:
+        """Take what `store` will write."""
+        self._frames.append(frame)
+        self._events.extend(events)
+
+    def add_events(self, events: Iterable[Event]) -> None:
+        """Take events without a frame."""
+        self._events.extend(events)
+
+    def store(self, time_s: float, *, tend: bool = False) -> list[Event]:
+        """Write what waits; return the events about the store itself, which wait as well."""
+        said: list[Event] = []
+        try:
+            self._writer.append(list(self._frames), list(self._events))
+            self._frames.clear()
+            self._events.clear()
+            if tend:
+                self._writer.tend()
+        except StoreError as error:
+            said += self._failed(time_s, str(error))
+        else:
+            said += self._worked(time_s)
+        said += self._paused(time_s)
+        self._events.extend(said)
+        return said
+
+    def close(self, time_s: float) -> list[Event]:
+        """Return the events about the store with their end, as the daemon ends."""
+        ended = [_over(event, time_s) for event in (self._failure, self._pause) if event]
+        self._failure = self._pause = None
+        return ended
+
+    def _failed(self, time_s: float, reason: str) -> list[Event]:
+        self._shrink()
+        if self._failure is not None:
+            return []
+        self._failure = Event("store", time_s, reason, Severity.ERROR)
+        return [self._failure]
+
+    def _worked(self, time_s: float) -> list[Event]:
+        if self._failure is None:
+            return []
+        lost, self._dropped = self._dropped, 0
+        if lost:
+            LOG.error("%s seconds of telemetry are lost, as the store failed for too long", lost)
+        ended = replace(_over(self._failure, time_s), data={"seconds_lost": lost})
+        self._failure = None
+        return [ended]
+
+    def _shrink(self) -> None:
+        """Keep whole frames alone, and only so many."""
+        whole = [frame for frame in self._frames if frame.whole]
+        self._dropped += max(len(whole) - MAX_WHOLE_FRAMES, 0)
+        self._frames = deque(whole[-MAX_WHOLE_FRAMES:])
+
+    def _paused(self, time_s: float) -> list[Event]:
+        reason, before = self._writer.paused, self._pause
+        if reason is not None and before is None:
+            self._pause = Event("store", time_s, reason, Severity.ERROR, key="paused")
+            return [self._pause]
+        if reason is None and before is not None:
+            self._pause = None
+            return [_over(before, time_s)]
+        return []
+
+
+def _over(event: Event, time_s: float) -> Event:
+    return replace(event, ended_s=max(time_s, event.began_s))

@@ -9,9 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from gpuadvisor.daemon.alerts import Alerts
+from gpuadvisor.daemon.alerts import WAITING, Alerts, Notice, Senders
 from gpuadvisor.daemon.configuration import AlertRule
-from gpuadvisor.daemon.notices import WAITING, Notice, Senders
 from gpuadvisor.domain.telemetry import Event, Gpu, Severity
 
 GPUS = (Gpu("GPU-a", 0, "H100"), Gpu("GPU-b", 1, "H100"))

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from gpuadvisor.collectors.telemetry.recording import read_recording
-from gpuadvisor.daemon.capture import capture
+from gpuadvisor.daemon.sources import capture
 from gpuadvisor.domain.telemetry import STARTING, Frame, Gpu, Sample
 from gpuadvisor.errors import AdvisorError, UsageError
 

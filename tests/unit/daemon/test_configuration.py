@@ -195,7 +195,9 @@ TREES = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.dictionaries(KEYS, TREES, max_size=4))
 def test_whatever_it_holds_is_read_or_refused_in_a_sentence(read, content):
     import tomli_w
@@ -208,7 +210,9 @@ def test_whatever_it_holds_is_read_or_refused_in_a_sentence(read, content):
         assert made.path is not None
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.data())
 def test_a_file_cut_anywhere_is_read_or_refused(read, data):
     cut = WHOLE[: data.draw(st.integers(0, len(WHOLE)))]

@@ -10,10 +10,10 @@ import sys
 import pytest
 
 from gpuadvisor.daemon import systemd
+from gpuadvisor.daemon.background import format_status
+from gpuadvisor.daemon.exposition import costs
 from gpuadvisor.daemon.log import FILE_BYTES
-from gpuadvisor.daemon.notification import Notifier
-from gpuadvisor.daemon.own_cost import costs
-from gpuadvisor.daemon.status import as_text
+from gpuadvisor.daemon.systemd import Notifier
 from gpuadvisor.errors import UsageError
 
 # -- the unit ----------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ RUNNING = {
 
 
 def test_what_status_says():
-    assert as_text(RUNNING, now_s=1090.0).splitlines() == [
+    assert format_status(RUNNING, now_s=1090.0).splitlines() == [
         "The daemon runs since 1 min 30 s (process 42).",
         "  store     /store, 12.3 MB, newest row 1 s old",
         "  endpoint  http://127.0.0.1:9465/metrics",
@@ -194,12 +194,12 @@ def test_what_status_says():
 
 def test_a_daemon_that_stores_nothing_is_not_fine():
     stalled = {**RUNNING, "fresh": False, "newest_row_age_s": 700.0}
-    assert "But it stores nothing now (newest row 11 min 40 s old)" in as_text(stalled)
+    assert "But it stores nothing now (newest row 11 min 40 s old)" in format_status(stalled)
 
 
 def test_no_daemon():
     stopped = {**RUNNING, "running": False, "fresh": False, "newest_row_age_s": None}
-    assert as_text(stopped).splitlines() == [
+    assert format_status(stopped).splitlines() == [
         "No daemon runs on this store: `gpuadvisor daemon start` begins one.",
         "  store     /store, 12.3 MB, no row yet",
     ]

@@ -15,9 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families as families
 
 from gpuadvisor.daemon.configuration import Prometheus
 from gpuadvisor.daemon.exporter import CLIENTS, Exporter
-from gpuadvisor.daemon.exposition import Exposition
+from gpuadvisor.daemon.exposition import GPU_EXPORTED, HOST_EXPORTED, Exposition
 from gpuadvisor.daemon.figures import Figures
-from gpuadvisor.daemon.metric_names import GPU_EXPORTED, HOST_EXPORTED
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS
 from gpuadvisor.domain.telemetry import (
     HOST,
