@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from gpuadvisor.daemon.telemetry_window import window_of_store
+from gpuadvisor.daemon.sources import window_of_store
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.profile import Header, Profile
 from gpuadvisor.domain.telemetry_window import TelemetryWindow

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuadvisor.daemon.telemetry_window import window_of_recording
+from gpuadvisor.daemon.sources import window_of_recording
 from gpuadvisor.domain.finding import Category, Severity
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuadvisor.daemon.telemetry_window import window_of_recording, window_of_store
+from gpuadvisor.daemon.sources import window_of_recording, window_of_store
 from gpuadvisor.domain.telemetry import HOST, Event, Frame, Sample
 from gpuadvisor.domain.telemetry_tally import MOST_EVENTS, RollingWindow, Tally, window_of_frames
 from gpuadvisor.errors import UsageError
