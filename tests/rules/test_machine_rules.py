@@ -53,7 +53,7 @@ def all_cases():
     yield pytest.param(lambda: Evidence(telemetry=window_of_recording(H100)), id="a recording")
 
 
-@pytest.mark.parametrize("case", all_cases())
+@pytest.mark.parametrize("case", list(all_cases()))
 def test_what_is_missing_makes_no_finding(case):
     evidence = case()
     known = found(evidence).keys()

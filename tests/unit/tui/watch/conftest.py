@@ -1,0 +1,26 @@
+"""Pictures of the page against those that were accepted; `--snapshot-update` accepts anew."""
+
+import re
+
+import pytest
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
+from textual._doc import take_svg_screenshot
+
+
+class Picture(SingleFileSnapshotExtension):
+    """An SVG file for each test."""
+
+    file_extension = "svg"
+    _write_mode = WriteMode.TEXT
+
+
+@pytest.fixture
+def snap_compare(snapshot):
+    """A function that says whether a page looks as accepted, whatever number its drawing has."""
+    picture = snapshot.use_extension(Picture)
+
+    def compare(app, **options):
+        drawn = take_svg_screenshot(app=app, **options)
+        return picture == re.sub(r"\bterminal-\d+-([\w-]+)", r"terminal-\1", drawn)
+
+    return compare
