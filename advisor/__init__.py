@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpuadvisor.errors import AdvisorError
     from gpuadvisor.monitoring.block import monitor
     from gpuadvisor.profiling.on_demand import profile_on_demand
-    from gpuadvisor.profiling.opening import open_profile
+    from gpuadvisor.profiling.reading import open_profile
     from gpuadvisor.rules.facts.occupancy import Occupancy, occupancy
     from gpuadvisor.section_times import SectionTimes, profile_section, reset_sections, sections
     from gpuadvisor.steps import step
@@ -40,7 +40,7 @@ _HOMES = {
     "events": "gpuadvisor.daemon.history",
     "monitor": "gpuadvisor.monitoring.block",
     "occupancy": "gpuadvisor.rules.facts.occupancy",
-    "open_profile": "gpuadvisor.profiling.opening",
+    "open_profile": "gpuadvisor.profiling.reading",
     "profile_on_demand": "gpuadvisor.profiling.on_demand",
     "profile_section": "gpuadvisor.section_times",
     "reset_sections": "gpuadvisor.section_times",

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
-from gpuadvisor.profiling.opening import read_profile
+from gpuadvisor.profiling.reading import read_profile
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.summary import Facts

@@ -18,7 +18,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from gpuadvisor.domain.finding import Diagnosis
-from gpuadvisor.profiling.opening import read_profile
+from gpuadvisor.profiling.reading import read_profile
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.summary import Facts

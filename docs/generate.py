@@ -223,7 +223,7 @@ def with_diagnosis(readme: str) -> str:
 def diagnosed_output() -> str:
     """Return what our rules say of a real trace, whatever is installed or stored here."""
     from gpuadvisor.profiling.evidence import environment, facts_of
-    from gpuadvisor.profiling.opening import read_profile
+    from gpuadvisor.profiling.reading import read_profile
     from gpuadvisor.reports.diagnosis_report import DiagnosisReport
     from gpuadvisor.reports.diagnosis_text import diagnosis_lines, wrapped
     from gpuadvisor.reports.profile_report import ProfileReport

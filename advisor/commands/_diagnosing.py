@@ -16,7 +16,7 @@ from gpuadvisor.domain.finding import Severity
 from gpuadvisor.errors import FindingsError, UsageError
 from gpuadvisor.profiling.diagnosis import diagnosed, diagnosed_telemetry
 from gpuadvisor.profiling.naming import Named, newest_profile, profile_named
-from gpuadvisor.profiling.readers import head_of
+from gpuadvisor.profiling.reading import head_of
 from gpuadvisor.profiling.rules import chosen
 from gpuadvisor.reports.diagnosis_report import DiagnosisReport
 

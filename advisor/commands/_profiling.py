@@ -21,16 +21,13 @@ from gpuadvisor.errors import ScriptError
 from gpuadvisor.profiling import keeping, summary
 from gpuadvisor.profiling.attaching import attach
 from gpuadvisor.profiling.diagnosis import of_evidence
-from gpuadvisor.profiling.evidence import evidence_of
+from gpuadvisor.profiling.evidence import Seen, evidence_of
 from gpuadvisor.profiling.importing import Imported
 from gpuadvisor.profiling.naming import Named
-from gpuadvisor.profiling.nsight_compute import record_counters, systems_pass
-from gpuadvisor.profiling.nsight_systems import keep_report, record_systems
-from gpuadvisor.profiling.nvidia_tools import locate_tool
-from gpuadvisor.profiling.opening import read_profile
-from gpuadvisor.profiling.programs import Conditions, Program, check_program
+from gpuadvisor.profiling.nsight import keep_report, record_counters, record_systems, systems_pass
+from gpuadvisor.profiling.nvidia_tools import Conditions, Program, check_program, locate_tool
+from gpuadvisor.profiling.reading import read_profile
 from gpuadvisor.profiling.recording import Recorded, RecordOptions, record
-from gpuadvisor.profiling.seen import Seen
 from gpuadvisor.reports import diagnosis_json, diagnosis_wording, strict_json
 from gpuadvisor.reports.diagnosis_report import DiagnosisReport
 from gpuadvisor.storage.profiles.stored import StoredProfile

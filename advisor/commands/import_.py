@@ -16,7 +16,7 @@ from gpuadvisor.errors import AdvisorError, Interrupted, StoreError, UsageError
 from gpuadvisor.interruption import stoppable
 
 if TYPE_CHECKING:
-    from gpuadvisor.profiling.trace_files import TraceFile
+    from gpuadvisor.profiling.reading import TraceFile
     from gpuadvisor.storage.profiles.library import Profiles
 
 EPILOG = """examples:
@@ -72,8 +72,8 @@ def _import(profiles: Profiles, args: argparse.Namespace, cancelled: Callable[[]
     from gpuadvisor.commands._console import messages
     from gpuadvisor.printable import printable
     from gpuadvisor.profiling import importing, summary
-    from gpuadvisor.profiling.import_progress import ImportProgress
-    from gpuadvisor.profiling.trace_files import trace_files
+    from gpuadvisor.profiling.importing import ProgressBar
+    from gpuadvisor.profiling.reading import trace_files
 
     files = trace_files(args.files)
     done: list[dict[str, Any]] = []
@@ -81,7 +81,7 @@ def _import(profiles: Profiles, args: argparse.Namespace, cancelled: Callable[[]
     for file in files:
         name, file = _named(file, args.name, alone=len(files) == 1)
         try:
-            with ImportProgress(messages(), cancelled) as progress:
+            with ProgressBar(messages(), cancelled) as progress:
                 found = importing.import_trace(profiles, file, name, progress)
             done.append(summary.as_json(found.profile, is_new=found.is_new))
             if not args.json:
@@ -114,7 +114,7 @@ def _named(file: TraceFile, name: str | None, *, alone: bool) -> tuple[str | Non
     """Return the profile's name, None where only its begin is given, which the file then has."""
     from dataclasses import replace
 
-    from gpuadvisor.profiling.trace_files import stem
+    from gpuadvisor.profiling.reading import stem
 
     if name is None or alone:
         return name, file

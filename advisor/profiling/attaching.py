@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuadvisor.errors import AdvisorError, Interrupted, UsageError
-from gpuadvisor.profiling.recording import Recorded
-from gpuadvisor.profiling.registrations import (
+from gpuadvisor.profiling.on_demand import (
     ANSWER,
     REQUEST,
     TRACE,
@@ -28,6 +27,7 @@ from gpuadvisor.profiling.registrations import (
     is_private,
     started,
 )
+from gpuadvisor.profiling.recording import Recorded
 
 POLL_S = 0.05
 PATIENCE_S = 120.0

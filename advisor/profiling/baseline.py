@@ -12,7 +12,7 @@ from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.errors import AdvisorError, ScriptError
 from gpuadvisor.profiling.evidence import evidence_of
 from gpuadvisor.profiling.naming import Named
-from gpuadvisor.profiling.opening import read_profile
+from gpuadvisor.profiling.reading import read_profile
 from gpuadvisor.profiling.recording import DEFAULT_STEPS, FEWEST_STEPS, RecordOptions, record
 from gpuadvisor.rules.engine import diagnose
 

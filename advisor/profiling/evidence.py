@@ -1,10 +1,13 @@
-"""All that is known of a run: its profile, those of its other ranks, telemetry of its time."""
+"""All that is known of a run: its profile, its other ranks, its telemetry, what the harness saw."""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 
+from gpuadvisor.collectors.script.events import Recorder
+from gpuadvisor.collectors.script.request import Event
 from gpuadvisor.daemon.sources import window_of_store
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.profile import Header, Profile
@@ -87,3 +90,36 @@ def _others(profile: StoredProfile, facts: Facts, peaks: Ceilings | None) -> Ite
         found = facts if each.id == own.id else facts_of(profiles.get(each.id), peaks)
         if found.profile.header.world_size == size:  # else it is of another run
             yield found
+
+
+class Seen:
+    """Takes the harness's events of a run in which a profiler counted the steps."""
+
+    def __init__(self) -> None:
+        self._recorder = Recorder(lambda: None)
+        self._began_s = time.monotonic()
+
+    def take(self, event: Event) -> None:
+        """Take one event."""
+        self._recorder.take(event, time.monotonic() - self._began_s)
+
+    def measurement(self, facts: Facts) -> Measurement | None:
+        """Return what was seen, with the steps of the profile; None where there are none."""
+        owner, steps = self._recorder.owner, facts.steps
+        if owner is None or steps is None or not steps.steps:
+            return None
+        durations = [step.duration_ns / 1e9 for step in steps.steps]
+        of_process = {"pid": owner}
+        self.take({"event": "steps", "values": [1e3 * each for each in durations], **of_process})
+        self.take(
+            {
+                "event": "window",
+                "steps": len(durations),
+                "seconds": sum(durations),
+                "data_wait_s": sum(step.data_wait_ns for step in steps.steps) / 1e9,
+                "loader_samples": 0,
+                "root_samples": 0,
+                **of_process,
+            }
+        )
+        return self._recorder.measurement(None, time.monotonic() - self._began_s)

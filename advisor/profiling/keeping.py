@@ -10,8 +10,8 @@ from typing import Any
 
 from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling.importing import Imported, import_trace
+from gpuadvisor.profiling.reading import TraceFile
 from gpuadvisor.profiling.summary import duration
-from gpuadvisor.profiling.trace_files import TraceFile
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.storage.profiles.library import open_profiles
 

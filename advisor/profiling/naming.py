@@ -10,8 +10,7 @@ from pathlib import Path
 
 from gpuadvisor.domain.profile import Header, Profile
 from gpuadvisor.errors import StoreError, UsageError
-from gpuadvisor.profiling.opening import read_profile
-from gpuadvisor.profiling.trace_files import stem
+from gpuadvisor.profiling.reading import read_profile, stem
 from gpuadvisor.rules.facts.ceilings import Ceilings, theoretical
 
 MOST_NAMES = 6

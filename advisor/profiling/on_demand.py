@@ -6,34 +6,159 @@
 `gpuadvisor profile --attach PID` then asks the process by a signal to record its next steps. Until
 then this costs nothing: no module but those of the standard library is imported, and no function
 of torch is touched.
+
+A small file for each such process lies in a folder that is the user's own. The command reads there
+what a process listens to, and signals no process that has no file, has ended, or is another one
+with the same number: an unheard SIGUSR2 would end it.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import json
 import os
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gpuadvisor import steps
 from gpuadvisor.errors import UsageError
-from gpuadvisor.profiling.registrations import (
-    FOLDER_PREFIX,
-    REQUEST,
-    Registration,
-    register,
-    started,
-)
 
 if TYPE_CHECKING:
-    from gpuadvisor.profiling.demand import Demand
+    from gpuadvisor.collectors.script.child.torch_profiler import Recording
+
+VERSION = 1
+"""The version of what the command and the process say to each other."""
+FOLDER_PREFIX = "gpuadvisor-profile-"
+REQUEST, ANSWER, TRACE = "request.json", "answer.json", "trace.json"
+"""Names in a process's own folder."""
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What a process tells of itself."""
+
+    pid: int
+    started: int
+    """In ticks of the system's clock since its start (proc(5), field 22)."""
+    signal: int
+    folder: str
+    """Where it looks for the request and writes the trace: private, of this process only."""
+    program: str
+    version: int = VERSION
+
+
+def place() -> Path:
+    """Return the folder of the registrations. Fixed, as the command's environment may be another
+    than the script's."""
+    return Path(f"/tmp/gpuadvisor-on-demand-{os.getuid()}")
+
+
+def register(registration: Registration) -> Path:
+    """Write a process's file and return its path; OSError where that is impossible."""
+    folder = place()
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if not is_private(folder):
+        raise PermissionError(f"{folder} belongs to somebody else")
+    for stale in _stale(folder):
+        with contextlib.suppress(OSError):  # in use by a command, or removed meanwhile
+            _remove(stale)
+    path = folder / f"{registration.pid}.json"
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(asdict(registration)), "utf-8")
+    draft.replace(path)
+    return path
+
+
+def find(pid: int) -> Registration | None:
+    """Return what the living process `pid` has registered; None if it has not."""
+    folder = place()
+    if not is_private(folder):
+        return None
+    registration = _read(folder / f"{pid}.json")
+    alive = registration is not None and started(pid) == registration.started
+    return registration if alive else None
+
+
+def all_registered() -> list[Registration]:
+    """Return the living processes that can be profiled on demand."""
+    if not is_private(place()):
+        return []
+    pids = [int(path.stem) for path in sorted(place().glob("*.json")) if path.stem.isdigit()]
+    return [found for pid in pids if (found := find(pid)) is not None]
+
+
+def is_private(folder: Path) -> bool:
+    """Say whether a folder is the user's own, and nobody else can write to it."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    own = status.st_uid == os.getuid()
+    return stat.S_ISDIR(status.st_mode) and own and not status.st_mode & 0o077
+
+
+def started(pid: int) -> int | None:
+    """Return when a process was started, in ticks; None if there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()  # the name before it may hold anything
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def catches(pid: int, number: int) -> bool:
+    """Say whether a process handles a signal now, so that it does not end it."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return False
+    masks = [line.partition(":")[2].strip() for line in lines if line.startswith("SigCgt:")]
+    return bool(masks) and bool(int(masks[0], 16) >> (number - 1) & 1)
+
+
+def _read(path: Path) -> Registration | None:
+    try:
+        return Registration(**json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _remove(path: Path) -> None:
+    """Remove what a process left behind that was killed, or has left a trace to a command."""
+    registration = _read(path)
+    folder = Path(registration.folder) if registration is not None else None
+    if folder is not None and folder.name.startswith(FOLDER_PREFIX) and is_private(folder):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(descriptor)
+    path.unlink()
+
+
+def _stale(folder: Path) -> Iterator[Path]:
+    for path in folder.glob("*.json"):
+        registration = _read(path)
+        if registration is None or started(registration.pid) != registration.started:
+            yield path
+
+
+TIME = "time"
+"""What ends the recording of a process that makes no steps."""
 
 _listener: _Listener | None = None
 
@@ -92,8 +217,6 @@ class _Listener:
             (self._folder / REQUEST).unlink()
         except (OSError, ValueError):
             return
-        from gpuadvisor.profiling.demand import Demand
-
         self._demand = Demand(self._folder, request, self._poke)
         self._demand.begin()
 
@@ -111,3 +234,154 @@ class _Listener:
         with contextlib.suppress(OSError):
             self._file.unlink()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Demand:
+    """Made and begun by the handler of the signal, then driven by the script's steps.
+
+    The profiler belongs to the thread that starts it, so only that one goes on with it: the one
+    that makes the steps, or the main thread, where the handler runs.
+    """
+
+    def __init__(self, folder: Path, request: dict[str, Any], poke: Callable[[], None]) -> None:
+        self.ended = False
+        self.told = False
+        """Whether there is an answer that somebody may still want to read."""
+        self._process = os.getpid()
+        self._folder = folder
+        self._id = request["id"]
+        self._steps = int(request["steps"])
+        self._stacks = bool(request["stacks"])
+        self._seconds = float(request["seconds"])
+        self._poke = poke
+        self._marker = ""
+        self._optimizer = 0
+        self._hook: Any = None
+        self._recording: Recording | None = None
+        self._thread = 0
+        self._deadline_s = 0.0
+
+    def begin(self) -> None:
+        """Wait for a step; without any, the time is what ends each stage."""
+        from gpuadvisor.collectors.script.child import torch_profiler
+
+        torch = sys.modules.get("torch")
+        if torch is None:
+            self._answer(error="it has not imported torch, so there is nothing to record")
+        elif torch_profiler.is_profiling(torch):
+            self._answer(error=torch_profiler.THEIRS)
+        else:
+            from torch.optim.optimizer import register_optimizer_step_post_hook
+
+            steps.listen(self._explicit)
+            self._hook = register_optimizer_step_post_hook(self._stepped)
+            self._wake_after(self._seconds)
+
+    def poked(self) -> None:
+        """The time is up, for the first step or for the recording, or somebody else signalled."""
+        if self.ended or time.monotonic() < self._deadline_s:
+            return
+        if self._recording is None:
+            self._marker = TIME
+            self._start()
+            self._wake_after(self._seconds)
+        elif self._marker == TIME or (self._recording.steps and self._is_mine()):
+            self._finish(self._recording)
+        else:
+            self._wake_after(self._seconds)
+
+    def close(self) -> None:
+        """The process ends: save what there is."""
+        if self.ended:
+            return
+        if self._recording is not None and self._is_mine():
+            self._finish(self._recording)
+        else:
+            self._answer(error="it ended before a step was recorded")
+
+    # -- steps -------------------------------------------------------------------------------
+
+    def _explicit(self) -> None:
+        if self._marker == "optimizer":  # the script itself knows better what a step is
+            self._discard()
+            self._marker = ""
+        self._tick("explicit")
+
+    def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._optimizer = self._optimizer or id(optimizer)  # a GAN has two
+        if id(optimizer) != self._optimizer or self._marker not in ("", "optimizer"):
+            return
+        if self._marker:
+            self._tick("optimizer")
+        self._marker = "optimizer"  # not recorded from the first on: an explicit one may follow
+
+    def _tick(self, marker: str) -> None:
+        if self.ended or os.getpid() != self._process or self._marker == TIME:
+            return
+        self._marker = marker
+        if self._recording is None:
+            self._start()
+        elif self._is_mine():
+            recording = self._recording
+            try:
+                complete = recording.step()
+            except Exception as error:
+                self._answer(error=f"torch's profiler failed: {error}")
+                return
+            if complete:
+                self._tell(recording)
+
+    # -- the recording -----------------------------------------------------------------------
+
+    def _start(self) -> None:
+        from gpuadvisor.collectors.script.child.torch_profiler import Recording
+
+        wanted = None if self._marker == TIME else self._steps
+        recording = Recording(sys.modules["torch"], self._folder / TRACE, wanted, self._stacks)
+        try:
+            recording.start()
+        except Exception as error:
+            self._answer(error=f"torch's profiler did not start: {error}")
+            return
+        self._recording, self._thread = recording, threading.get_ident()
+
+    def _finish(self, recording: Recording) -> None:
+        try:
+            recording.save()
+        except Exception as error:
+            self._answer(error=f"torch's profiler failed: {error}")
+            return
+        self._tell(recording)
+
+    def _discard(self) -> None:
+        if self._recording is not None and self._is_mine():
+            self._recording.discard()
+            self._recording = None
+
+    def _tell(self, recording: Recording) -> None:
+        if recording.saved:
+            self._answer(**recording.report())
+        else:
+            self._answer(error="it ended before a step was recorded")
+
+    def _answer(self, **fields: Any) -> None:
+        self.ended = self.told = True
+        steps.ignore(self._explicit)
+        if self._hook is not None:
+            self._hook.remove()
+        draft = self._folder / f"{ANSWER}.draft"
+        draft.write_text(json.dumps({"id": self._id, **fields}), "utf-8")
+        draft.replace(self._folder / ANSWER)
+
+    def _is_mine(self) -> bool:
+        return self._thread == threading.get_ident()
+
+    def _wake_after(self, seconds: float) -> None:
+        self._deadline_s = time.monotonic() + seconds
+        timer = threading.Timer(seconds + 0.01, self._wake)
+        timer.daemon = True
+        timer.start()
+
+    def _wake(self) -> None:
+        if not self.ended:
+            self._poke()

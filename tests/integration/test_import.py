@@ -19,7 +19,7 @@ import gpuadvisor
 from gpuadvisor.domain.profile import TABLES
 from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling.importing import import_file, import_trace
-from gpuadvisor.profiling.trace_files import trace_files
+from gpuadvisor.profiling.reading import trace_files
 from gpuadvisor.storage.profiles.library import open_profiles
 from tests.integration.program import Running, run
 

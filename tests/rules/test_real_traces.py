@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuadvisor.domain.finding import Severity
-from gpuadvisor.profiling.opening import read_profile
+from gpuadvisor.profiling.reading import read_profile
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ceilings import theoretical

@@ -12,9 +12,8 @@ from gpuadvisor.domain.profile import TABLES, Range
 from gpuadvisor.domain.telemetry import Gpu
 from gpuadvisor.domain.telemetry_window import GpuWindow, TelemetryWindow
 from gpuadvisor.profiling import evidence as gathering
-from gpuadvisor.profiling.evidence import environment, evidence_of
+from gpuadvisor.profiling.evidence import Seen, environment, evidence_of
 from gpuadvisor.profiling.naming import Named, profile_named
-from gpuadvisor.profiling.seen import Seen
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.registry import load_rules
 from gpuadvisor.storage.profiles.library import open_profiles

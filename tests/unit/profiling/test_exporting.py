@@ -11,8 +11,8 @@ from gpuadvisor.domain.finding import Scope, ScopeKind
 from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory
 from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling import exporting
-from gpuadvisor.profiling.chrome_findings import MOST_MARKS, MOST_TRACKS
-from gpuadvisor.profiling.opening import read_profile
+from gpuadvisor.profiling.exporting import MOST_MARKS, MOST_TRACKS
+from gpuadvisor.profiling.reading import read_profile
 from gpuadvisor.rules.facts.summary import Facts
 from tests.diagnoses import INPUT, KERNEL
 from tests.profile_reports import GEMM, H100, counted, hostile, many_devices, whole

@@ -8,7 +8,7 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Level, LoaderFacts, ScriptFacts
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.profiling.evidence import facts_of
-from gpuadvisor.profiling.opening import read_profile
+from gpuadvisor.profiling.reading import read_profile
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ceilings import theoretical

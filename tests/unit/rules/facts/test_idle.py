@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuadvisor.domain.profile import Call, Range
-from gpuadvisor.profiling.opening import read_profile
+from gpuadvisor.profiling.reading import read_profile
 from gpuadvisor.rules.facts.busy import busy
 from gpuadvisor.rules.facts.idle import HOST_PACE_NS, REACH_NS, Cause, idle_gaps
 from gpuadvisor.rules.facts.summary import Facts

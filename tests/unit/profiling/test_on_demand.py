@@ -13,10 +13,10 @@ import pytest
 import gpuadvisor
 from gpuadvisor import steps
 from gpuadvisor.errors import UsageError
-from gpuadvisor.profiling import registrations
-from gpuadvisor.profiling.nsight_compute import function_name
+from gpuadvisor.profiling import on_demand
+from gpuadvisor.profiling.nsight import function_name
 from gpuadvisor.profiling.nvidia_tools import quote
-from gpuadvisor.profiling.registrations import Registration
+from gpuadvisor.profiling.on_demand import Registration
 
 
 @pytest.fixture
@@ -25,43 +25,43 @@ def process(tmp_path):
     yield running
     running.kill()
     running.wait()
-    (registrations.place() / f"{running.pid}.json").unlink(missing_ok=True)
+    (on_demand.place() / f"{running.pid}.json").unlink(missing_ok=True)
 
 
 def of(pid: int, folder) -> Registration:
-    return Registration(pid, registrations.started(pid) or 0, 12, str(folder), "serve.py")
+    return Registration(pid, on_demand.started(pid) or 0, 12, str(folder), "serve.py")
 
 
 def test_a_living_process_is_found_until_it_ends(process, tmp_path):
     registration = of(process.pid, tmp_path)
-    registrations.register(registration)
-    assert registrations.find(process.pid) == registration
-    assert registration in registrations.all_registered()
+    on_demand.register(registration)
+    assert on_demand.find(process.pid) == registration
+    assert registration in on_demand.all_registered()
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert registrations.find(process.pid) is None  # a zombie yet
+    assert on_demand.find(process.pid) is None  # a zombie yet
 
 
 def test_another_process_of_the_same_number_is_not_taken_for_it(process, tmp_path):
     old = Registration(process.pid, 1, 12, str(tmp_path), "serve.py")
-    registrations.register(old)
-    assert registrations.find(process.pid) is None
+    on_demand.register(old)
+    assert on_demand.find(process.pid) is None
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next(process, tmp_path):
     left = tmp_path / "gpuadvisor-profile-1"
     left.mkdir(mode=0o700)
-    path = registrations.register(Registration(process.pid, 1, 12, str(left), "serve.py"))
-    registrations.register(of(os.getpid(), tmp_path)).unlink()
+    path = on_demand.register(Registration(process.pid, 1, 12, str(left), "serve.py"))
+    on_demand.register(of(os.getpid(), tmp_path)).unlink()
     assert not path.exists()
     assert not left.exists()
 
 
 def test_it_is_known_which_signals_would_end_a_process(process):
-    assert not registrations.catches(process.pid, signal.SIGUSR2)
+    assert not on_demand.catches(process.pid, signal.SIGUSR2)
     before = signal.signal(signal.SIGUSR2, lambda *_: None)
     try:
-        assert registrations.catches(os.getpid(), signal.SIGUSR2)
+        assert on_demand.catches(os.getpid(), signal.SIGUSR2)
     finally:
         signal.signal(signal.SIGUSR2, before)
 

@@ -1,38 +1,86 @@
-"""Read the hardware counters of a program's dominant kernels with NVIDIA Nsight Compute.
+"""Record with NVIDIA Nsight Systems (a timeline) and Nsight Compute (hardware counters).
 
-Each kernel is run again for every group of counters, so only few launches of the few kernels that
-take most of the time are looked at.
+Nsight Compute runs each kernel again for every group of counters, so only few launches of the few
+kernels that take most of the time are looked at.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 from gpuadvisor.domain.profile import Profile
 from gpuadvisor.errors import AdvisorError
-from gpuadvisor.profiling.nsight_systems import record_systems
-from gpuadvisor.profiling.nvidia_tools import FORBIDDEN, failure, is_installed, locate_tool, quote
-from gpuadvisor.profiling.opening import read_profile
-from gpuadvisor.profiling.programs import Conditions, Program, run_under
+from gpuadvisor.profiling.nvidia_tools import (
+    FORBIDDEN,
+    Conditions,
+    Program,
+    failure,
+    is_installed,
+    locate_tool,
+    quote,
+    run_under,
+)
+from gpuadvisor.profiling.reading import read_profile
 from gpuadvisor.rules.facts.kernels import kernel_times
 
-TOOL = "ncu"
+NSYS = "nsys"
+NSYS_OPTIONS = (
+    "--trace=cuda,nvtx,osrt",
+    "--sample=none",  # of the CPU: it needs rights, and says nothing of the GPU
+    "--cpuctxsw=none",
+    "--export=sqlite",
+    "--force-overwrite=true",
+)
+RANGED = ("--capture-range=cudaProfilerApi", "--capture-range-end=stop")
+"""Record from `cudaProfilerStart` to `cudaProfilerStop` only, and write the report then."""
+NCU = "ncu"
 SET = "full"
-"""Of Nsight Compute's sets of sections: the rules about coalescing, atomics, local memory and
+"""The set of Nsight Compute's sections: the rules about coalescing, atomics, local memory and
 precision need tables that the smaller ones leave out."""
 MOST_KERNELS = 5
 """Kernels by name that are looked at."""
 ENOUGH = 0.9
 """Share of the time of all kernels after which no more are looked at."""
 LAUNCHES = 3
-"""Of each kernel on average; the one whose time is in the middle is looked at."""
+"""Launches of each kernel on average; the one whose time is in the middle is looked at."""
 BLIND_LAUNCHES = 20
-"""Of all kernels, where nothing tells which take most of the time."""
+"""Launches of all kernels, where nothing tells which take most of the time."""
 EXPORT_S = 300.0
 NONE_FOUND = "No kernels were profiled"
+
+
+def record_systems(
+    program: Program, folder: Path, conditions: Conditions, seconds: float | None = None
+) -> Path:
+    """Run the program under nsys and return its SQLite export, in `folder`.
+
+    With `seconds` the program is profiled for so long and ended then. AdvisorError where nsys
+    leaves no export, in its own words.
+    """
+    nsys = locate_tool(NSYS)
+    report = folder / "timeline"
+    options = [*NSYS_OPTIONS, f"--output={report}"]
+    if program.command is not None:
+        options += RANGED
+    elif seconds is not None:
+        options.append(f"--duration={max(1, round(seconds))}")
+    ran = run_under((str(nsys), "profile", *options), program, conditions)
+    exported = report.with_suffix(".sqlite")
+    if not exported.is_file():
+        ended = "its time was over" if ran.status is None else f"its exit status was {ran.status}"
+        raise failure(NSYS, ran.output, ended)
+    return exported
+
+
+def keep_report(exported: Path, output: Path) -> None:
+    """Keep what nsys wrote: the export, or its report where that is what `output` is called."""
+    report = exported.with_suffix(".nsys-rep")
+    source = report if output.suffix == ".nsys-rep" and report.is_file() else exported
+    shutil.copyfile(source, output)
 
 
 def record_counters(
@@ -47,7 +95,7 @@ def record_counters(
     `short_pass` returns a profile that tells the dominant kernels, or None; without one the first
     launches are taken. AdvisorError where ncu leaves no result, in its own words.
     """
-    ncu = locate_tool(TOOL)
+    ncu = locate_tool(NCU)
     profile = short_pass()
     names = dominant_kernels(profile) if profile is not None else ()
     if names:
@@ -66,7 +114,7 @@ def record_counters(
         if NONE_FOUND in ran.output and not FORBIDDEN.search(ran.output):
             raise AdvisorError(f"ncu saw no kernel in {program.name}: does it use the GPU?")
         ended = "its time was over" if ran.status is None else f"its exit status was {ran.status}"
-        raise failure(TOOL, ran.output, ended)
+        raise failure(NCU, ran.output, ended)
     return _as_csv(ncu, report)
 
 
