@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpuadvisor.rules.facts.architectures import ARCHITECTURES, KIB, WARP_THREADS
+from gpuadvisor.rules.facts.gpu_specs import ARCHITECTURES, KIB, WARP_THREADS
 from gpuadvisor.rules.facts.occupancy import Launch, Occupancy, fit
 
 SOURCE = Path(__file__).with_suffix(".c")

@@ -11,9 +11,9 @@ if TYPE_CHECKING:  # numpy is loaded with the facts of a profile, and the daemon
     from gpuadvisor.domain.measurement import Measurement
     from gpuadvisor.domain.telemetry_window import TelemetryWindow
     from gpuadvisor.rules.facts.ceilings import Ceilings
-    from gpuadvisor.rules.facts.counters import KernelCounters
     from gpuadvisor.rules.facts.kernel_loads import Loads
     from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+    from gpuadvisor.rules.facts.ncu_kernels import KernelCounters
     from gpuadvisor.rules.facts.summary import Facts
 
 
@@ -39,7 +39,7 @@ class Evidence:
         """Kernels with hardware counters, alike ones together, those with most time first."""
         if self.facts is None:
             return ()
-        from gpuadvisor.rules.facts.counters import kernel_counters
+        from gpuadvisor.rules.facts.ncu_kernels import kernel_counters
 
         return kernel_counters(self.facts.profile)
 

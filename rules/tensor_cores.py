@@ -84,7 +84,7 @@ def _roofline_ns(
     evidence: Evidence, use: KernelUse, source: str, target: str
 ) -> tuple[float, float] | None:
     """Return the least time and a usual time of a large product; None without shapes."""
-    from gpuadvisor.rules.facts.matrix_products import product
+    from gpuadvisor.rules.facts.roofline import product
 
     multiplied = product(use.operator, use.shapes, use.types)
     peak = rate(evidence, target)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from gpuadvisor.errors import AdvisorError, UsageError
 
 if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.architectures import Architecture
+    from gpuadvisor.rules.facts.gpu_specs import Architecture
 
 EPILOG = """examples:
   gpuadvisor occupancy --cc 9.0 --regs 168 --block 384 --smem 100k
@@ -62,8 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from gpuadvisor.reports import occupancy_plot, occupancy_text
-    from gpuadvisor.rules.facts.occupancy import Launch, fit
-    from gpuadvisor.rules.facts.occupancy_steps import next_steps
+    from gpuadvisor.rules.facts.occupancy import Launch, fit, next_steps
 
     sm = _architecture(args)
     launch = Launch(
@@ -120,8 +119,7 @@ def _carveout(text: str | None, sm: Architecture) -> int | None:
 
 
 def _architecture(args: argparse.Namespace) -> Architecture:
-    from gpuadvisor.rules.facts.architectures import architecture
-    from gpuadvisor.rules.facts.gpu_specs import capability
+    from gpuadvisor.rules.facts.gpu_specs import architecture, capability
 
     if args.cc is not None:
         return architecture(args.cc)

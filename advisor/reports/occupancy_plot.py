@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from gpuadvisor.reports import svg
 from gpuadvisor.reports.markup import Markup, element
-from gpuadvisor.rules.facts.architectures import KIB
-from gpuadvisor.rules.facts.occupancy import Occupancy
-from gpuadvisor.rules.facts.occupancy_steps import AXES, curve
+from gpuadvisor.rules.facts.gpu_specs import KIB
+from gpuadvisor.rules.facts.occupancy import AXES, Occupancy, curve
 
 _WIDTH, _PANEL = 720, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 34, 40

@@ -7,9 +7,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from gpuadvisor.rules.facts.architectures import KIB
-from gpuadvisor.rules.facts.occupancy import Launch, Occupancy
-from gpuadvisor.rules.facts.occupancy_steps import AXES, Step, curve
+from gpuadvisor.rules.facts.gpu_specs import KIB
+from gpuadvisor.rules.facts.occupancy import AXES, Launch, Occupancy, Step, curve
 
 VERSION = 1
 """Of the JSON."""

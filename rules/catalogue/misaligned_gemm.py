@@ -58,7 +58,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
 
 def _misaligned(use: KernelUse) -> tuple[int, ...]:
     """Return the sizes of a product that do not align; none where the kernel loads aligned."""
-    from gpuadvisor.rules.facts.matrix_products import sizes
+    from gpuadvisor.rules.facts.roofline import sizes
 
     slow = use.kind.tensor_cores is False or UNALIGNED.search(use.name)
     told = sizes(use.operator, use.shapes) if slow and use.precision in HALF else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.pcie_bandwidth import pinned_bandwidth
+from gpuadvisor.rules.facts.ceilings import pinned_bandwidth
 from gpuadvisor.rules.facts.sources import source_of_work
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Change, Host

@@ -7,7 +7,7 @@ from statistics import median
 
 from gpuadvisor.domain.finding import Category, Figure, Scope, ScopeKind
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.collective_skew import Arrivals, arrivals
+from gpuadvisor.rules.facts.communication import Arrivals, arrivals
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS, RANKS
 from gpuadvisor.rules.rule import Claim, Rule, Saving

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.matrix_products import product
+from gpuadvisor.rules.facts.roofline import product
 from gpuadvisor.rules.kernel_time import (
     LEAST_SHARE,
     PLAYED,

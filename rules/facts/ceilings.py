@@ -5,18 +5,23 @@ Theoretical figures are dense: with structured sparsity data sheets promise twic
 
 Memory: 2 transfers a clock x bus width, as NVML and Nsight Systems give both; this equals the data
 sheets of A100, H100, T4, L4, A40, RTX 4090 and RTX 5090. Arithmetic: SMs x clock x operations an
-SM does in a clock, a multiplication and an addition counting as two.
+SM does in a clock, a multiplication and an addition counting as two. PCIe: what copies of pinned
+memory reach on GPUs of a generation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.ceiling import Ceiling
-from gpuadvisor.domain.profile import DeviceLimits
+from gpuadvisor.domain.profile import DeviceLimits, Direction, Memory
 from gpuadvisor.rules.facts import gpu_specs
-from gpuadvisor.rules.facts.architectures import Capability
+from gpuadvisor.rules.facts.gpu_specs import Capability
+
+if TYPE_CHECKING:  # it loads numpy
+    from gpuadvisor.rules.facts.device_work import DeviceWork
 
 DRAM = "dram"
 """Bytes read and written a second; measured by a copy within the device."""
@@ -183,3 +188,39 @@ def _clock_hz(device: DeviceLimits, board: gpu_specs.Board | None, kind: str) ->
 
 def _measured(ceiling: Ceiling) -> Peak:
     return Peak(ceiling.value, ceiling.unit, "gpuadvisor bench-device", ceiling.measured)
+
+
+PINNED_BYTES_PER_S = (
+    ((9, 0), 53e9),  # PCIe 5 x16: 53.6 GB/s with pinned memory on an H100 (268 MB a copy)
+    ((8, 0), 24e9),  # PCIe 4 x16: 24.1 GB/s on an A100 (CloverLeaf's larger copies)
+    ((7, 0), 12e9),  # PCIe 3 x16: 12 to 13 GB/s (bandwidthTest on V100 and T4)
+)
+"""From which compute capability on products have which link; what they reach, not its rate."""
+LARGE_BYTES = 1 << 20
+"""Smaller copies take longer to begin than to move at these rates."""
+
+
+def pinned_bandwidth(work: DeviceWork, device: DeviceLimits | None) -> float | None:
+    """Return the bytes a second of a copy of pinned memory: as this profile's own copies show it
+    or as GPUs of this generation have it, whichever is more; None where nothing tells."""
+    seen = _fastest_pinned_copy(work)
+    capability = _capability(device)
+    usual = next((rate for least, rate in PINNED_BYTES_PER_S if (capability or (0, 0)) >= least), 0)
+    return max(seen, usual) or None
+
+
+def _capability(device: DeviceLimits | None) -> Capability | None:
+    if device is None:
+        return None
+    return device.compute_capability or gpu_specs.capability(device.name)
+
+
+def _fastest_pinned_copy(work: DeviceWork) -> float:
+    columns = work.copies
+    pinned = (columns["source"] == Memory.PINNED) | (columns["destination"] == Memory.PINNED)
+    towards = (columns["direction"] == Direction.HOST_TO_DEVICE) | (
+        columns["direction"] == Direction.DEVICE_TO_HOST
+    )
+    duration = work.duration_ns[work.kernels :]
+    large = pinned & towards & (columns["bytes"] >= LARGE_BYTES) & (duration > 0)
+    return float((columns["bytes"][large] / duration[large]).max(initial=0.0) * 1e9)

@@ -1,15 +1,176 @@
-"""GPUs by name: what a profile that names no clocks leaves out, and what only the name tells.
+"""What each compute capability and each GPU product holds: limits of an SM, clocks, bandwidth.
 
-Sources: NVIDIA's data sheets and architecture papers of each product. Where a data sheet's figure
-for tensor cores follows from a lower clock than the highest one, both clocks are kept.
+Architectures (7.0 to 12.1): CUDA C++ Programming Guide 13, "Technical Specifications per Compute
+Capability" (warps, threads, registers, shared memory) and `cuda_occupancy.h` of CUDA 13 (blocks,
+granules, carve-outs, barriers, virtual resources). Warps and shared memory of 10.1, 10.3, 11.0 and
+12.1 come from the guide alone; the others were also seen in what drivers and profilers report.
+
+Products: NVIDIA's data sheets and architecture papers. They stand in for a profile that names no
+clocks, and tell what only the name tells. Where a data sheet's figure for tensor cores follows
+from a lower clock than the highest one, both clocks are kept.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from gpuadvisor.rules.facts.architectures import Capability
+from gpuadvisor.domain.profile import DeviceLimits
+from gpuadvisor.errors import UsageError
+
+KIB = 1024
+WARP_THREADS = 32
+MAX_THREADS_PER_BLOCK = 1024
+MAX_REGISTERS_PER_THREAD = 255
+"""Of the instruction set; `cuda_occupancy.h` lets 256 pass."""
+
+_ABSURD = 1 << 30
+"""More than any SM has of anything: a damaged file."""
+
+Capability = tuple[int, int]
+CapabilityLike = tuple[int, int] | str | float
+"""(9, 0), "9.0" or 9.0."""
+
+_VOLTA = (0, 8, 16, 32, 64, 96)
+_TURING = (32, 64)
+_AMPERE = (0, 8, 16, 32, 64, 100, 132, 164)
+_SMALL = (0, 8, 16, 32, 64, 100)
+_HOPPER = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The limits of one compute capability that occupancy depends on."""
+
+    compute_capability: Capability
+    name: str
+    max_warps: int
+    """Resident on an SM."""
+    max_blocks: int
+    """Resident on an SM."""
+    shared_bytes_per_block: int
+    """With opt-in; without it a block gets at most 48 KiB."""
+    carveouts_bytes: tuple[int, ...]
+    """Sizes that the shared memory of an SM can be set to, the largest last."""
+    shared_granule_bytes: int = 128
+    shared_reserved_bytes: int = KIB
+    """What the driver takes from every block."""
+    barriers: int | None = None
+    """Of an SM; None where they never limit (before 9.0)."""
+    virtual_resources: int | None = None
+    """Of an SM; None where there are none (before 10.0)."""
+    registers: int = 65536
+    """Of an SM, in 4 equal parts."""
+    registers_per_block: int = 65536
+    register_granule: int = 256
+    """Registers are given to a warp in multiples of this."""
+    sub_partitions: int = 4
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of an SM at its largest carve-out."""
+        return self.carveouts_bytes[-1]
+
+    def with_limits(self, limits: DeviceLimits) -> Architecture:
+        """Return the same with what a device says of itself; what it does not say stays."""
+        changes: dict[str, int | tuple[int, ...]] = {}
+        if threads := _given(limits.threads_per_multiprocessor):
+            changes["max_warps"] = max(1, threads // WARP_THREADS)
+        if registers := _given(limits.registers_per_multiprocessor):
+            changes["registers"] = registers
+            changes["registers_per_block"] = min(registers, self.registers_per_block)
+        if shared := _given(limits.shared_bytes_per_multiprocessor):
+            smaller = tuple(size for size in self.carveouts_bytes if size < shared)
+            changes["carveouts_bytes"] = (*smaller, shared)
+            changes["shared_bytes_per_block"] = shared - self.shared_reserved_bytes
+        if block := _given(limits.shared_bytes_per_block):
+            changes["shared_bytes_per_block"] = block
+        return replace(self, **changes) if changes else self  # type: ignore[arg-type]
+
+
+def _make(
+    capability: Capability,
+    name: str,
+    warps_blocks: tuple[int, int],
+    carveouts_kib: tuple[int, ...],
+    per_block_kib: int,
+    barriers: int | None = None,
+) -> Architecture:
+    before_ampere = capability < (8, 0)
+    return Architecture(
+        capability,
+        name,
+        *warps_blocks,
+        shared_bytes_per_block=per_block_kib * KIB,
+        carveouts_bytes=tuple(size * KIB for size in carveouts_kib),
+        shared_granule_bytes=256 if before_ampere else 128,
+        shared_reserved_bytes=0 if before_ampere else KIB,
+        barriers=barriers,
+        virtual_resources=128 if capability >= (10, 0) else None,
+    )
+
+
+ARCHITECTURES: dict[Capability, Architecture] = {
+    made.compute_capability: made
+    for made in (
+        # capability, name, (warps, blocks), carve-outs and largest block in KiB, barriers
+        _make((7, 0), "Volta", (64, 32), _VOLTA, 96),
+        _make((7, 2), "Volta (Xavier)", (64, 32), _VOLTA, 96),
+        _make((7, 5), "Turing", (32, 16), _TURING, 64),
+        _make((8, 0), "Ampere (A100)", (64, 32), _AMPERE, 163),
+        _make((8, 6), "Ampere", (48, 16), _SMALL, 99),
+        _make((8, 7), "Ampere (Orin)", (48, 16), _AMPERE, 163),
+        _make((8, 9), "Ada", (48, 24), _SMALL, 99),
+        _make((9, 0), "Hopper", (64, 32), _HOPPER, 227, 64),
+        _make((10, 0), "Blackwell (B200)", (64, 32), _HOPPER, 227, 64),
+        _make((10, 1), "Blackwell (Thor, before CUDA 13)", (48, 24), _HOPPER, 227, 24),
+        _make((10, 3), "Blackwell (B300)", (64, 32), _HOPPER, 227, 32),
+        _make((11, 0), "Blackwell (Thor)", (48, 24), _HOPPER, 227, 24),
+        _make((12, 0), "Blackwell (GeForce, RTX PRO)", (48, 24), _SMALL, 99, 24),
+        _make((12, 1), "Blackwell (GB10)", (48, 24), _SMALL, 99, 24),
+    )
+}
+
+
+def architecture(capability: CapabilityLike, limits: DeviceLimits | None = None) -> Architecture:
+    """Return the limits of a compute capability, overridden by what a device says of itself.
+
+    Raises UsageError for one that is not in the table.
+    """
+    found = ARCHITECTURES.get(parse_capability(capability))
+    if found is None:
+        known = ", ".join(f"{major}.{minor}" for major, minor in ARCHITECTURES)
+        raise UsageError(
+            f"compute capability {_shown(capability)} is not known: give one of {known}"
+        )
+    return found if limits is None else _limited(found, limits)
+
+
+def parse_capability(capability: CapabilityLike) -> Capability:
+    """Return (9, 0) for (9, 0), "9.0" or 9.0; UsageError for what is none."""
+    if isinstance(capability, tuple) and len(capability) == 2:
+        return int(capability[0]), int(capability[1])
+    match = re.fullmatch(r"(\d{1,3})\.(\d)", str(capability).strip())
+    if match is None:
+        raise UsageError(
+            f"{_shown(capability)} is no compute capability: write it as 9.0 (an H100 has it)"
+        )
+    return int(match[1]), int(match[2])
+
+
+@lru_cache(maxsize=64)
+def _limited(found: Architecture, limits: DeviceLimits) -> Architecture:
+    return found.with_limits(limits)
+
+
+def _given(value: int | None) -> int:
+    """Return what a device says, 0 where it cannot be so."""
+    return value if value is not None and 0 < value < _ABSURD else 0
+
+
+def _shown(capability: CapabilityLike) -> str:
+    return ".".join(map(str, capability)) if isinstance(capability, tuple) else str(capability)
 
 
 @dataclass(frozen=True)

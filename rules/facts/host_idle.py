@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuadvisor.domain.profile import Direction
-from gpuadvisor.rules.facts.calls import Calls, Launches
 from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.idle import REACH_NS, launching_times
 from gpuadvisor.rules.facts.intervals import (
@@ -24,6 +23,7 @@ from gpuadvisor.rules.facts.intervals import (
     none,
     without,
 )
+from gpuadvisor.rules.facts.launches import Calls, Launches
 from gpuadvisor.rules.facts.operators import Operators
 from gpuadvisor.rules.facts.what_if import Timeline
 

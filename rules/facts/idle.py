@@ -31,7 +31,6 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuadvisor.domain.profile import UNKNOWN, Profile, Range
-from gpuadvisor.rules.facts.calls import BLOCKING, ENQUEUING, Calls, Launches
 from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.intervals import (
     Intervals,
@@ -47,6 +46,7 @@ from gpuadvisor.rules.facts.intervals import (
     without,
 )
 from gpuadvisor.rules.facts.joins import thread_keys
+from gpuadvisor.rules.facts.launches import BLOCKING, ENQUEUING, Calls, Launches
 from gpuadvisor.rules.facts.operators import Operators
 
 Waits: TypeAlias = Mapping[tuple[int, int], Intervals]

@@ -183,6 +183,14 @@ def exact_sum(values: Whole) -> int:
     return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
 
 
+def percentile(values: Whole, pct: int) -> int | None:
+    """Return the nearest-rank percentile, which is one of the values; None of none."""
+    if not len(values):
+        return None
+    place = max(-(-pct * len(values) // 100) - 1, 0)
+    return int(np.partition(values, place)[place])
+
+
 def by_key(keys: npt.NDArray[np.generic]) -> Iterator[tuple[int, Whole]]:
     """Yield each key, in order, with the rows that have it, in theirs; one sort for all keys."""
     if not len(keys):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # it loads numpy, which the daemon does without
     from gpuadvisor.domain.profile import DeviceLimits
-    from gpuadvisor.rules.facts.counters import KernelCounters
+    from gpuadvisor.rules.facts.ncu_kernels import KernelCounters
 
 SECTOR_BYTES = 32
 """What the caches move at least."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuadvisor.domain.profile import Columns, Profile
-from gpuadvisor.rules.facts.intervals import Whole, ends, exact_sum, numbered
-from gpuadvisor.rules.facts.launches import percentile
+from gpuadvisor.rules.facts.intervals import Whole, ends, exact_sum, numbered, percentile
 
 SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 KEYS = ("name", *SHAPE, "registers", "shared_bytes", "device", "stream")

@@ -1,4 +1,4 @@
-"""How much memory the framework's allocator had given out over time, and who asked for it."""
+"""How much memory the framework's allocator had given out over time, who asked, and if it grows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from gpuadvisor.domain.profile import UNKNOWN, Columns, Profile
 from gpuadvisor.rules.facts.intervals import Whole, by_key, ends
+from gpuadvisor.rules.facts.steps import Steps
 
 MOST_POINTS = 500
 """Of a curve: as many as a plot can show. Each is the highest of its stretch."""
@@ -113,3 +114,19 @@ def _curve(time_ns: Whole, allocated: Whole) -> tuple[tuple[int, int], ...]:
         highest = np.maximum.reduceat(allocated, starts)
         return tuple(zip(time_ns[starts].tolist(), highest.tolist(), strict=True))
     return tuple(zip(time_ns[picked].tolist(), allocated[picked].tolist(), strict=True))
+
+
+def allocated_at_steps(
+    profile: Profile, steps: Steps | None, device: int | None
+) -> tuple[int, ...]:
+    """Return the allocated bytes at the begin of each step that has an event of memory before it;
+    nothing where no totals were recorded."""
+    columns = profile.columns("memory", ("time_ns", "device", "allocated_bytes"))
+    mine = (columns["device"] == device) & (columns["allocated_bytes"] >= 0)
+    rows = np.flatnonzero(mine) if device is not None else np.empty(0, np.int64)
+    if steps is None or not len(rows):
+        return ()
+    rows = rows[np.argsort(columns["time_ns"][rows], kind="stable")]
+    begins = np.array([step.begin_ns for step in steps.steps], np.int64)
+    last = np.searchsorted(columns["time_ns"][rows], begins, "right") - 1
+    return tuple(columns["allocated_bytes"][rows[last[last >= 0]]].tolist())

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuadvisor.domain.profile import UNKNOWN, DeviceLimits
-from gpuadvisor.rules.facts.architectures import (
+from gpuadvisor.rules.facts.gpu_specs import (
     MAX_REGISTERS_PER_THREAD,
     MAX_THREADS_PER_BLOCK,
     WARP_THREADS,

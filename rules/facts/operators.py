@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuadvisor.domain.profile import UNKNOWN, Profile
-from gpuadvisor.rules.facts.calls import Calls, Launches
 from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.intervals import Whole, ends, exact_sum, grouped, numbered
 from gpuadvisor.rules.facts.joins import Nest, enclosing, latest_before, nest, thread_keys
+from gpuadvisor.rules.facts.launches import Calls, Launches
 
 _SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _KIND = ("name", "shapes", "types")

@@ -1,4 +1,4 @@
-"""The steps of a training loop or of requests, and how each went.
+"""The steps of a training loop or of requests, how each went, and what optimizers do in them.
 
 In order of preference: the profiler's own steps; ranges that the program marked as steps (`step 3`,
 `iteration_12`); what lies between two calls of the one optimizer that PyTorch marks. What is none
@@ -8,18 +8,19 @@ of these is no step: nothing is guessed from patterns.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 
-from gpuadvisor.domain.profile import Columns, Profile, Range
-from gpuadvisor.rules.facts.calls import Launches
-from gpuadvisor.rules.facts.device_work import DeviceWork
+from gpuadvisor.domain.profile import Columns, Header, Profile, Range
+from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
 from gpuadvisor.rules.facts.intervals import (
     LATEST_NS,
     Intervals,
+    Mask,
     Whole,
     by_key,
     covered_ns,
@@ -27,6 +28,8 @@ from gpuadvisor.rules.facts.intervals import (
     union,
 )
 from gpuadvisor.rules.facts.joins import thread_keys
+from gpuadvisor.rules.facts.launches import Launches, calls, launches
+from gpuadvisor.rules.facts.what_if import Host, Timeline
 
 MARKED = re.compile(
     r"(train|training|eval|global)?[ _-]?(step|iteration|iter|batch)[\W_]*\d*", re.I
@@ -177,3 +180,155 @@ def _device_spans(marked: _Ranges, work: DeviceWork, launched: Launches) -> list
     np.maximum.at(last, place, work.end_ns[rows])
     spans = (last - first).tolist()
     return [span if span >= 0 else None for span in spans]
+
+
+ON_DEVICE = ("kernels", "copies")
+
+
+class InSteps:
+    """A `Profile` with those kernels and copies that were launched in a step.
+
+    What the device does late still belongs to the step that launched it. Where a launch was not
+    recorded, the time on the device tells. Tables of the host are those of the whole profile.
+    """
+
+    def __init__(self, profile: Profile, steps: Steps) -> None:
+        self._profile = profile
+        self._steps = steps
+
+    @property
+    def header(self) -> Header:
+        return self._profile.header
+
+    def rows(self, table: str) -> int:
+        """Return how many rows a table has."""
+        return int(self._kept[table].sum()) if table in ON_DEVICE else self._profile.rows(table)
+
+    def columns(self, table: str, names: Iterable[str] | None = None) -> Columns:
+        """Return columns, of kernels and copies without what no step launched."""
+        columns = self._profile.columns(table, names)
+        if table not in ON_DEVICE:
+            return columns
+        kept = self._kept[table]
+        return {name: column[kept] for name, column in columns.items()}
+
+    @cached_property
+    def _kept(self) -> dict[str, Mask]:
+        work = device_work(self._profile)
+        launched = launches(work, calls(self._profile))
+        at: Whole = np.where(launched.known, launched.begin_ns, work.begin_ns)
+        begin = np.array([step.begin_ns for step in self._steps.steps], np.int64)
+        duration = np.array([step.duration_ns for step in self._steps.steps], np.int64)
+        inside: Mask = covered_ns(union(begin, begin + duration), at, at + 1) > 0
+        return {"kernels": inside[: work.kernels], "copies": inside[work.kernels :]}
+
+
+@dataclass(frozen=True, eq=False)
+class OptimizerSteps:
+    """Of all optimizers."""
+
+    names: tuple[str, ...]
+    """As PyTorch marks them: `Optimizer.step#Adam.step`."""
+    count: int
+    times: Intervals
+    """Of the host."""
+    rows: Whole
+    """Of the device's work: kernels that were launched then."""
+
+
+def optimizer_steps(
+    profile: Profile, work: DeviceWork, launched: Launches, device: int | None
+) -> OptimizerSteps:
+    """Return the steps of a profile's optimizers, and their kernels on a device."""
+    columns = profile.columns("ranges", ("begin_ns", "duration_ns", "name"))
+    texts = profile.header.texts
+    used = np.unique(columns["name"])
+    names = [name for name in used.tolist() if OPTIMIZER.match(texts[name])]
+    at = np.flatnonzero(np.isin(columns["name"], names))
+    begin, end = ends(columns["begin_ns"][at], columns["duration_ns"][at])
+    times = union(begin, end)
+    mine = work.is_kernel & launched.known & (work.device == device)
+    rows = np.flatnonzero(mine)
+    called = launched.begin_ns[rows]
+    rows = rows[covered_ns(times, called, called + 1) > 0]
+    return OptimizerSteps(tuple(texts[name] for name in names), len(times), times, rows)
+
+
+MOST_DIFFERENT = 0.1
+"""Of a step's kernels may be others than in the median step, or part of a graph already. [own]"""
+MOST_WAITS = 1.0
+"""For the device in a step: one may stand at its end. [own]"""
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """Of the steps of a run."""
+
+    kernels_a_step: float
+    """0 where neither steps are known nor does anything repeat."""
+    alike: bool
+    """Whether steps launch the same kernels."""
+    can_be_graphs: bool
+    """And they are launched one by one, and the host does not wait in between."""
+
+
+NONE = Repetition(0.0, False, False)
+
+
+def repetition(
+    profile: Profile,
+    work: DeviceWork,
+    launched: Launches,
+    line: Timeline | None,
+    steps: Steps | None,
+) -> Repetition:
+    """Return what repeats: from step to step, or without steps as often as each kernel ran."""
+    if not work.kernels or line is None:
+        return NONE
+    number = _numbers(profile)
+    times = _times(number)
+    if steps is not None and len(steps.steps) > 1:
+        usual, alike = _in_steps(number, launched, steps)
+    elif times > 1:
+        usual, alike = work.kernels / times, True
+    else:
+        return NONE
+    if usual <= 0:
+        return NONE
+    waits = int((line.wait_kind == Host.SYNCHRONIZING).sum())
+    seldom = waits <= MOST_WAITS * work.kernels / usual + 1
+    alone = work.in_graph[: work.kernels].mean() < MOST_DIFFERENT
+    return Repetition(usual, alike, bool(alike and seldom and alone))
+
+
+def _numbers(profile: Profile) -> Whole:
+    """Return a number for each kernel's name and grid."""
+    columns = profile.columns("kernels", ("name", "grid_x", "grid_y", "grid_z"))
+    code = columns["name"].astype(np.int64)
+    for axis in "xyz":
+        code = code * 1_000_003 + columns[f"grid_{axis}"]
+    numbers: Whole = np.unique(code, return_inverse=True)[1]
+    return numbers
+
+
+def _times(number: Whole) -> int:
+    """Return the greatest number of times of which each kernel ran a multiple."""
+    return int(np.gcd.reduce(np.bincount(number)))
+
+
+def _in_steps(number: Whole, launched: Launches, steps: Steps) -> tuple[float, bool]:
+    """Return how many kernels the median step launches, and whether the others launch the same."""
+    begin = np.array([step.begin_ns for step in steps.steps], np.int64)
+    stop = begin + np.array([step.duration_ns for step in steps.steps], np.int64)
+    rows = np.flatnonzero(launched.known[: len(number)])
+    called = launched.begin_ns[rows]
+    step = np.searchsorted(begin, called, "right") - 1
+    inside = (step >= 0) & (called < stop[np.maximum(step, 0)])
+    # Only as many columns as there are kernels, and few steps: 5 by 2,000 in real profiles.
+    counts = np.zeros((len(begin), int(number.max()) + 1), np.int64)
+    np.add.at(counts, (step[inside], number[rows[inside]]), 1)
+    usual = np.median(counts, axis=0)
+    total = float(usual.sum())
+    # The first and the last step may be cut off, or warm up.
+    different = float(np.median(np.abs(counts - usual).sum(axis=1)))
+    return total, different <= MOST_DIFFERENT * total

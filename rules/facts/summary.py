@@ -16,33 +16,32 @@ from functools import cached_property
 from typing import Any
 
 from gpuadvisor.domain.profile import Call, Profile
-from gpuadvisor.rules.facts.attention import Attention, attention
 from gpuadvisor.rules.facts.busy import BusyTime, busy
-from gpuadvisor.rules.facts.calls import Calls, Launches, calls, launches
-from gpuadvisor.rules.facts.chains import Chain, chains
 from gpuadvisor.rules.facts.communication import Communication, communication
 from gpuadvisor.rules.facts.concurrency import Concurrency, concurrency
 from gpuadvisor.rules.facts.copies import CopyTime, copy_times
 from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
-from gpuadvisor.rules.facts.faster_kernels import FasterKernels, faster_kernels
 from gpuadvisor.rules.facts.host_idle import HostIdle, host_idle
 from gpuadvisor.rules.facts.idle import IdleTime, Waits, idle, loader_waits
-from gpuadvisor.rules.facts.kernel_shapes import KernelShape, kernel_shapes
-from gpuadvisor.rules.facts.kernel_uses import KernelUses, kernel_uses
+from gpuadvisor.rules.facts.kernel_uses import KernelShape, KernelUses, kernel_shapes, kernel_uses
 from gpuadvisor.rules.facts.kernels import KernelTime, kernel_times
-from gpuadvisor.rules.facts.launches import Queue, queues
+from gpuadvisor.rules.facts.launches import Calls, Launches, Queue, calls, launches, queues
 from gpuadvisor.rules.facts.loading import Loading, loading
-from gpuadvisor.rules.facts.memory import MemoryUse, memory_use
-from gpuadvisor.rules.facts.memory_growth import allocated_at_steps
+from gpuadvisor.rules.facts.memory import MemoryUse, allocated_at_steps, memory_use
 from gpuadvisor.rules.facts.ncu_kernels import CountedKernel, counted_kernels
 from gpuadvisor.rules.facts.operators import Operators, OperatorTimes, operator_times, operators
-from gpuadvisor.rules.facts.optimizer_steps import OptimizerSteps, optimizer_steps
-from gpuadvisor.rules.facts.repetition import Repetition, repetition
 from gpuadvisor.rules.facts.roofline import Ceilings, OperatorPosition, operator_positions
 from gpuadvisor.rules.facts.sources import Sources, sources
-from gpuadvisor.rules.facts.steps import Steps, find_steps
-from gpuadvisor.rules.facts.what_if import Timeline
-from gpuadvisor.rules.facts.what_if_parts import timeline
+from gpuadvisor.rules.facts.steps import (
+    OptimizerSteps,
+    Repetition,
+    Steps,
+    find_steps,
+    optimizer_steps,
+    repetition,
+)
+from gpuadvisor.rules.facts.unfused import Attention, Chain, attention, chains
+from gpuadvisor.rules.facts.what_if import FasterKernels, Timeline, faster_kernels, timeline
 
 FACTS: Mapping[str, tuple[str, ...]] = {
     "busy": (),

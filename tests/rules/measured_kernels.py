@@ -19,7 +19,7 @@ from gpuadvisor.domain.finding import Finding, Span
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.counters import KernelCounters
+from gpuadvisor.rules.facts.ncu_kernels import KernelCounters
 from gpuadvisor.rules.facts.summary import Facts
 from tests.rules.building import counters
 

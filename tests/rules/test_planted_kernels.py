@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpuadvisor.domain.finding import Category, Severity
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.counters import KernelCounters
+from gpuadvisor.rules.facts.ncu_kernels import KernelCounters
 from tests.rules.measured_kernels import PUBLISHED, estimates, findings_of, profiled, published
 
 PLANTED = "h100_planted.raw.csv.gz"

@@ -7,8 +7,8 @@ import pytest
 from gpuadvisor.domain.ceiling import Ceiling
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.rules.facts import gpu_specs
-from gpuadvisor.rules.facts.architectures import ARCHITECTURES
 from gpuadvisor.rules.facts.ceilings import OPERATIONS_PER_CLOCK, theoretical
+from gpuadvisor.rules.facts.gpu_specs import ARCHITECTURES
 
 
 def device(name, capability, **facts):

@@ -17,10 +17,9 @@ import pytest
 import gpuadvisor
 from gpuadvisor.domain.profile import UNKNOWN, DeviceLimits
 from gpuadvisor.errors import UsageError
-from gpuadvisor.rules.facts.architectures import ARCHITECTURES, KIB, architecture
-from gpuadvisor.rules.facts.occupancy import Launch, fit
+from gpuadvisor.rules.facts.gpu_specs import ARCHITECTURES, KIB, architecture
+from gpuadvisor.rules.facts.occupancy import AXES, Launch, curve, fit, next_steps
 from gpuadvisor.rules.facts.occupancy_columns import NO_LIMIT, occupancies
-from gpuadvisor.rules.facts.occupancy_steps import AXES, curve, next_steps
 
 DATA = Path(__file__).parents[3] / "data"
 PROFILES = DATA / "profiles"

@@ -2,8 +2,7 @@
 
 import pytest
 
-from gpuadvisor.rules.facts.matrix_products import product
-from gpuadvisor.rules.facts.roofline import Bound, bound, position
+from gpuadvisor.rules.facts.roofline import Bound, bound, position, product
 from gpuadvisor.rules.facts.summary import Facts
 from tests.profiles import Made
 
