@@ -51,7 +51,7 @@ def reader_of(path: Path) -> Reader | None:
     UsageError where only traces of the torch profiler may be compressed, and it is another one.
     """
     from gpuadvisor.collectors.kineto import reader as kineto
-    from gpuadvisor.collectors.nsight import compute_csv, compute_report, rep, systems
+    from gpuadvisor.collectors.nsight import compute_csv, compute_report, systems, systems_report
 
     head, packed = head_of(path)
     if kineto.recognises(head):
@@ -61,7 +61,7 @@ def reader_of(path: Path) -> Reader | None:
             if packed:
                 raise UsageError(f"{path} is compressed: unpack it first, with `{packed}`.")
             return reader
-    return rep if rep.recognises(path.name) else None
+    return systems_report if systems_report.recognises(path.name) else None
 
 
 def known_reader(path: Path) -> Reader:

@@ -6,29 +6,41 @@ metric. Before both, and between their lines, may be what ncu and the program sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
-from gpuadvisor.collectors.nsight.compute_launches import Launches
-from gpuadvisor.collectors.nsight.compute_tables import DetailsTable, RawTable, Table
-from gpuadvisor.collectors.nsight.csv_lines import (
+from gpuadvisor.collectors.nsight.bounded import Warnings
+from gpuadvisor.collectors.nsight.compute_launches import MOST_METRICS, Launch, Launches
+from gpuadvisor.collectors.nsight.compute_metrics import base_unit, metric_name
+from gpuadvisor.collectors.nsight.csv_files import (
     NotCsvError,
     Records,
+    decimal_mark,
     encoding_of,
     lines,
+    number,
     opened,
 )
-from gpuadvisor.collectors.nsight.number_format import decimal_mark
-from gpuadvisor.collectors.nsight.remarks import Remarks
 from gpuadvisor.domain.profile import Header, Sink
 from gpuadvisor.errors import UsageError
 
+_DESCRIBES = {
+    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context",
+    "Stream", "Block Size", "Grid Size", "Device", "CC",
+}  # fmt: skip
+"""Columns that are no metrics; which of them there are depends on the version."""
+_NVTX = "Domain:"
+"""Part of the names of columns with ranges (`--nvtx`)."""
+_NO_VALUE = ("", "no data", "n/a", "N/A", "nan", "inf", "-nan", "-inf")
+_WHOLE = re.compile(r"\d{1,10}")
 EXPORT = "`ncu --import FILE --page raw --csv`"
 _LONGEST_PREAMBLE = 64 * 2**20
 """Characters of what is printed before the table."""
 _SAMPLE_RECORDS = 64
-"""From which is told how numbers are written; a line of the raw page alone has hundreds."""
+"""Records that tell how numbers are written; a line of the raw page alone has hundreds."""
 _SAYS = "=="
 """What begins ncu's own lines: `==PROF== Connected to process 1`."""
 _REASONS = {
@@ -41,6 +53,134 @@ _SUMMARY = "Invocations"
 """Column of `--print-summary`, which has averages over kernels instead of kernels."""
 
 
+class Table(ABC):
+    """A table, as far as it was read."""
+
+    def __init__(self, header: list[str], mark: str) -> None:
+        self.header = header
+        self._mark = mark
+        self._places = {name: place for place, name in reversed(list(enumerate(header)))}
+
+    @staticmethod
+    @abstractmethod
+    def fits(header: Sequence[str]) -> bool:
+        """Say whether a table with these columns is of this kind."""
+
+    @abstractmethod
+    def take(self, record: list[str], launches: Launches) -> bool:
+        """Take a record; return False where it is incomplete."""
+
+    @abstractmethod
+    def finish(self, launches: Launches) -> None:
+        """Give what is still held back."""
+
+    def _cell(self, record: Sequence[str], column: str) -> str:
+        place = self._places.get(column)
+        return "" if place is None else record[place]
+
+    def _launch(self, record: Sequence[str]) -> Launch:
+        """Return the kernel that a record is of, without metrics."""
+        process = _numbers(self._cell(record, "Process ID"))
+        device = _numbers(self._cell(record, "Device"))
+        stream = _numbers(self._cell(record, "Stream"))
+        capability = _numbers(self._cell(record, "CC"))
+        return Launch(
+            name=self._cell(record, "Kernel Name"),
+            process=process[0] if process else -1,
+            process_name=self._cell(record, "Process Name"),
+            device=device[0] if device else None,
+            stream=stream[0] if stream else None,
+            compute_capability=(capability[0], capability[1]) if len(capability) == 2 else None,
+            grid=_numbers(self._cell(record, "Grid Size")),
+            block=_numbers(self._cell(record, "Block Size")),
+        )
+
+    def _measure(self, launch: Launch, metric: str, unit: str, text: str) -> None:
+        """Add a metric to a kernel; the first of the same name counts."""
+        if text in _NO_VALUE or metric in launch.metrics or len(launch.metrics) >= MOST_METRICS:
+            return
+        value = number(text, self._mark)
+        factor, base = base_unit(unit)
+        if value is not None:
+            launch.metrics[metric] = value * factor, base
+        elif len(launch.texts) < MOST_METRICS:
+            launch.texts[metric] = text
+
+
+class RawTable(Table):
+    """`--page raw`: a record a kernel."""
+
+    def __init__(self, header: list[str], mark: str) -> None:
+        super().__init__(header, mark)
+        self._metrics = [(place, name) for place, name in enumerate(header) if _is_metric(name)]
+        self._units: Mapping[int, str] = {}
+
+    @staticmethod
+    def fits(header: Sequence[str]) -> bool:
+        return any(_is_metric(name) for name in header)
+
+    def take(self, record: list[str], launches: Launches) -> bool:
+        """Take a kernel, or the line of units, which has no kernel."""
+        if len(record) != len(self.header):
+            return not record
+        if not self._cell(record, "Kernel Name") and not self._cell(record, "Process ID"):
+            self._units = dict(enumerate(record))
+            return True
+        launch = self._launch(record)
+        for place, name in self._metrics:
+            self._measure(launch, name, self._units.get(place, ""), record[place])
+        launches.add(launch)
+        return True
+
+    def finish(self, launches: Launches) -> None:
+        """Give nothing: each kernel is given when it is read."""
+
+
+class DetailsTable(Table):
+    """`--page details`: a record a metric, those of a kernel after each other."""
+
+    _NAME, _UNIT, _VALUE = "Metric Name", "Metric Unit", "Metric Value"
+
+    def __init__(self, header: list[str], mark: str) -> None:
+        super().__init__(header, mark)
+        self._current: Launch | None = None
+        self._whose: tuple[str, ...] = ()
+
+    @staticmethod
+    def fits(header: Sequence[str]) -> bool:
+        return {"ID", DetailsTable._NAME, DetailsTable._VALUE} <= set(header)
+
+    def take(self, record: list[str], launches: Launches) -> bool:
+        """Take a metric, or the opinion of a rule, which has none."""
+        if len(record) != len(self.header):
+            return not record
+        whose = tuple(self._cell(record, one) for one in ("Host Name", "Process ID", "ID"))
+        if whose != self._whose:
+            self.finish(launches)
+            self._current, self._whose = self._launch(record), whose
+        label, unit = self._cell(record, self._NAME), self._cell(record, self._UNIT)
+        if label and self._current is not None:
+            self._measure(
+                self._current, metric_name(label, unit), unit, self._cell(record, self._VALUE)
+            )
+        return True
+
+    def finish(self, launches: Launches) -> None:
+        """Give the kernel whose metrics came last."""
+        if self._current is not None:
+            launches.add(self._current)
+        self._current = None
+
+
+def _is_metric(column: str) -> bool:
+    return bool(column) and column not in _DESCRIBES and _NVTX not in column
+
+
+def _numbers(text: str) -> list[int]:
+    """Return the whole numbers in `(256, 1, 1)`, `9.0` or `0`."""
+    return [int(found) for found in _WHOLE.findall(text[:100])]
+
+
 def recognises(head: bytes) -> bool:
     """Say whether a file that begins so is what `ncu --csv` printed."""
     text = head.decode(encoding_of(head), "replace")
@@ -49,7 +189,7 @@ def recognises(head: bytes) -> bool:
 
 def read(path: Path, sink: Sink) -> Header:
     """Read what ncu printed into a sink; UsageError where it is something else."""
-    launches = Launches(sink, Remarks())
+    launches = Launches(sink, Warnings())
     try:
         with opened(path) as file:
             _read_all(path, _from_header(path, lines(file)), launches)
@@ -58,7 +198,7 @@ def read(path: Path, sink: Sink) -> Header:
     except NotCsvError as error:
         if not launches.count:
             raise UsageError(f"{path} is not what {EXPORT} prints: {error}") from error
-        launches.remarks.add(f"the end of the file is left out: {error}")
+        launches.warnings.add(f"the end of the file is left out: {error}")
     if not launches.count:
         raise UsageError(f"{path} has a header but no kernel: make it anew with {EXPORT}")
     return launches.finish()
@@ -105,7 +245,7 @@ def _read_all(path: Path, source: Iterator[str], launches: Launches) -> None:
     finally:
         table.finish(launches)
         if ragged:
-            launches.remarks.add(f"{ragged} lines of the file are incomplete: left out")
+            launches.warnings.add(f"{ragged} lines of the file are incomplete: left out")
 
 
 def _until_broken(records: Iterator[list[str]]) -> Iterator[list[str]]:

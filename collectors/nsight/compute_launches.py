@@ -1,4 +1,4 @@
-"""Kernels that Nsight Compute profiled, whoever reads them, as rows of a profile."""
+"""Kernels that Nsight Compute profiled, as rows of a profile; and their GPUs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpuadvisor.collectors.nsight.compute_devices import Attributes
-from gpuadvisor.collectors.nsight.names import Names
-from gpuadvisor.collectors.nsight.remarks import Remarks
-from gpuadvisor.domain.profile import TABLES, UNKNOWN, Header, Sink
+from gpuadvisor.collectors.nsight.bounded import Names, Warnings
+from gpuadvisor.domain.profile import TABLES, UNKNOWN, DeviceLimits, Header, Sink
 
+_MOST_FACTS = 20_000
+_LONGEST_FACT = 1000  # characters
+_MOST_DEVICES = 1024
+_EDGES = 2
+"""Edges of its clock on which memory transfers: all of NVIDIA's is counted as double data rate."""
 Value = tuple[float, str]
-"""In a base unit, and that."""
+"""A value in its base unit, and that unit."""
 MOST_METRICS = 20_000
-"""Of a kernel. `--set full` measures some 2,200 on Hopper."""
+"""Metrics kept of a kernel at most. `--set full` measures some 2,200 on Hopper."""
 _BATCH_ROWS = 65_536
 _ONLY_KERNELS = "Nsight Compute profiles kernels only"
 _NO_TIMELINE = "Nsight Compute runs kernels one by one, several times each"
@@ -23,6 +26,84 @@ _DURATIONS = tuple(f"gpu__time_duration.{rollup}" for rollup in ("sum", "max", "
 _SHARED = ("launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic")
 _AXES = ("x", "y", "z")
 DEVICE_ATTRIBUTE = "device__attribute_"
+
+
+class Attributes:
+    """Collects attributes of devices, and what is the same for all kernels."""
+
+    def __init__(self) -> None:
+        self._devices: dict[int, dict[str, float]] = {}
+        self._names: dict[int, str] = {}
+        self._capabilities: dict[int, tuple[int, int]] = {}
+        self._facts: dict[str, str | None] = {}
+
+    def add(self, device: int, launch: Launch) -> None:
+        """Take what a kernel's report tells."""
+        for name, text in launch.texts.items():
+            self._note(name, text)
+        for name, (value, _) in launch.metrics.items():
+            if name.startswith(DEVICE_ATTRIBUTE):
+                self._note(name, f"{value:g}" if value % 1 else str(int(value)))
+        if device not in self._devices and len(self._devices) < _MOST_DEVICES:
+            self._add_device(device, launch)
+
+    def _add_device(self, device: int, launch: Launch) -> None:
+        self._devices[device] = {
+            name.removeprefix(DEVICE_ATTRIBUTE): value
+            for name, (value, _) in launch.metrics.items()
+            if name.startswith(DEVICE_ATTRIBUTE)
+        }
+        self._names[device] = launch.texts.get(f"{DEVICE_ATTRIBUTE}display_name", "")[
+            :_LONGEST_FACT
+        ]
+        if launch.compute_capability is not None:
+            self._capabilities[device] = launch.compute_capability
+
+    def _note(self, name: str, value: str) -> None:
+        if name not in self._facts and len(self._facts) < _MOST_FACTS:
+            self._facts[name] = value[:_LONGEST_FACT]
+        elif self._facts.get(name) != value[:_LONGEST_FACT]:
+            self._facts[name] = None
+
+    def facts(self) -> Mapping[str, str]:
+        """Return what all kernels have in common."""
+        return {name: value for name, value in self._facts.items() if value}
+
+    def limits(self) -> tuple[DeviceLimits, ...]:
+        """Return the GPUs on which kernels were profiled."""
+        return tuple(self._limits(device) for device in sorted(self._devices))
+
+    def _limits(self, device: int) -> DeviceLimits:
+        values = self._devices[device]
+
+        def whole(name: str) -> int | None:
+            value = values.get(name, 0.0)
+            return int(value) if value > 0 else None
+
+        major, minor = whole("compute_capability_major"), whole("compute_capability_minor")
+        told = self._capabilities.get(device)
+        clock = whole("max_gpu_frequency_khz") or whole("clock_rate")
+        return DeviceLimits(
+            index=device,
+            name=self._names[device],
+            compute_capability=told if major is None else (major, minor or 0),
+            multiprocessors=whole("multiprocessor_count"),
+            memory_bytes=whole("total_memory"),
+            memory_bandwidth_bytes_per_s=_bandwidth(values),
+            l2_bytes=whole("l2_cache_size"),
+            clock_hz=None if clock is None else clock * 1e3,
+            registers_per_multiprocessor=whole("max_registers_per_multiprocessor"),
+            shared_bytes_per_multiprocessor=whole("max_shared_memory_per_multiprocessor"),
+            shared_bytes_per_block=whole("max_shared_memory_per_block_optin"),
+            threads_per_multiprocessor=whole("max_threads_per_multiprocessor"),
+        )
+
+
+def _bandwidth(values: Mapping[str, float]) -> float | None:
+    """Return bytes a second of the memory's clock and the width of its bus."""
+    clock_khz = values.get("max_mem_frequency_khz") or values.get("memory_clock_rate") or 0.0
+    bits = values.get("global_memory_bus_width", 0.0)
+    return _EDGES * clock_khz * 1e3 * bits / 8 if clock_khz > 0 and bits > 0 else None
 
 
 @dataclass
@@ -50,12 +131,12 @@ class Launch:
 class Launches:
     """Gives kernels and their metrics to a sink, in batches."""
 
-    def __init__(self, sink: Sink, remarks: Remarks) -> None:
-        self.remarks = remarks
+    def __init__(self, sink: Sink, warnings: Warnings) -> None:
+        self.warnings = warnings
         self.attributes = Attributes()
         self.count = 0
         self._sink = sink
-        self._names = Names(remarks)
+        self._names = Names(warnings)
         self._kernels: list[dict[str, int]] = []
         self._metrics: list[tuple[int, int, float, int]] = []
         self._processes: dict[int, str] = {}
@@ -116,7 +197,7 @@ class Launches:
             processes=self._processes,
             facts=self.attributes.facts(),
             not_measured=not_measured,
-            warnings=self.remarks.all(),
+            warnings=self.warnings.all(),
             texts=self._names.all(),
         )
 

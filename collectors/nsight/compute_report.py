@@ -10,10 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
 
-from gpuadvisor.collectors.nsight import report_child, tool
+from gpuadvisor.collectors.nsight import compute_report_child, tool
+from gpuadvisor.collectors.nsight.bounded import Warnings
 from gpuadvisor.collectors.nsight.compute_launches import MOST_METRICS, Launch, Launches
-from gpuadvisor.collectors.nsight.remarks import Remarks
-from gpuadvisor.collectors.nsight.units import base_unit
+from gpuadvisor.collectors.nsight.compute_metrics import base_unit
 from gpuadvisor.domain.profile import Header, Sink
 from gpuadvisor.errors import UsageError
 
@@ -23,7 +23,7 @@ TIMEOUT_S = 600.0
 _LONGEST_LINE = 64 * 2**20
 """Bytes of a kernel; one with 2,200 metrics has some 150,000."""
 _LARGEST = 2.0**900
-"""Of a value, which is multiplied by a unit; NaN is not below it either."""
+"""Largest value, as it is multiplied by a unit; NaN is not below it either."""
 _WAY_OUT = "`ncu --import FILE --page raw --csv`"
 
 
@@ -39,11 +39,11 @@ def read(path: Path, sink: Sink, python: str = sys.executable) -> Header:
     """
     if not path.is_file():
         raise UsageError(f"{path} cannot be read: there is no such file")
-    launches = Launches(sink, Remarks())
+    launches = Launches(sink, Warnings())
     with TemporaryFile() as lines:
-        argv = [python, "-I", "-X", "utf8", report_child.__file__, tool.absolute(path)]
+        argv = [python, "-I", "-X", "utf8", compute_report_child.__file__, tool.absolute(path)]
         ended = tool.run(argv, TIMEOUT_S, lines)
-        if ended.status == report_child.NO_PACKAGE:
+        if ended.status == compute_report_child.NO_PACKAGE:
             raise UsageError(
                 f"{path} needs NVIDIA's package to be read: `pip install ncu-report` into "
                 f"gpuadvisor's environment, or import what {_WAY_OUT} prints"
@@ -58,7 +58,7 @@ def read(path: Path, sink: Sink, python: str = sys.executable) -> Header:
         )
     if ended.status != 0:
         reason = tool.why(ended, TIMEOUT_S)
-        launches.remarks.add(f"ncu-report could not read all of the file: {reason}")
+        launches.warnings.add(f"ncu-report could not read all of the file: {reason}")
     return launches.finish()
 
 

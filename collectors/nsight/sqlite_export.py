@@ -21,15 +21,15 @@ _HEAD_BYTES = 100
 BATCH_ROWS = 16_384
 TEXT_BATCH_ROWS = 4096
 LONGEST_VALUE_BYTES = 64 * 2**20
-"""Of a text, of which only the begin is kept."""
+"""Longest text that is read; only its begin is kept."""
 LONGEST_NUMBER_BYTES = 1024
-"""Of a cell where numbers belong: with `BATCH_ROWS` it bounds the memory for a hostile table."""
+"""Longest cell where numbers belong: with `BATCH_ROWS` it bounds the memory for a hostile table."""
 SMALLEST_ROW_BYTES = 6
 """A cell of a table's leaf page: pointer, length, row id, length of the header and one column
 (https://www.sqlite.org/fileformat2.html). Pages that point in circles repeat rows for ever."""
 _STEPS_BETWEEN_CHECKS = 100_000
 _STEPS_PER_BYTE = 64
-"""Of SQLite's virtual machine. A query over 20 columns takes some 40 a row and 1 a byte."""
+"""Steps of SQLite's virtual machine. A query over 20 columns takes some 40 a row and 1 a byte."""
 _FREE_STEPS = 50_000_000
 _LONGEST_REASON = 200  # characters
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ}

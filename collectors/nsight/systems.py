@@ -1,22 +1,37 @@
 """Nsight Systems: the SQLite files that `nsys export --type sqlite` makes, of any version.
 
 Numbers of launches (`correlation`) repeat between the processes of one recording, and so do streams
-of one device; `systems_processes` says how they are told apart here.
+of one device; `systems_devices` says how they are told apart here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from gpuadvisor.collectors.nsight import systems_tables as tables
-from gpuadvisor.collectors.nsight.remarks import Remarks
+from gpuadvisor.collectors.nsight.bounded import Warnings
 from gpuadvisor.collectors.nsight.sqlite_export import MAGIC, Export, opened
-from gpuadvisor.collectors.nsight.systems_header import METADATA, Told, errors
-from gpuadvisor.collectors.nsight.systems_reading import TIMES, Reading
+from gpuadvisor.collectors.nsight.systems_reading import FARTHEST_NS, TIMES, Reading
 from gpuadvisor.domain.profile import Header, Sink
 from gpuadvisor.errors import UsageError
 
+METADATA = ("META_DATA_EXPORT", "EXPORT_META_DATA")
+"""Tables about the export; the second name is that of schemas before 3.13."""
+_MOST_FACTS = 10_000
+_LONGEST_FACT = 1000  # characters
+_TOLD = (
+    "EXPORT_PRODUCT_NAME", "EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION",
+    "PROCESS_0:COMMAND", "CpuDescription", "CpuCores", "OsDescription", "Hostname",
+    "CudaDriverVersion", "NvDriverVersion",
+)  # fmt: skip
+"""Names of metadata to keep. The rest includes the environment variables of the user's programs."""
+_NVTX = "COLLECT_NVTX_TRACE"
+_ERROR = 3
+"""Value of ENUM_DIAGNOSTIC_SEVERITY_LEVEL."""
+_MOST_ERRORS = 5
+_LONGEST_ERROR = 300  # characters
 _NEVER = "Nsight Systems does not record this"
 _NO_CUDA = "the recording has no CUDA events: record with `nsys profile --trace=cuda,nvtx`"
 _NO_NVTX = "the recording has no NVTX ranges: record with `nsys profile --trace=cuda,nvtx`"
@@ -41,6 +56,67 @@ _MAY_LACK = {  # columns that some versions of the export do not have
 }
 
 
+class ExportMetadata:
+    """What the tables of names and values tell of the export, the recording and the machine."""
+
+    def __init__(self, export: Export) -> None:
+        self._export = export
+        self._values: dict[str, str] = {}
+        for table in (*METADATA, "META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV"):
+            for name, value in export.first_rows(table, ("name", "value"), _MOST_FACTS):
+                if isinstance(name, str) and isinstance(value, (str, int)):
+                    self._values.setdefault(name, str(value))
+
+    @property
+    def tool(self) -> str:
+        """Who wrote the file, with its version."""
+        parts = (self._values.get(f"EXPORT_PRODUCT_{part}", "") for part in ("NAME", "VERSION"))
+        return " ".join(part[:_LONGEST_FACT] for part in parts if part) or "Nsight Systems"
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """What is worth keeping, by the export's own names."""
+        found = {name: self._values[name][:_LONGEST_FACT] for name in _TOLD if name in self._values}
+        return {name: value for name, value in found.items() if value}
+
+    @property
+    def nvtx_was_recorded(self) -> bool:
+        return any(
+            name.endswith(_NVTX) and value.lower() in ("true", "1")
+            for name, value in self._values.items()
+        )
+
+    def begin_unix_ns(self, first_ns: int) -> int | None:
+        """Return the time of day of an event, None where the file does not know it."""
+        first_ns -= _whole(self._values.get("EXPORT_PARAM_TIME_SHIFT"))  # `nsys export --ts-shift`
+        if self._values.get("EXPORT_PARAM_TIME_NORMALIZE", "").lower() == "true":
+            return first_ns  # `--ts-normalize`: times are of day already
+        for (epoch,) in self._export.first_rows(
+            "TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",), 1
+        ):
+            if isinstance(epoch, int) and 0 < epoch < FARTHEST_NS:
+                begin = epoch + first_ns
+                return begin if abs(begin) < 2 * FARTHEST_NS else None
+        return None
+
+
+def recording_errors(export: Export) -> list[str]:
+    """Return what went wrong while it was recorded, such as events that were lost."""
+    rows = export.first_rows("DIAGNOSTIC_EVENT", ("severity", "text"), _MOST_FACTS)
+    said = (text for level, text in rows if level == _ERROR and isinstance(text, str))
+    told = dict.fromkeys(" ".join(text.split())[:_LONGEST_ERROR] for text in said)
+    return [f"Nsight Systems reported: {text}" for text in list(told)[:_MOST_ERRORS]]
+
+
+def _whole(text: Any) -> int:
+    """Return a time shift; 0 for what is none, or so far off that nothing honest is."""
+    try:
+        shift = int(text)
+    except (TypeError, ValueError):
+        return 0
+    return shift if abs(shift) < FARTHEST_NS else 0
+
+
 def recognises(head: bytes) -> bool:
     """Say whether a file that begins so is for this reader: any SQLite file."""
     return head.startswith(MAGIC)
@@ -54,24 +130,24 @@ def read(path: Path, sink: Sink) -> Header:
     """
     with opened(path) as export:
         _require_nsys(path, export)
-        remarks = Remarks()
+        warnings = Warnings()
         if export.missing_bytes:
-            remarks.add(f"the file is {export.missing_bytes:,} bytes shorter than it says")
-        told, reading = Told(export), Reading(export, sink, remarks)
+            warnings.add(f"the file is {export.missing_bytes:,} bytes shorter than it says")
+        metadata, reading = ExportMetadata(export), Reading(export, sink, warnings)
         rows = dict.fromkeys((name for name, _ in _READERS), 0)
         for name, reader in _READERS:
             found = reader(reading)
             rows[name] += found
             if reader is tables.graphs and found:
-                remarks.add(
+                warnings.add(
                     f"{found} launches of CUDA graphs were recorded as a whole and count as one "
                     "kernel each: record with `--cuda-graph-trace=node` to see those in them"
                 )
-        if not reading.rows and remarks.all():
-            raise UsageError(f"nothing of {path} can be read: {remarks.all()[0]}")
-        for error in errors(export):
-            remarks.add(error)
-        return _header(export, reading, told, rows)
+        if not reading.rows and warnings.all():
+            raise UsageError(f"nothing of {path} can be read: {warnings.all()[0]}")
+        for error in recording_errors(export):
+            warnings.add(error)
+        return _header(export, reading, metadata, rows)
 
 
 def _require_nsys(path: Path, export: Export) -> None:
@@ -82,28 +158,32 @@ def _require_nsys(path: Path, export: Export) -> None:
         )
 
 
-def _header(export: Export, reading: Reading, told: Told, rows: Mapping[str, int]) -> Header:
+def _header(
+    export: Export, reading: Reading, metadata: ExportMetadata, rows: Mapping[str, int]
+) -> Header:
     return Header(
         source="nsys",
-        tool=told.tool,
-        begin_unix_ns=told.begin_unix_ns(reading.first_ns) if reading.rows else None,
+        tool=metadata.tool,
+        begin_unix_ns=metadata.begin_unix_ns(reading.first_ns) if reading.rows else None,
         first_ns=reading.first_ns,
         duration_ns=reading.duration_ns,
         devices=reading.devices.limits(),
         processes=reading.processes.names(),
-        facts=told.facts,
-        not_measured=_not_measured(export, told, rows),
-        warnings=reading.remarks.all(),
+        facts=metadata.facts,
+        not_measured=_not_measured(export, metadata, rows),
+        warnings=reading.warnings.all(),
         texts=reading.names.all(),
     )
 
 
-def _not_measured(export: Export, told: Told, rows: Mapping[str, int]) -> dict[str, str]:
+def _not_measured(
+    export: Export, metadata: ExportMetadata, rows: Mapping[str, int]
+) -> dict[str, str]:
     never = ("operators", "memory", "collectives", "links", "metrics")
     found = dict.fromkeys(never, _NEVER)
     if not any(rows[table] for table in _CUDA):
         found |= dict.fromkeys(_CUDA, _NO_CUDA)
-    if not rows["ranges"] and not told.nvtx_was_recorded:
+    if not rows["ranges"] and not metadata.nvtx_was_recorded:
         found["ranges"] = _NO_NVTX
     if not rows["counters"]:
         found["counters"] = _NO_METRICS

@@ -1,4 +1,4 @@
-"""What the tables of one export have in common while they are read."""
+"""How the tables of one export are read: events in batches, and the texts kept apart from them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpuadvisor.collectors.nsight.bounded import ALL_TEXTS, Names, Warnings
 from gpuadvisor.collectors.nsight.cells import Whole, prepared, strange, whole
-from gpuadvisor.collectors.nsight.names import Names
-from gpuadvisor.collectors.nsight.remarks import Remarks
-from gpuadvisor.collectors.nsight.sqlite_export import DamagedError, Export
-from gpuadvisor.collectors.nsight.systems_devices import Devices
-from gpuadvisor.collectors.nsight.systems_processes import Processes
-from gpuadvisor.collectors.nsight.systems_strings import strings
-from gpuadvisor.domain.profile import Sink
+from gpuadvisor.collectors.nsight.sqlite_export import DamagedError, Export, quoted
+from gpuadvisor.collectors.nsight.systems_devices import Devices, Processes
+from gpuadvisor.domain.profile import NO_TEXT, Sink
 
+TABLE = "StringIds"
+_USED = (
+    ("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName"),
+    ("CUPTI_ACTIVITY_KIND_KERNEL", "shortName"),
+    ("CUPTI_ACTIVITY_KIND_RUNTIME", "nameId"),
+    ("NVTX_EVENTS", "textId"),
+)
+"""Columns with numbers of texts. Most texts are symbols of call stacks, which are not needed."""
 Cells = Mapping[str, Any]
-"""Of a batch: an array where all are whole numbers, else a sequence of anything."""
+"""The cells of a batch by column: an array where all are whole numbers, else any sequence."""
 Converted = dict[str, npt.NDArray[Any]]
 Mask = npt.NDArray[np.bool_]
-
 FARTHEST_NS = 2**62
-"""From 1970 or the session's start, either way: differences of two such times fit in 64 bits."""
+"""Farthest time from 1970 or the session's start: two such times differ by less than 64 bits."""
 _NEVER = -(2**63)
 """Stands for what is no time; -1 is one, shortly before the session's start."""
 TIMES = {  # table: columns of an event's begin and end
@@ -37,16 +41,61 @@ TIMES = {  # table: columns of an event's begin and end
     "NVTX_EVENTS": ("start", "end"),
     "GPU_METRICS": ("timestamp", "timestamp"),
 }
-"""What is read."""
+"""The tables that are read."""
+
+
+def strings(export: Export, warnings: Warnings) -> Mapping[int, str]:
+    """Return the texts of kernels, calls and ranges by their number."""
+    users = [
+        f"SELECT {quoted(column)} FROM {quoted(table)}"
+        for table, column in _USED
+        if column in export.columns(table)
+    ]
+    if not users or not {"id", "value"} <= export.columns(TABLE):
+        return {}
+    found: dict[int, str] = {}
+    try:
+        _load(export, " UNION ".join(users), found)
+    except DamagedError as error:
+        warnings.add(f"some names are missing, because {TABLE} cannot be read further: {error}")
+    return found
+
+
+def _load(export: Export, used: str, found: dict[int, str]) -> None:
+    room = ALL_TEXTS
+    query = (
+        f"SELECT id, substr(value, 1, 16384) FROM {TABLE} "
+        f"WHERE id IN ({used}) AND typeof(value) = 'text'"
+    )
+    for number, text in export.text_rows(query):
+        room -= len(text)
+        if room < 0:
+            raise DamagedError("the names are too long")
+        found[number] = text
+
+
+def text_numbers(
+    ids: Whole, texts: Mapping[int, str], number: Callable[[str], int]
+) -> npt.NDArray[np.int32]:
+    """Return a number of the profile for each number of the export; `NO_TEXT` where unknown."""
+    distinct, places = np.unique(ids, return_inverse=True)
+    numbers = [number(texts[one]) if one in texts else NO_TEXT for one in distinct.tolist()]
+    return np.array(numbers, np.int32)[places.reshape(-1)]
+
+
+def cell_numbers(cells: Sequence[Any], number: Callable[[str], int]) -> npt.NDArray[np.int32]:
+    """Return numbers for cells that hold the text itself; `NO_TEXT` for what is no text."""
+    found = [number(cell) if isinstance(cell, str) else NO_TEXT for cell in cells]
+    return np.array(found, np.int32)
 
 
 class Reading:
     """An open export, and where its rows go."""
 
-    def __init__(self, export: Export, sink: Sink, remarks: Remarks) -> None:
+    def __init__(self, export: Export, sink: Sink, warnings: Warnings) -> None:
         self.export = export
-        self.remarks = remarks
-        self.names = Names(remarks)
+        self.warnings = warnings
+        self.names = Names(warnings)
         self.devices = Devices(export)
         self.processes = Processes(export)
         self.rows = 0
@@ -57,11 +106,11 @@ class Reading:
     @cached_property
     def strings(self) -> Mapping[int, str]:
         """The texts of kernels, calls and ranges, by the export's number."""
-        return strings(self.export, self.remarks)
+        return strings(self.export, self.warnings)
 
     @property
     def duration_ns(self) -> int:
-        """From the first event's begin to the last one's end, as far as they were read."""
+        """Time from the first event's begin to the last one's end, as far as they were read."""
         return 0 if self._first_ns is None else self._end_ns - self._first_ns
 
     @property
@@ -100,7 +149,7 @@ class Reading:
                 if len(used):
                     self._give(target, begin[used], end[used], convert(cells, used))
         except DamagedError as error:
-            self.remarks.add(f"{source} could be read only in part: {error}")
+            self.warnings.add(f"{source} could be read only in part: {error}")
         self._tell(source, useless, odd)
         return self.rows - before
 
@@ -118,9 +167,9 @@ class Reading:
 
     def _tell(self, source: str, useless: int, odd: int) -> None:
         if useless > 0:
-            self.remarks.add(f"{source} has {useless} rows without a usable time: left out")
+            self.warnings.add(f"{source} has {useless} rows without a usable time: left out")
         if odd > 0:
-            self.remarks.add(f"{source} has {odd} cells that are no numbers: taken as unknown")
+            self.warnings.add(f"{source} has {odd} cells that are no numbers: taken as unknown")
 
 
 def _open(source: str, ends: Any) -> Mask:

@@ -6,26 +6,105 @@ rows are left out. Schemas 2.9 (2020) to 3.24 (2026).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gpuadvisor.collectors.cuda_calls import kind_of, plain_name
-from gpuadvisor.collectors.nsight import systems_kinds as kinds
 from gpuadvisor.collectors.nsight.cells import Whole, count, real, whole, within
-from gpuadvisor.collectors.nsight.systems_processes import process_of, thread_of
-from gpuadvisor.collectors.nsight.systems_reading import Cells, Converted, Mask, Reading
-from gpuadvisor.collectors.nsight.systems_strings import cell_numbers, text_numbers
-from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory
+from gpuadvisor.collectors.nsight.sqlite_export import Export
+from gpuadvisor.collectors.nsight.systems_devices import process_of, thread_of
+from gpuadvisor.collectors.nsight.systems_reading import (
+    Cells,
+    Converted,
+    Mask,
+    Reading,
+    cell_numbers,
+    text_numbers,
+)
+from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory, Range, Synchronization
 
+_MOST_KINDS = 1000
+
+_DIRECTIONS = {  # ends of names in ENUM_CUDA_MEMCPY_OPER
+    "KIND_HTOD": Direction.HOST_TO_DEVICE, "KIND_HTOA": Direction.HOST_TO_DEVICE,
+    "KIND_DTOH": Direction.DEVICE_TO_HOST, "KIND_ATOH": Direction.DEVICE_TO_HOST,
+    "KIND_DTOD": Direction.DEVICE_TO_DEVICE, "KIND_ATOA": Direction.DEVICE_TO_DEVICE,
+    "KIND_ATOD": Direction.DEVICE_TO_DEVICE, "KIND_DTOA": Direction.DEVICE_TO_DEVICE,
+    "KIND_HTOH": Direction.HOST_TO_HOST, "KIND_PTOP": Direction.PEER_TO_PEER,
+    "KIND_UVM_HTOD": Direction.MIGRATION, "KIND_UVM_DTOH": Direction.MIGRATION,
+    "KIND_UVM_DTOD": Direction.MIGRATION,
+}  # fmt: skip
+_MEMORIES = {  # ends of names in ENUM_CUDA_MEM_KIND
+    "KIND_PAGEABLE": Memory.PAGEABLE, "KIND_PINNED": Memory.PINNED,
+    "KIND_DEVICE": Memory.DEVICE, "KIND_DEVICE_STATIC": Memory.DEVICE,
+    "KIND_ARRAY": Memory.ARRAY,
+    "KIND_MANAGED": Memory.MANAGED, "KIND_MANAGED_STATIC": Memory.MANAGED,
+}  # fmt: skip
+
+# For exports that do not carry their enumerations; equal in all of schemas 2.9 to 3.24.
+_USUAL_DIRECTIONS = {
+    1: Direction.HOST_TO_DEVICE, 2: Direction.DEVICE_TO_HOST, 3: Direction.HOST_TO_DEVICE,
+    4: Direction.DEVICE_TO_HOST, 5: Direction.DEVICE_TO_DEVICE, 6: Direction.DEVICE_TO_DEVICE,
+    7: Direction.DEVICE_TO_DEVICE, 8: Direction.DEVICE_TO_DEVICE, 9: Direction.HOST_TO_HOST,
+    10: Direction.PEER_TO_PEER, 11: Direction.MIGRATION, 12: Direction.MIGRATION,
+    13: Direction.MIGRATION,
+}  # fmt: skip
+_USUAL_MEMORIES = {
+    0: Memory.PAGEABLE, 1: Memory.PINNED, 2: Memory.DEVICE, 3: Memory.ARRAY, 4: Memory.MANAGED,
+    5: Memory.DEVICE, 6: Memory.MANAGED,
+}  # fmt: skip
+_SYNCHRONIZATIONS = {
+    1: Synchronization.EVENT, 2: Synchronization.STREAM_WAIT, 3: Synchronization.STREAM,
+    4: Synchronization.CONTEXT,
+}  # fmt: skip
+_NVTX_RANGES = (59, 60)
+"""Values of `eventType`: pushed and popped, started and ended. Others are marks and domains."""
+
+_STEP, _LOADER = "ProfilerStep#", "enumerate(DataLoader)#"
 _WHERE = ("deviceId", "streamId", "correlationId", "globalPid")
 _GRID = {"gridX": "grid_x", "gridY": "grid_y", "gridZ": "grid_z"}
 _BLOCK = {"blockX": "block_x", "blockY": "block_y", "blockZ": "block_z"}
 _NO_STREAM = 2**32 - 1
 """CUPTI_SYNCHRONIZATION_INVALID_VALUE."""
 _METRICS_GPU_BITS = 0xFF
-"""Of `typeId`, which says what and whose a metric is."""
+"""Bits of `typeId`, which says what and whose a metric is, that number the GPU."""
+
+
+def _directions(export: Export) -> Mapping[int, int]:
+    """Return the direction of each `copyKind`."""
+    return _enumeration(export, "ENUM_CUDA_MEMCPY_OPER", _DIRECTIONS) or _USUAL_DIRECTIONS
+
+
+def _memories(export: Export) -> Mapping[int, int]:
+    """Return the memory of each `srcKind`, `dstKind` and `memKind`."""
+    return _enumeration(export, "ENUM_CUDA_MEM_KIND", _MEMORIES) or _USUAL_MEMORIES
+
+
+def _enumeration(export: Export, table: str, meanings: Mapping[str, int]) -> Mapping[int, int]:
+    found: dict[int, int] = {}
+    for number, name in export.first_rows(table, ("id", "name"), _MOST_KINDS):
+        if isinstance(number, int) and isinstance(name, str):
+            meaning = meanings.get(name[name.find("KIND_") :])
+            if meaning is not None:
+                found[number] = meaning
+    return found
+
+
+def _translated(numbers: Whole, meanings: Mapping[int, int]) -> npt.NDArray[Any]:
+    """Return a meaning for each number; 0, which is unknown everywhere, for others."""
+    distinct, places = np.unique(numbers, return_inverse=True)
+    known = [meanings.get(number, 0) for number in distinct.tolist()]
+    return np.array(known, np.int8)[places.reshape(-1)]
+
+
+def _range_kind(name: str) -> Range:
+    """Return who marked a range, as far as its name tells."""
+    if name.startswith(_STEP):
+        return Range.STEP
+    return Range.LOADER if name.startswith(_LOADER) else Range.USER
 
 
 def kernels(reading: Reading) -> int:
@@ -76,14 +155,14 @@ def _graph_name(number: int) -> str:
 
 def copies(reading: Reading) -> int:
     """Read copies."""
-    directions, memories = kinds.directions(reading.export), kinds.memories(reading.export)
+    directions, memories = _directions(reading.export), _memories(reading.export)
 
     def convert(cells: Cells, used: Whole) -> Converted:
         return {
             **_where(reading, cells, used),
-            "direction": kinds.translated(whole(cells["copyKind"])[used], directions),
-            "source": kinds.translated(whole(cells["srcKind"])[used], memories),
-            "destination": kinds.translated(whole(cells["dstKind"])[used], memories),
+            "direction": _translated(whole(cells["copyKind"])[used], directions),
+            "source": _translated(whole(cells["srcKind"])[used], memories),
+            "destination": _translated(whole(cells["dstKind"])[used], memories),
             "bytes": count(cells["bytes"], "int64")[used],
             "graph_node": count(cells["graphNodeId"], "int64")[used],
         }
@@ -94,14 +173,14 @@ def copies(reading: Reading) -> int:
 
 def memsets(reading: Reading) -> int:
     """Read fillings of memory with a value."""
-    memories = kinds.memories(reading.export)
+    memories = _memories(reading.export)
 
     def convert(cells: Cells, used: Whole) -> Converted:
         return {
             **_where(reading, cells, used),
             "direction": np.full(len(used), Direction.MEMSET, np.int8),
             "source": np.full(len(used), Memory.NOT_KNOWN, np.int8),
-            "destination": kinds.translated(whole(cells["memKind"])[used], memories),
+            "destination": _translated(whole(cells["memKind"])[used], memories),
             "bytes": count(cells["bytes"], "int64")[used],
             "graph_node": count(cells["graphNodeId"], "int64")[used],
         }
@@ -134,7 +213,7 @@ def synchronizations(reading: Reading) -> int:
 
     def convert(cells: Cells, used: Whole) -> Converted:
         found = _where(reading, cells, used)
-        waiting = kinds.translated(whole(cells["syncType"])[used], kinds.SYNCHRONIZATIONS)
+        waiting = _translated(whole(cells["syncType"])[used], _SYNCHRONIZATIONS)
         return {**found, "kind": waiting}
 
     wanted = (*_WHERE, "syncType")
@@ -149,7 +228,7 @@ def ranges(reading: Reading) -> int:
 
     def number(text: str) -> int:
         found = reading.names.number(text)
-        kind_of_name[found] = kinds.range_kind(text)
+        kind_of_name[found] = _range_kind(text)
         return found
 
     def convert(cells: Cells, used: Whole) -> Converted:
@@ -158,7 +237,7 @@ def ranges(reading: Reading) -> int:
         by_id = text_numbers(whole(cells["textId"])[used], reading.strings, number)
         texts = cell_numbers(own, number)
         names = np.where(texts > 0, texts, by_id).astype(np.int32)
-        known = kinds.translated(names.astype(np.int64), kind_of_name)
+        known = _translated(names.astype(np.int64), kind_of_name)
         return {
             "process": process_of(owner), "thread": thread_of(owner), "name": names, "kind": known
         }  # fmt: skip
@@ -174,7 +253,7 @@ def ranges(reading: Reading) -> int:
 
 
 def _is_range(event_types: Sequence[Any]) -> Mask:
-    return np.isin(whole(event_types), kinds.NVTX_RANGES)
+    return np.isin(whole(event_types), _NVTX_RANGES)
 
 
 def counters(reading: Reading) -> int:

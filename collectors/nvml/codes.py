@@ -35,6 +35,15 @@ LIBRARY_GONE = frozenset(
 )
 """No call at all works until the library is initialised again: a driver was upgraded or unloaded
 under us."""
+NOT_VALUES = frozenset(
+    {
+        0xFFFFFFFF,  # NVML_VALUE_NOT_AVAILABLE, as unsigned int
+        0xFFFFFFFFFFFFFFFF,  # NVML_VALUE_NOT_AVAILABLE, as unsigned long long
+        *range(0x7FFFFFF0, 0x7FFFFFF4),  # DCGM's blank values (dcgm_structs.h), as int
+        *range(0x7FFFFFFFFFFFFFF0, 0x7FFFFFFFFFFFFFF4),  # DCGM's blank values, as long long
+    }
+)
+"""Numbers that stand for "no value". dcgm-exporter showed one of them as a temperature."""
 
 
 def code_of(error: BaseException) -> int:
@@ -62,13 +71,3 @@ PENDING: Final = Pending()
 Answer = Number | None | Pending | Exception
 """What a call may answer for a metric: None where it is not supported, an NVMLError where the call
 failed for this metric alone."""
-
-NOT_VALUES = frozenset(
-    {
-        0xFFFFFFFF,  # NVML_VALUE_NOT_AVAILABLE, as unsigned int
-        0xFFFFFFFFFFFFFFFF,  # NVML_VALUE_NOT_AVAILABLE, as unsigned long long
-        *range(0x7FFFFFF0, 0x7FFFFFF4),  # DCGM's blank values (dcgm_structs.h), as int
-        *range(0x7FFFFFFFFFFFFFF0, 0x7FFFFFFFFFFFFFF4),  # DCGM's blank values, as long long
-    }
-)
-"""Numbers that stand for "no value". dcgm-exporter showed one of them as a temperature."""

@@ -44,6 +44,9 @@ _REASONS = {
 """The reasons in words for NVML's return codes."""
 
 _stuck: list[Thread] = []
+FIRST_WAIT_S = 1.0
+LONGEST_WAIT_S = 60.0
+"""The waits between two attempts to start double from the first to the longest."""
 
 
 class Unavailable(Exception):  # noqa: N818 - an answer, not a failure
@@ -108,11 +111,6 @@ def reason(error: Exception) -> str:
     if isinstance(error, AttributeError):
         return "nvidia-ml-py is too old: run `pip install --upgrade nvidia-ml-py`"
     return _REASONS.get(getattr(error, "value", -1), f"NVML failed ({error})")
-
-
-FIRST_WAIT_S = 1.0
-LONGEST_WAIT_S = 60.0
-"""The waits between two attempts to start double from the first to the longest."""
 
 
 class BackOff:

@@ -24,6 +24,13 @@ _FIRST_NAMESPACE = "pid:[4026531836]"
 """The host's namespace of process numbers (PROC_PID_INIT_INO in the kernel's proc_ns.h)."""
 _CONTAINER = re.compile("[0-9a-f]{64}")
 """docker, containerd, podman and Kubernetes all name the control group by the whole id."""
+KINDS = {"compute": "Compute", "graphics": "Graphics"}
+_VERSIONS = ("_v3", "_v2", "")
+_WINDOW_US = 5_000_000
+"""Utilization is averaged over the newest samples of so long; the driver keeps older ones too."""
+_NOT_AVAILABLE = 0xFFFFFFFFFFFFFFFF
+Listed = dict[int, tuple[str, int | None]]
+"""Kind (`compute`, `graphics`) and bytes on the GPU of each PID."""
 
 
 class _Known(NamedTuple):
@@ -145,16 +152,6 @@ def _quiet(ask: Any) -> Any:
         return ask()
     except (psutil.Error, OSError):
         return None
-
-
-KINDS = {"compute": "Compute", "graphics": "Graphics"}
-_VERSIONS = ("_v3", "_v2", "")
-_WINDOW_US = 5_000_000
-"""Utilization is averaged over the newest samples of so long; the driver keeps older ones too."""
-_NOT_AVAILABLE = 0xFFFFFFFFFFFFFFFF
-
-Listed = dict[int, tuple[str, int | None]]
-"""Kind (`compute`, `graphics`) and bytes on the GPU of each PID."""
 
 
 class Processes:

@@ -23,6 +23,9 @@ _HIGHEST = {"performance_state": 15, "fan_pct": 200}
 """Above these a number is no value; other `_pct` end at 100. 32 is NVML_PSTATE_UNKNOWN."""
 _LOWEST = {"temperature_c": -100, "memory_temperature_c": -100}
 """Below these a number is no value; no other metric is below zero."""
+_GOLDEN_RATIO = 0.618
+"""The multiples of this number, modulo 1, are spread evenly however many there are."""
+_NOT_FOR_INSTANCES = "the driver offers it for whole GPUs only"
 
 
 class MetricQuery:
@@ -186,11 +189,6 @@ def _instance(call: Call, index: int) -> Callable[[Any, Device], Any]:
 def _range(metric: str) -> tuple[float, float]:
     highest = _HIGHEST.get(metric, 100 if metric.endswith("_pct") else inf)
     return _LOWEST.get(metric, 0), highest
-
-
-_GOLDEN_RATIO = 0.618
-"""The multiples of this number, modulo 1, are spread evenly however many there are."""
-_NOT_FOR_INSTANCES = "the driver offers it for whole GPUs only"
 
 
 class WatchedGpu:

@@ -25,6 +25,14 @@ _SCRIPT = "look for a bug in what ran on it (`compute-sanitizer`)"
 _RESTART = "start what ran on it again, and call NVIDIA if it comes back"
 _RESET = "stop what runs on it and reset the GPU"
 _SERVICE = "reset the GPU or reboot, and have it replaced if it comes back"
+LOG = logging.getLogger(__name__)
+WAIT_MS = 500
+"""A wait for events ends after so long, as nothing else can end it."""
+_CLOSE_S = 0.8
+_INSTANT_S = 0.001
+_TIE_S = 1e-6
+"""Time that keeps two errors at one instant apart, as an event is named by its time."""
+_NO_INSTANCE = 0xFFFFFFFF
 
 
 class Xid(NamedTuple):
@@ -103,17 +111,6 @@ def explain(number: int, gpu: str) -> tuple[Severity, str]:
         where = f"look it up at {CATALOGUE_URL}, with its line in the kernel log (`dmesg`)"
         return Severity.WARNING, f"{gpu} reported Xid {number}: {where}."
     return known.severity, f"{gpu} reported Xid {number}, {known.meaning}: {known.remedy}."
-
-
-LOG = logging.getLogger(__name__)
-
-WAIT_MS = 500
-"""A wait for events ends after so long, as nothing else can end it."""
-_CLOSE_S = 0.8
-_INSTANT_S = 0.001
-_TIE_S = 1e-6
-"""Time that keeps two errors at one instant apart, as an event is named by its time."""
-_NO_INSTANCE = 0xFFFFFFFF
 
 
 class XidWatch:

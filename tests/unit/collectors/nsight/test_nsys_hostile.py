@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuadvisor.collectors.nsight import names, sqlite_export, systems
+from gpuadvisor.collectors.nsight import bounded, sqlite_export, systems
 from gpuadvisor.columns.in_memory import MemoryProfile
 from gpuadvisor.domain.profile import MAX_WARNINGS, UNKNOWN
 from gpuadvisor.errors import UsageError
@@ -203,10 +203,10 @@ def test_broken_text_is_read_as_far_as_it_goes(tmp_path):
 
 
 def test_long_and_many_names_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(names, "ALL_TEXTS", 0)
+    monkeypatch.setattr(bounded, "ALL_TEXTS", 0)
     long = [{**STRINGS[0], "value": "x" * 10**6}, *STRINGS[1:]]
     path = write(tmp_path / "f.sqlite", tables(StringIds=long))
-    assert max(map(len, profile_of(path).header.texts)) == names.LONGEST_TEXT
+    assert max(map(len, profile_of(path).header.texts)) == bounded.LONGEST_TEXT
 
 
 def test_pages_that_point_in_circles_end(tmp_path):

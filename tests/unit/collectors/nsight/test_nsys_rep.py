@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuadvisor.collectors.nsight import rep
+from gpuadvisor.collectors.nsight import systems_report
 from gpuadvisor.columns.in_memory import MemoryProfile
 from gpuadvisor.errors import UsageError
 from tests.nsys_files import tables, write
@@ -46,7 +46,7 @@ def temporary_folder(tmp_path, monkeypatch):
 
 def read(path, **options):
     profile = MemoryProfile()
-    profile.finish(rep.read(path, profile, **options))
+    profile.finish(systems_report.read(path, profile, **options))
     return profile
 
 
@@ -125,9 +125,9 @@ def test_a_damaged_export_is_an_error_too(report, nsys, temporary_folder):
 
 
 def test_a_report_is_recognised_by_its_name():
-    assert rep.recognises("run.nsys-rep")
-    assert rep.recognises("run.qdrep")
-    assert not rep.recognises("run.sqlite")
+    assert systems_report.recognises("run.nsys-rep")
+    assert systems_report.recognises("run.qdrep")
+    assert not systems_report.recognises("run.sqlite")
 
 
 def test_a_missing_file(tmp_path):

@@ -17,7 +17,7 @@ NO_PACKAGE = 3
 """Exit status where `ncu_report` cannot be imported."""
 _FREE_BYTES = 4 * 2**30
 _BYTES_PER_BYTE = 32
-"""Of memory, or of what is printed, for a byte of the file; real ones take far less."""
+"""Bytes of memory, or of what is printed, for a byte of the file; real ones take far less."""
 
 
 def main(path: str) -> int:

@@ -1,10 +1,12 @@
-"""Records of a CSV file from anybody, of which none can fill the memory."""
+"""CSV files from anybody: records of which none can fill the memory, and numbers of any country."""
 
 from __future__ import annotations
 
 import codecs
 import csv
-from collections.abc import Iterator
+import math
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -15,6 +17,15 @@ LONGEST_RECORD = 16 * 2**20
 MOST_CELLS = 50_000
 _ENCODINGS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 """What `>` writes in PowerShell; all else is UTF-8, with or without its mark."""
+_LONGEST = 400
+"""Characters; the largest number in floating point has 309 digits."""
+_INSTANCES = re.compile(r"\s+\(.*", re.DOTALL)
+"""The single values after a sum (`--print-metric-instances values`)."""
+_SPACES = str.maketrans("", "", " \u00a0\u202f\u2009'\u2019")
+"""What some countries put between thousands."""
+_NUMBER = re.compile(r"[+-]?(\d{1,3}(,\d{2,3})*,\d{3}|\d+)?(\.\d*)?([eE][+-]?\d+)?")
+_COMMA_IS_DECIMAL = re.compile(r"[+-]?(\d+,(\d{1,2}|\d{4,})|0,\d+|\d{1,3}(\.\d{3})+,\d+)")
+_POINT_IS_DECIMAL = re.compile(r"[+-]?(\d+\.(\d{1,2}|\d{4,})|0\.\d+|\d{1,3}(,\d{3})+\.\d+)")
 
 
 class NotCsvError(Exception):
@@ -77,3 +88,29 @@ class Records:
         if len(record) > MOST_CELLS:
             raise NotCsvError(f"a record has more than {MOST_CELLS:,} cells")
         return record
+
+
+def decimal_mark(texts: Iterable[str]) -> str:
+    """Return which of `.` and `,` is before fractions, told by numbers that can be read one way."""
+    points = commas = 0
+    for text in texts:
+        bare = text.translate(_SPACES)
+        points += _POINT_IS_DECIMAL.fullmatch(bare) is not None
+        commas += _COMMA_IS_DECIMAL.fullmatch(bare) is not None
+    return "," if commas > points else "."
+
+
+def number(text: str, mark: str = ".") -> float | None:
+    """Return a number, or None for what is none (`no data`, `nan`, `N/A`, text)."""
+    if len(text) > _LONGEST:
+        text = _INSTANCES.sub("", text[:_LONGEST])
+    bare = _INSTANCES.sub("", text.strip()).translate(_SPACES)
+    if mark == ",":
+        bare = bare.translate(str.maketrans(",.", ".,"))
+    if not _NUMBER.fullmatch(bare) or not any(character.isdigit() for character in bare):
+        return None
+    try:
+        value = float(bare.replace(",", ""))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
