@@ -12,10 +12,10 @@ import zstandard
 from gpuadvisor.errors import UsageError
 
 BLOCK_BYTES = 1 << 20
-"""Of content. Events of larger blocks no longer fit into a core's cache: 8 MiB took 20 % longer
-than 1 MiB to decode and to turn into columns (216,092 events, 54 MB)."""
+"""Size of a block of content. Events of larger blocks no longer fit into a core's cache: 8 MiB took
+20 % longer than 1 MiB to decode and to turn into columns (216,092 events, 54 MB)."""
 READ_BYTES = 1 << 18
-"""Of the compressed file at once."""
+"""Bytes of the compressed file that are read at once."""
 WINDOW_BYTES = 1 << 27
 """What a zstd file may have us keep; `zstd --long` without a number needs as much."""
 MAX_RATIO = 400

@@ -1,4 +1,4 @@
-"""Which events belong to which table."""
+"""The table of each category of events, and the names of processes, which are events too."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import msgspec
+
 from gpuadvisor.collectors.kineto import device_tables, host_tables
 from gpuadvisor.collectors.kineto.batch import Output
-from gpuadvisor.collectors.kineto.decoding import AnyEvent, event_of, events_of
-from gpuadvisor.collectors.kineto.processes import Processes
+from gpuadvisor.collectors.kineto.events import AnyEvent, Arguments, event_of, events_of
+from gpuadvisor.domain.profile import UNKNOWN
 
+MAX_PROCESSES = 10_000
+MAX_NAME = 200
+"""Characters kept of a process's name."""
+
+_DEVICE_LABEL = "GPU"
 Taker: TypeAlias = Callable[[Output, Sequence[AnyEvent]], None]
-
 _PYTHON = "python_function"
-
 TAKERS: dict[str, Taker] = {
     "kernel": device_tables.kernels,
     "gpu_memcpy": device_tables.copies,
@@ -41,18 +46,52 @@ TAKERS: dict[str, Taker] = {
         ),
         host_tables.calls,
     ),
-    # Of older versions:
+    # Names of older versions:
     "Kernel": device_tables.kernels,
     "Memcpy": device_tables.copies,
     "Memset": device_tables.memsets,
     "Operator": host_tables.operators,
 }
-"""By the category of complete events (`libkineto/include/ActivityType.h`)."""
-
+"""What takes the complete events of a category (`libkineto/include/ActivityType.h`)."""
 IGNORED = ("ac2g", "fwdbwd", "async", "async_cpu_to_gpu", "async_gpu", "Trace")
 """Arrows, which correlations say as well, and the recording's own span. A third of all events."""
-
 _MEMORY_EVENT = "[memory]"
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    name: str = ""
+    labels: str = ""
+
+
+_METADATA_ARGUMENTS = Arguments(_Metadata)
+
+
+class Processes:
+    """Collects the names of processes. Devices, which are written as processes, are left out."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+        self._devices: set[int] = set()
+
+    def take(self, event: AnyEvent) -> None:
+        """Take one event of metadata."""
+        if event.name not in ("process_name", "process_labels"):
+            return
+        number = event.pid
+        if not isinstance(number, int) or number == UNKNOWN or len(self._names) >= MAX_PROCESSES:
+            return
+        _, records = _METADATA_ARGUMENTS.of([event])
+        for record in records:
+            if record.name:
+                self._names[number] = record.name[:MAX_NAME]
+            if record.labels.startswith(_DEVICE_LABEL) and len(self._devices) < MAX_PROCESSES:
+                self._devices.add(number)
+
+    def names(self) -> dict[int, str]:
+        """Return names by number."""
+        return {number: name for number, name in self._names.items() if number not in self._devices}
+
+
 _COMPLETE, _COUNTER, _METADATA, _INSTANT = "X", "C", "M", ("i", "I")
 
 

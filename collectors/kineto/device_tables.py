@@ -8,14 +8,20 @@ from itertools import chain
 import numpy as np
 
 from gpuadvisor.collectors.kineto.batch import Column, Output, Rows, column, whole_number
-from gpuadvisor.collectors.kineto.decoding import AnyEvent, Arguments
+from gpuadvisor.collectors.kineto.events import (
+    AnyEvent,
+    Arguments,
+    Copy,
+    Kernel,
+    Synchronization,
+    Triple,
+)
 from gpuadvisor.collectors.kineto.names import (
     collective_of,
     copy_of,
     memset_of,
     synchronization_of,
 )
-from gpuadvisor.collectors.kineto.records import Copy, Kernel, Synchronization, Triple
 from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory
 
 KERNEL, COPY, SYNCHRONIZATION = Arguments(Kernel), Arguments(Copy), Arguments(Synchronization)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from gpuadvisor.collectors.kineto.batch import Column, Output, column
-from gpuadvisor.collectors.kineto.decoding import AnyEvent, Arguments
+from gpuadvisor.collectors.kineto.events import AnyEvent, Arguments, Call, Memory, Operator
 from gpuadvisor.collectors.kineto.names import call_of, is_range, range_of
-from gpuadvisor.collectors.kineto.records import Call, Memory, Operator
 from gpuadvisor.domain.profile import UNKNOWN, Range
 
 _NAME, _SHAPES, _TYPES = attrgetter("name"), attrgetter("shapes"), attrgetter("types")

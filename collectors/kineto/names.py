@@ -87,7 +87,7 @@ def copy_of(name: str) -> tuple[Direction, Memory, Memory]:
 
 @lru_cache(maxsize=1024)
 def memset_of(name: str) -> tuple[Direction, Memory, Memory]:
-    """Return the same of `Memset (Device)`."""
+    """Return direction, source and destination of `Memset (Device)`."""
     inner = name.partition("(")[2].rstrip(") ").lower()
     return Direction.MEMSET, Memory.NOT_KNOWN, _MEMORIES.get(inner, Memory.NOT_KNOWN)
 

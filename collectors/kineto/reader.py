@@ -8,23 +8,65 @@ until then from the first event of the file.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from gpuadvisor.collectors.kineto.batch import Output
 from gpuadvisor.collectors.kineto.blocks import Blocks, Content
 from gpuadvisor.collectors.kineto.categories import Tables
-from gpuadvisor.collectors.kineto.document import ENOUGH_BYTES, Document
-from gpuadvisor.collectors.kineto.facts import Facts
-from gpuadvisor.collectors.kineto.missing import not_measured
-from gpuadvisor.collectors.kineto.window import Window
+from gpuadvisor.collectors.kineto.document import ENOUGH_BYTES, Document, Window
+from gpuadvisor.collectors.kineto.metadata import TraceMetadata
 from gpuadvisor.domain.profile import MAX_WARNINGS, Header, Sink
 from gpuadvisor.errors import UsageError
 
+_NO_DEVICE = "the trace has nothing of a GPU: only the CPU was recorded"
+_DEVICE_TABLES = ("kernels", "copies", "calls", "collectives", "synchronizations", "links")
+_ALWAYS = {"metrics": "the torch profiler takes no metrics of Nsight Compute"}
+_TABLES = {
+    "synchronizations": "synchronisations are recorded only when asked for "
+    "(`_ExperimentalConfig(enable_cuda_sync_events=True)`)",
+    "calls": "the trace has no calls into CUDA",
+    "links": "the trace does not say which operator launched what",
+    "memory": "the trace was recorded without memory (`profile_memory=True`)",
+    "operators": "the trace has no operators",
+    "counters": "no counters of the GPU were sampled",
+}
+_COLUMNS = {
+    "kernels.registers": "the profiler does not tell registers on this device",
+    "kernels.shared_bytes": "the profiler does not tell shared memory on this device",
+    "kernels.grid_x": "the trace does not tell the sizes of grids and blocks",
+    "copies.bytes": "the trace does not tell the sizes of copies",
+    "collectives.in_elements": "the trace does not tell the sizes of collectives",
+    "collectives.type": "the trace does not tell the types of collectives",
+    "operators.external_id": "the trace does not number its operators",
+    "operators.shapes": "the trace was recorded without shapes (`record_shapes=True`)",
+    "operators.types": "the trace was recorded without shapes (`record_shapes=True`)",
+    "operators.stack": "the trace was recorded without stacks (`with_stack=True`)",
+    "operators.flops": "the torch profiler writes no FLOP counts into traces",
+    "memory.allocated_bytes": "this version of PyTorch did not write totals",
+    "memory.reserved_bytes": "this version of PyTorch did not write totals",
+    "memory.address": "this version of PyTorch did not write addresses",
+}
 SINCE_1970_NS = 10**18
 """Older traces count from 1970, and later than 2001; newer ones from about the machine's start."""
-
 _SPACE = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
+
+
+def not_measured(output: Output, has_python: bool) -> Mapping[str, str]:
+    """Return tables and columns that are empty, with the reason."""
+    rows, reasons = output.rows, dict(_ALWAYS)
+    if not any(rows[table] for table in _DEVICE_TABLES):
+        reasons |= dict.fromkeys(_DEVICE_TABLES, _NO_DEVICE)
+    for table, reason in _TABLES.items():
+        if not rows[table]:
+            reasons.setdefault(table, reason)
+    for column, reason in _COLUMNS.items():
+        if rows[column.partition(".")[0]] and column not in output.measured:
+            reasons[column] = reason
+    if has_python and "operators.stack" in reasons:
+        reasons["operators.stack"] = "stacks are in `ranges`, as Python functions"
+    return reasons
 
 
 def recognises(head: bytes) -> bool:
@@ -45,39 +87,41 @@ def read_blocks(
     blocks: Content, path: Path, sink: Sink, enough_bytes: int = ENOUGH_BYTES
 ) -> Header:
     """Do the same with content that comes in blocks of any size, looking at so much at once."""
-    output, facts = Output(sink), Facts()
+    output, metadata = Output(sink), TraceMetadata()
     tables = Tables(output)
-    document = Document(Window(blocks, str(path)), tables, facts.take, enough_bytes)
+    document = Document(Window(blocks, str(path)), tables, metadata.take, enough_bytes)
     if not document.walk():
         raise UsageError(f"{path} is not JSON, as the torch profiler's traces are.")
-    if not (any(output.rows.values()) or facts.is_kineto):
+    if not (any(output.rows.values()) or metadata.is_kineto):
         raise UsageError(
             f"{path} is not a trace of the torch profiler: it has no event of a category that "
             "PyTorch writes."
         )
-    return _header(output, tables, facts, _warnings(output, tables, facts, blocks, document))
+    return _header(output, tables, metadata, _warnings(output, tables, metadata, blocks, document))
 
 
-def _header(output: Output, tables: Tables, facts: Facts, warnings: tuple[str, ...]) -> Header:
+def _header(
+    output: Output, tables: Tables, metadata: TraceMetadata, warnings: tuple[str, ...]
+) -> Header:
     return Header(
         source="kineto",
         tool="torch.profiler (Kineto)",
-        begin_unix_ns=_begin_unix_ns(output, facts),
+        begin_unix_ns=_begin_unix_ns(output, metadata),
         first_ns=output.clock.first_ns,
         duration_ns=output.clock.duration_ns,
-        devices=facts.devices,
+        devices=metadata.devices,
         processes=tables.processes.names(),
-        rank=facts.number("rank"),
-        world_size=facts.number("world_size"),
-        facts=facts.all(),
+        rank=metadata.number("rank"),
+        world_size=metadata.number("world_size"),
+        facts=metadata.all(),
         not_measured=not_measured(output, tables.has_python),
         warnings=warnings,
         texts=output.texts.all(),
     )
 
 
-def _begin_unix_ns(output: Output, facts: Facts) -> int | None:
-    first, base = output.clock.first_absolute_ns, facts.number("baseTimeNanoseconds")
+def _begin_unix_ns(output: Output, metadata: TraceMetadata) -> int | None:
+    first, base = output.clock.first_absolute_ns, metadata.number("baseTimeNanoseconds")
     if first is None:
         return None
     if base is not None:
@@ -86,7 +130,7 @@ def _begin_unix_ns(output: Output, facts: Facts) -> int | None:
 
 
 def _warnings(
-    output: Output, tables: Tables, facts: Facts, blocks: Content, document: Document
+    output: Output, tables: Tables, metadata: TraceMetadata, blocks: Content, document: Document
 ) -> tuple[str, ...]:
     found = []
     if blocks.damage:
@@ -106,8 +150,8 @@ def _warnings(
         )
     if output.texts.left_out:
         found.append(f"{_count(output.texts.left_out, 'row')} lost a text: there are too many.")
-    if facts.unreadable:
-        found.append(f"Not readable beside the events: {', '.join(facts.unreadable[:5])}.")
+    if metadata.unreadable:
+        found.append(f"Not readable beside the events: {', '.join(metadata.unreadable[:5])}.")
     return tuple(found[:MAX_WARNINGS])
 
 

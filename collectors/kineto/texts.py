@@ -7,13 +7,13 @@ from typing import TypeVar
 
 from msgspec import Raw
 
-from gpuadvisor.collectors.kineto.decoding import normal_json
+from gpuadvisor.collectors.kineto.events import normal_json
 from gpuadvisor.domain.profile import NO_TEXT
 
 Key = TypeVar("Key", str, bytes)
 
 MAX_BYTES = 256 << 20
-"""Of all texts together. Traces of half a GB have about 10 MB of different ones."""
+"""Bytes of all texts together. Traces of half a GB have about 10 MB of different ones."""
 OVERHEAD_BYTES = 128
 """What Python takes for a text and its place in a dictionary, about."""
 MAX_TEXT = 1 << 16

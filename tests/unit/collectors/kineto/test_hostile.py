@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from gpuadvisor.collectors.kineto import blocks, window
+from gpuadvisor.collectors.kineto import blocks, document
 from gpuadvisor.collectors.kineto.reader import read, read_blocks
 from gpuadvisor.columns.in_memory import MemoryProfile
 from gpuadvisor.errors import UsageError
@@ -220,7 +220,7 @@ def test_a_trace_without_events_says_so(tmp_path: Path) -> None:
 def test_a_value_without_end_is_refused_before_it_fills_the_memory(
     monkeypatch: pytest.MonkeyPatch, head: bytes, block: bytes
 ) -> None:
-    monkeypatch.setattr(window, "MAX_VALUE_BYTES", 4 * MIB)
+    monkeypatch.setattr(document, "MAX_VALUE_BYTES", 4 * MIB)
     tracemalloc.start()
     with pytest.raises(UsageError, match="holds a value of more than 4 MiB"):
         read_blocks(Endless(head, block, 10_000), Path("trace.json"), MemoryProfile())

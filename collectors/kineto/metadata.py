@@ -11,19 +11,19 @@ from gpuadvisor.domain.profile import DeviceLimits
 
 MAX_FACTS = 64
 MAX_FACT = 200
-"""Characters."""
+"""Characters kept of a value."""
 MAX_DEVICES = 1024
 KNOWN = frozenset(
     ("schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds", "traceName")
 )
-"""At least one of them is in every trace of Kineto."""
+"""Keys of which every trace of Kineto has at least one."""
 
 _INT64 = 2**63
 _AMD_WARP = 64
 
 
-class Facts:
-    """Collects them from the members of the trace's outermost object."""
+class TraceMetadata:
+    """Collects what a trace says of itself from the members of the trace's outermost object."""
 
     def __init__(self) -> None:
         self._plain: dict[str, str] = {}

@@ -1,0 +1,230 @@
+"""The events of a trace and what their `args` say, as far as it is used, decoded from JSON.
+
+Names are those of Kineto (`libkineto/include/MetadataFieldCatalog.h`, `output_json.cpp`). Structs
+that the garbage collector need not know take half the time to decode. Batches are decoded whole,
+and their events one by one where a batch has something unfit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from operator import attrgetter
+from typing import Annotated, Generic, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta, Raw
+
+from gpuadvisor.domain.profile import UNKNOWN
+
+Int64: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Int32: TypeAlias = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Int16: TypeAlias = Annotated[int, Meta(ge=-(2**15), le=2**15 - 1)]
+Triple: TypeAlias = tuple[Int32, Int32, Int32]
+
+NOWHERE: Triple = (UNKNOWN, UNKNOWN, UNKNOWN)
+NO_JSON = Raw(b"")
+_NOTHING = Raw(b"{}")
+Record = TypeVar("Record")
+EXACT_UNTIL_US = 2.0**43
+"""Below this time a float tells every nanosecond (its neighbours are less than 1 ns apart). Some
+versions wrote the time since 1970 with three decimals, 1.7e15 us, where floats are 250 ns apart."""
+_UNFIT = (msgspec.DecodeError, UnicodeError, RecursionError, ValueError, OverflowError)
+_LITERAL = re.compile(r'"(?:[^"\\]|\\.)*+"|[-+]?\b(?:nan|inf(?:inity)?)\b', re.IGNORECASE)
+"""A string, or what C++ prints for a float that is no number."""
+_raw = attrgetter("args")
+_SAMPLES = 64
+"""Events of a batch that tell whether times have decimals. One of four floats loses them all, so
+that the text of a few events must tell as well, for batches of few."""
+_DECIMALS = re.compile(rb'"ts"\s*:\s*\d+\.')
+_HEAD_BYTES = 1 << 13
+
+
+class Event(msgspec.Struct, gc=False):
+    """One event, times in microseconds."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: Int64 | str = UNKNOWN
+    tid: Int64 | str = UNKNOWN
+    ts: float = float("nan")
+    dur: float = 0.0
+    args: Raw = _NOTHING
+
+
+class ExactEvent(msgspec.Struct, gc=False):
+    """One event with all digits of its times, which may also be strings; three times slower."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: Int64 | str = UNKNOWN
+    tid: Int64 | str = UNKNOWN
+    ts: Decimal = Decimal("nan")
+    dur: Decimal = Decimal(0)
+    args: Raw = _NOTHING
+
+
+class _Linked(msgspec.Struct, gc=False):
+    external_id: Int64 = msgspec.field(default=UNKNOWN, name="External id")
+    old_external_id: Int64 = msgspec.field(default=UNKNOWN, name="external id")
+    device: Int16 = UNKNOWN
+    stream: Int64 = UNKNOWN
+    correlation: Int64 = UNKNOWN
+    graph_node: Int64 = msgspec.field(default=UNKNOWN, name="graph node id")
+
+
+class Kernel(_Linked, gc=False):
+    """The `args` of a kernel, with what a collective says."""
+
+    registers: Int32 = msgspec.field(default=UNKNOWN, name="registers per thread")
+    shared_bytes: Int32 = msgspec.field(default=UNKNOWN, name="shared memory")
+    grid: Triple = NOWHERE
+    block: Triple = NOWHERE
+    collective: str = msgspec.field(default="", name="Collective name")
+    in_elements: Int64 = msgspec.field(default=UNKNOWN, name="In msg nelems")
+    out_elements: Int64 = msgspec.field(default=UNKNOWN, name="Out msg nelems")
+    group_size: Int32 = msgspec.field(default=UNKNOWN, name="Group size")
+    type: str = msgspec.field(default="", name="dtype")
+    group: str = msgspec.field(default="", name="Process Group Name")
+    sequence: Int64 = msgspec.field(default=UNKNOWN, name="Seq")
+
+
+class Copy(_Linked, gc=False):
+    """The `args` of a copy or a memset."""
+
+    bytes: Int64 = UNKNOWN
+
+
+class Call(msgspec.Struct, gc=False):
+    """The `args` of a call into the runtime or the driver."""
+
+    correlation: Int64 = UNKNOWN
+
+
+class Synchronization(msgspec.Struct, gc=False):
+    """The `args` of a `cuda_sync`."""
+
+    kind: str = msgspec.field(default="", name="cuda_sync_kind")
+    device: Int16 = UNKNOWN
+    stream: Int64 = UNKNOWN
+    correlation: Int64 = UNKNOWN
+
+
+class Operator(msgspec.Struct, gc=False):
+    """The `args` of an operator of the framework."""
+
+    external_id: Int64 = msgspec.field(default=UNKNOWN, name="External id")
+    shapes: Raw = msgspec.field(default=NO_JSON, name="Input Dims")
+    types: Raw = msgspec.field(default=NO_JSON, name="Input type")
+    stack: str = msgspec.field(default="", name="Call stack")
+    flops: float | None = None
+
+
+class Memory(msgspec.Struct, gc=False):
+    """The `args` of an allocation or a release."""
+
+    bytes: Int64 = msgspec.field(name="Bytes")
+    device_type: Int64 = msgspec.field(default=UNKNOWN, name="Device Type")
+    device: Int16 = msgspec.field(default=UNKNOWN, name="Device Id")
+    address: int = msgspec.field(default=UNKNOWN, name="Addr")
+    allocated_bytes: Int64 = msgspec.field(default=UNKNOWN, name="Total Allocated")
+    reserved_bytes: Int64 = msgspec.field(default=UNKNOWN, name="Total Reserved")
+
+
+AnyEvent: TypeAlias = Event | ExactEvent
+
+
+_fast = msgspec.json.Decoder(list[Event])
+_exact = msgspec.json.Decoder(list[ExactEvent])
+_one = msgspec.json.Decoder(ExactEvent)
+
+
+def events_of(array: bytes) -> Sequence[AnyEvent] | None:
+    """Return the events of a JSON array; None where any of them is unfit."""
+    events = _decoded(_fast.decode, array)
+    if events is not None and _is_exact(events, array):
+        return events
+    exact = _decoded(_exact.decode, array)
+    return None if exact is None or any(map(_is_trap, exact)) else exact
+
+
+def event_of(element: bytes) -> AnyEvent | None:
+    """Return what can be made of one element; None where it is no event."""
+    event = _decoded(_one.decode, element)
+    if event is None and (repaired := _repaired(element)) is not None:
+        event = _decoded(_one.decode, repaired)
+    return None if event is None or _is_trap(event) else event
+
+
+def normal_json(value: bytes) -> str:
+    """Return a JSON value as a text, spaced as Kineto does; what is no JSON as it is."""
+    if not value:
+        return ""
+    repaired = _repaired(value)
+    return (value if repaired is None else repaired).decode("utf-8", "replace")
+
+
+class Arguments(Generic[Record]):
+    """Decodes the `args` of one kind of event."""
+
+    def __init__(self, record: type[Record]) -> None:
+        self._all = msgspec.json.Decoder(list[record])  # type: ignore[valid-type]
+        self._one = msgspec.json.Decoder(record)
+
+    def of(self, events: Sequence[AnyEvent]) -> tuple[Sequence[AnyEvent], Sequence[Record]]:
+        """Return the events whose `args` are as they should be, and these."""
+        joined = b"".join((b"[", b",".join(map(_raw, events)), b"]"))
+        records = _decoded(self._all.decode, joined)
+        if records is not None:
+            return events, records
+        pairs = [(event, self._single(event.args)) for event in events]
+        kept = [(event, record) for event, record in pairs if record is not None]
+        return [event for event, _ in kept], [record for _, record in kept]
+
+    def _single(self, args: Raw) -> Record | None:
+        record: Record | None = _decoded(self._one.decode, bytes(args))
+        if record is None and (repaired := _repaired(bytes(args))) is not None:
+            record = _decoded(self._one.decode, repaired)
+        return record
+
+
+def _decoded(decode: Callable[[bytes], Record], data: bytes) -> Record | None:
+    try:
+        return decode(data)
+    except _UNFIT:
+        return None
+
+
+def _is_exact(events: Sequence[Event], array: bytes) -> bool:
+    """Tell whether floats hold all that the file says of times."""
+    few = events[:: max(1, len(events) // _SAMPLES)]
+    late = [event.ts for event in few if event.ts > EXACT_UNTIL_US]
+    if not late:
+        return True
+    return all(time.is_integer() for time in late) and not _DECIMALS.search(array, 0, _HEAD_BYTES)
+
+
+def _is_trap(event: ExactEvent) -> bool:
+    """Tell whether a time is a signalling NaN, with which nothing can be computed."""
+    return event.ts.is_snan() or event.dur.is_snan()
+
+
+def _repaired(value: bytes) -> bytes | None:
+    """Return a value as valid JSON and UTF-8: null for NaN and infinity, `?` for what is no text.
+
+    None where it is no JSON even so.
+    """
+    text = value.decode("utf-8", "replace")
+    try:
+        plain = json.loads(_LITERAL.sub(_without_literals, text), strict=False)
+        return json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace")
+    except _UNFIT:
+        return None
+
+
+def _without_literals(found: re.Match[str]) -> str:
+    return found[0] if found[0].startswith('"') else "null"
