@@ -35,7 +35,8 @@ def main() -> None:
     sampler = Sampler(fast_period_s=fast_s, hurried=chosen.hurry)
     for whole in rhythm(fast_s):
         try:
-            print(encode(sampler.sweep(whole=whole)), flush=True)
+            sys.stdout.buffer.write(encode(sampler.sweep(whole=whole)) + b"\n")
+            sys.stdout.buffer.flush()
         except BrokenPipeError:
             os._exit(0)
 

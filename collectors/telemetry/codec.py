@@ -7,10 +7,11 @@ gpuadvisor adds is ignored, so that older ones read its recordings.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, fields
-from typing import Any, TypeVar
+from math import isfinite
+from typing import Any
+
+import msgspec
 
 from gpuadvisor.domain.telemetry import (
     Event,
@@ -19,83 +20,89 @@ from gpuadvisor.domain.telemetry import (
     GpuProcess,
     Number,
     Sample,
-    Severity,
     State,
     Trouble,
 )
 
-T = TypeVar("T")
+
+class _Sample(msgspec.Struct, array_like=True):
+    """A sample of one device: the values, and what is unavailable where anything is."""
+
+    values: dict[str, Number] = {}
+    troubles: dict[str, tuple[State, Number, str]] = {}
+    """State, Unix time since when, and reason of each metric without a value."""
 
 
-def encode(frame: Frame) -> str:
+class _Line(msgspec.Struct):
+    """The object that a line holds."""
+
+    t: Number
+    s: dict[str, _Sample] = {}
+    fast: bool = False
+    gpus: tuple[Gpu, ...] | None = None
+    processes: tuple[GpuProcess, ...] | None = None
+    events: tuple[Event, ...] = ()
+    problem: str | None = None
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=dict)  # mappings that are no dict
+_DECODER = msgspec.json.Decoder(_Line)
+
+
+def encode(frame: Frame) -> bytes:
     """Return the frame as JSON without a line break; ValueError for NaN and infinities."""
     line: dict[str, Any] = {"t": frame.time_s}
     if frame.samples:
-        line["s"] = {device: _sample(sample) for device, sample in frame.samples.items()}
+        line["s"] = {device: _as_list(sample) for device, sample in frame.samples.items()}
     if not frame.whole:
         line["fast"] = True
     if frame.gpus is not None:
-        line["gpus"] = [_short(gpu) for gpu in frame.gpus]
+        line["gpus"] = [_differing(gpu) for gpu in frame.gpus]
     if frame.processes is not None:
-        line["processes"] = [_short(process) for process in frame.processes]
+        line["processes"] = [_differing(process) for process in frame.processes]
     if frame.events:
-        line["events"] = [_short(event) for event in frame.events]
+        line["events"] = [_differing(event) for event in frame.events]
     if frame.problem is not None:
         line["problem"] = frame.problem
-    return json.dumps(line, separators=(",", ":"), allow_nan=False)
+    _refuse_infinite(frame)
+    try:
+        return _ENCODER.encode(line)
+    except UnicodeEncodeError:  # a command line need not be UTF-8: what is not becomes `?`
+        text = json.dumps(line, ensure_ascii=False, separators=(",", ":"), default=dict)
+        return text.encode("utf-8", "replace")
 
 
-def decode(line: str) -> Frame:
+def decode(line: bytes | str) -> Frame:
     """Return the frame of a line; ValueError, and nothing else, where it is none."""
     try:
-        read = json.loads(line, parse_constant=_refuse)
-        return Frame(
-            time_s=_number(read["t"]),
-            samples={str(k): _read_sample(v) for k, v in read.get("s", {}).items()},
-            whole=not read.get("fast", False),
-            gpus=_all(_gpu, read.get("gpus")),
-            processes=_all(_process, read.get("processes")),
-            events=_all(_event, read.get("events")) or (),
-            problem=_text_or_none(read.get("problem")),
+        read = _DECODER.decode(line)
+    except RecursionError as error:
+        raise ValueError(f"not a frame: {error}") from error
+    samples = {
+        device: Sample(
+            sample.values, {name: Trouble(*found) for name, found in sample.troubles.items()}
         )
-    except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        raise ValueError(f"not a frame: {error!r}") from error
-
-
-def _sample(sample: Sample) -> list[Any]:
-    if not sample.troubles:
-        return [dict(sample.values)]
-    troubles = {
-        name: [str(trouble.state), trouble.since_s, trouble.reason]
-        for name, trouble in sample.troubles.items()
+        for device, sample in read.s.items()
     }
-    return [dict(sample.values), troubles]
-
-
-def _read_sample(read: list[Any]) -> Sample:
-    values = read[0] if read else {}
-    for value in values.values():
-        _number(value)  # the names are texts already: they are keys of JSON
-    troubles = read[1] if len(read) > 1 else {}
-    return Sample(
-        values,
-        {
-            str(name): Trouble(State(state), _number(since_s), str(reason))
-            for name, (state, since_s, reason) in troubles.items()
-        },
+    return Frame(
+        read.t, samples, not read.fast, read.gpus, read.processes, read.events, read.problem
     )
 
 
-def _short(thing: Gpu | GpuProcess | Event) -> dict[str, Any]:
+def _as_list(sample: Sample) -> list[Any]:
+    if not sample.troubles:
+        return [sample.values]
+    troubles = {
+        name: (trouble.state, trouble.since_s, trouble.reason)
+        for name, trouble in sample.troubles.items()
+    }
+    return [sample.values, troubles]
+
+
+def _differing(thing: Gpu | GpuProcess | Event) -> dict[str, Any]:
     """Return the fields that differ from their defaults."""
-    found = {}
-    for field in fields(thing):
-        value = getattr(thing, field.name)
-        if isinstance(value, Severity):
-            value = str(value)
-        if value != _default(field):
-            found[field.name] = dict(value) if isinstance(value, Mapping) else value
-    return found
+    found = ((field, getattr(thing, field.name)) for field in fields(thing))
+    return {field.name: value for field, value in found if value != _default(field)}
 
 
 def _default(field: Field[Any]) -> object:
@@ -104,50 +111,16 @@ def _default(field: Field[Any]) -> object:
     return field.default
 
 
-def _gpu(read: Mapping[str, Any]) -> Gpu:
-    known = _known(Gpu, read)
-    capability = known.pop("compute_capability", None)
-    if capability is not None:
-        major, minor = capability
-        known["compute_capability"] = (int(major), int(minor))
-    return Gpu(**known)
-
-
-def _process(read: Mapping[str, Any]) -> GpuProcess:
-    return GpuProcess(**{"memory_bytes": None, "name": None, **_known(GpuProcess, read)})
-
-
-def _event(read: Mapping[str, Any]) -> Event:
-    known = _known(Event, read)
-    severity = Severity(known.pop("severity", Severity.INFO))
-    data = {str(name): value for name, value in known.pop("data", {}).items()}
-    return Event(
-        **{**known, "severity": severity, "data": data, "began_s": _number(known["began_s"])}
-    )
-
-
-def _known(kind: type[Gpu | GpuProcess | Event], read: Mapping[str, Any]) -> dict[str, Any]:
-    names = {field.name for field in fields(kind)}
-    return {name: value for name, value in read.items() if name in names}
-
-
-def _all(make: Any, read: Iterable[Any] | None) -> tuple[Any, ...] | None:
-    return None if read is None else tuple(make(each) for each in read)
-
-
-def _number(value: Any) -> Number:
-    # By its exact type: JSON makes no others, and isinstance takes True for a whole number.
-    if type(value) is int or (type(value) is float and math.isfinite(value)):
-        number: Number = value
-        return number
-    raise ValueError(f"not a number: {value!r}")
-
-
-def _text_or_none(value: object) -> str | None:
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"not a text: {value!r}")
-    return value
-
-
-def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is no value")
+def _refuse_infinite(frame: Frame) -> None:
+    """Raise ValueError for NaN and infinities, which msgspec would write as null."""
+    found: list[object] = [frame.time_s]
+    for sample in frame.samples.values():
+        found += sample.values.values()
+        found += [trouble.since_s for trouble in sample.troubles.values()]
+    for process in frame.processes or ():
+        found += vars(process).values()
+    for event in frame.events:
+        found += (*vars(event).values(), *event.data.values())
+    for value in found:
+        if type(value) is float and not isfinite(value):
+            raise ValueError(f"{value} is not JSON compliant")

@@ -25,7 +25,7 @@ FORMAT = 1
 """Raised when an older gpuadvisor would misread the file; it ignores what is merely added."""
 FLUSH_S = 1.0
 LONGEST_LINE = 1 << 24
-"""Characters. A frame of eight GPUs has some 10,000; what is longer is no recording."""
+"""Bytes. A frame of eight GPUs has some 10,000; what is longer is no recording."""
 
 
 class Recorder:
@@ -57,7 +57,7 @@ class Recorder:
 
     def write(self, frame: Frame) -> None:
         """Add a frame; UsageError where the disk is full."""
-        self._text(encode(frame))
+        self._write(encode(frame))
         self.frames += 1
 
     def close(self) -> None:
@@ -69,11 +69,11 @@ class Recorder:
             raise self._given_up(error) from error
 
     def _line(self, header: dict[str, Any]) -> None:
-        self._text(json.dumps(header))
+        self._write(json.dumps(header).encode())
 
-    def _text(self, line: str) -> None:
+    def _write(self, line: bytes) -> None:
         try:
-            self._file.write(line.encode() + b"\n")
+            self._file.write(line + b"\n")
             if self._clock() - self._flushed_s >= FLUSH_S:
                 self._file.flush(zlib.Z_SYNC_FLUSH)
                 self._flushed_s = self._clock()
@@ -123,19 +123,19 @@ def read_recording(path: Path) -> Recording:
 
 def _header(path: Path) -> dict[str, Any] | None:
     try:
-        header = json.loads(next(_lines(path), ""))
+        header = json.loads(next(_lines(path), b""))
     except (ValueError, RecursionError):
         return None
     is_ours = isinstance(header, dict) and header.get("kind") == KIND
     return header if is_ours else None
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _lines(path: Path) -> Iterator[bytes]:
     """Yield whole lines, as far as the file can be read."""
     try:
         with gzip.open(path, "rb") as file:
             while line := _next(file):
-                yield line.decode("utf-8", "replace")
+                yield line
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
 

@@ -225,7 +225,7 @@ class _Child:
         with stdout:
             for line in stdout:
                 try:
-                    self._frames.put(decode(line.decode("utf-8", "replace")))
+                    self._frames.put(decode(line))
                 except ValueError:
                     self._nonsense = line.decode("utf-8", "replace").strip()
                     break

@@ -80,13 +80,34 @@ frames = st.builds(
 @given(frames)
 def test_what_is_written_is_read(frame):
     line = encode(frame)
-    assert "\n" not in line
+    assert b"\n" not in line
     assert decode(line) == frame
 
 
-def test_a_value_that_is_no_number_is_not_written():
+NAN, INFINITE = float("nan"), float("inf")
+NO_NUMBERS = {
+    "a time": Frame(NAN),
+    "a value": Frame(1.0, {"GPU-1": Sample({"power_w": NAN})}),
+    "an infinite value": Frame(1.0, {"GPU-1": Sample({"power_w": -INFINITE})}),
+    "a time of failure": Frame(
+        1.0, {"GPU-1": Sample({}, {"power_w": Trouble(State.STALE, INFINITE)})}
+    ),
+    "of a process": Frame(1.0, processes=(GpuProcess("GPU-1", 1, "", 1, "", cpu_pct=NAN),)),
+    "of an event": Frame(1.0, events=(Event("gap", 1.0, "", ended_s=INFINITE),)),
+    "data of an event": Frame(1.0, events=(Event("gap", 1.0, "", data={"seconds": NAN}),)),
+}
+
+
+@pytest.mark.parametrize("frame", NO_NUMBERS.values(), ids=NO_NUMBERS)
+def test_a_value_that_is_no_number_is_not_written(frame):
     with pytest.raises(ValueError, match="not JSON compliant"):
-        encode(Frame(1.0, {"GPU-1": Sample({"power_w": float("nan")})}))
+        encode(frame)
+
+
+def test_a_command_line_that_is_not_utf_8_is_written_and_read():
+    process = GpuProcess("GPU-1", 1, "compute", None, "python", command="a\udce4b")
+    (read,) = decode(encode(Frame(1.0, processes=(process,)))).processes
+    assert read.command == "a?b"
 
 
 def test_what_a_newer_version_adds_is_ignored():
