@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def open_store(path: Path | None = None) -> Store:
-    """Open the database, created or migrated if need be; `with open_store() as store` closes it.
+    """Open the database, created if need be; `with open_store() as store` closes it.
 
     Without a path it is `gpuadvisor.db` in `home()`. StoreError where it cannot be used.
     """

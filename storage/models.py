@@ -1,6 +1,12 @@
-"""The tables as typed models. Their columns are those that the last schema version creates.
+"""The tables as typed models, from which a new file gets its schema.
 
-Columns that share a name with a field of the domain hold just that field; see `rows`.
+Columns that share a name with a field of the domain hold just that field; see `rows`. Optuna's
+tables live in the same file (`studies`, `trials`, `study_*`, `trial_*`, `version_info`,
+`alembic_version`), so ours have other names. Times are UTC in ISO 8601; ANY columns hold a number,
+or the text `nan`, which SQLite could not tell from NULL otherwise.
+
+A change to a table is a new `SCHEMA_VERSION`. Until the first release a file of another version is
+refused and left as it is; from the first release on, old files are migrated, never lost.
 """
 
 from __future__ import annotations
@@ -13,9 +19,14 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import Contribution, Level, ScriptFacts, Settings
 from gpuadvisor.domain.measurement import OutputSample
+from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.domain.study import Equivalence, Expectation, Objective, Speedup, TrialState
 from gpuadvisor.storage.columns import Json, Member, Number, Numbers, Words
 
+SCHEMA_VERSION = 6
+"""What `PRAGMA user_version` says in a file with these tables."""
+
+Texts = Mapping[str, str]
 CASCADE = "all, delete-orphan"
 
 
@@ -157,3 +168,74 @@ class StudyRow(Base):
     environment: Mapped[EnvironmentRow] = relationship(lazy="joined")
     baseline: Mapped[MeasurementRow | None] = relationship(foreign_keys=[baseline_id])
     best: Mapped[MeasurementRow | None] = relationship(foreign_keys=[best_id])
+
+
+class ProfileRow(Base):
+    """One trace.
+
+    `imported`, `name` and `digest` are NULL until all of it is stored, so that a profile on its way
+    in, or one whose import was killed, is in nobody's way.
+    """
+
+    __tablename__ = "profile"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str | None] = mapped_column(Text, unique=True)
+    source: Mapped[str]
+    tool: Mapped[str]
+    path: Mapped[str]
+    size_bytes: Mapped[int]
+    digest: Mapped[str | None] = mapped_column(Text, unique=True)
+    imported: Mapped[str | None]
+    begin_unix_ns: Mapped[int | None]
+    first_ns: Mapped[int]
+    duration_ns: Mapped[int]
+    rank: Mapped[int | None]
+    world_size: Mapped[int | None]
+    ranks_of: Mapped[str]
+    processes: Mapped[Texts] = mapped_column(Json(Texts))
+    facts: Mapped[Texts] = mapped_column(Json(Texts))
+    not_measured: Mapped[Texts] = mapped_column(Json(Texts))
+    warnings: Mapped[tuple[str, ...]] = mapped_column(Json(tuple[str, ...]))
+    table_rows: Mapped[Mapping[str, int]] = mapped_column(Json(Mapping[str, int]))
+
+
+class ProfileDeviceRow(Base):
+    """A GPU as the trace describes it."""
+
+    __tablename__ = "profile_device"
+    profile_id: Mapped[int] = mapped_column(
+        ForeignKey("profile.id", ondelete="CASCADE"), primary_key=True
+    )
+    position: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    uuid: Mapped[str | None]
+    limits: Mapped[DeviceLimits] = mapped_column(Json(DeviceLimits))
+
+
+class ProfileChunkRow(Base):
+    """Some tens of thousands of values of one column, or texts; `chunks` says how."""
+
+    __tablename__ = "profile_chunk"
+    profile_id: Mapped[int] = mapped_column(
+        ForeignKey("profile.id", ondelete="CASCADE"), primary_key=True
+    )
+    table_name: Mapped[str] = mapped_column(Text, primary_key=True)
+    column_name: Mapped[str] = mapped_column(Text, primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    dtype: Mapped[str]
+    row_count: Mapped[int]
+    data: Mapped[bytes]
+
+
+class CeilingRow(Base):
+    """A rate that a GPU was measured to reach."""
+
+    __tablename__ = "device_ceiling"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    device_uuid: Mapped[str] = mapped_column(index=True)
+    device_name: Mapped[str]
+    what: Mapped[str]
+    value: Mapped[float]
+    unit: Mapped[str]
+    measured: Mapped[str]
+    conditions: Mapped[Texts] = mapped_column(Json(Texts))

@@ -1,18 +1,22 @@
-"""The database, open: its schema brought up to date, and its transactions."""
+"""The database, open: its tables made where it is new, and its transactions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from sqlalchemy import URL, Connection, NullPool, create_engine, event
 from sqlalchemy.orm import Session
+from sqlalchemy.schema import CreateIndex, CreateTable
 
-from gpuadvisor.storage import connection, migrations
 from gpuadvisor.storage.failures import explained
 from gpuadvisor.storage.home import database, writable_folder
+from gpuadvisor.storage.models import SCHEMA_VERSION, Base
+from gpuadvisor.storage.sqlite_file import check_version, connect, strict
 
 
 def usable_path(path: Path | None) -> Path:
@@ -22,8 +26,13 @@ def usable_path(path: Path | None) -> Path:
     return chosen
 
 
+def url(path: Path) -> URL:
+    """Return the file's address for SQLAlchemy, whatever characters the path has."""
+    return URL.create("sqlite", database=str(path))
+
+
 class OpenDatabase:
-    """An open database, created or migrated if need be; StoreError where the file fails.
+    """An open database, created if need be; StoreError where the file fails.
 
     Threads may share it; a forked child must open its own.
     """
@@ -33,10 +42,15 @@ class OpenDatabase:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._engine = connection.engine(path, pooled=self.pooled)
+        pool = None if self.pooled else NullPool
+        self._engine = create_engine(url(path), creator=partial(connect, path), poolclass=pool)
+        event.listen(self._engine, "begin", _begin)
+        # Such a transaction holds the write lock from the start: one that reads and then wants to
+        # write fails at once when another wrote in between, in spite of any time-out.
+        self._writing = self._engine.execution_options(gpuadvisor_writes=True)
         try:
             with explained(path):
-                migrations.migrate(self._engine, path)
+                self._create_tables()
         except BaseException:
             self._engine.dispose()
             raise
@@ -65,8 +79,7 @@ class OpenDatabase:
     @contextmanager
     def writing(self) -> Iterator[Session]:
         """Give a session in one transaction that keeps other writers waiting: be short."""
-        engine = connection.writing(self._engine)
-        with explained(self.path), Session(engine) as session, session.begin():
+        with explained(self.path), Session(self._writing) as session, session.begin():
             yield session
 
     @contextmanager
@@ -78,3 +91,29 @@ class OpenDatabase:
             yield
         finally:
             held.close()
+
+    def _create_tables(self) -> None:
+        """Give a new file its tables, all or none; StoreError for one of another version."""
+        with self._engine.connect() as connection:
+            if not self._is_new(connection):
+                return
+        with self._writing.begin() as connection:
+            # Asked again: another process may have done it while this one waited for the lock.
+            if not self._is_new(connection):
+                return
+            for table in Base.metadata.sorted_tables:
+                statement = str(CreateTable(table).compile(self._engine)).rstrip()
+                connection.exec_driver_sql(statement + strict())
+                for index in table.indexes:
+                    connection.execute(CreateIndex(index))
+            connection.exec_driver_sql(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _is_new(self, connection: Connection) -> bool:
+        version = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
+        check_version(self.path, version, SCHEMA_VERSION)
+        return version == 0
+
+
+def _begin(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("gpuadvisor_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

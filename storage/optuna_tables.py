@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuadvisor.errors import StoreError
-from gpuadvisor.storage.connection import url
 from gpuadvisor.storage.failures import ELSEWHERE, explained
 from gpuadvisor.storage.locks import locked
+from gpuadvisor.storage.open_database import url
 from gpuadvisor.storage.sqlite_file import connect
 
 if TYPE_CHECKING:

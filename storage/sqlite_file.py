@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from gpuadvisor.storage.failures import STRICT_SINCE, primary_code
+from gpuadvisor.errors import StoreError
+from gpuadvisor.storage.failures import ELSEWHERE, STRICT_SINCE, primary_code
 from gpuadvisor.storage.filesystem import is_shared_by_machines
 
 BUSY_TIMEOUT_S = 30.0
@@ -59,3 +60,18 @@ def _choose_journal(connection: sqlite3.Connection, mode: str) -> None:
 def strict() -> str:
     """Return what makes a table refuse values of another type, where this SQLite knows it."""
     return " STRICT" if sqlite3.sqlite_version_info >= STRICT_SINCE else ""
+
+
+def check_version(path: Path, version: int, ours: int) -> None:
+    """Raise StoreError if a file has the schema of another gpuadvisor; 0 is that of a new file."""
+    if version > ours:
+        raise StoreError(
+            f"{path} was written by a newer gpuadvisor (its schema is {version}, this one knows "
+            f"{ours}): upgrade gpuadvisor, or {ELSEWHERE}."
+        )
+    if 0 < version < ours:
+        raise StoreError(
+            f"{path} was written by a gpuadvisor from before the first release (its schema is "
+            f"{version}, this one needs {ours}) and is left as it is: move it away to start a new "
+            f"one, or {ELSEWHERE}."
+        )

@@ -14,7 +14,7 @@ from gpuadvisor.storage.home import DATABASE
 from gpuadvisor.storage.sqlite_file import connect
 from gpuadvisor.storage.telemetry import days
 from gpuadvisor.storage.telemetry.read_only import open_read_only
-from gpuadvisor.storage.telemetry.schema import INDEX, check_version
+from gpuadvisor.storage.telemetry.schema import INDEX, is_prepared
 
 TELEMETRY = "telemetry"
 """The folder of telemetry in the store's."""
@@ -76,7 +76,7 @@ def _checked(path: Path) -> tuple[int, str | None]:
         return 0, None
     with closing(connection):
         if path.name != DATABASE:
-            check_version(connection, path)
+            is_prepared(connection, path)
         found = [row[0] for row in connection.execute("PRAGMA integrity_check(1)")]
         found += [f"row {row[1]} of {row[0]} refers to nothing"
                   for row in connection.execute("PRAGMA foreign_key_check")]  # fmt: skip

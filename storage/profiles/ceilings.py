@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from sqlalchemy import select
 
 from gpuadvisor.domain.ceiling import Ceiling
+from gpuadvisor.storage.models import CeilingRow
 from gpuadvisor.storage.open_database import OpenDatabase
-from gpuadvisor.storage.profiles.models import CeilingRow
 from gpuadvisor.storage.rows import shared, values
 
 CEILING = shared(CeilingRow, Ceiling)

@@ -11,9 +11,9 @@ from sqlalchemy import ColumnElement, delete, literal_column, select, update
 
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.locks import Held, locked
+from gpuadvisor.storage.models import ProfileChunkRow, ProfileRow
 from gpuadvisor.storage.open_database import OpenDatabase, usable_path
 from gpuadvisor.storage.profiles import names
-from gpuadvisor.storage.profiles.models import ProfileChunkRow, ProfileRow
 from gpuadvisor.storage.profiles.records import Origin, ProfileRecord
 from gpuadvisor.storage.profiles.stored import StoredProfile, record_of
 from gpuadvisor.storage.profiles.writer import ProfileWriter

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage import naming
-from gpuadvisor.storage.profiles.models import ProfileRow
+from gpuadvisor.storage.models import ProfileRow
 from gpuadvisor.storage.profiles.records import Origin
 
 SHORTEST_DIGEST = 6

@@ -16,9 +16,9 @@ from sqlalchemy.orm import Session
 from gpuadvisor.columns.batches import Array, empty, wanted
 from gpuadvisor.domain.profile import TABLES, TIMES, UNKNOWN, Columns, DeviceLimits, Header
 from gpuadvisor.errors import StoreError
+from gpuadvisor.storage.models import ProfileChunkRow, ProfileDeviceRow, ProfileRow
 from gpuadvisor.storage.open_database import OpenDatabase
 from gpuadvisor.storage.profiles.chunks import CHUNK_ROWS, decode, decode_texts
-from gpuadvisor.storage.profiles.models import ProfileChunkRow, ProfileDeviceRow, ProfileRow
 from gpuadvisor.storage.profiles.records import ProfileRecord
 from gpuadvisor.storage.profiles.writer import TEXTS
 from gpuadvisor.storage.rows import shared, values

@@ -18,10 +18,10 @@ from sqlalchemy.orm import Session
 
 from gpuadvisor.columns.batches import Array, checked
 from gpuadvisor.domain.profile import Columns, DeviceLimits, Header
+from gpuadvisor.storage.models import ProfileChunkRow, ProfileDeviceRow, ProfileRow
 from gpuadvisor.storage.open_database import OpenDatabase
 from gpuadvisor.storage.profiles import names
 from gpuadvisor.storage.profiles.chunks import CHUNK_ROWS, encode, encode_texts, text_chunks
-from gpuadvisor.storage.profiles.models import ProfileChunkRow, ProfileDeviceRow, ProfileRow
 from gpuadvisor.storage.profiles.records import Kept, Origin
 
 TRANSACTION_BYTES = 4 << 20

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from gpuadvisor.domain.telemetry import HOST
 from gpuadvisor.storage.failures import explained, primary_code
 from gpuadvisor.storage.sqlite_file import BUSY_TIMEOUT_S
-from gpuadvisor.storage.telemetry.schema import HOST_ID, INDEX, check_version
+from gpuadvisor.storage.telemetry.schema import HOST_ID, INDEX, is_prepared
 
 MAPPED_BYTES = 256 << 20
 """A day's chart of eight GPUs is read from 24 MB; mapped, that takes 20 ms and not 27."""
@@ -32,7 +32,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection | None]:
             yield None
             return
         with closing(connection):
-            yield connection if check_version(connection, path) else None
+            yield connection if is_prepared(connection, path) else None
 
 
 def rows(

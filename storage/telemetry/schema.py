@@ -6,29 +6,27 @@ They are not in gpuadvisor.db: each file has one writer, and a study and the dae
 each other.
 
 A new metric is a new column, added when the writer opens a file. What changes in another way is a
-new version: `STEPS` leads to it.
+new `VERSION`. Until the first release a file of another version is refused and left as it is; from
+the first release on, old files are migrated, never lost.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Kind, Metric, Pace
-from gpuadvisor.errors import StoreError
-from gpuadvisor.storage.failures import ELSEWHERE
-from gpuadvisor.storage.sqlite_file import strict
+from gpuadvisor.storage.sqlite_file import check_version, strict
 
 INDEX = "index.db"
 HOST_ID = 0
 """Stands for the machine where a GPU's number stands."""
 
-STEPS: tuple[Sequence[str], ...] = ()
-"""What leads from version n + 1 to n + 2, in order."""
-VERSION = 1 + len(STEPS)
+VERSION = 1
+"""What `PRAGMA user_version` says in a file with these tables."""
 
 
 @dataclass(frozen=True)
@@ -139,14 +137,12 @@ _INDEX_STATEMENTS = (
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, is_index: bool) -> None:
-    """Bring a file to this version, wholly or not at all; StoreError where it is newer."""
+    """Give a file its tables and columns, all or none; StoreError for another version."""
     tables = INDEX_TABLES if is_index else DAY_TABLES
     others = _INDEX_STATEMENTS if is_index else _DAY_STATEMENTS
     connection.execute("BEGIN IMMEDIATE")
     try:
-        version = check_version(connection, path)
-        for statements in STEPS[version - 1 :] if version else ():
-            _execute(connection, statements)
+        is_prepared(connection, path)
         _execute(connection, (*(table.statement for table in tables), *others))
         for table in tables:
             _add_columns(connection, table)
@@ -158,15 +154,11 @@ def prepare(connection: sqlite3.Connection, path: Path, *, is_index: bool) -> No
         raise
 
 
-def check_version(connection: sqlite3.Connection, path: Path) -> int:
-    """Return the file's version, 0 for a new one; StoreError where it is newer than ours."""
+def is_prepared(connection: sqlite3.Connection, path: Path) -> bool:
+    """Say whether the file has its tables, not so a new one; StoreError for another version."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version > VERSION:
-        raise StoreError(
-            f"{path} was written by a newer gpuadvisor (its schema is {version}, this one knows "
-            f"{VERSION}): upgrade gpuadvisor, or {ELSEWHERE}."
-        )
-    return version
+    check_version(path, version, VERSION)
+    return version > 0
 
 
 def present(connection: sqlite3.Connection, table: Table) -> set[str]:

@@ -3,20 +3,24 @@
 import os
 import sqlite3
 import stat
+from contextlib import closing
 
 import pytest
-from sqlalchemy import create_engine
 
+from gpuadvisor.domain.device import Device, Environment
+from gpuadvisor.domain.knobs import Level
+from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import StoreError
-from gpuadvisor.storage import failures, filesystem, migrations
-from gpuadvisor.storage.connection import engine
+from gpuadvisor.storage import failures, filesystem
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.storage.failures import explained
 from gpuadvisor.storage.home import home
-from gpuadvisor.storage.models import Base
-from gpuadvisor.storage.profiles.models import ProfileRow
+from gpuadvisor.storage.models import SCHEMA_VERSION, Base
 from gpuadvisor.storage.sqlite_file import connect
 
+ENVIRONMENT = Environment(
+    Device("cpu", 0, "cpu"), "3.12.3", "2.8.0", None, None, None, "Linux-6.8-x86_64", "0.1.0"
+)
 OPTUNAS_TABLES = {"studies", "trials", "trial_params", "version_info", "alembic_version"}
 
 
@@ -96,20 +100,23 @@ def test_settings_of_the_file(path, mounted, kind, journal):
     assert found == [journal, 1, 1, 30_000]
 
 
-def test_the_migrated_schema_is_that_of_the_models(path):
+def test_a_new_file_has_the_tables_and_indexes_of_the_models(path):
     with open_store(path):
         pass
-    created = path.with_name("models.db")
-    made = create_engine(f"sqlite:///{created}")
-    Base.metadata.create_all(made)
-    made.dispose()
-    for table in Base.metadata.tables:
-        for pragma in ("table_info", "foreign_key_list"):
-            asked = f"PRAGMA {pragma}({table})"
-            assert rows(path, asked) == rows(created, asked), asked
-    tables = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
-    assert rows(path, tables) == rows(created, tables)
-    assert ProfileRow.__tablename__ in Base.metadata.tables
+    for kind, names in (
+        ("table", set(Base.metadata.tables)),
+        ("index", {index.name for each in Base.metadata.tables.values() for index in each.indexes}),
+    ):
+        made = f"SELECT name FROM sqlite_master WHERE type = '{kind}' AND sql IS NOT NULL"
+        assert {name for (name,) in rows(path, made)} == names
+    references = {
+        (table, row[3], row[2], row[6])
+        for table in Base.metadata.tables
+        for row in rows(path, f"PRAGMA foreign_key_list({table})")
+    }
+    assert ("profile_chunk", "profile_id", "profile", "CASCADE") in references
+    assert ("tuning_trial", "study_id", "tuning_study", "CASCADE") in references
+    assert rows(path, "PRAGMA user_version") == [(SCHEMA_VERSION,)] == [(6,)]
     assert not OPTUNAS_TABLES & set(Base.metadata.tables)
 
 
@@ -122,22 +129,31 @@ def test_tables_are_strict(path):
     assert all(strict[table] for table in Base.metadata.tables)
 
 
-def test_an_older_file_is_migrated_and_keeps_its_rows(path):
-    versions = [["CREATE TABLE t (a INTEGER){strict}", "INSERT INTO t VALUES (1)"]]
-    made = engine(path)
-    migrations.migrate(made, path, versions)
-    migrations.migrate(made, path, [*versions, ["ALTER TABLE t ADD COLUMN b INTEGER DEFAULT 2"]])
-    made.dispose()
-    assert rows(path, "SELECT * FROM t") == [(1, 2)]
-    assert rows(path, "PRAGMA user_version") == [(2,)]
+@pytest.mark.parametrize("version", [1, 5])
+def test_a_file_of_an_older_checkout_is_refused_and_left_as_it_is(path, version):
+    with open_store(path) as store:
+        store.create_study("a", "t.py", [], ENVIRONMENT, Level.BALANCED, Objective.MEMORY)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+    before = path.read_bytes()
+    refused = (
+        f"{path} was written by a gpuadvisor from before the first release (its schema is "
+        f"{version}, this one needs 6) and is left as it is: move it away to start a new one, or "
+        "set GPUADVISOR_HOME to another folder."
+    )
+    with pytest.raises(StoreError) as raised:
+        open_store(path)
+    assert str(raised.value) == refused
+    assert path.read_bytes() == before
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
-def test_a_migration_that_fails_changes_nothing(path):
-    made = engine(path)
-    with pytest.raises(StoreError), explained(path):
-        migrations.migrate(made, path, [["CREATE TABLE t (a INTEGER)"], ["CREATE TABLE t (a)"]])
-    made.dispose()
-    assert rows(path, "SELECT count(*) FROM sqlite_master") == [(0,)]
+def test_tables_that_cannot_be_made_leave_the_file_as_it_was(path):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE tuning_trial (a INTEGER)")  # somebody else's
+    with pytest.raises(StoreError, match="table tuning_trial already exists"):
+        open_store(path)
+    assert rows(path, "SELECT name FROM sqlite_master") == [("tuning_trial",)]
 
 
 def test_a_file_of_a_newer_gpuadvisor_is_refused(path):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +16,6 @@ from gpuadvisor.columns.in_memory import MemoryProfile
 from gpuadvisor.domain.ceiling import Ceiling
 from gpuadvisor.domain.profile import TABLES, Header
 from gpuadvisor.errors import StoreError, UsageError
-from gpuadvisor.storage.database import open_store
 from gpuadvisor.storage.locks import locked
 from gpuadvisor.storage.profiles import ceilings, chunks, writer
 from gpuadvisor.storage.profiles.library import open_profiles
@@ -329,24 +327,7 @@ def test_damaged_texts_are_said_too(profiles):
         _ = profiles.find("rank0").header.texts[1]
 
 
-# -- older databases, and ceilings ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
-def test_a_database_of_an_older_gpuadvisor_keeps_its_studies(tmp_path, version):
-    path = tmp_path / "gpuadvisor.db"
-    shutil.copy(DATA / f"store_{version}" / "gpuadvisor.db", path)
-    with open_profiles(path) as profiles:
-        put(profiles)
-        assert len(profiles.list()) == 1
-    with open_store(path) as store:
-        study = store.load_study("train-1")
-        record = store.study_record("train-1")
-    assert [trial.gain for trial in study.trials] == [None, 1.25]
-    assert study.best == study.trials[1].measurement
-    assert record.folder == ("/home/ann/project" if version >= 2 else "")
-    assert study.expectations == ()
-    assert study.is_module is False
+# -- ceilings ----------------------------------------------------------------------------------
 
 
 def test_the_newest_ceilings_of_a_gpu_or_else_of_its_kind(profiles):

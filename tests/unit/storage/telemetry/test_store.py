@@ -507,18 +507,6 @@ def test_a_file_without_a_newer_metric_is_read_and_gets_its_column(folder):
     assert [f.samples["GPU-0"].values.get("power_w") for f in reader.frames(0)] == [None, 652.3]
 
 
-def test_the_first_version_of_the_files_is_read_and_continued(tmp_path):
-    folder = tmp_path / "telemetry"
-    shutil.copytree(Path(__file__).parents[3] / "data" / "telemetry_1", folder)
-    reader = TelemetryReader(folder)
-    assert [f.time_s - START_S for f in reader.frames(0)] == [0, 0.5, 1, 60, 120]
-    assert [event.kind for event in reader.events(0)] == ["xid"]
-    assert len(list(reader.table(0, 2e9, "minute").rows)) == 2
-    stored(folder, frame(180, sample()), frame(240, sample()))
-    assert len(list(reader.table(0, 2e9, "minute").rows)) == 4
-    assert [f.time_s - START_S for f in reader.frames(0)][-2:] == [180, 240]
-
-
 def test_every_fast_metric_has_its_column(folder):
     values = {m.name: 1 if m.whole else 1.0 for m in GPU_METRICS if m.pace is Pace.FAST}
     reader = stored(folder, frame(0, sample()), fast(0.1, **values))
