@@ -46,12 +46,12 @@ def run(args: argparse.Namespace) -> int:
 
         print(comparison_json_text(comparison))
     if args.markdown is not None:
-        from gpuadvisor.reports.comparison_markdown import comparison_markdown
+        from gpuadvisor.reports.comparison_document import comparison_markdown
 
         said_on = sys.stderr if args.json or args.markdown == "-" else sys.stdout
         write_or_print(args.markdown, comparison_markdown(comparison), said_on)
     if not args.json and args.markdown is None:
-        from gpuadvisor.reports.comparison_text import comparison_lines
+        from gpuadvisor.reports.comparison_document import comparison_lines
 
         for line in comparison_lines(comparison, args.all):
             print(line)

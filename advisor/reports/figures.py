@@ -5,6 +5,7 @@ Every function takes None, NaN or infinity for a figure that is not there, and s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import floor, isfinite, log10
 
 from gpuadvisor.domain.knobs import Settings, Value
@@ -74,6 +75,11 @@ def milliseconds(value: float | None) -> str:
     if 0 < abs(value) < 1:
         return f"{number(value * 1e3)} µs"
     return f"{number(value)} ms"
+
+
+def nanoseconds(value: float | None) -> str:
+    """Return a time in ns in the units of `milliseconds`."""
+    return milliseconds(None if value is None else value / 1e6)
 
 
 def throughput(value: float | None, unit: str) -> str:
@@ -159,3 +165,11 @@ def settings(values: Settings) -> str:
 def count(amount: int, singular: str, plural: str = "") -> str:
     """Return `1 trial` or `1,204 trials`."""
     return f"{amount:,} {singular if amount == 1 else plural or singular + 's'}"
+
+
+def counted(names: Sequence[str]) -> str:
+    """Return each different name once, with how often it occurs: `2 x H100, A100`."""
+    return ", ".join(
+        f"{names.count(name)} x {name}" if names.count(name) > 1 else name
+        for name in dict.fromkeys(names)
+    )

@@ -8,9 +8,8 @@ import pytest
 from gpuadvisor.columns.in_memory import MemoryProfile
 from gpuadvisor.domain.profile import TABLES, Header
 from gpuadvisor.profiling.exporting import export
+from gpuadvisor.reports.comparison_document import comparison_lines, comparison_markdown
 from gpuadvisor.reports.comparison_json import comparison_json_text
-from gpuadvisor.reports.comparison_markdown import comparison_markdown
-from gpuadvisor.reports.comparison_text import comparison_lines
 from gpuadvisor.reports.profile_json import profile_json_text
 from gpuadvisor.reports.profile_markdown import profile_markdown
 from gpuadvisor.reports.profile_page import profile_html
