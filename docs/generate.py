@@ -224,9 +224,10 @@ def diagnosed_output() -> str:
     """Return what our rules say of a real trace, whatever is installed or stored here."""
     from gpuadvisor.profiling.evidence import environment, facts_of
     from gpuadvisor.profiling.reading import read_profile
+    from gpuadvisor.reports.diagnosis_document import diagnosis_lines
     from gpuadvisor.reports.diagnosis_report import DiagnosisReport
-    from gpuadvisor.reports.diagnosis_text import diagnosis_lines, wrapped
     from gpuadvisor.reports.profile_report import ProfileReport
+    from gpuadvisor.reports.render_text import wrapped
     from gpuadvisor.rules.engine import diagnose
     from gpuadvisor.rules.evidence import Evidence
     from gpuadvisor.rules.facts.ceilings import theoretical

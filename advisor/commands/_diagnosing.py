@@ -138,7 +138,7 @@ def _write(args: argparse.Namespace, report: DiagnosisReport) -> None:
 
         print(diagnosis_json_text(report), flush=True)
     if args.markdown is not None:
-        from gpuadvisor.reports.diagnosis_markdown import diagnosis_markdown
+        from gpuadvisor.reports.diagnosis_document import diagnosis_markdown
 
         write_or_print(args.markdown, diagnosis_markdown(report), said_on)
     if not args.json and args.markdown is None:
@@ -151,7 +151,7 @@ def _write(args: argparse.Namespace, report: DiagnosisReport) -> None:
 
 def _print(report: DiagnosisReport, *, everything: bool) -> None:
     from gpuadvisor.commands._console import output
-    from gpuadvisor.reports.diagnosis_text import print_diagnosis
+    from gpuadvisor.reports.diagnosis_document import print_diagnosis
 
     print_diagnosis(output(), report, everything)
     if report.script and report.stored is not None:

@@ -80,7 +80,8 @@ class Paragraph:
 
     text: str
     style: str = ""
-    """`lead` introduces what follows; `strong`, `good` and `bad` are for the terminal."""
+    """`lead` introduces what follows, `note` and `muted` say little; `strong` is bold, and on the
+    terminal `good` green and `bad` red."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,6 @@ class Plot:
     """How to read the plot."""
     table: Table | None = None
     """The figures that are drawn; folded on a page."""
-    legend_below: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from gpuadvisor.reports import diagnosis_wording, figures, profile_wording
-from gpuadvisor.reports.diagnosis_markdown import what_to_fix
+from gpuadvisor.reports.diagnosis_document import what_to_fix
 from gpuadvisor.reports.diagnosis_report import of_profile
+from gpuadvisor.reports.document import Paragraph, Section
 from gpuadvisor.reports.markdown_parts import code, details, table, text
 from gpuadvisor.reports.profile_report import ProfileReport
+from gpuadvisor.reports.render_markdown import markdown_section
 from gpuadvisor.rules.facts.time_breakdown import Part, added
 
 MOST_KERNELS = 15
@@ -45,8 +47,8 @@ def _diagnosis(report: ProfileReport) -> list[str]:
     diagnosis = of_profile(report)
     if diagnosis is None:
         return []
-    lead = f"#### What to fix first\n\n{text(diagnosis_wording.found(diagnosis))}"
-    return [lead, *what_to_fix(diagnosis, "#####")]
+    lead = Paragraph(diagnosis_wording.found(diagnosis), "lead")
+    return [markdown_section(Section("What to fix first", [lead, *what_to_fix(diagnosis)]))]
 
 
 def _account(report: ProfileReport) -> str:

@@ -5,18 +5,22 @@ from __future__ import annotations
 from importlib.resources import files
 
 from gpuadvisor.reports import (
-    diagnosis_section,
+    diagnosis_wording,
     profile_plots,
     profile_sections,
     profile_tables,
     profile_wording,
 )
+from gpuadvisor.reports.diagnosis_document import what_to_fix
+from gpuadvisor.reports.diagnosis_report import of_profile
+from gpuadvisor.reports.document import Paragraph, Section
 from gpuadvisor.reports.markup import Markup, element, void
 from gpuadvisor.reports.profile_report import ProfileReport
+from gpuadvisor.reports.render_html import html_section
 
 # Nothing may be loaded, whatever a trace calls its kernels.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-_STYLES = ("page.css", "profile.css", "diagnosis.css")
+_STYLES = ("page.css", "profile.css")
 
 
 def profile_html(report: ProfileReport) -> str:
@@ -27,7 +31,7 @@ def profile_html(report: ProfileReport) -> str:
         element(
             "main",
             profile_sections.verdict(report),
-            diagnosis_section.what_to_fix(report),
+            _what_to_fix(report),
             profile_sections.remarks(report),
             profile_plots.where_time_goes(report),
             profile_plots.steps(report),
@@ -46,6 +50,14 @@ def profile_html(report: ProfileReport) -> str:
         profile_sections.footer(report),
     )
     return "<!DOCTYPE html>\n" + element("html", _head(report), body, lang="en") + "\n"
+
+
+def _what_to_fix(report: ProfileReport) -> Markup:
+    diagnosis = of_profile(report)
+    if diagnosis is None:
+        return Markup("")
+    lead = Paragraph(diagnosis_wording.found(diagnosis), "lead")
+    return html_section(Section("What to fix first", [lead, *what_to_fix(diagnosis)]))
 
 
 def _head(report: ProfileReport) -> Markup:

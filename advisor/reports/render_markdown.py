@@ -35,12 +35,13 @@ def markdown(document: Document) -> str:
     parts = [
         f"### {' and '.join(map(code, document.name))}",
         f"**{text(bold)}** {text(more)}".rstrip() if bold else text(more),
-        *map(_section, document.sections),
+        *map(markdown_section, document.sections),
     ]
     return _paragraphs(parts) + "\n"
 
 
-def _section(section: Section) -> str:
+def markdown_section(section: Section) -> str:
+    """Return a section with its heading; empty where nothing of it can be shown."""
     level = _LEVEL + bool(section.title)
     shown = [(block, _block(block, level)) for block in section.blocks]
     # What only introduces a plot says nothing without it.
@@ -61,7 +62,8 @@ def _is_lead(block: Block) -> bool:
 def _block(block: Block, level: int) -> str:
     match block:
         case Paragraph():
-            return text(block.text)
+            bold = block.style == "strong"
+            return f"**{text(block.text)}**" if bold else text(block.text)
         case Table():
             return _paragraphs([_table(block), *map(text, block.notes)])
         case Bullets():

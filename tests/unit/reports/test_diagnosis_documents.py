@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gpuadvisor.domain.finding import Scope, ScopeKind, Severity
+from gpuadvisor.reports.diagnosis_document import diagnosis_markdown
 from gpuadvisor.reports.diagnosis_json import VERSION, diagnosis_json, diagnosis_json_text
-from gpuadvisor.reports.diagnosis_markdown import diagnosis_markdown
 from gpuadvisor.reports.diagnosis_sarif import diagnosis_sarif, place_of
 from gpuadvisor.reports.profile_json import profile_json
 from gpuadvisor.reports.profile_markdown import profile_markdown
@@ -100,9 +100,9 @@ def test_markdown_begins_with_what_costs_most():
     ]  # fmt: skip
     assert "#### 1. The GPU is idle for 61% of the run" in text
     assert (
-        "| Try it | `gpuadvisor tune SCRIPT --only dataloader_workers`, then pin\\_memory" in text
+        "| Try it | `gpuadvisor tune SCRIPT --only dataloader_workers` (then pin\\_memory" in text
     )
-    assert "<summary>Symptoms of what is above</summary>" in text
+    assert "<summary>Symptoms of what is above: 1</summary>" in text
     assert "| `tail_effect` | no hardware counters of kernels | `gpuadvisor profile --ncu" in text
 
 

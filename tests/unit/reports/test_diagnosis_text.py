@@ -8,7 +8,8 @@ from rich.console import Console
 
 from gpuadvisor.domain.finding import Diagnosis, Scope, ScopeKind, Span
 from gpuadvisor.reports import diagnosis_wording as wording
-from gpuadvisor.reports.diagnosis_text import Line, diagnosis_lines, print_diagnosis, wrapped
+from gpuadvisor.reports.diagnosis_document import diagnosis_lines, print_diagnosis
+from gpuadvisor.reports.render_text import Line, wrapped
 from tests.diagnoses import (
     DIAGNOSIS,
     GEMM,

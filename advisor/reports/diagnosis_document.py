@@ -1,0 +1,217 @@
+"""A diagnosis: on the terminal what a tired engineer has to know, else all that was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.finding import Finding, Severity
+from gpuadvisor.reports import diagnosis_wording as wording
+from gpuadvisor.reports import figures
+from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
+from gpuadvisor.reports.document import (
+    Block,
+    Bullets,
+    Cell,
+    Code,
+    Column,
+    Content,
+    Document,
+    Folded,
+    Item,
+    Paragraph,
+    Section,
+    Table,
+    Terms,
+)
+from gpuadvisor.reports.render_markdown import markdown
+from gpuadvisor.reports.render_text import LABEL, Line, print_lines
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+STYLES = {
+    Severity.CRITICAL: "bold red",
+    Severity.WARNING: "bold yellow",
+    Severity.NOTICE: "bold cyan",
+    Severity.INFO: "bold",
+}
+MOST_REMARKS = 3
+"""Remarks shown on the terminal where there is nothing to fix."""
+_MARGIN = 3
+_LONGEST = 1000
+"""Characters of a sentence: a rule may put a kernel's endless name into it."""
+
+
+@dataclass(frozen=True)
+class _Term:
+    """What is said of a finding under one name."""
+
+    title: str
+    label: str
+    """The name on the terminal; without one the lines stand below those before."""
+    lines: tuple[str, ...]
+
+
+def diagnosis_markdown(report: DiagnosisReport) -> str:
+    """Return the diagnosis as GitHub-flavoured Markdown, for an issue or a pull request."""
+    name, _, ran = wording.subject(report).removeprefix(report.name).partition(": ")
+    conclusion = [Paragraph(f"{name}{ran}."), Paragraph(wording.outcome(report), "strong")]
+    sections = [Section("", [*conclusion, *what_to_fix(report)])]
+    if report.notes:
+        sections.append(Section("Notes", [Bullets(report.notes)]))
+    return markdown(Document((report.name,), sections))
+
+
+def what_to_fix(report: DiagnosisReport) -> Iterator[Block]:
+    """Yield the findings, those at the top open and the rest folded, and what was not measured."""
+    for number, each in enumerate(report.worth_fixing[:MOST_AT_TOP], 1):
+        yield _item(report, each, number)
+    symptoms = [each for each in report.diagnosis.findings if each.hidden_by is not None]
+    yield from _folded("More to fix", report.worth_fixing[MOST_AT_TOP:])
+    yield from _folded("Symptoms of what is above", symptoms)
+    yield from _folded("Good to know", report.remarks)
+    missing = [(each, how) for how, rules in report.ways_to_measure.items() for each in rules]
+    if missing:
+        columns = (
+            Column("Rule", lambda row: Code(row[0].rule)),
+            Column("What is missing", lambda row: row[0].why[:_LONGEST], left=True),
+            Column("How to measure it", lambda row: Code(wording.way(report, row[1])), left=True),
+        )
+        title = f"What {len(missing)} rules could not look at"
+        yield Folded(title, [Table(missing, columns, "words")])
+    for rule, why in report.diagnosis.failed:
+        yield Paragraph(f"The rule {rule} failed: {why}")
+
+
+def _item(report: DiagnosisReport, finding: Finding, number: int) -> Item:
+    rows = [(term.title, _said(term.lines)) for term in _terms(report, finding) if term.lines]
+    rows.append(("Why", Code(f"gpuadvisor explain {finding.rule}")))
+    summary = wording.sentence(finding.summary)[:_LONGEST]
+    return Item(number, str(finding.severity), summary, Terms(rows))
+
+
+def _said(lines: tuple[str, ...]) -> Content:
+    if isinstance(lines[0], Code):
+        return Cell(lines[0], lines[1:])
+    return "; ".join(lines)[:_LONGEST]
+
+
+def _terms(report: DiagnosisReport, finding: Finding) -> Iterator[_Term]:
+    """Yield what is said of a finding; a term without lines says nothing."""
+    worth = wording.worth(finding, report.diagnosis, wording.is_of_kernel(report, finding))
+    command, others = wording.trial(report, finding)
+    trial = (Code(command), *([f"then {others}"] if others else [])) if command else ()
+    yield _Term("Where", "where", (wording.where(finding),))
+    yield _Term("Evidence", "evidence", tuple(map(wording.figure, finding.evidence)))
+    yield _Term("Worth", "worth", (worth,) if worth else ())
+    yield _Term("How it is estimated", "", (finding.method,) if finding.method else ())
+    yield _Term("What to do", "do", (finding.advice,))
+    yield _Term("Try it", "try", trial)
+
+
+def _folded(title: str, found: Sequence[Finding]) -> Iterator[Folded]:
+    if not found:
+        return
+    columns = [
+        Column("Rule", "rule", Code),
+        Column("What", "summary", lambda words: words[:_LONGEST], left=True),
+        Column("Where", lambda each: wording.where(each)[:_LONGEST], left=True),
+    ]
+    if any(each.hidden_by for each in found):
+        columns.append(Column("Symptom of", lambda each: Code(each.hidden_by or ""), left=True))
+    yield Folded(f"{title}: {len(found)}", [Table(found, columns, "words")])
+
+
+# -- on the terminal -----------------------------------------------------------------------------
+
+
+def print_diagnosis(console: Console, report: DiagnosisReport, everything: bool = False) -> None:
+    """Print it, in colour and wrapped on a terminal, a line each where it is piped."""
+    print_lines(console, diagnosis_lines(report, everything))
+
+
+def diagnosis_lines(report: DiagnosisReport, everything: bool = False) -> Iterator[Line]:
+    """Yield what is to be said of a run; all of it where that is asked for."""
+    yield Line(wording.subject(report), "bold")
+    yield Line(wording.outcome(report))
+    at_top = report.worth_fixing if everything else report.worth_fixing[:MOST_AT_TOP]
+    for number, finding in enumerate(at_top, 1):
+        yield Line("")
+        yield from _finding_lines(report, finding, f"{number}.")
+    yield from _rest(report, everything, is_empty=not at_top)
+    yield from _not_measured(report, everything)
+    for rule, why in report.diagnosis.failed:
+        yield Line(f"The rule {rule} failed: {why}", "red")
+    if at_top:
+        yield Line("")
+        yield Line(f"Why, and how it is estimated: gpuadvisor explain {at_top[0].rule}")
+
+
+def _finding_lines(report: DiagnosisReport, finding: Finding, number: str) -> Iterator[Line]:
+    yield Line(f"{number:<{_MARGIN}}{wording.heading(finding)}", STYLES[finding.severity])
+    yield Line(wording.sentence(finding.summary), margin=_MARGIN)
+    is_worth = False
+    for term in _terms(report, finding):
+        if term.label:
+            yield from _labelled(term)
+        elif is_worth:
+            yield from (Line(line, "dim", margin=_MARGIN + LABEL) for line in term.lines)
+        is_worth = term.label == "worth" and bool(term.lines)
+
+
+def _labelled(term: _Term) -> Iterator[Line]:
+    for line in term.lines[:1]:
+        yield Line(line, "", term.label, _MARGIN, is_command=isinstance(line, Code))
+    for line in term.lines[1:]:
+        yield Line(line, margin=_MARGIN + LABEL)
+
+
+def _rest(report: DiagnosisReport, everything: bool, is_empty: bool) -> Iterator[Line]:
+    """Yield symptoms and remarks, or how many there are of them."""
+    if everything:
+        yield from _group("Symptoms of what is above", _symptoms(report))
+        yield from _group("Good to know", _remarks(report.remarks))
+        return
+    if is_empty:
+        yield from _group("Good to know", _remarks(report.remarks[:MOST_REMARKS]))
+    words = wording.more(report)
+    if words and not (is_empty and len(report.remarks) <= MOST_REMARKS and not report.hidden):
+        yield Line("")
+        yield Line(f"{words}; --all shows them.")
+
+
+def _symptoms(report: DiagnosisReport) -> Iterator[Line]:
+    for cause, found in report.hidden.items():
+        for each in found:
+            words = f"{each.rule}, of {cause}: {each.summary} ({wording.where(each)})"
+            yield Line(words, margin=_MARGIN)
+
+
+def _remarks(found: Iterable[Finding]) -> Iterator[Line]:
+    for each in found:
+        yield Line(f"{each.rule}: {each.summary} ({wording.where(each)})", margin=_MARGIN)
+
+
+def _group(title: str, lines: Iterable[Line]) -> Iterator[Line]:
+    listed = list(lines)
+    if listed:
+        yield Line("")
+        yield Line(f"{title}:", "bold")
+        yield from listed
+
+
+def _not_measured(report: DiagnosisReport, everything: bool) -> Iterator[Line]:
+    if not report.diagnosis.not_measured:
+        return
+    count = figures.count(len(report.diagnosis.not_measured), "rule")
+    yield Line("")
+    yield Line(f"Not measured, so not known ({count} could not look):", "bold")
+    for way, rules in report.ways_to_measure.items():
+        how = wording.way(report, way)
+        if everything:
+            yield Line(f"{how}:", margin=_MARGIN)
+            yield from (Line(f"{e.rule}: {e.why}", margin=2 * _MARGIN) for e in rules)
+        else:
+            yield Line(f"{how}: {wording.rules(rules)}", margin=_MARGIN)
