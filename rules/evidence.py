@@ -62,9 +62,9 @@ class Evidence:
         Of a profile with a timeline that is the time of its steps. Hardware counters alone do not
         tell how often a program launches what: each kernel is a run of its own there.
         """
-        return float(self.facts.run_ns) if self.facts is not None else 0.0
+        return float(self.facts.window.run_ns) if self.facts is not None else 0.0
 
     @property
     def has_timeline(self) -> bool:
         """Whether it is known when things ran."""
-        return self.facts is not None and self.facts.profile.header.source != "ncu"
+        return self.facts is not None and self.facts.has_timeline

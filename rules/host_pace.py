@@ -46,7 +46,7 @@ def loader_sets_pace(facts: Facts) -> bool:
     """Say whether the GPU waits for the workers of a DataLoader: they deliver at their own pace, so
     that whatever else becomes faster only makes the script wait longer."""
     waiting = idle_ns(facts, Cause.WAITING_FOR_DATA)
-    return not facts.loading.in_process and waiting >= LEAST_WAITING * facts.run_ns
+    return not facts.loading.in_process and waiting >= LEAST_WAITING * facts.window.run_ns
 
 
 LEAST_WAITING = 0.05
@@ -118,11 +118,6 @@ def parts(high_ns: float, times_ns: Mapping[str, float]) -> Mapping[str, float]:
 
 
 def span_ns(facts: Facts) -> float:
-    """Return the time from the first work of the device that was played to the last one.
-
-    Thresholds are shares of it rather than of the run, which is longer by what came before: that is
-    known only where steps or waits for data were recorded.
-    """
+    """Return the time from the first work of the device that was played to the last one."""
     line = facts.timeline
-    found = [each.span_ns for each in facts.busy if line is None or each.device == line.device]
-    return float(max(found, default=0))
+    return float(facts.window.span_ns(None if line is None else line.device))

@@ -12,7 +12,7 @@ from gpuadvisor.rules.rule import Saving
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.intervals import Intervals, Whole
-    from gpuadvisor.rules.facts.kernel_uses import KernelUse
+    from gpuadvisor.rules.facts.kernels import KernelUse
     from gpuadvisor.rules.facts.summary import Facts
 
 LEAST_SHARE = 0.05
@@ -74,7 +74,10 @@ def row_saving(
     if times is not None:  # the host's time counts most where the host is slow
         shares.append(player.saved_share(low, fast, times, host[0]))
         shares.append(player.saved_share(high, slow, times, host[1]))
-    least, most = min(shares) * facts.run_ns, min(MARGIN * max(shares), MOST) * facts.run_ns
+    least, most = (
+        min(shares) * facts.window.run_ns,
+        min(MARGIN * max(shares), MOST) * facts.window.run_ns,
+    )
     return Saving(least, most, parts(most, _times(facts, gains)))
 
 

@@ -23,7 +23,7 @@ class Rate:
 
 def device(evidence: Evidence) -> DeviceLimits | None:
     """Return the GPU that the kernels ran on."""
-    from gpuadvisor.rules.facts.kernel_uses import limits_of
+    from gpuadvisor.rules.facts.kernels import limits_of
 
     if evidence.facts is None:
         return None

@@ -13,7 +13,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.rates import per_clock, rate
 
 if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_uses import KernelUse
+    from gpuadvisor.rules.facts.kernels import KernelUse
 
 HALVES = ("fp16", "bf16")
 """Types of half the size of what TF32 and FP32 keep in memory."""

@@ -18,9 +18,8 @@ from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling.chrome_rows import WRITERS, Places, arrows, microseconds, quoted
 from gpuadvisor.rules.facts.device_work import Work
 from gpuadvisor.rules.facts.idle import Cause, Gap, idle_gaps
-from gpuadvisor.rules.facts.intervals import Intervals, ends, union
+from gpuadvisor.rules.facts.intervals import Intervals, ends, one, union
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.facts.time_breakdown import has_timeline
 
 BATCH_ROWS = 1 << 15
 """That are text at the same time: about 10 MB."""
@@ -57,7 +56,7 @@ def export(facts: Facts, path: Path, findings: Sequence[Finding] = ()) -> int:
     UsageError where the profile has no timeline or the file cannot be written; nothing is left
     behind then.
     """
-    if not has_timeline(facts):
+    if not facts.has_timeline:
         raise UsageError(
             "The profile has no timeline to show: Nsight Compute runs kernels one by one. "
             "`gpuadvisor report` shows what it measured."
@@ -301,7 +300,7 @@ def about(facts: Facts, finding: Finding) -> Intervals:
     times = _times(facts, finding)
     if times is not None and len(times):
         return times
-    return union(np.array([facts.begin_ns], np.int64), np.array([facts.end_ns], np.int64))
+    return one(facts.window.begin_ns, facts.window.end_ns)
 
 
 def _times(facts: Facts, finding: Finding) -> Intervals | None:

@@ -21,7 +21,7 @@ from gpuadvisor.reports.profile_wording import PARTS, short_name
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.render_text import table_lines
 from gpuadvisor.rules.facts.comparison import Amount, Change, Comparison, Side, Verdict
-from gpuadvisor.rules.facts.time_breakdown import Part
+from gpuadvisor.rules.facts.time_breakdown import TimeCategory
 
 ABSENT = "–"  # noqa: RUF001 - an en dash is what typography wants for `there is none`
 VERDICTS = {
@@ -107,7 +107,7 @@ def _largest(comparison: Comparison) -> str:
     most = max(moved, key=lambda each: abs(each.worth_ns))
     words = "less" if most.worth_ns < 0 else "more"
     time = figures.nanoseconds(abs(most.worth_ns))
-    return f"The largest change is {time} {words} of `{PARTS[Part(most.name)]}`."
+    return f"The largest change is {time} {words} of `{PARTS[TimeCategory(most.name)]}`."
 
 
 def _side(side: Side) -> str:
@@ -192,7 +192,7 @@ def _summary_rows(comparison: Comparison) -> Iterator[ComparedRow]:
 def _part_rows(comparison: Comparison) -> Iterator[ComparedRow]:
     """Yield the devices' time by what they did."""
     for change in comparison.parts:
-        row = _row(PARTS[Part(change.name)], change)
+        row = _row(PARTS[TimeCategory(change.name)], change)
         yield replace(row, verdict=_AMOUNTS.get(change.verdict, ""))
 
 

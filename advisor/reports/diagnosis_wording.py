@@ -9,7 +9,6 @@ from gpuadvisor.domain.finding import Diagnosis, Figure, Finding, NotMeasured, S
 from gpuadvisor.reports import figures, profile_wording
 from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
 from gpuadvisor.reports.profile_report import ProfileReport
-from gpuadvisor.rules.facts.time_breakdown import added
 
 UPPER_BOUND = "At most"
 """How the method of an estimate begins that is an upper bound."""
@@ -41,11 +40,11 @@ def _amount(profile: ProfileReport) -> str:
     facts = profile.facts
     if facts.steps is not None and facts.steps.steps:
         steps = figures.count(len(facts.steps.steps), "step")
-        if profile.accounts and facts.run_ns:  # the host's steps may be ahead of the GPU's
-            return f"{steps} in {figures.milliseconds(facts.run_ns / 1e6)}"
+        if profile.accounts and facts.window.run_ns:  # the host's steps may be ahead of the GPU's
+            return f"{steps} in {figures.milliseconds(facts.window.run_ns / 1e6)}"
         return f"{steps} of {figures.milliseconds(facts.steps.median_ns / 1e6)}"
-    if profile.accounts and facts.run_ns:
-        return figures.milliseconds(facts.run_ns / 1e6)
+    if profile.accounts and facts.window.run_ns:
+        return figures.milliseconds(facts.window.run_ns / 1e6)
     if rows := facts.profile.rows("kernels"):
         names = facts.profile.columns("kernels", ("name",))["name"]
         launched = figures.count(len(set(names.tolist())), "kernel")
@@ -59,11 +58,8 @@ def outcome(report: DiagnosisReport) -> str:
     """Return how busy the GPU was, and what all findings are worth together."""
     busy = ""
     if report.profile is not None and (accounts := report.profile.accounts):
-        total = added(accounts)
         who = "The GPU was" if len(accounts) == 1 else "The GPUs were"
-        # Of the run, as findings are: a device's account begins with its first work.
-        run_ns = max(len(accounts) * report.profile.facts.run_ns, total.span_ns)
-        share = total.busy_ns / run_ns if run_ns else 0.0
+        share = report.profile.facts.window.busy_share
         busy = f"{who} busy {figures.percent(share)} of the run. "
     return busy + found(report)
 

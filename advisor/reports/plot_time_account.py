@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from gpuadvisor.reports import figures, svg
 from gpuadvisor.reports.markup import Markup, element
 from gpuadvisor.reports.profile_wording import PARTS
-from gpuadvisor.rules.facts.time_breakdown import Part, TimeAccount
+from gpuadvisor.rules.facts.time_breakdown import TimeBreakdown, TimeCategory
 
 MOST_BARS = 16
 _BAR, _GAP, _TITLE, _AXIS = 30, 14, 18, 22
@@ -15,7 +15,7 @@ _LABEL_FROM = 44
 """Pixels: a narrower part has no room for its number."""
 
 
-def plot_time_account(accounts: Mapping[int, TimeAccount], width: float) -> Markup:
+def plot_time_account(accounts: Mapping[int, TimeBreakdown], width: float) -> Markup:
     """Return a stacked bar for each device, 0 to 100 % of its own time."""
     shown = list(accounts.items())[:MOST_BARS]
     row = _BAR + _GAP + (_TITLE if len(shown) > 1 else 0)
@@ -41,11 +41,11 @@ def plot_time_account(accounts: Mapping[int, TimeAccount], width: float) -> Mark
     return svg.canvas("account", width, height, "Where the time goes", described, *parts)
 
 
-def _shares(account: TimeAccount) -> list[tuple[Part, float]]:
-    return [(part, account.share(part)) for part in Part if account.parts_ns[part] > 0]
+def _shares(account: TimeBreakdown) -> list[tuple[TimeCategory, float]]:
+    return [(part, account.share(part)) for part in TimeCategory if account.parts_ns[part] > 0]
 
 
-def _bar(account: TimeAccount, top: float, x: svg.Scale) -> list[Markup]:
+def _bar(account: TimeBreakdown, top: float, x: svg.Scale) -> list[Markup]:
     parts, done = [], 0.0
     for part, share in _shares(account):
         left, right = x.clamp(done), x.clamp(done + share)

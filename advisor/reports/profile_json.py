@@ -8,7 +8,7 @@ from gpuadvisor.domain.profile import UNKNOWN, DeviceLimits
 from gpuadvisor.reports import diagnosis_json, strict_json
 from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
 from gpuadvisor.rules.facts.kernels import KernelTime
-from gpuadvisor.rules.facts.time_breakdown import TimeAccount
+from gpuadvisor.rules.facts.time_breakdown import TimeBreakdown
 
 SCHEMA_VERSION = 1
 """Grows when a field is removed or changes its meaning, not when one is added."""
@@ -77,7 +77,7 @@ def _ceilings(report: ProfileReport) -> list[Json]:
     ]  # fmt: skip
 
 
-def _account(device: int, account: TimeAccount) -> Json:
+def _account(device: int, account: TimeBreakdown) -> Json:
     return {
         "device": device,
         "span_ns": account.span_ns,

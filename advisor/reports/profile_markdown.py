@@ -9,7 +9,7 @@ from gpuadvisor.reports.document import Paragraph, Section
 from gpuadvisor.reports.markdown_parts import code, details, table, text
 from gpuadvisor.reports.profile_report import ProfileReport
 from gpuadvisor.reports.render_markdown import markdown_section
-from gpuadvisor.rules.facts.time_breakdown import Part, added
+from gpuadvisor.rules.facts.time_breakdown import TimeCategory, added
 
 MOST_KERNELS = 15
 MOST_OPERATORS = 10
@@ -58,7 +58,7 @@ def _account(report: ProfileReport) -> str:
     rows = [
         (profile_wording.PARTS[part], figures.percent(total.share(part)),
          figures.milliseconds(total.parts_ns[part] / 1e6))
-        for part in Part
+        for part in TimeCategory
         if total.parts_ns[part] > 0
     ]  # fmt: skip
     return table(("Where the time goes", "Share", "Time"), rows)

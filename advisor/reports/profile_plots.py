@@ -26,15 +26,15 @@ from gpuadvisor.reports.svg import WIDE
 from gpuadvisor.rules.facts.activity import activity, halved
 from gpuadvisor.rules.facts.memory import MemoryUse
 from gpuadvisor.rules.facts.roofline import MEMORY
-from gpuadvisor.rules.facts.time_breakdown import Part, added
+from gpuadvisor.rules.facts.time_breakdown import TimeCategory, added
 
 _BAND_PARTS = {
-    "compute": Part.COMPUTING,
-    "communication": Part.COMMUNICATING,
-    "memory": Part.COPYING,
-    "call": Part.LAUNCHING,
-    "operator": Part.DEVICE,
-    "loader": Part.WAITING_FOR_DATA,
+    "compute": TimeCategory.COMPUTING,
+    "communication": TimeCategory.COMMUNICATING,
+    "memory": TimeCategory.COPYING,
+    "call": TimeCategory.LAUNCHING,
+    "operator": TimeCategory.DEVICE,
+    "loader": TimeCategory.WAITING_FOR_DATA,
 }
 _MOST_CURVES = 8
 _PERCENTILES = (5, 50, 95, 100)
@@ -45,7 +45,7 @@ def where_time_goes(report: ProfileReport) -> Markup:
     if not report.accounts:
         return NOTHING
     total = added(report.accounts)
-    parts = [part for part in Part if total.parts_ns[part] > 0]
+    parts = [part for part in TimeCategory if total.parts_ns[part] > 0]
     rows = [
         [
             profile_wording.PARTS[part],

@@ -16,7 +16,7 @@ from gpuadvisor.rules.facts.ceilings import Ceilings
 from gpuadvisor.rules.facts.kernels import KernelTime
 from gpuadvisor.rules.facts.occupancy_columns import occupancies
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.facts.time_breakdown import TimeAccount, has_timeline, time_accounts
+from gpuadvisor.rules.facts.time_breakdown import TimeBreakdown
 from gpuadvisor.rules.rule import Loaded
 
 KINETO_ZERO_ABOVE_BYTES = 48 * 1024
@@ -59,13 +59,13 @@ class ProfileReport:
     """That were asked."""
 
     @cached_property
-    def accounts(self) -> Mapping[int, TimeAccount]:
+    def accounts(self) -> Mapping[int, TimeBreakdown]:
         """Where each device's time went."""
-        return time_accounts(self.facts)
+        return self.facts.time_breakdowns
 
     @cached_property
     def has_timeline(self) -> bool:
-        return has_timeline(self.facts)
+        return self.facts.has_timeline
 
     @cached_property
     def kernels(self) -> tuple[KernelRow, ...]:

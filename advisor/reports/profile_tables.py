@@ -14,7 +14,7 @@ from gpuadvisor.reports.profile_parts import (
     wide_table,
 )
 from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
-from gpuadvisor.rules.facts.time_breakdown import Part
+from gpuadvisor.rules.facts.time_breakdown import TimeCategory
 
 MOST_KERNELS = 25
 MOST_OPERATORS = 15
@@ -200,7 +200,7 @@ def gaps(report: ProfileReport) -> Markup:
             _code(gap.before),
             figures.milliseconds(gap.begin_ns / 1e6),
             figures.milliseconds(gap.duration_ns / 1e6),
-            profile_wording.PARTS[Part(gap.cause)].removeprefix("idle: "),
+            profile_wording.PARTS[TimeCategory(gap.cause)].removeprefix("idle: "),
             _code(gap.after),
             _code(gap.launched_by) if gap.launched_by else figures.NOT_MEASURED,
         ]

@@ -11,29 +11,29 @@ from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
 from gpuadvisor.rules.facts.copies import CopyTime
 from gpuadvisor.rules.facts.kernels import KernelTime
 from gpuadvisor.rules.facts.steps import StepSource
-from gpuadvisor.rules.facts.time_breakdown import Part, TimeAccount, added
+from gpuadvisor.rules.facts.time_breakdown import TimeBreakdown, TimeCategory, added
 
 PARTS = {
-    Part.COMPUTING: "computing",
-    Part.COMMUNICATING: "communicating only",
-    Part.COPYING: "copying only",
-    Part.LAUNCHING: "idle: host is launching",
-    Part.WAITING_FOR_DATA: "idle: waiting for data",
-    Part.SYNCHRONIZING: "idle: host synchronises",
-    Part.OTHER_HOST: "idle: other work of the host",
-    Part.DEVICE: "idle: device or another stream",
-    Part.UNKNOWN: "idle: cause not measured",
+    TimeCategory.COMPUTING: "computing",
+    TimeCategory.COMMUNICATING: "communicating only",
+    TimeCategory.COPYING: "copying only",
+    TimeCategory.LAUNCHING: "idle: host is launching",
+    TimeCategory.WAITING_FOR_DATA: "idle: waiting for data",
+    TimeCategory.SYNCHRONIZING: "idle: host synchronises",
+    TimeCategory.OTHER_HOST: "idle: other work of the host",
+    TimeCategory.DEVICE: "idle: device or another stream",
+    TimeCategory.UNKNOWN: "idle: cause not measured",
 }
 EXPLAINED = {
-    Part.COMPUTING: "At least one kernel that computes runs.",
-    Part.COMMUNICATING: "A communication kernel runs, and nothing computes beside it.",
-    Part.COPYING: "A copy or memset runs, and no kernel.",
-    Part.LAUNCHING: "The host launches at its pace, and the device is done sooner.",
-    Part.WAITING_FOR_DATA: "The launching thread waits for a batch of its DataLoader.",
-    Part.SYNCHRONIZING: "The queue ran empty because the host waited for the device.",
-    Part.OTHER_HOST: "The host does something else between launches, such as Python code.",
-    Part.DEVICE: "Work was launched, but waits for another stream, GPU or the device.",
-    Part.UNKNOWN: "The call that launched what came next was not recorded.",
+    TimeCategory.COMPUTING: "At least one kernel that computes runs.",
+    TimeCategory.COMMUNICATING: "A communication kernel runs, and nothing computes beside it.",
+    TimeCategory.COPYING: "A copy or memset runs, and no kernel.",
+    TimeCategory.LAUNCHING: "The host launches at its pace, and the device is done sooner.",
+    TimeCategory.WAITING_FOR_DATA: "The launching thread waits for a batch of its DataLoader.",
+    TimeCategory.SYNCHRONIZING: "The queue ran empty because the host waited for the device.",
+    TimeCategory.OTHER_HOST: "The host does something else between launches, such as Python code.",
+    TimeCategory.DEVICE: "Work was launched, but waits for another stream, GPU or the device.",
+    TimeCategory.UNKNOWN: "The call that launched what came next was not recorded.",
 }
 LIMITERS = {
     "registers": "registers",
@@ -114,7 +114,7 @@ def verdict(report: ProfileReport) -> str:
     return idle_sentence(added(report.accounts))
 
 
-def idle_sentence(account: TimeAccount) -> str:
+def idle_sentence(account: TimeBreakdown) -> str:
     """Return why a device was idle, in a sentence."""
     part = account.largest_idle
     if part is None:

@@ -10,7 +10,6 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import Call
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.intervals import Whole
-from gpuadvisor.rules.facts.sources import source_of_calls
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Change, Host
 from gpuadvisor.rules.host_pace import saved_shares, span_ns
@@ -60,14 +59,14 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         ),
         "The run played again without these calls, and without the host waiting in those that free;"
         " at least 80 % of the lower figure.",
-        source=source_of_calls(facts, calls),
+        source=facts.sources.of_calls(calls),
     )
 
 
 def _calls(facts: Facts) -> tuple[Whole, int]:
     """Return the calls in the run, and how many of them are in its second half."""
     host = facts.host
-    chosen = host.of_kinds((Call.ALLOCATE, Call.FREE)) & (host.begin_ns >= facts.begin_ns)
-    rows = np.flatnonzero(chosen & (host.begin_ns < facts.end_ns))
-    middle = (facts.begin_ns + facts.end_ns) // 2
+    chosen = host.of_kinds((Call.ALLOCATE, Call.FREE)) & (host.begin_ns >= facts.window.begin_ns)
+    rows = np.flatnonzero(chosen & (host.begin_ns < facts.window.end_ns))
+    middle = (facts.window.begin_ns + facts.window.end_ns) // 2
     return rows, int((host.begin_ns[rows] >= middle).sum())

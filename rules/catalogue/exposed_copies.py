@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.sources import source_of_work
+from gpuadvisor.rules.facts.copies import pinned
 from gpuadvisor.rules.host_pace import span_ns
 from gpuadvisor.rules.requirements import COPIES, IDLE, KERNELS, table
 from gpuadvisor.rules.rule import Claim, Rule, Saving
-from gpuadvisor.rules.transfers import pinned
 
 LEAST_SHARE = 0.02
 """Of the run. [own, as the catalogue's]"""
@@ -25,7 +24,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     """Find copies between the GPU and pinned memory that nothing hides."""
     facts = evidence.facts
     assert facts is not None  # KERNELS
-    copies, run = pinned(facts), evidence.run_ns
+    copies, run = pinned(facts.work, facts.timeline), evidence.run_ns
     computing = sum(each.compute_ns for each in facts.busy) / max(len(facts.busy), 1)
     exposed = float(copies.exposed_ns)
     if not run or exposed < LEAST_SHARE * span_ns(facts):
@@ -47,5 +46,5 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         Saving(LEAST_HIDDEN * hidden, hidden, {"copy/exposed": exposed}),
         "At most all of the time in which copies and no kernel ran, as far as there are kernels to"
         " hide it; at least half.",
-        source=source_of_work(facts, copies.rows),
+        source=facts.sources.of_work(copies.rows),
     )

@@ -13,7 +13,7 @@ from gpuadvisor.rules.requirements import DEVICE, IDLE
 from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_uses import KernelUse
+    from gpuadvisor.rules.facts.kernels import KernelUse
 
 SLOW = 16
 """FP32 operations for each FP64 one, from which on a GPU is slow: 32 or 64 where FP64 is there for

@@ -9,7 +9,6 @@ from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.idle import Cause
 from gpuadvisor.rules.facts.loading import Loading
-from gpuadvisor.rules.facts.sources import source_of_calls
 from gpuadvisor.rules.facts.what_if import Change, Host
 from gpuadvisor.rules.host_pace import idle_ns, parts, saved_shares
 from gpuadvisor.rules.requirements import CPU_STEPS, IDLE, KERNELS, RANGES, SCRIPT, either
@@ -137,7 +136,7 @@ def _preparing(evidence: Evidence) -> Iterator[Claim]:
         "At most all of the time in which the GPU was idle before these copies; at least what 4"
         " processes that prepare batches would save.",
         knobs=(),
-        source=source_of_calls(facts, found.preparing_calls),
+        source=facts.sources.of_calls(found.preparing_calls),
     )
 
 

@@ -9,13 +9,12 @@ import numpy as np
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.copies import Transfers, small_to_device
 from gpuadvisor.rules.facts.intervals import Whole, uncovered_ns, union
-from gpuadvisor.rules.facts.sources import source_of_work
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.host_pace import span_ns
 from gpuadvisor.rules.requirements import COPIES, IDLE, KERNELS, table
 from gpuadvisor.rules.rule import Claim, Rule, Saving
-from gpuadvisor.rules.transfers import Transfers, small_to_device
 
 LEAST_SHARE = 0.02
 """Of the run. [own]"""
@@ -31,7 +30,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     """Find small copies to the GPU whose calls leave it idle."""
     facts = evidence.facts
     assert facts is not None  # KERNELS
-    copies, run = small_to_device(facts), evidence.run_ns
+    copies, run = small_to_device(facts.work, facts.timeline), evidence.run_ns
     if not run or copies.count < FEWEST:
         return
     idle = _idle_ns(facts, copies)
@@ -50,7 +49,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
                                           "idle/launching": max(idle - copies.exposed_ns, 0.0)}),
         "At most all of the time in which these copies or the calls that make them ran and no"
         " kernel did; at least half.",
-        source=source_of_work(facts, copies.rows),
+        source=facts.sources.of_work(copies.rows),
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from gpuadvisor.rules.rule import Claim, Rule
 from gpuadvisor.rules.tensor_cores import gain_when_aligned
 
 if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_uses import KernelUse
+    from gpuadvisor.rules.facts.kernels import KernelUse
 
 ELEMENTS = 8
 """Of 16 bits: 16 bytes, which one load of the tensor cores' kernels takes (NVIDIA's Deep Learning

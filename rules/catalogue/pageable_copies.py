@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ceilings import pinned_bandwidth
-from gpuadvisor.rules.facts.sources import source_of_work
+from gpuadvisor.rules.facts.copies import Transfers, large_pageable
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Change, Host
 from gpuadvisor.rules.host_pace import parts, saved_shares, span_ns
 from gpuadvisor.rules.requirements import COPIES, IDLE, KERNELS, table
 from gpuadvisor.rules.rule import Claim, Rule, Saving
-from gpuadvisor.rules.transfers import Transfers, large_pageable
 
 LEAST_SHARE = 0.02
 """Of the run in which such a copy and no kernel ran. [own; the catalogue shows them from 1 %]"""
@@ -37,7 +36,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     """Find exposed copies of pageable memory that are too large to be staged at once."""
     facts = evidence.facts
     assert facts is not None  # KERNELS
-    copies, run = large_pageable(facts), evidence.run_ns
+    copies, run = large_pageable(facts.work, facts.timeline), evidence.run_ns
     if not run or copies.exposed_ns < LEAST_SHARE * span_ns(facts):
         return
     low, high = _saved(facts, copies, run)
@@ -62,7 +61,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         " allows; at least what half the usual rate of pinned memory on such a GPU saves of the"
         " time in which they and no kernel ran.",
         knobs=() if copies.to_host else None,
-        source=source_of_work(facts, copies.rows),
+        source=facts.sources.of_work(copies.rows),
     )  # fmt: skip
 
 

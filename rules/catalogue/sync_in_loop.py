@@ -12,7 +12,6 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.intervals import Whole
-from gpuadvisor.rules.facts.sources import source_of_calls
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Change, Host
 from gpuadvisor.rules.host_pace import saved_shares, span_ns
@@ -77,7 +76,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         ),
         "At most what the run played again without these waits saves, the host at the pace that it"
         " may have without the profiler; at least four fifths of that at the pace that saves less.",
-        source=source_of_calls(facts, waits.calls),
+        source=facts.sources.of_calls(waits.calls),
     )
 
 

@@ -14,7 +14,7 @@ from gpuadvisor.rules.rule import Claim, Rule
 from gpuadvisor.rules.tensor_cores import convolves, gain_of
 
 if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_uses import KernelUse
+    from gpuadvisor.rules.facts.kernels import KernelUse
 
 ADVICE = (
     'Allow TF32: `torch.set_float32_matmul_precision("high")`, and for convolutions'

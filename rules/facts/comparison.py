@@ -14,7 +14,7 @@ from enum import StrEnum
 from gpuadvisor.domain.profile import Direction, Memory
 from gpuadvisor.rules.facts.steps import InSteps, Steps
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.facts.time_breakdown import TimeAccount, added, time_accounts
+from gpuadvisor.rules.facts.time_breakdown import TimeBreakdown, added
 
 SAME_RATIO = 0.01
 """A smaller relative change is none: kernels of one program vary so much between recordings."""
@@ -86,7 +86,7 @@ class Comparison:
     after: Side
     per_step: bool
     parts: tuple[Change, ...]
-    """Of the devices' time: busy, and idle by cause; in the order of `Part`."""
+    """Of the devices' time: busy, and idle by cause; in the order of `TimeCategory`."""
     kernels: tuple[Change, ...]
     operators: tuple[Change, ...] | None
     """Time on the device of what each launched itself; None where one profile has none."""
@@ -101,7 +101,7 @@ class _Measured:
     """Of what counts."""
     side: Side
     divisor: int
-    account: TimeAccount | None
+    account: TimeBreakdown | None
 
 
 def compare(before: Facts, after: Facts, names: tuple[str, str]) -> Comparison:
@@ -129,7 +129,7 @@ def _measured(facts: Facts, name: str, steps: Steps | None, per_step: bool) -> _
     if per_step and steps is not None:
         counted = Facts(InSteps(facts.profile, steps), facts.ceilings)
     divisor = len(steps.steps) if per_step and steps is not None else 1
-    accounts = time_accounts(counted)
+    accounts = counted.time_breakdowns
     account = added(accounts) if accounts else None
     durations = [step.duration_ns for step in steps.steps] if steps is not None else []
     limits = facts.profile.header.devices
@@ -139,7 +139,7 @@ def _measured(facts: Facts, name: str, steps: Steps | None, per_step: bool) -> _
         facts.profile.header.source,
         len(durations) or None,
         steps.median_ns if steps is not None and durations else None,
-        sum(durations) / len(durations) if durations else None,
+        steps.mean_ns if steps is not None and durations else None,
         steps.data_wait_share if steps is not None and durations else None,
         account.span_ns / divisor if account else None,
         account.busy_share if account else None,

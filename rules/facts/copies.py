@@ -1,4 +1,4 @@
-"""Copies and memsets by direction and by the memory at either end."""
+"""Copies and memsets by direction and memory, and how much of them no kernel hides."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuadvisor.domain.profile import Direction, Memory
+from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory
 from gpuadvisor.rules.facts.device_work import DeviceWork
-from gpuadvisor.rules.facts.intervals import Intervals, Whole, by_key, exact_sum, uncovered_ns
+from gpuadvisor.rules.facts.intervals import Intervals, Mask, Whole, by_key, exact_sum, uncovered_ns
+from gpuadvisor.rules.facts.what_if import Timeline
 
 
 @dataclass(frozen=True)
@@ -71,4 +72,80 @@ def _of_kind(
         exact_sum(duration),
         uncovered_ns(work.intervals(rows), kernels),
         moved / took * 1e9 if took and known.any() else None,
+    )
+
+
+STAGED_BYTES = 65_536
+"""Copies of pageable memory to the device of at most so many come back at once (CUDA Runtime API,
+"API synchronization behavior")."""
+BETWEEN = (Direction.HOST_TO_DEVICE, Direction.DEVICE_TO_HOST)
+
+
+@dataclass(frozen=True, eq=False)
+class Transfers:
+    """Some copies of the device that is played."""
+
+    rows: Whole
+    """Of the device's work."""
+    bytes: int
+    time_ns: int
+    exposed_ns: int
+    """In which no kernel ran."""
+    to_host_ns: int
+    """The part of `time_ns` that goes to the host."""
+
+    @property
+    def count(self) -> int:
+        return len(self.rows)
+
+    @property
+    def to_host(self) -> bool:
+        """Whether most of the time goes into copies to the host."""
+        return 2 * self.to_host_ns > self.time_ns
+
+    @property
+    def bytes_per_s(self) -> float:
+        return self.bytes / self.time_ns * 1e9 if self.time_ns else 0.0
+
+
+def large_pageable(work: DeviceWork, line: Timeline | None) -> Transfers:
+    """Return the copies between device and pageable memory that the host waits for."""
+    copies = work.copies
+    pageable = (copies["source"] == Memory.PAGEABLE) | (copies["destination"] == Memory.PAGEABLE)
+    return _chosen(work, line, pageable & (copies["bytes"] > STAGED_BYTES))
+
+
+def pinned(work: DeviceWork, line: Timeline | None) -> Transfers:
+    """Return the copies between device and pinned memory."""
+    copies = work.copies
+    at_host = np.where(
+        copies["direction"] == Direction.HOST_TO_DEVICE, copies["source"], copies["destination"]
+    )
+    return _chosen(work, line, at_host == Memory.PINNED)
+
+
+def small_to_device(work: DeviceWork, line: Timeline | None) -> Transfers:
+    """Return the copies to the device of so few bytes that it is their number that costs."""
+    copies = work.copies
+    small = (copies["bytes"] != UNKNOWN) & (copies["bytes"] <= STAGED_BYTES)
+    return _chosen(work, line, small & (copies["direction"] == Direction.HOST_TO_DEVICE))
+
+
+def _chosen(work: DeviceWork, line: Timeline | None, chosen: Mask) -> Transfers:
+    between = np.isin(work.copies["direction"], BETWEEN)
+    rows = np.flatnonzero(chosen & between) + work.kernels
+    if line is not None:
+        rows = rows[work.device[rows] == line.device]
+        kernels = line.rows[line.rows < work.kernels]
+    else:
+        kernels = np.arange(work.kernels)
+    number = rows - work.kernels
+    to_host = work.copies["direction"][number] == Direction.DEVICE_TO_HOST
+    duration = work.duration_ns[rows]
+    return Transfers(
+        rows,
+        int(np.maximum(work.copies["bytes"][number], 0).sum()),
+        int(duration.sum()),
+        uncovered_ns(work.intervals(rows), work.intervals(kernels)),
+        int(duration[to_host].sum()),
     )

@@ -18,6 +18,10 @@ the call was not recorded it is `unknown`. Without ranges (Nsight Systems withou
 `waiting_for_data`, which is then part of `other_host`.
 
 The causes exclude each other and sum to the time without a kernel exactly.
+
+`idle` blames all of a gap on a wait in which it began, as nothing was queued behind it. For
+`host_idle` each moment of a gap is what the host did then: a script that waits for a value and then
+computes for long on the CPU is slow for what it computes, not for the wait.
 """
 
 from __future__ import annotations
@@ -25,12 +29,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuadvisor.domain.profile import UNKNOWN, Profile, Range
+from gpuadvisor.domain.profile import UNKNOWN, Direction
 from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.intervals import (
     Intervals,
@@ -39,18 +42,16 @@ from gpuadvisor.rules.facts.intervals import (
     both,
     by_key,
     covered_ns,
-    ends,
+    either,
     gaps,
     none,
     union,
     without,
 )
-from gpuadvisor.rules.facts.joins import thread_keys
 from gpuadvisor.rules.facts.launches import BLOCKING, ENQUEUING, Calls, Launches
+from gpuadvisor.rules.facts.loading import Waits
 from gpuadvisor.rules.facts.operators import Operators
 
-Waits: TypeAlias = Mapping[tuple[int, int], Intervals]
-"""By process and thread."""
 NEVER = none()
 
 HOST_PACE_NS = 100_000
@@ -125,19 +126,6 @@ class _Gaps:
     """Row of the work that ended last; UNKNOWN where nothing had run."""
     after: Whole
     causes_ns: npt.NDArray[np.int64]
-
-
-def loader_waits(profile: Profile) -> Waits:
-    """Return when each process and thread waited for a batch of a DataLoader."""
-    ranges = profile.columns("ranges", ("begin_ns", "duration_ns", "process", "thread", "kind"))
-    rows = np.flatnonzero(ranges["kind"] == Range.LOADER)
-    begin, end = ends(ranges["begin_ns"][rows], ranges["duration_ns"][rows])
-    process, thread = ranges["process"][rows], ranges["thread"][rows]
-    key = thread_keys(process, thread, process[:0], thread[:0])[0]
-    return {
-        (int(process[at[0]]), int(thread[at[0]])): union(begin[at], end[at])
-        for _, at in by_key(key)
-    }
 
 
 def launching_times(
@@ -334,3 +322,80 @@ def _gap(work: DeviceWork, host: Calls, launched: Launches, found: _Gaps, place:
         work.describe(after),
         "" if call == UNKNOWN else work.texts[host.name[call]],
     )
+
+
+BATCH_BYTES = 65_536
+"""A copy to the device of at least so many is taken for a batch rather than for a parameter. Copies
+of pageable memory of fewer do not even wait (CUDA: API synchronization behavior)."""
+
+
+@dataclass(frozen=True, eq=False)
+class HostIdle:
+    """Idle time of the device, by what the host did in it."""
+
+    launching_ns: int
+    """In calls that give the device work, in operators that make them, or shortly between."""
+    other_ns: int
+    """Python, and operators of the CPU."""
+    preparing_ns: int
+    """The part of `other_ns` that ended with a batch's copy to the device."""
+    preparing_bytes: int
+    """Of these copies."""
+    preparing_calls: Whole
+    """Rows of their calls."""
+    other_times: Intervals
+    """When it was `other_ns`."""
+
+
+NOTHING = HostIdle(0, 0, 0, 0, np.empty(0, np.int64), none())
+
+
+def host_idle(
+    rows: Whole,
+    begin_ns: int,
+    not_working: Intervals,
+    work: DeviceWork,
+    host: Calls,
+    launched: Launches,
+    launching: Operators,
+) -> HostIdle:
+    """Return what the host did in the gaps between some rows of a device's work, from the run's
+    begin on; `not_working` is when the threads that launch waited or handled memory."""
+    known = launched.known[rows]
+    begin = work.begin_ns[rows]
+    reached = np.maximum.accumulate(np.concatenate(([begin_ns], work.end_ns[rows])))[:-1]
+    gap = np.flatnonzero(known & (begin > reached))
+    called = np.clip(launched.begin_ns[rows[gap]], reached[gap], begin[gap])
+    busy = _of_processes(launching_times(host, launching), host, launched.call[rows[gap]])
+    busy = without(busy, not_working)
+    at_work = covered_ns(busy, reached[gap], called)
+    away = covered_ns(not_working, reached[gap], called)
+    other = called - reached[gap] - at_work - away
+    until = np.minimum(begin[gap], launched.end_ns[rows[gap]] + REACH_NS)
+    batch = _batches(work, rows[gap]) & (other > 0)
+    size = work.copies["bytes"][np.maximum(rows[gap][batch] - work.kernels, 0)]
+    return HostIdle(
+        int(at_work.sum() + np.maximum(until - called, 0).sum()),
+        int(other.sum()),
+        int(other[batch].sum()),
+        int(size.sum()),
+        launched.call[rows[gap][batch]],
+        without(Intervals(reached[gap], called), either(busy, not_working)),
+    )
+
+
+def _of_processes(times: dict[int, Intervals], host: Calls, call: Whole) -> Intervals:
+    found = none()
+    for process in np.unique(host.process[call]).tolist():
+        found = either(found, times.get(process, none()))
+    return found
+
+
+def _batches(work: DeviceWork, rows: Whole) -> Mask:
+    number = np.maximum(rows - work.kernels, 0)
+    if not len(work.copies["bytes"]):
+        return np.zeros(len(rows), np.bool_)
+    to_device = work.copies["direction"][number] == Direction.HOST_TO_DEVICE
+    large = work.copies["bytes"][number] >= BATCH_BYTES
+    found: Mask = (rows >= work.kernels) & to_device & large
+    return found

@@ -1,14 +1,33 @@
-"""Kernels that are the same: of one name, launched in the same way."""
+"""Kernels that are the same, and what operators the device's kernel time is spent on.
+
+`kernel_times` is about all devices, `kernel_uses` and `kernel_shapes` about the one with most
+kernel time: on the others of a process the same happens. The latter two leave communication out, as
+its kernels wait for other GPUs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import prod
 
 import numpy as np
 
-from gpuadvisor.domain.profile import Columns, Profile
-from gpuadvisor.rules.facts.intervals import Whole, ends, exact_sum, numbered, percentile
+from gpuadvisor.domain.profile import NO_TEXT, UNKNOWN, Columns, DeviceLimits, Profile
+from gpuadvisor.rules.facts.device_work import DeviceWork, Work
+from gpuadvisor.rules.facts.intervals import (
+    Whole,
+    by_key,
+    ends,
+    exact_sum,
+    grouped,
+    numbered,
+    percentile,
+)
+from gpuadvisor.rules.facts.kernel_families import Family, Kind, kind_of
+from gpuadvisor.rules.facts.operators import Operators
+from gpuadvisor.rules.facts.roofline import PRECISIONS, element_type
 
 SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 KEYS = ("name", *SHAPE, "registers", "shared_bytes", "device", "stream")
@@ -87,4 +106,177 @@ def _time(columns: Columns, texts: Sequence[str], row: int, duration_ns: Whole) 
         p50 or 0,
         p95 or 0,
         row,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class KernelUse:
+    """All kernels of one name that operators of one name, shapes and types launched."""
+
+    name: str
+    kind: Kind
+    operator: str
+    """Empty where it is not known, like the next two."""
+    shapes: str
+    types: str
+    rows: Whole
+    """Of the device's work."""
+    time_ns: int
+
+    @property
+    def count(self) -> int:
+        return len(self.rows)
+
+    @property
+    def mean_ns(self) -> float:
+        return self.time_ns / self.count
+
+    @property
+    def precision(self) -> str | None:
+        """By the kernel's name, else by what the operator got."""
+        return self.kind.precision or PRECISIONS.get(element_type(self.types))
+
+
+@dataclass(frozen=True, eq=False)
+class KernelUses:
+    """Of the device with most kernel time."""
+
+    device: int | None
+    """None where no kernel ran."""
+    uses: tuple[KernelUse, ...]
+    """Those with most time first."""
+
+    @cached_property
+    def time_ns(self) -> int:
+        """Of all of them."""
+        return sum(each.time_ns for each in self.uses)
+
+    @cached_property
+    def rows(self) -> Whole:
+        """Of the device's work."""
+        parts = [each.rows for each in self.uses]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def rows_of(self, name: str) -> Whole:
+        """Return those of one kernel."""
+        return np.concatenate([self.rows[:0], *(e.rows for e in self.uses if e.name == name)])
+
+    def of(self, *families: str) -> tuple[KernelUse, ...]:
+        """Return those of these families."""
+        return tuple(each for each in self.uses if each.kind.family in families)
+
+    def share(self, uses: tuple[KernelUse, ...]) -> float:
+        """Return which part of the time some of them take."""
+        return sum(each.time_ns for each in uses) / self.time_ns if self.time_ns else 0.0
+
+
+def kernel_uses(profile: Profile, work: DeviceWork, launching: Operators) -> KernelUses:
+    """Return what the kernel time of a profile is spent on."""
+    computing = np.flatnonzero(work.kind == Work.COMPUTE)
+    duration = work.duration_ns
+    of_device = {device: computing[at] for device, at in by_key(work.device[computing])}
+    if not of_device:
+        return KernelUses(None, ())
+    device = max(of_device, key=lambda each: int(duration[of_device[each]].sum()))
+    rows = of_device[device]
+    found = [
+        _use(profile, work, duration, rows[at], operator)
+        for at, operator in _alike(profile, work, launching, rows)
+    ]
+    found.sort(key=lambda each: (-each.time_ns, int(each.rows[0])))
+    return KernelUses(device, tuple(found))
+
+
+def limits_of(profile: Profile, device: int | None) -> DeviceLimits | None:
+    """Return what a profile says of a device; of the only one where numbers differ."""
+    listed = profile.header.devices
+    named = next((each for each in listed if each.index == device), None)
+    return named or (listed[0] if len({each.name for each in listed}) == 1 else None)
+
+
+def _alike(
+    profile: Profile, work: DeviceWork, launching: Operators, rows: Whole
+) -> list[tuple[Whole, tuple[int, int, int]]]:
+    """Return which rows are of one use, with the texts of their operator."""
+    columns = profile.columns("operators", ("name", "shapes", "types"))
+    operator = launching.of_like_work[rows]
+    known = operator != UNKNOWN
+    texts = []
+    for name in ("name", "shapes", "types"):
+        of_row = np.full(len(rows), NO_TEXT, np.int64)
+        of_row[known] = columns[name][operator[known]]
+        texts.append(of_row)
+    return [
+        (at, (int(texts[0][at[0]]), int(texts[1][at[0]]), int(texts[2][at[0]])))
+        for _, at in by_key(grouped(work.name[rows], *texts))
+    ]
+
+
+def _use(
+    profile: Profile,
+    work: DeviceWork,
+    duration: Whole,
+    rows: Whole,
+    operator: tuple[int, int, int],
+) -> KernelUse:
+    texts = profile.header.texts
+    name = texts[int(work.name[rows[0]])]
+    called, shapes, types = (texts[each] for each in operator)
+    time = exact_sum(duration[rows])
+    return KernelUse(name, kind_of(name), called, shapes, types, rows, time)
+
+
+LIBRARY = (Family.GEMM, Family.CONVOLUTION, Family.ATTENTION)
+"""Families whose kernels need few warps and blocks by design: they keep tiles in registers."""
+
+
+@dataclass(frozen=True)
+class KernelShape:
+    """Of all launches of one kernel."""
+
+    name: str
+    time_ns: int
+    count: int
+    blocks: float
+    """In the mean by time."""
+    threads: int
+    """A block; of the launches with most time, as the rest."""
+    registers: int
+    shared_bytes: int
+
+    @property
+    def mean_ns(self) -> float:
+        return self.time_ns / self.count
+
+    @property
+    def is_library(self) -> bool:
+        return kind_of(self.name).family in LIBRARY
+
+
+def kernel_shapes(kernels: Sequence[KernelTime], device: int | None) -> tuple[KernelShape, ...]:
+    """Return the kernels of a device, those with most time first; without communication."""
+    by_name: dict[str, list[KernelTime]] = {}
+    for each in kernels:
+        if each.device == device and min(*each.grid, *each.block) > 0:
+            by_name.setdefault(each.name, []).append(each)
+    found = [
+        _shape(name, launches)
+        for name, launches in by_name.items()
+        if kind_of(name).family is not Family.COMMUNICATION
+    ]
+    return tuple(sorted(found, key=lambda each: -each.time_ns))
+
+
+def _shape(name: str, launches: Sequence[KernelTime]) -> KernelShape:
+    time = sum(each.time_ns for each in launches)
+    weighed = sum(prod(each.grid) * each.time_ns for each in launches)
+    longest = launches[0]
+    return KernelShape(
+        name,
+        time,
+        sum(each.count for each in launches),
+        weighed / time if time else float(prod(longest.grid)),
+        prod(longest.block),
+        longest.registers,
+        longest.shared_bytes,
     )

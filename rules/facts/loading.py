@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from gpuadvisor.domain.profile import Profile, Range
-from gpuadvisor.rules.facts.intervals import ends
+from gpuadvisor.rules.facts.intervals import Intervals, by_key, ends, union
+from gpuadvisor.rules.facts.joins import thread_keys
 
+Waits: TypeAlias = Mapping[tuple[int, int], Intervals]
+"""The times in which each process and thread waited for a batch."""
 IN_PROCESS = "SingleProcess"
 """In the name of the iterator that loads in the script's own process."""
 
@@ -23,6 +28,19 @@ class Loading:
     first_ns: int
     in_process: bool
     """Whether most of the waiting is the script loading batches itself."""
+
+
+def loader_waits(profile: Profile) -> Waits:
+    """Return when each process and thread waited for a batch of a DataLoader."""
+    ranges = profile.columns("ranges", ("begin_ns", "duration_ns", "process", "thread", "kind"))
+    rows = np.flatnonzero(ranges["kind"] == Range.LOADER)
+    begin, end = ends(ranges["begin_ns"][rows], ranges["duration_ns"][rows])
+    process, thread = ranges["process"][rows], ranges["thread"][rows]
+    key = thread_keys(process, thread, process[:0], thread[:0])[0]
+    return {
+        (int(process[at[0]]), int(thread[at[0]])): union(begin[at], end[at])
+        for _, at in by_key(key)
+    }
 
 
 def loading(profile: Profile) -> Loading:

@@ -1,9 +1,7 @@
 """The line of the user's own code that something comes from, as `train.py:12`.
 
-    source_of_kernel(facts, "ampere_sgemm_128x64_tn")     all kernels of a name
-    source_of_work(facts, rows)                           rows of `facts.work`
-    source_of_calls(facts, rows)                          rows of `facts.host`
-    source_of_operator(facts, "aten::mm")                 all operators of a name
+    facts.sources.of_work(rows)     rows of `facts.work`
+    facts.sources.of_calls(rows)    rows of `facts.host`
 
 Each returns the line with most of the time, or None: the profile has no stacks, or no line of them
 is the user's own. Python functions that a trace has as ranges tell where the function begins;
@@ -17,16 +15,14 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpuadvisor.domain.profile import NO_TEXT, UNKNOWN, Profile, Range
+from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.intervals import Whole, ends
 from gpuadvisor.rules.facts.joins import enclosing, thread_keys
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.facts.launches import Calls, Launches
 
 _FRAME = re.compile(r"(?P<file>[^<>()]+\.py)\((?P<line>\d+)\): ")
 """As PyTorch writes a frame: `train.py(12): main`."""
@@ -56,6 +52,28 @@ class Sources:
     line: Whole
     """The number of its line in `lines`."""
     lines: tuple[str, ...]
+    work: DeviceWork
+    host: Calls
+    launched: Launches
+
+    def of_work(self, rows: Whole) -> str | None:
+        """Return the line that launched most of the time of some rows of the device's work."""
+        call = self.launched.call[rows]
+        known = call != UNKNOWN
+        return self._most(call[known], self.work.duration_ns[rows[known]])
+
+    def of_calls(self, rows: Whole) -> str | None:
+        """Return the line that made those of some calls into CUDA that took most of their time."""
+        return self._most(rows, self.host.end_ns[rows] - self.host.begin_ns[rows])
+
+    def _most(self, calls: Whole, weight: Whole) -> str | None:
+        host = self.host
+        line = self.at(host.begin_ns[calls], host.process[calls], host.thread[calls])
+        known = line != UNKNOWN
+        if not known.any():
+            return None
+        summed = np.bincount(line[known], weight[known].astype(np.float64))
+        return self.lines[int(summed.argmax())]
 
     def at(self, time_ns: Whole, process: Whole, thread: Whole) -> Whole:
         """Return the number of the line that was running, for each time on its thread."""
@@ -78,7 +96,7 @@ def own_line(frame: str) -> str | None:
     return f"{found['file']}:{max(int(found['line']), 1)}"  # a module begins at 0
 
 
-def sources(profile: Profile) -> Sources:
+def sources(profile: Profile, work: DeviceWork, host: Calls, launched: Launches) -> Sources:
     """Return what a profile tells of the user's own code."""
     numbers: dict[str, int] = {}
     parts = (
@@ -88,39 +106,8 @@ def sources(profile: Profile) -> Sources:
     begin, duration, process, thread, line = (
         np.concatenate(each) for each in zip(*parts, strict=True)
     )
-    return Sources(*ends(begin, duration), process, thread, line, tuple(numbers))
-
-
-def source_of_kernel(facts: Facts, name: str) -> str | None:
-    """Return the line that launched most of what kernels of this name took."""
-    texts = facts.work.texts
-    wanted = [number for number, text in enumerate(texts) if text == name]
-    return source_of_work(facts, np.flatnonzero(np.isin(facts.work.name, wanted)))
-
-
-def source_of_work(facts: Facts, rows: Whole) -> str | None:
-    """Return the line that launched most of the time of these rows of `facts.work`."""
-    call = facts.launched.call[rows]
-    known = call != UNKNOWN
-    line = _of_calls(facts, call[known])
-    return _most(facts, line, facts.work.duration_ns[rows[known]])
-
-
-def source_of_calls(facts: Facts, rows: Whole) -> str | None:
-    """Return the line that made the calls into CUDA, rows of `facts.host`, with most time."""
-    duration = facts.host.end_ns[rows] - facts.host.begin_ns[rows]
-    return _most(facts, _of_calls(facts, rows), duration)
-
-
-def source_of_operator(facts: Facts, name: str) -> str | None:
-    """Return the line that called operators of this name, by their time on the host."""
-    names = ("begin_ns", "duration_ns", "process", "thread", "name")
-    columns = facts.profile.columns("operators", names)
-    wanted = [n for n, text in enumerate(facts.profile.header.texts) if text == name]
-    rows = np.flatnonzero(np.isin(columns["name"], wanted))
-    begin, process, thread = (columns[each][rows] for each in ("begin_ns", "process", "thread"))
-    line = facts.sources.at(begin, process, thread)
-    return _most(facts, line, columns["duration_ns"][rows])
+    times = ends(begin, duration)
+    return Sources(*times, process, thread, line, tuple(numbers), work, host, launched)
 
 
 def _running(
@@ -145,19 +132,6 @@ def _running(
     rows = np.flatnonzero(of_row != UNKNOWN)
     timed = (columns[name][rows] for name in ("begin_ns", "duration_ns", "process", "thread"))
     return (*timed, of_row[rows])
-
-
-def _of_calls(facts: Facts, rows: Whole) -> Whole:
-    host = facts.host
-    return facts.sources.at(host.begin_ns[rows], host.process[rows], host.thread[rows])
-
-
-def _most(facts: Facts, line: Whole, weight: Whole) -> str | None:
-    known = line != UNKNOWN
-    if not known.any():
-        return None
-    summed = np.bincount(line[known], weight[known].astype(np.float64))
-    return facts.sources.lines[int(summed.argmax())]
 
 
 def _of_stack(stack: str) -> str | None:

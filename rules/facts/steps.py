@@ -77,6 +77,10 @@ class Steps:
         return float(np.median([step.duration_ns for step in self.steps]))
 
     @property
+    def mean_ns(self) -> float:
+        return sum(step.duration_ns for step in self.steps) / len(self.steps)
+
+    @property
     def data_wait_share(self) -> float:
         """Of the time of all steps."""
         total = sum(step.duration_ns for step in self.steps)

@@ -16,17 +16,20 @@ from functools import cached_property
 from typing import Any
 
 from gpuadvisor.domain.profile import Call, Profile
-from gpuadvisor.rules.facts.busy import BusyTime, busy
 from gpuadvisor.rules.facts.communication import Communication, communication
-from gpuadvisor.rules.facts.concurrency import Concurrency, concurrency
 from gpuadvisor.rules.facts.copies import CopyTime, copy_times
 from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
-from gpuadvisor.rules.facts.host_idle import HostIdle, host_idle
-from gpuadvisor.rules.facts.idle import IdleTime, Waits, idle, loader_waits
-from gpuadvisor.rules.facts.kernel_uses import KernelShape, KernelUses, kernel_shapes, kernel_uses
-from gpuadvisor.rules.facts.kernels import KernelTime, kernel_times
+from gpuadvisor.rules.facts.idle import NOTHING, HostIdle, IdleTime, host_idle, idle
+from gpuadvisor.rules.facts.kernels import (
+    KernelShape,
+    KernelTime,
+    KernelUses,
+    kernel_shapes,
+    kernel_times,
+    kernel_uses,
+)
 from gpuadvisor.rules.facts.launches import Calls, Launches, Queue, calls, launches, queues
-from gpuadvisor.rules.facts.loading import Loading, loading
+from gpuadvisor.rules.facts.loading import Loading, Waits, loader_waits, loading
 from gpuadvisor.rules.facts.memory import MemoryUse, allocated_at_steps, memory_use
 from gpuadvisor.rules.facts.ncu_kernels import CountedKernel, counted_kernels
 from gpuadvisor.rules.facts.operators import Operators, OperatorTimes, operator_times, operators
@@ -40,8 +43,17 @@ from gpuadvisor.rules.facts.steps import (
     optimizer_steps,
     repetition,
 )
+from gpuadvisor.rules.facts.time_breakdown import (
+    BusyTime,
+    Concurrency,
+    TimeBreakdown,
+    busy,
+    concurrency,
+    time_breakdowns,
+)
 from gpuadvisor.rules.facts.unfused import Attention, Chain, attention, chains
 from gpuadvisor.rules.facts.what_if import FasterKernels, Timeline, faster_kernels, timeline
+from gpuadvisor.rules.facts.window import Window, window
 
 FACTS: Mapping[str, tuple[str, ...]] = {
     "busy": (),
@@ -106,47 +118,40 @@ class Facts:
         return idle(self.work, self.host, self.launched, self.launching, self.loader_waits)
 
     @cached_property
-    def begin_ns(self) -> int:
-        """When the first step began, or the first work of a device where that is earlier.
-
-        The wait for the batch that this work is about belongs to the run as well: a trace that
-        begins with it has as many waits as batches.
-        """
-        begins = [each.begin_ns for each in self.busy]
-        begins += [step.begin_ns for step in self.steps.steps[:1]] if self.steps else []
-        begin = min(begins, default=0)
-        waited = [times.begin_ns[times.end_ns <= begin] for times in self.loader_waits.values()]
-        return max((int(each[-1]) for each in waited if len(each)), default=begin)
-
-    @cached_property
-    def end_ns(self) -> int:
-        """When the last work of a device ended; without any, when the last step did."""
-        ends = [each.begin_ns + each.span_ns for each in self.busy]
-        if not ends and self.steps:
-            ends = [step.begin_ns + step.duration_ns for step in self.steps.steps]
-        return max(ends, default=0)
+    def window(self) -> Window:
+        """The run that the profile shows."""
+        return window(self.busy, self.steps, self.loader_waits.values())
 
     @property
-    def run_ns(self) -> int:
-        """The time of the steps, or of the devices' work where there are no steps."""
-        return self.end_ns - self.begin_ns
+    def has_timeline(self) -> bool:
+        """Whether it is known when things ran: Nsight Compute runs kernels one by one."""
+        return "kernels.begin_ns" not in self.profile.header.not_measured
+
+    @cached_property
+    def time_breakdowns(self) -> Mapping[int, TimeBreakdown]:
+        """Where the time of each device went; empty without a timeline."""
+        return time_breakdowns(self.busy, self.idle) if self.has_timeline else {}
 
     @cached_property
     def idle_in_run(self) -> tuple[IdleTime, ...]:
         """As `idle`, with the time before the first work in which the first step had begun."""
         parts = self.work, self.host, self.launched, self.launching, self.loader_waits
-        return idle(*parts, begin_ns=self.begin_ns)
+        return idle(*parts, begin_ns=self.window.begin_ns)
 
     @cached_property
     def timeline(self) -> Timeline | None:
         """The run, to be played again with something changed."""
         parts = self.work, self.host, self.launched, self.launching, self.loader_waits
-        return timeline(*parts, self.begin_ns)
+        return timeline(*parts, self.window.begin_ns)
 
     @cached_property
     def host_idle(self) -> HostIdle:
         """What the host did while the device of the timeline was idle."""
-        return host_idle(self.timeline, self.work, self.host, self.launched, self.launching)
+        line = self.timeline
+        if line is None:
+            return NOTHING
+        parts = self.work, self.host, self.launched, self.launching
+        return host_idle(line.rows, line.begin_ns, line.not_working, *parts)
 
     @cached_property
     def repetition(self) -> Repetition:
@@ -217,7 +222,7 @@ class Facts:
     @cached_property
     def sources(self) -> Sources:
         """When code of the user's own ran."""
-        return sources(self.profile)
+        return sources(self.profile, self.work, self.host, self.launched)
 
     @cached_property
     def memory(self) -> tuple[MemoryUse, ...]:

@@ -1,20 +1,151 @@
-"""Where a device's time went, as parts that exclude each other and sum to all of it.
+"""Where a device's time went: busy with what, idle for what cause, and how many streams worked.
 
-From the first event of the device to the last one: what it did (`busy`), and why it did nothing
-(`idle`).
+Busy is the time in which at least one kernel, copy or memset runs, from the first one's begin to
+the last one's end; the rest is idle. `compute`, `communication` and `memory` are each the time in
+which at least one of that kind runs, so they overlap; what exactly ran together is in
+`together_ns`. This is HolisticTraceAnalysis' temporal breakdown (`non_compute_ns` is there the busy
+time without the time of compute) and its breakdown by kernel type.
+
+`TimeBreakdown` puts the two halves together, what a device did and why it did nothing (`idle`), as
+parts that exclude each other and sum to the time from its first event to its last one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gpuadvisor.rules.facts.idle import Cause
-from gpuadvisor.rules.facts.summary import Facts
+import numpy as np
+
+from gpuadvisor.rules.facts.device_work import DeviceWork, Work
+from gpuadvisor.rules.facts.idle import Cause, IdleTime
+from gpuadvisor.rules.facts.intervals import Intervals, Whole, by_key, depths
 
 
-class Part(StrEnum):
+@dataclass(frozen=True)
+class BusyTime:
+    """Of one device; `span_ns` = `busy_ns` + `idle_ns`."""
+
+    device: int
+    begin_ns: int
+    span_ns: int
+    """From the first begin to the last end."""
+    busy_ns: int
+    compute_ns: int
+    communication_ns: int
+    memory_ns: int
+    together_ns: Mapping[str, int]
+    """What ran at the same time to how long, such as `compute` (alone), `compute+memory`; the
+    parts do not overlap and sum to `busy_ns`."""
+
+    @property
+    def idle_ns(self) -> int:
+        return self.span_ns - self.busy_ns
+
+    @property
+    def non_compute_ns(self) -> int:
+        """Busy, but no compute kernel runs."""
+        return self.busy_ns - self.compute_ns
+
+    @property
+    def busy_share(self) -> float:
+        return self.busy_ns / self.span_ns if self.span_ns else 0.0
+
+    @property
+    def communication_overlap_share(self) -> float | None:
+        """Of the time of communication, how much compute hides; None without communication."""
+        if not self.communication_ns:
+            return None
+        together = sum(
+            ns
+            for kinds, ns in self.together_ns.items()
+            if {"compute", "communication"} <= set(kinds.split("+"))
+        )
+        return together / self.communication_ns
+
+
+def busy(work: DeviceWork) -> tuple[BusyTime, ...]:
+    """Return how long each device was busy; none for devices on which nothing ran."""
+    return tuple(_busy(work, device, rows) for device, rows in work.lasting_by_device())
+
+
+def _busy(work: DeviceWork, device: int, rows: Whole) -> BusyTime:
+    kinds = work.kind[rows]
+    by_kind = {kind: work.intervals(rows[kinds == kind]) for kind in Work}
+    together = _together(by_kind)
+    begin, end = int(work.begin_ns[rows].min()), int(work.end_ns[rows].max())
+    return BusyTime(
+        device,
+        begin,
+        end - begin,
+        sum(together.values()),
+        by_kind[Work.COMPUTE].total_ns,
+        by_kind[Work.COMMUNICATION].total_ns,
+        by_kind[Work.MEMORY].total_ns,
+        together,
+    )
+
+
+def _together(by_kind: Mapping[Work, Intervals]) -> dict[str, int]:
+    """Return how long which kinds ran together, without those that never did."""
+    sets = tuple(by_kind.values())
+    time, _ = depths(sets)
+    if len(time) < 2:
+        return {}
+    code = np.zeros(len(time) - 1, np.int64)
+    for place, each in enumerate(sets):
+        code |= _runs(each, time[:-1]) << place
+    spent = np.zeros(1 << len(sets), np.int64)
+    np.add.at(spent, code, np.diff(time))
+    return {_called(code): int(spent[code]) for code in range(1, len(spent)) if spent[code]}
+
+
+def _runs(each: Intervals, at_ns: Whole) -> Whole:
+    begun = np.searchsorted(each.begin_ns, at_ns, "right")
+    return begun - np.searchsorted(each.end_ns, at_ns, "right")
+
+
+def _called(code: int) -> str:
+    return "+".join(kind.name.lower() for kind in Work if code >> kind & 1)
+
+
+@dataclass(frozen=True)
+class Concurrency:
+    """Of one device."""
+
+    device: int
+    streams: int
+    """That had something to do."""
+    time_ns: Mapping[int, int]
+    """So many streams were active at the same time, to how long; without 0."""
+
+    @property
+    def mean_streams(self) -> float:
+        """Active ones, over the time in which any was."""
+        busy = sum(self.time_ns.values())
+        return sum(n * ns for n, ns in self.time_ns.items()) / busy if busy else 0.0
+
+
+def concurrency(work: DeviceWork) -> tuple[Concurrency, ...]:
+    """Return how many streams of each device worked at the same time."""
+    return tuple(_concurrency(work, device, rows) for device, rows in work.by_device())
+
+
+def _concurrency(work: DeviceWork, device: int, rows: Whole) -> Concurrency:
+    streams = tuple(work.intervals(rows[at]) for _, at in by_key(work.stream[rows]))
+    active = tuple(each for each in streams if len(each))
+    if not active:
+        return Concurrency(device, 0, {})
+    time, depth = depths(active)
+    spent = np.zeros(len(active) + 1, np.int64)
+    np.add.at(spent, depth, np.diff(time))
+    return Concurrency(
+        device, len(active), {n: int(spent[n]) for n in range(1, len(spent)) if spent[n]}
+    )
+
+
+class TimeCategory(StrEnum):
     """What a device does, or waits for. A moment in which it does several is of the first one."""
 
     COMPUTING = "computing"
@@ -30,24 +161,24 @@ class Part(StrEnum):
     UNKNOWN = "unknown"
 
 
-BUSY = (Part.COMPUTING, Part.COMMUNICATING, Part.COPYING)
-IDLE = tuple(part for part in Part if part not in BUSY)
+BUSY = (TimeCategory.COMPUTING, TimeCategory.COMMUNICATING, TimeCategory.COPYING)
+IDLE = tuple(part for part in TimeCategory if part not in BUSY)
 
 
 @dataclass(frozen=True)
-class TimeAccount:
-    """Of one device, or of several together."""
+class TimeBreakdown:
+    """Where the time of one device went, or of several together."""
 
     span_ns: int
     """From the first event to the last one; of several devices added up."""
-    parts_ns: Mapping[Part, int]
+    parts_ns: Mapping[TimeCategory, int]
     """All parts; they sum to `span_ns`."""
 
     @property
     def busy_ns(self) -> int:
         return sum(self.parts_ns[part] for part in BUSY)
 
-    def share(self, part: Part) -> float:
+    def share(self, part: TimeCategory) -> float:
         return self.parts_ns[part] / self.span_ns if self.span_ns else 0.0
 
     @property
@@ -55,43 +186,38 @@ class TimeAccount:
         return self.busy_ns / self.span_ns if self.span_ns else 0.0
 
     @property
-    def largest_idle(self) -> Part | None:
+    def largest_idle(self) -> TimeCategory | None:
         """Why it did nothing for most of that time; None where it always did something."""
         part = max(IDLE, key=lambda each: self.parts_ns[each])
         return part if self.parts_ns[part] else None
 
 
-def time_accounts(facts: Facts) -> Mapping[int, TimeAccount]:
-    """Return the account of each device on which something ran; none without a timeline."""
-    if not has_timeline(facts):
-        return {}
-    causes = {each.device: each.causes_ns for each in facts.idle}
+def time_breakdowns(
+    busy: Sequence[BusyTime], idle: Sequence[IdleTime]
+) -> Mapping[int, TimeBreakdown]:
+    """Return where the time of each device on which something ran went."""
+    causes = {each.device: each.causes_ns for each in idle}
     found = {}
-    for each in facts.busy:
+    for each in busy:
         together = each.together_ns
         computing = sum(ns for kinds, ns in together.items() if "compute" in kinds.split("+"))
         copying = together.get("memory", 0)
         why = causes.get(each.device, {})
         parts = {
-            Part.COMPUTING: computing,
-            Part.COMMUNICATING: each.busy_ns - computing - copying,
-            Part.COPYING: copying,
+            TimeCategory.COMPUTING: computing,
+            TimeCategory.COMMUNICATING: each.busy_ns - computing - copying,
+            TimeCategory.COPYING: copying,
             **{part: why.get(Cause(part), 0) for part in IDLE},
         }
         # What no cause explains stays visible, so that the parts always sum to the whole.
-        parts[Part.UNKNOWN] += each.span_ns - sum(parts.values())
-        found[each.device] = TimeAccount(each.span_ns, parts)
+        parts[TimeCategory.UNKNOWN] += each.span_ns - sum(parts.values())
+        found[each.device] = TimeBreakdown(each.span_ns, parts)
     return found
 
 
-def added(accounts: Mapping[int, TimeAccount]) -> TimeAccount:
-    """Return the account of all devices together."""
-    return TimeAccount(
-        sum(each.span_ns for each in accounts.values()),
-        {part: sum(each.parts_ns[part] for each in accounts.values()) for part in Part},
+def added(breakdowns: Mapping[int, TimeBreakdown]) -> TimeBreakdown:
+    """Return where the time of all devices together went."""
+    return TimeBreakdown(
+        sum(each.span_ns for each in breakdowns.values()),
+        {part: sum(each.parts_ns[part] for each in breakdowns.values()) for part in TimeCategory},
     )
-
-
-def has_timeline(facts: Facts) -> bool:
-    """Say whether it is known when things ran: Nsight Compute runs kernels one by one."""
-    return "kernels.begin_ns" not in facts.profile.header.not_measured

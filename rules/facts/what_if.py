@@ -29,7 +29,6 @@ from gpuadvisor.rules.facts.idle import (
     HOST_PACE_NS,
     REACH_NS,
     RESOLUTION_NS,
-    Waits,
     launching_times,
 )
 from gpuadvisor.rules.facts.intervals import (
@@ -45,6 +44,7 @@ from gpuadvisor.rules.facts.intervals import (
     without,
 )
 from gpuadvisor.rules.facts.launches import Calls, Launches
+from gpuadvisor.rules.facts.loading import Waits
 from gpuadvisor.rules.facts.operators import Operators
 
 Real = npt.NDArray[np.float64]

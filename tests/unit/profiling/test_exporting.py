@@ -230,7 +230,7 @@ def test_what_is_about_nothing_that_was_recorded_is_about_the_whole_run(tmp_path
     gone = replace(KERNEL, scope=Scope(ScopeKind.KERNEL, "no such kernel"))
     exporting.export(facts, tmp_path / "out.json", (gone,))
     ((mark,), _) = marks(events(tmp_path / "out.json"))
-    assert (mark["ts"], mark["dur"]) == (facts.begin_ns / 1e3, facts.run_ns / 1e3)
+    assert (mark["ts"], mark["dur"]) == (facts.window.begin_ns / 1e3, facts.window.run_ns / 1e3)
 
 
 def test_a_finding_has_a_bounded_number_of_marks(tmp_path):

@@ -15,8 +15,8 @@ import pytest
 from gpuadvisor.collectors.kineto.reader import read
 from gpuadvisor.columns.in_memory import MemoryProfile
 from gpuadvisor.domain.profile import UNKNOWN
-from gpuadvisor.rules.facts.busy import busy
 from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.facts.time_breakdown import busy
 
 DATA = Path(__file__).parents[3] / "data" / "profiles"
 FIGURES = json.loads((DATA / "hta_figures.json").read_text())["traces"]

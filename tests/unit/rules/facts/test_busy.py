@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuadvisor.domain.profile import Direction, Memory
-from gpuadvisor.rules.facts.busy import busy
-from gpuadvisor.rules.facts.concurrency import concurrency
 from gpuadvisor.rules.facts.copies import copy_times
 from gpuadvisor.rules.facts.device_work import Work, device_work, kernel_kinds
+from gpuadvisor.rules.facts.time_breakdown import busy, concurrency
 from tests.profiles import Made, permuted
 
 US = 1000

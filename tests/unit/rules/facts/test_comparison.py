@@ -8,7 +8,7 @@ from gpuadvisor.reports.comparison_document import comparison_lines, comparison_
 from gpuadvisor.reports.comparison_json import comparison_json_text
 from gpuadvisor.rules.facts.comparison import Verdict, compare
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.facts.time_breakdown import Part
+from gpuadvisor.rules.facts.time_breakdown import TimeCategory
 from tests.profile_reports import GEMM, HOSTILE, V100, counted, empty, hostile, whole
 from tests.profiles import Made
 
@@ -106,7 +106,7 @@ def test_where_the_host_runs_ahead_a_step_takes_as_long_as_on_the_device():
 
 def test_what_got_less_of_the_idle_time():
     found = compared(whole(data_us=300.0), whole(data_us=100.0))
-    data = of(found.parts, Part.WAITING_FOR_DATA)
+    data = of(found.parts, TimeCategory.WAITING_FOR_DATA)
     assert data.verdict is Verdict.FASTER
     assert data.worth_ns < 0
 

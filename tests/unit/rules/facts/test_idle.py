@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from gpuadvisor.domain.profile import Call, Range
 from gpuadvisor.profiling.reading import read_profile
-from gpuadvisor.rules.facts.busy import busy
 from gpuadvisor.rules.facts.idle import HOST_PACE_NS, REACH_NS, Cause, idle_gaps
 from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.facts.time_breakdown import busy
 from tests.profiles import Made, permuted
 
 DATA = Path(__file__).parents[3] / "data" / "profiles"

@@ -45,7 +45,7 @@ def test_without_the_profiler_the_same_host_may_not_be_the_limit():
 
 def test_what_the_host_is_spared_counts_where_it_is_the_limit():
     facts = queued([K("work", 2)] * 100, pace=50).facts
-    half = one(facts.begin_ns, (facts.begin_ns + facts.end_ns) // 2)
+    half = one(facts.window.begin_ns, (facts.window.begin_ns + facts.window.end_ns) // 2)
     saved = facts.faster_kernels.saved_share([], 1.0, half, 1.0)
     assert saved == pytest.approx(0.5, abs=0.03)
 

@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 
 from gpuadvisor.domain.profile import Range
-from gpuadvisor.rules.facts.sources import (
-    own_line,
-    source_of_calls,
-    source_of_kernel,
-    source_of_operator,
-    source_of_work,
-)
+from gpuadvisor.rules.facts.sources import own_line
 from gpuadvisor.rules.facts.summary import Facts
 from tests.profiles import Made
 
@@ -55,18 +49,23 @@ def made():
     return profile
 
 
+def line_of_kernel(facts, name):
+    """The line that launched most of what kernels of this name took."""
+    rows = [row for row in range(len(facts.work)) if facts.work.describe(row) == name]
+    return facts.sources.of_work(np.array(rows, np.int64))
+
+
 def test_the_innermost_of_the_users_functions_with_most_of_the_time():
     facts = Facts(made().profile())
-    assert source_of_kernel(facts, "gemm") == "net.py:5"
-    assert source_of_operator(facts, "aten::mm") == "net.py:5"
-    assert source_of_work(facts, np.array([1])) == "train.py:1"
-    assert source_of_calls(facts, np.array([0])) == "net.py:5"
+    assert line_of_kernel(facts, "gemm") == "net.py:5"
+    assert facts.sources.of_work(np.array([1])) == "train.py:1"
+    assert facts.sources.of_calls(np.array([0])) == "net.py:5"
 
 
 def test_another_threads_work_has_no_line():
     facts = Facts(made().profile())
-    assert source_of_kernel(facts, "elsewhere") is None
-    assert source_of_kernel(facts, "no such kernel") is None
+    assert line_of_kernel(facts, "elsewhere") is None
+    assert line_of_kernel(facts, "no such kernel") is None
 
 
 def test_stacks_of_operators_tell_it_too():
@@ -76,18 +75,16 @@ def test_stacks_of_operators_tell_it_too():
     profile.operator("aten::mm", (10, 50))
     profile.launched("gemm", call=(20, 5), runs=(50, 10))
     facts = Facts(profile.profile())
-    assert source_of_kernel(facts, "gemm") == "net.py:17"
-    assert source_of_operator(facts, "aten::mm") == "net.py:17"
+    assert line_of_kernel(facts, "gemm") == "net.py:17"
 
 
 def test_a_range_that_is_called_like_a_file_is_none():
     profile = Made()
     profile.range("train.py(1): main", (0, 1000), Range.USER)
     profile.launched("gemm", call=(20, 5), runs=(50, 10))
-    assert source_of_kernel(Facts(profile.profile()), "gemm") is None
+    assert line_of_kernel(Facts(profile.profile()), "gemm") is None
 
 
 def test_a_profile_of_nothing():
     facts = Facts(Made().profile())
-    assert source_of_kernel(facts, "gemm") is None
-    assert source_of_operator(facts, "aten::mm") is None
+    assert line_of_kernel(facts, "gemm") is None

@@ -28,7 +28,7 @@ def takes(program, **change):
 
 def recorded(program):
     """The run's own time: from the device's first work on."""
-    return Facts(program.made.profile()).run_ns / US
+    return Facts(program.made.profile()).window.run_ns / US
 
 
 def steps(step, count=6):

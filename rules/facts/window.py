@@ -1,0 +1,78 @@
+"""The run that a profile shows: from when to when it lasted, its steps, and each device's part.
+
+Text, pages, comparisons and rules take spans and shares from here, so that no two of them state
+different shares of the same run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gpuadvisor.rules.facts.intervals import Intervals
+from gpuadvisor.rules.facts.steps import Steps
+from gpuadvisor.rules.facts.time_breakdown import BusyTime
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """When the run of a profile began and ended, and how much of it each device was busy."""
+
+    begin_ns: int
+    end_ns: int
+    steps: Steps | None
+    """The steps of the run; None where none are certain."""
+    busy: tuple[BusyTime, ...]
+    """The busy time of each device on which something ran."""
+
+    @property
+    def run_ns(self) -> int:
+        """The time of the steps, or of the devices' work where there are no steps."""
+        return self.end_ns - self.begin_ns
+
+    @property
+    def step_count(self) -> int:
+        """How many steps there are; 0 where none are certain."""
+        return len(self.steps.steps) if self.steps is not None else 0
+
+    @property
+    def busy_share(self) -> float:
+        """Share of the run (0 to 1) in which the devices were busy, their mean.
+
+        A device's span begins with its first work. It counts as a whole, even where it is longer
+        than the run.
+        """
+        whole = max(len(self.busy) * self.run_ns, sum(each.span_ns for each in self.busy))
+        return sum(each.busy_ns for each in self.busy) / whole if whole else 0.0
+
+    def share(self, time_ns: float) -> float:
+        """Return which share of the run a time is; 0 where the run's time is not known."""
+        return time_ns / self.run_ns if self.run_ns > 0 else 0.0
+
+    def span_ns(self, device: int | None = None) -> int:
+        """Return the time from a device's first work to its last one; of the longest by default.
+
+        Thresholds are shares of it rather than of the run, which is longer by what came before:
+        that is known only where steps or waits for data were recorded.
+        """
+        spans = (each.span_ns for each in self.busy if device is None or each.device == device)
+        return max(spans, default=0)
+
+
+def window(
+    busy: tuple[BusyTime, ...], steps: Steps | None, loader_waits: Iterable[Intervals]
+) -> Window:
+    """Return the run's window: from the first step, or the first work where that is earlier.
+
+    The wait for the batch that this work is about belongs to the run as well: a trace that begins
+    with it has as many waits as batches. It ends with the devices' last work; without any, with the
+    last step.
+    """
+    each_step = steps.steps if steps is not None else ()
+    begins = [each.begin_ns for each in busy] + [step.begin_ns for step in each_step[:1]]
+    begin = min(begins, default=0)
+    waited = [times.begin_ns[times.end_ns <= begin] for times in loader_waits]
+    begin = max((int(each[-1]) for each in waited if len(each)), default=begin)
+    ends: Sequence[int] = [each.begin_ns + each.span_ns for each in busy]
+    ends = ends or [step.begin_ns + step.duration_ns for step in each_step]
+    return Window(begin, max(ends, default=0), steps, busy)
