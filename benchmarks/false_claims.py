@@ -42,7 +42,7 @@ def proof_claims(make: Make, gain: float, studies: int, seed: int = 0) -> float:
     model = simulation.multiplied({"knob": 1 + gain})
     claims = 0
     for study in range(studies):
-        bench = simulation.SimulatedBench(model, make(random.Random(f"{seed} {study}")))
+        bench = simulation.SimulatedEvaluator(model, make(random.Random(f"{seed} {study}")))
         claims += is_faster(prove(bench, TUNED, Objective.THROUGHPUT).speedup)
     return claims / studies
 
@@ -52,7 +52,7 @@ def search_claims(make: Make, studies: int, seed: int = 0) -> float:
     model = simulation.multiplied({})
     claims = 0
     for study in range(studies):
-        bench = simulation.SimulatedBench(model, make(random.Random(f"{seed} {study}")))
+        bench = simulation.SimulatedEvaluator(model, make(random.Random(f"{seed} {study}")))
         proof = simulation.tuned(bench, PLACEBOS).proof
         claims += proof is not None and is_faster(proof.speedup)
     return claims / studies

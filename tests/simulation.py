@@ -1,6 +1,6 @@
-"""A bench that runs nothing: costs come from a model, and noise from a generator or a recording.
+"""An evaluator that runs nothing: costs come from a model, noise from a generator or a recording.
 
-It implements `gpuadvisor.tuners.bench.Bench`, so the real search, ablation and proof run on it,
+It implements `gpuadvisor.tuners.space.Evaluator`, so the real search, ablation and proof run on it,
 thousands of times in seconds.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from gpuadvisor.domain.measurement import Measurement, Window
 from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.tuners.ablation import Ablation
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.candidates import Candidate, Candidates
+from gpuadvisor.tuners.knob_space import knob_parameter
 from gpuadvisor.tuners.proof import Proof, prove
 from gpuadvisor.tuners.search import Best, OrderedSearch
+from gpuadvisor.tuners.space import Space
 
 RECORDING = Path(__file__).parent / "data" / "aa_runs.json"
 WINDOWS = 8
@@ -115,8 +116,8 @@ def measurement(windows_ms: Sequence[float], **changes: Any) -> Measurement:
 
 
 @dataclass
-class SimulatedBench:
-    """`Bench` on a model. Gains are relative to the first run, as in a study."""
+class SimulatedEvaluator:
+    """`Evaluator` on a model. Gains are relative to the first run, as in a study."""
 
     model: Model
     noise: Noise = field(default_factory=quiet)
@@ -210,14 +211,15 @@ def multiplied(factors: Mapping[str, float], base_ms: float = 100.0) -> Model:
     return cost
 
 
-def candidates(knobs: Sequence[Switch]) -> Candidates:
-    return Candidates(tuple(Candidate(k, tuple(k.choices(None, ScriptFacts()))) for k in knobs), {})
+def space_of(knobs: Iterable[Switch]) -> Space:
+    """Return the space of all values of these knobs."""
+    facts = ScriptFacts()
+    return Space(tuple(knob_parameter(knob, knob.choices(None, facts), facts) for knob in knobs))
 
 
-def searched(bench: SimulatedBench, knobs: Sequence[Switch]) -> OrderedSearch:
+def searched(evaluator: SimulatedEvaluator, knobs: Sequence[Switch]) -> OrderedSearch:
     """Run the ordered search."""
-    by_name = {knob.name: knob for knob in knobs}
-    search = OrderedSearch(bench, by_name, candidates(knobs), bench.baseline)
+    search = OrderedSearch(evaluator, space_of(knobs), evaluator.baseline)
     search.run()
     return search
 
@@ -231,10 +233,10 @@ class Tuned:
     proof: Proof | None
 
 
-def tuned(bench: SimulatedBench, knobs: Sequence[Switch]) -> Tuned:
+def tuned(evaluator: SimulatedEvaluator, knobs: Sequence[Switch]) -> Tuned:
     """Search, ablate and prove as a study does."""
-    search = searched(bench, knobs)
-    ablation = Ablation(bench, search.knobs, ScriptFacts(), search.brought)
+    search = searched(evaluator, knobs)
+    ablation = Ablation(evaluator, search.space, search.brought)
     settings, _ = ablation.run(search.best.settings)
-    proof = prove(bench, settings, Objective.THROUGHPUT) if settings else None
+    proof = prove(evaluator, settings, Objective.THROUGHPUT) if settings else None
     return Tuned(search.best, settings, proof)

@@ -1,4 +1,4 @@
-"""Ablation: take each kept knob out again, and keep only those that are missed."""
+"""Ablation: take each kept parameter out again, and keep only those that are missed."""
 
 from __future__ import annotations
 
@@ -7,38 +7,37 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from gpuadvisor.domain.knobs import Contribution, ScriptFacts, Settings, Value
+from gpuadvisor.domain.knobs import Contribution, Value
 from gpuadvisor.domain.study import Trial, TrialState
-from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.bench import Bench
-from gpuadvisor.tuners.candidates import without
+from gpuadvisor.tuners.space import Evaluator, Point, Space
 from gpuadvisor.tuners.statistics import paired_ratio, uncertainty
 
 ROUNDS = 3
-"""Most rounds of the best and of the settings that lack one knob, in turn."""
+"""Most rounds of the best point and of those that lack one parameter, in turn."""
 CLEAR = 4.0
 """A contribution of so many times its uncertainty needs no further round."""
 MIN_CONTRIBUTION = 0.005
-"""A knob that brings less is not worth a line in the user's code."""
+"""Logarithm of the gain below which a parameter is not worth a line in the user's code."""
 SURPRISING = 3.0
-"""Times what a knob brought in the search, above which its contribution needs all rounds: one run
-that something disturbed would do. Together knobs were seen to be worth up to twice as much."""
+"""Times what a parameter brought in the search, above which its contribution needs all rounds: one
+run that something disturbed would do. Together, knobs were seen to be worth up to twice as much."""
 HARMFUL = 1.2
-"""The same for a knob that the search kept, if without it the script is so much faster."""
+"""Factor by which the point may be faster without a parameter that the search kept, above which all
+rounds are needed too."""
 INTERVAL_ROUNDS = 3
 """Rounds from which a contribution gets an interval: from two it would span a factor of 60."""
 
 
 @dataclass
 class _Evidence:
-    """What the rounds say of one knob."""
+    """What the rounds say of one parameter."""
 
     brought: float = 1.0
-    """Gain with which the search kept it."""
+    """Factor by which it improved the best when the search kept it."""
     pairs: list[tuple[float, float]] = field(default_factory=list)
-    """Gain with the knob and gain without it, of the same round."""
+    """Gain with the parameter and gain without it, of the same round."""
     failures: int = 0
-    """Rounds in which the script failed without it, or computed something else."""
+    """Rounds in which the trial without it failed, or computed something else."""
     uncertainty: float = 0.0
     """Relative standard error of one pair."""
 
@@ -48,7 +47,7 @@ class _Evidence:
 
     @property
     def contribution(self) -> float:
-        """Logarithm of what the knob brings; infinity where nothing works without it.
+        """Logarithm of what the parameter brings; infinity where nothing works without it.
 
         The median of the rounds: a single run that something disturbed decides nothing.
         """
@@ -69,7 +68,7 @@ class _Evidence:
 
     @property
     def needed(self) -> float:
-        """What the contribution must reach for the knob to be kept."""
+        """What the contribution must reach for the parameter to be kept."""
         error = self.uncertainty / math.sqrt(len(self.pairs)) if self.pairs else 0.0
         return max(MIN_CONTRIBUTION, 2 * error)
 
@@ -78,18 +77,18 @@ class _Evidence:
 class Ablation:
     """The ablation in progress."""
 
-    bench: Bench
-    knobs: Mapping[str, Knob]
-    facts: ScriptFacts
+    evaluator: Evaluator
+    space: Space
     fallback: Mapping[str, float] = field(default_factory=dict)
-    """Knob name to what it brought when the search kept it, for want of an own measurement."""
+    """Parameter to what it brought when the search kept it, for want of an own measurement."""
     unmeasured: list[str] = field(default_factory=list)
-    """Knobs that were kept on the search's word, because the budget ended."""
+    """Parameters that were kept on the search's word, because the budget ended or a restriction
+    forbids the point without them."""
 
-    def run(self, settings: Settings) -> tuple[dict[str, Value], tuple[Contribution, ...]]:
-        """Return the settings that are left, and what each of them contributes.
+    def run(self, settings: Point) -> tuple[dict[str, Value], tuple[Contribution, ...]]:
+        """Return the point that is left, and what each of its parameters contributes.
 
-        A single knob is left to the proof, which compares it with nothing at all.
+        A single one is left to the proof, which compares it with nothing at all.
         """
         kept = dict(settings)
         self.unmeasured = []
@@ -100,17 +99,18 @@ class Ablation:
             if weakest is None or evidence[weakest].contribution >= evidence[weakest].needed:
                 self.unmeasured = [name for name in kept if name not in measured]
                 return kept, self._contributions(kept, evidence)
-            kept = without(kept, weakest, self.knobs, self.facts)
+            kept = self.space.without(kept, weakest)
         return kept, ()
 
-    def _measure(self, kept: Settings) -> dict[str, _Evidence]:
-        """Return the evidence for each knob.
+    def _measure(self, kept: Point) -> dict[str, _Evidence]:
+        """Return the evidence for each parameter.
 
-        A knob whose removal takes others with it is charged with all of them.
+        One whose removal takes others with it is charged with all of them.
         """
         evidence = {name: _Evidence(self.fallback.get(name, 1.0)) for name in kept}
         # What the search saw least of comes first, should the budget end.
         names = sorted(kept, key=lambda name: self.fallback.get(name, 1.0))
+        names = [n for n in names if self.space.violation(self.space.without(kept, n)) is None]
         for place in range(ROUNDS):
             chosen = self._affordable(kept, [n for n in names if not evidence[n].is_clear])
             if not chosen:
@@ -118,36 +118,36 @@ class Ablation:
             self._round(kept, chosen, evidence, backwards=place % 2 == 1)
         return evidence
 
-    def _affordable(self, kept: Settings, names: list[str]) -> list[str]:
-        """Return as many of the knobs as the budget allows to be taken out."""
-        # The whole runs first, on as many GPUs as take part, and what lacks one knob after it.
-        first = [kept] * self.bench.parallel
-        while names and not self.bench.affordable([*first, *self._lacking(kept, names)]):
+    def _affordable(self, kept: Point, names: list[str]) -> list[str]:
+        """Return as many of the parameters as the budget allows to be taken out."""
+        # The whole runs first, on as many GPUs as take part, and what lacks one parameter after it.
+        first = [kept] * self.evaluator.parallel
+        while names and not self.evaluator.affordable([*first, *self._lacking(kept, names)]):
             names = names[:-1]
         return names
 
-    def _wholes(self, kept: Settings, names: Sequence[str]) -> list[Settings]:
+    def _wholes(self, kept: Point, names: Sequence[str]) -> list[Point]:
         """Return the whole once for each GPU that takes part.
 
-        References of two GPUs may differ by more than a knob brings, so what lacks a knob is
+        References of two GPUs may differ by more than a parameter brings, so what lacks one is
         compared with the whole on its own GPU.
         """
-        return [dict(kept)] * min(self.bench.parallel, len(names))
+        return [dict(kept)] * min(self.evaluator.parallel, len(names))
 
-    def _lacking(self, kept: Settings, names: Sequence[str]) -> list[dict[str, Value]]:
-        return [without(kept, name, self.knobs, self.facts) for name in names]
+    def _lacking(self, kept: Point, names: Sequence[str]) -> list[dict[str, Value]]:
+        return [self.space.without(kept, name) for name in names]
 
     def _round(
-        self, kept: Settings, names: list[str], evidence: dict[str, _Evidence], backwards: bool
+        self, kept: Point, names: list[str], evidence: dict[str, _Evidence], backwards: bool
     ) -> None:
-        """Run the whole and what lacks one knob, every other time backwards: drift cancels."""
+        """Run the whole and what lacks one parameter, every other time backwards: drift cancels."""
         wholes, lacking = self._wholes(kept, names), self._lacking(kept, names)
         if backwards:
-            gone = self.bench.measure(lacking[::-1], "ablation")[::-1]
-            there = self.bench.measure(wholes, "ablation")
+            gone = self.evaluator.measure(lacking[::-1], "ablation")[::-1]
+            there = self.evaluator.measure(wholes, "ablation")
         else:
-            there = self.bench.measure(wholes, "ablation")
-            gone = self.bench.measure(lacking, "ablation")
+            there = self.evaluator.measure(wholes, "ablation")
+            gone = self.evaluator.measure(lacking, "ablation")
         known = {whole.gpu: (whole, gain) for whole in there if (gain := _gain(whole)) is not None}
         for name, trial in zip(names, gone, strict=True):
             if trial.gpu not in known or trial.state is TrialState.PRUNED:
@@ -161,13 +161,13 @@ class Ablation:
                 evidence[name].uncertainty = uncertainty(whole, trial)
 
     def _contributions(
-        self, kept: Settings, evidence: Mapping[str, _Evidence]
+        self, kept: Point, evidence: Mapping[str, _Evidence]
     ) -> tuple[Contribution, ...]:
         found = []
         for name, value in kept.items():
             pairs = evidence[name].pairs
             if len(pairs) >= INTERVAL_ROUNDS:
-                # The ratio is of costs: without the knob over with it.
+                # The ratio is of costs: without the parameter over with it.
                 known = paired_ratio(pairs, looks=1)
                 ratio = math.exp(evidence[name].contribution)
                 found.append(Contribution(name, value, ratio, known.ci99_low, known.ci99_high))

@@ -1,4 +1,4 @@
-"""Optuna in the neighbourhood of the best: combinations that one knob at a time cannot find."""
+"""Optuna near the best: combinations that one parameter at a time cannot find."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
-from gpuadvisor.domain.knobs import Settings, Value
+from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Trial, TrialState
-from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.bench import Bench
-from gpuadvisor.tuners.candidates import Candidates
 from gpuadvisor.tuners.search import Best, pays
+from gpuadvisor.tuners.space import Evaluator, Point, Space
 
 if TYPE_CHECKING:
     import optuna
@@ -20,15 +18,7 @@ if TYPE_CHECKING:
 PATIENCE = 6
 """Trials in a row without a better one, after which the neighbourhood is exhausted."""
 CHANGES = 2
-"""Knobs in which a neighbour may differ from the best."""
-
-Space = Mapping[str, Sequence[Value | None]]
-"""Knob name to its values; None leaves the knob as the script has it."""
-
-
-def space_of(candidates: Candidates) -> dict[str, tuple[Value | None, ...]]:
-    """Return the search space of the candidates."""
-    return {c.knob.name: (None, *c.values) for c in candidates.chosen}
+"""Parameters in which a neighbour may differ from the best."""
 
 
 class Neighbourhood:
@@ -38,26 +28,23 @@ class Neighbourhood:
     or that cannot be set together, and stuck at +17 % where the repaired one came within 2 %.
     """
 
-    def __init__(
-        self,
-        study: optuna.Study,
-        knobs: Mapping[str, Knob],
-        candidates: Candidates,
-        baseline: Measurement,
-    ) -> None:
+    def __init__(self, study: optuna.Study, space: Space, baseline: Measurement) -> None:
         from optuna.distributions import CategoricalDistribution
 
         self._study = study
-        self._knobs = knobs
+        self._space = space
         self._baseline = baseline
-        self._space = space_of(candidates)
+        self._values: dict[str, tuple[Value | None, ...]] = {
+            parameter.name: (None, *parameter.values) for parameter in space.parameters
+        }
+        """Each parameter's values; None leaves it at its default."""
         self._distributions: Any = {
-            name: CategoricalDistribution(values) for name, values in self._space.items()
+            name: CategoricalDistribution(values) for name, values in self._values.items()
         }
         self._seen: set[frozenset[tuple[str, Value]]] = {frozenset()}
         self._reached: set[tuple[str, Value]] = set()
         self._hopeless: set[tuple[str, Value]] = set()
-        """Settings that alone made a run fail, or far too slow to be measured to its end."""
+        """Values that alone made a trial fail, or far too slow to be measured to its end."""
 
     def record(self, trial: Trial) -> None:
         """Tell Optuna of a trial that something else proposed."""
@@ -65,9 +52,9 @@ class Neighbourhood:
 
         settings = dict(trial.settings)
         self._seen.add(frozenset(settings.items()))
-        if not settings.keys() <= self._space.keys():
+        if not settings.keys() <= self._values.keys():
             return
-        if any(value not in self._space[name] for name, value in settings.items()):
+        if any(value not in self._values[name] for name, value in settings.items()):
             return
         complete = trial.state is TrialState.COMPLETE and trial.gain is not None
         new = set(settings.items()) - self._reached
@@ -80,39 +67,42 @@ class Neighbourhood:
             optuna.trial.create_trial(
                 state=states.COMPLETE if complete else states.FAIL,
                 value=trial.gain if complete else None,
-                params={name: settings.get(name) for name in self._space},
+                params={name: settings.get(name) for name in self._values},
                 distributions=self._distributions,
                 user_attrs={"number": trial.number, "state": str(trial.state)},
             )
         )
 
     def search(
-        self, bench: Bench, best: Best, told: Callable[[Best], None] = lambda best: None
+        self,
+        evaluator: Evaluator,
+        best: Best,
+        on_best: Callable[[Best], None] = lambda best: None,
     ) -> Best:
         """Try neighbours until the budget ends or nothing better turns up.
 
-        `told` is called with each new best.
+        `on_best` is called with each new best.
         """
         fruitless = 0
-        while fruitless < PATIENCE and self._space:
-            batch = self._affordable(bench, self._proposals(best, bench.parallel))
+        while fruitless < PATIENCE and self._values:
+            batch = self._affordable(evaluator, self._proposals(best, evaluator.parallel))
             if not batch:
                 break
-            for trial in bench.measure(batch, "search", best.gain):
+            for trial in evaluator.measure(batch, "search", best.gain):
                 self.record(trial)
                 if pays(trial, best):
                     best, fruitless = Best(trial.settings, trial.gain or 1.0, trial), 0
-                    told(best)
+                    on_best(best)
                 else:
                     fruitless += 1
         return best
 
     def _affordable(
-        self, bench: Bench, proposals: Sequence[dict[str, Value]]
+        self, evaluator: Evaluator, proposals: Sequence[dict[str, Value]]
     ) -> list[dict[str, Value]]:
         batch: list[dict[str, Value]] = []
         for settings in proposals:
-            if bench.affordable([*batch, settings]):
+            if evaluator.affordable([*batch, settings]):
                 batch.append(settings)
         return batch
 
@@ -131,39 +121,32 @@ class Neighbourhood:
         return chosen
 
     def _useful(self, best: Best) -> list[str]:
-        """Return the knobs that may still make a difference to the best."""
+        """Return the parameters that may still make a difference to the best."""
         trial = best.trial
         stands_on = trial.measurement if trial and trial.measurement else self._baseline
-        return [n for n in self._space if self._knobs[n].pointless(stands_on) is None]
+        return [p.name for p in self._space.parameters if p.pointless(stands_on) is None]
 
-    def _neighbours(self, best: Settings, useful: list[str]) -> Iterator[dict[str, Value]]:
+    def _neighbours(self, best: Point, useful: list[str]) -> Iterator[dict[str, Value]]:
         for count in range(1, CHANGES + 1):
             for names in combinations(useful, count):
-                for values in product(*map(self._values, names)):
+                for values in product(*map(self._worthwhile, names)):
                     changed = {**best, **dict(zip(names, values, strict=True))}
                     settings = {n: v for n, v in changed.items() if v is not None}
-                    if self._makes_sense(settings):
+                    if self._space.allows(settings):
                         yield settings
 
-    def _values(self, name: str) -> Sequence[Value | None]:
-        """Return the values to try: of a knob that grows step by step, only those reached.
+    def _worthwhile(self, name: str) -> Sequence[Value | None]:
+        """Return the values to try: of a progressive parameter, only those reached.
 
         The next one may not fit into the memory, and the ordered search has stopped before it.
         """
-        values = [value for value in self._space[name] if (name, value) not in self._hopeless]
-        if not self._knobs[name].progressive:
+        values = [value for value in self._values[name] if (name, value) not in self._hopeless]
+        if not self._space[name].progressive:
             return values
         return [value for value in values if value is None or (name, value) in self._reached]
 
-    def _makes_sense(self, settings: Mapping[str, Value]) -> bool:
-        return not any(
-            self._knobs[name].missing(settings, self._baseline.facts) is not None
-            or self._knobs[name].excludes & settings.keys()
-            for name in settings
-        )
-
     def _distance(self, settings: Mapping[str, Value], proposal: Mapping[str, Any]) -> int:
-        return sum(settings.get(name) != proposal.get(name) for name in self._space)
+        return sum(settings.get(name) != proposal.get(name) for name in self._values)
 
 
 def _failed() -> Any:

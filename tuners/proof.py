@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.study import Objective, Speedup, Trial, TrialState
-from gpuadvisor.tuners.bench import Bench
+from gpuadvisor.tuners.space import Evaluator
 from gpuadvisor.tuners.statistics import LOOKS, paired_ratio
 
 NARROW = 0.02
@@ -31,7 +31,7 @@ class Proof:
     trials: list[Trial] = field(default_factory=list)
 
 
-def prove(bench: Bench, best: Settings, objective: Objective) -> Proof:
+def prove(evaluator: Evaluator, best: Settings, objective: Objective) -> Proof:
     """Compare best and baseline in ABBA order until the interval is narrow or the budget ends.
 
     The first look's pairs are run whatever the budget says: the search kept it for them.
@@ -40,11 +40,11 @@ def prove(bench: Bench, best: Settings, objective: Objective) -> Proof:
     costs: list[tuple[float, float]] = []
     failures = 0
     while len(costs) < LOOKS[-1]:
-        if len(costs) >= LOOKS[0] and not bench.affordable([{}, best]):
+        if len(costs) >= LOOKS[0] and not evaluator.affordable([{}, best]):
             break
         baseline_first = len(proof.trials) // 2 % 2 == 0
         order: Sequence[Settings] = ({}, best) if baseline_first else (best, {})
-        pair = [bench.measure([settings], "proof")[0] for settings in order]
+        pair = [evaluator.measure([settings], "proof")[0] for settings in order]
         proof.trials.extend(pair)
         failed = next((trial for trial in pair if _cost(trial, objective) is None), None)
         if failed is None:

@@ -1,21 +1,19 @@
-"""The ordered search: one knob at a time on top of what already pays.
+"""The ordered search: one parameter at a time on top of what already pays.
 
-With the 10 to 40 trials that a script allows, an ordered list of knobs beats a clever sampler:
-measured over five published search spaces, none was reliably within 5 % of the best in 50 trials.
+With the 10 to 40 trials that a script allows, an ordered list beats a clever sampler: measured
+over five published search spaces, none was reliably within 5 % of the best in 50 trials.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gpuadvisor.domain.knobs import Settings, Value
+from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Trial, TrialState
-from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.bench import Bench
-from gpuadvisor.tuners.candidates import Candidates, combined
+from gpuadvisor.tuners.space import Evaluator, Parameter, Point, Space
 from gpuadvisor.tuners.statistics import uncertainty
 
 MIN_GAIN = 0.01
@@ -25,19 +23,20 @@ loader is uneven. It need not be proof: ablation and the final comparison come l
 PROGRESSIVE_GAIN = 0.05
 """A doubling of the batch that brings less is the last: throughput has saturated."""
 RETRY_GROWTH = 1.1
-"""When the best has grown by this factor since a knob was tried, the bottleneck may have moved to
-what that knob cures, and it is tried once more."""
+"""When the best has grown by this factor since a parameter was tried, the bottleneck may have moved
+to what that one cures, and it is tried once more."""
 LESS_WAITING = 0.5
-"""Of the waiting for data in which a knob was tried in vain: with less, its gain would show."""
+"""Share of the waiting for data in which a parameter was tried in vain, below which its gain would
+show."""
 HARM = 0.03
-"""A knob that cost more than this share is no ground for its costlier form."""
+"""A parameter that cost more than this share is no ground for its costlier form."""
 
 
 @dataclass
 class Best:
-    """What the search stands on."""
+    """The best point so far, on which the search stands."""
 
-    settings: Settings
+    settings: Point
     gain: float
     trial: Trial | None = None
 
@@ -50,46 +49,52 @@ def pays(trial: Trial, best: Best) -> bool:
 
 @dataclass
 class _Item:
-    knob: Knob
+    """A value of a parameter that is to be tried."""
+
+    parameter: Parameter
     place: int
-    """Of the value, among the candidate's."""
+    """Place of the value among the parameter's."""
     retry: bool = False
     beside: Trial | None = None
     """A trial on which it is to stand in place of the best so far."""
 
+    @property
+    def name(self) -> str:
+        return self.parameter.name
+
 
 @dataclass
 class OrderedSearch:
-    """The search in progress: a queue of settings to try, and the best found."""
+    """The search in progress: a queue of values to try, and the best point found."""
 
-    bench: Bench
-    knobs: Mapping[str, Knob]
-    candidates: Candidates
+    evaluator: Evaluator
+    space: Space
     baseline: Measurement
+    """Measurement of the empty point."""
     best: Best = field(default_factory=lambda: Best({}, 1.0))
     trials: list[Trial] = field(default_factory=list)
     pointless: dict[str, str] = field(default_factory=dict)
-    """Knobs that had nothing to cure, and why."""
+    """Parameters that had nothing to cure, and why."""
     left_out: list[str] = field(default_factory=list)
-    """Knobs for which the budget had no room."""
+    """Parameters for which the budget had no room."""
     brought: dict[str, float] = field(default_factory=dict)
-    """Knob to the factor by which it improved the best when it was kept."""
+    """Parameter to the factor by which it improved the best when it was kept."""
     spared: dict[str, float] = field(default_factory=dict)
-    """Knob to the share of the unchanged script's time that it spared when it was kept. Shares of
+    """Parameter to the share of the empty point's cost that it spared when it was kept. Shares of
     several add up, as those that a diagnosis promises do; of what is left they are larger."""
     attempted: dict[str, tuple[float, Value]] = field(default_factory=dict)
-    """Knob to the largest such share over its trials, kept or not, and to its value then."""
-    told: Callable[[Best], None] = lambda best: None
+    """Parameter to the largest such share over its trials, kept or not, and to its value then."""
+    on_best: Callable[[Best], None] = lambda best: None
     """Called with each new best."""
 
     def run(self) -> Best:
-        """Try every candidate in order, then once more those that may pay now."""
+        """Try every parameter in order, then once more those that may pay now."""
         self._failures: Counter[str] = Counter()
         self._tried_at: dict[str, float] = {}
         self._harmful: dict[str, str] = {}
         self._promising: dict[str, int] = {}
         self._covered: dict[str, float] = {}
-        self._work(deque(_Item(c.knob, 0) for c in self.candidates.chosen))
+        self._work(deque(_Item(parameter, 0) for parameter in self.space.parameters))
         self._work(deque(self._retries()))
         return self.best
 
@@ -99,7 +104,7 @@ class OrderedSearch:
             if not batch:
                 continue
             floor = self.best.gain
-            trials = self.bench.measure([s for _, s in batch], "search", floor)
+            trials = self.evaluator.measure([s for _, s in batch], "search", floor)
             self.trials.extend(trials)
             results = [(item, trial) for (item, _), trial in zip(batch, trials, strict=True)]
             for item, trial in results:
@@ -107,67 +112,81 @@ class OrderedSearch:
             self._judge(results, queue)
 
     def _note_attempt(self, item: _Item, trial: Trial, floor: float) -> None:
-        """Remember what a knob did to what it was tried on."""
+        """Remember what a parameter did to what it was tried on."""
         if trial.state is TrialState.COMPLETE and trial.gain and item.beside is None:
-            name, share = item.knob.name, 1 / floor - 1 / trial.gain
+            name, share = item.name, 1 / floor - 1 / trial.gain
             if name not in self.attempted or share > self.attempted[name][0]:
                 self.attempted[name] = share, trial.settings[name]
 
     def _next_batch(self, queue: deque[_Item]) -> list[tuple[_Item, dict[str, Value]]]:
-        """Take items of different knobs, as many as can run side by side."""
+        """Take items of different parameters, as many as can run side by side."""
         batch: list[tuple[_Item, dict[str, Value]]] = []
         later: list[_Item] = []
-        while queue and len(batch) < self.bench.parallel:
+        while queue and len(batch) < self.evaluator.parallel:
             item = queue.popleft()
-            if any(other.knob is item.knob for other, _ in batch):
+            if any(other.name == item.name for other, _ in batch):
                 later.append(item)
                 continue
             settings = self._settings(item)
             if settings is None or self._is_pointless(item):
                 continue
-            if self.bench.affordable([*(others for _, others in batch), settings]):
+            if self.evaluator.affordable([*(others for _, others in batch), settings]):
                 batch.append((item, settings))
-            elif item.knob.name not in self.left_out:
-                self.left_out.append(item.knob.name)
+            elif item.name not in self.left_out:
+                self.left_out.append(item.name)
         queue.extendleft(reversed(later))
         return batch
 
     def _is_pointless(self, item: _Item) -> bool:
-        """Say whether the best so far has nothing that the knob could cure; it may have later."""
+        """Say whether the best has nothing that the parameter could cure; it may have later."""
         trial = item.beside or self.best.trial
         stands_on = trial.measurement if trial and trial.measurement else self.baseline
-        reason = item.knob.pointless(stands_on) or self._harmful.get(item.knob.refines or "")
+        reason = item.parameter.pointless(stands_on) or self._harmful.get(
+            item.parameter.refines or ""
+        )
         if reason is None:
-            self.pointless.pop(item.knob.name, None)
+            self.pointless.pop(item.name, None)
             return False
         self._postpone(item, reason)
         return True
 
     def _revived(self) -> list[_Item]:
         """Return what had nothing to cure and has now: the bottleneck has moved there."""
-        postponed = [self.knobs[n] for n in self.pointless if n in self._promising]
-        items = [_Item(knob, self._promising[knob.name]) for knob in postponed]
+        items = [self._promising_item(n) for n in self.pointless if n in self._promising]
         return [item for item in items if not self._is_pointless(item) and self._settings(item)]
 
+    def _promising_item(self, name: str, retry: bool = False) -> _Item:
+        return _Item(self.space[name], self._promising[name], retry)
+
     def _settings(self, item: _Item) -> dict[str, Value] | None:
-        """Return the settings to try for an item, or None if they make no sense now."""
-        candidate = self.candidates.of(item.knob.name)
-        if candidate is None or item.place >= len(candidate.values):
-            return None
+        """Return the point to try for an item, or None if it makes no sense now.
+
+        Values that a restriction forbids on top of the best are passed over.
+        """
         stands_on = item.beside.settings if item.beside else self.best.settings
-        settings = combined(stands_on, item.knob, candidate.values[item.place], self.knobs)
-        reasons = (self.knobs[name].missing(settings, self.baseline.facts) for name in settings)
-        missing = next(filter(None, reasons), None)
+        first, violation = item.place, None
+        for place in range(first, len(item.parameter.values)):
+            settings = self.space.combined(stands_on, item.name, item.parameter.values[place])
+            reason = self.space.violation(settings)
+            if reason is None:
+                item.place = place
+                break
+            violation = violation or reason
+        else:
+            if violation is not None:
+                self._postpone(item, violation)
+            return None
+        missing = self.space.missing(settings)
         if missing is not None:
             self._postpone(item, missing)
             return None
         return settings if settings != dict(self.best.settings) else None
 
     def _postpone(self, item: _Item, reason: str) -> None:
-        """Leave out a knob that can do nothing on top of the best so far; it may later."""
-        if item.knob.name not in self.best.settings:
-            self.pointless.setdefault(item.knob.name, reason)
-            self._promising.setdefault(item.knob.name, item.place)
+        """Leave out what can do nothing on top of the best so far; it may later."""
+        if item.name not in self.best.settings:
+            self.pointless.setdefault(item.name, reason)
+            self._promising.setdefault(item.name, item.place)
 
     def _judge(self, results: list[tuple[_Item, Trial]], queue: deque[_Item]) -> None:
         """Keep the best of a batch; what else paid is tried again on top of it."""
@@ -187,16 +206,16 @@ class OrderedSearch:
         item, trial = results[0]
         self.best = Best(trial.settings, trial.gain or 1.0, trial)
         grown = self.best.gain / before.gain - 1
-        name = item.knob.name
+        name = item.name
         self.pointless.pop(name, None)
         self.brought[name] = self.brought.get(name, 1.0) * (1 + grown)
         spared = 1 / before.gain - 1 / self.best.gain
         self.spared[name] = self.spared.get(name, 0.0) + spared
-        self.told(self.best)
-        if not item.knob.progressive or grown >= PROGRESSIVE_GAIN:
-            queue.appendleft(_Item(item.knob, item.place + 1))
+        self.on_best(self.best)
+        if not item.parameter.progressive or grown >= PROGRESSIVE_GAIN:
+            queue.appendleft(_Item(item.parameter, item.place + 1))
         # Whatever is tried before the new bottleneck is cured would be measured through it.
-        possible = {i.knob.name: i for i in [*self._revived(), *self._bared()]}
+        possible = {i.name: i for i in [*self._revived(), *self._bared()]}
         queue.extendleft(reversed(possible.values()))
 
     def _uncovered(self, trial: Trial) -> list[_Item]:
@@ -204,11 +223,11 @@ class OrderedSearch:
         measurement = trial.measurement
         if measurement is None or not self._is_covered(trial):
             return []
-        knobs = [self.knobs[name] for name in self.pointless if name in self._promising]
+        cures = [self.space[name] for name in self.pointless if name in self._promising]
         return [
-            _Item(knob, self._promising[knob.name], beside=trial)
-            for knob in knobs
-            if knob.pointless(measurement) is None and not self._failures[knob.name]
+            _Item(cure, self._promising[cure.name], beside=trial)
+            for cure in cures
+            if cure.pointless(measurement) is None and not self._failures[cure.name]
         ][:1]
 
     def _is_covered(self, trial: Trial) -> bool:
@@ -230,10 +249,10 @@ class OrderedSearch:
         for name in names:
             del self._covered[name]
         left = [name for name in names if name not in self.best.settings]
-        return [_Item(self.knobs[name], self._promising[name], retry=True) for name in left]
+        return [self._promising_item(name, retry=True) for name in left]
 
     def _give_up(self, item: _Item, trial: Trial, queue: deque[_Item], floor: float) -> None:
-        name = item.knob.name
+        name, parameter = item.name, item.parameter
         self._failures[name] += 1
         self._note_harm(name, trial, floor)
         if trial.state is TrialState.COMPLETE and (item.retry or name not in self._tried_at):
@@ -242,12 +261,12 @@ class OrderedSearch:
             if trial.measurement and self._is_covered(trial) and not item.retry:
                 self._covered[name] = trial.measurement.data_wait_share
         useless = trial.state in (TrialState.NO_EFFECT, TrialState.UNSUPPORTED)
-        stop = useless or item.knob.progressive or item.retry
-        if not stop and self._failures[name] < item.knob.patience:
-            queue.appendleft(_Item(item.knob, item.place + 1, beside=item.beside))
+        stop = useless or parameter.progressive or item.retry
+        if not stop and self._failures[name] < parameter.patience:
+            queue.appendleft(_Item(parameter, item.place + 1, beside=item.beside))
 
     def _note_harm(self, name: str, trial: Trial, floor: float) -> None:
-        """Remember a knob that made the script slower or could not run, for what refines it."""
+        """Remember what made things slower or could not run, for what refines it."""
         self._harmful.pop(name, None)
         if trial.state in (TrialState.CRASHED, TrialState.UNSUPPORTED):
             self._harmful[name] = f"{name} did not work"
@@ -259,7 +278,7 @@ class OrderedSearch:
         """Return what may pay on top of the final best though it did not before."""
         grown = [n for n, at in self._tried_at.items() if self.best.gain >= at * RETRY_GROWTH]
         names = [n for n in dict.fromkeys([*self.pointless, *grown]) if n not in self.best.settings]
-        return [_Item(self.knobs[name], self._promising[name], retry=True) for name in names]
+        return [self._promising_item(name, retry=True) for name in names]
 
 
 def _worth(trial: Trial) -> float:

@@ -38,7 +38,7 @@ a setting must be better by."""
 
 
 class ScriptBench:
-    """`tuners.bench.Bench` on a real script and real devices."""
+    """`tuners.space.Evaluator` on a real script and real devices."""
 
     def __init__(
         self,

@@ -23,12 +23,12 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.storage.database import Store, open_store
 from gpuadvisor.tuners.ablation import Ablation
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.candidates import Candidates, Selection, select
-from gpuadvisor.tuners.candidates import combined as combined_settings
+from gpuadvisor.tuners.knob_space import KnobSpace, Selection, select_knobs
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.neighbourhood import Neighbourhood
 from gpuadvisor.tuners.proof import prove
 from gpuadvisor.tuners.search import Best, OrderedSearch
+from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuning.arguments import ArgumentKnob
 from gpuadvisor.tuning.bench import ScriptBench
 from gpuadvisor.tuning.expectations import Look, combined, expected, said
@@ -136,7 +136,7 @@ class _Study:
         )
         self._notes: list[str] = []
         self._expectations: tuple[Expectation, ...] = ()
-        self._candidates = Candidates((), {})
+        self._chosen = KnobSpace(Space(), {})
         self._search: OrderedSearch | None = None
         self._best = Best({}, 1.0)
 
@@ -241,11 +241,11 @@ class _Study:
         asked = {n for n, knob in self._knobs.items() if isinstance(knob, ArgumentKnob)}
         only = options.only | asked if options.only else options.only
         selection = Selection(options.level, options.objective, only, options.without)
-        self._candidates = select(self._knobs, selection, self._devices[0], baseline.facts, first)
-        names = [candidate.knob.name for candidate in self._candidates.chosen]
+        self._chosen = select_knobs(self._knobs, selection, self._devices[0], baseline.facts, first)
+        names = list(self._chosen.space.by_name)
         self._enter("search", f"{len(names)} knobs: {', '.join(names)}" if names else "no knobs")
         self._search = OrderedSearch(
-            self._bench, self._knobs, self._candidates, baseline, told=self._stand_on
+            self._bench, self._chosen.space, baseline, on_best=self._stand_on
         )
         self._search.run()
         self._note_left_out(self._search)
@@ -253,13 +253,11 @@ class _Study:
     def _note_left_out(self, search: OrderedSearch) -> None:
         """Say what the budget had no room for, and which would have."""
         tried = {name for trial in search.trials for name in trial.settings}
-        candidates = (self._candidates.of(name) for name in search.left_out if name not in tried)
+        space = search.space
         settings = {
-            each.knob.name: combined_settings(
-                search.best.settings, each.knob, each.values[0], self._knobs
-            )
-            for each in candidates
-            if each is not None
+            name: space.combined(search.best.settings, name, space[name].values[0])
+            for name in search.left_out
+            if name not in tried
         }
         if settings:
             enough = shlex.quote(str(self._spending.enough_for(list(settings.values()))))
@@ -270,10 +268,10 @@ class _Study:
 
     def _explore(self) -> None:
         """Try combinations near the best."""
-        if not self._candidates.chosen or self._search is None:
+        if not self._chosen.space.parameters or self._search is None:
             return
         neighbourhood = Neighbourhood(
-            self._ledger.optuna_study(), self._knobs, self._candidates, self._baseline
+            self._ledger.optuna_study(), self._chosen.space, self._baseline
         )
         for trial in self._search.trials:
             neighbourhood.record(trial)
@@ -288,8 +286,7 @@ class _Study:
         if len(best) < 2 or self._search is None:
             return best, ()
         self._enter("ablation", f"taking out each of {', '.join(best)}")
-        facts = self._baseline.facts
-        ablation = Ablation(self._bench, self._knobs, facts, self._search.brought)
+        ablation = Ablation(self._bench, self._chosen.space, self._search.brought)
         settings, contributions = ablation.run(best)
         if ablation.unmeasured:
             names = ", ".join(ablation.unmeasured)
@@ -346,7 +343,7 @@ class _Study:
                 self._expectations,
                 self._search,
                 options.objective,
-                self._candidates.unavailable,
+                self._chosen.unavailable,
             ),
             no_effect=self._without_effect(),
             notes=tuple(self._notes),
@@ -356,7 +353,7 @@ class _Study:
 
     def _without_effect(self) -> dict[str, str]:
         """Return the knobs that could not do anything here, with the reason."""
-        found = dict(self._candidates.unavailable)
+        found = dict(self._chosen.unavailable)
         found.update(self._search.pointless if self._search else {})
         for trial in self._search.trials if self._search else ():
             if trial.state in (TrialState.NO_EFFECT, TrialState.UNSUPPORTED):

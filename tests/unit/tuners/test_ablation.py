@@ -6,18 +6,15 @@ from itertools import combinations
 
 import pytest
 
-from gpuadvisor.domain.knobs import ScriptFacts
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.tuners.ablation import MIN_CONTRIBUTION, ROUNDS, Ablation
 from tests import simulation
-from tests.simulation import SimulatedBench, Switch, multiplied, tuned
-
-FACTS = ScriptFacts()
+from tests.simulation import SimulatedEvaluator, Switch, multiplied, space_of, tuned
 
 
 def ablated(bench, settings, *knobs, fallback=None):
     known = {name: Switch(name) for name in settings} | {knob.name: knob for knob in knobs}
-    ablation = Ablation(bench, known, FACTS, fallback or {})
+    ablation = Ablation(bench, space_of(known.values()), fallback or {})
     kept, contributions = ablation.run(settings)
     return kept, {each.knob: each for each in contributions}, ablation
 
@@ -27,7 +24,7 @@ def all_of(*names):
 
 
 def test_what_contributes_is_kept_with_its_worth():
-    bench = SimulatedBench(multiplied({"tf32": 1.2, "bf16": 1.5}))
+    bench = SimulatedEvaluator(multiplied({"tf32": 1.2, "bf16": 1.5}))
     kept, worth, _ = ablated(bench, all_of("tf32", "bf16"))
     assert kept == all_of("tf32", "bf16")
     assert worth["tf32"].ratio == pytest.approx(1.2)
@@ -37,13 +34,13 @@ def test_what_contributes_is_kept_with_its_worth():
 
 def test_what_does_nothing_and_what_harms_is_dropped():
     model = multiplied({"tf32": 1.2, "bf16": 1.5, "harm": 0.9})
-    bench = SimulatedBench(model, simulation.gaussian(random.Random(1), 0.001, 0.001))
+    bench = SimulatedEvaluator(model, simulation.gaussian(random.Random(1), 0.001, 0.001))
     kept, _, _ = ablated(bench, all_of("tf32", "idle", "harm", "bf16"))
     assert kept == all_of("tf32", "bf16")
 
 
 def test_one_of_two_that_do_the_same_is_kept():
-    bench = SimulatedBench(lambda s: 50.0 if {"fused", "foreach"} & s.keys() else 100.0)
+    bench = SimulatedEvaluator(lambda s: 50.0 if {"fused", "foreach"} & s.keys() else 100.0)
     kept, _, _ = ablated(bench, all_of("fused", "foreach", "idle"))
     assert len(kept) == 1
     assert kept.keys() < {"fused", "foreach"}
@@ -51,14 +48,16 @@ def test_one_of_two_that_do_the_same_is_kept():
 
 def test_a_knob_goes_with_the_one_it_needs():
     needs = Switch("persistent", needs="workers")
-    bench = SimulatedBench(multiplied({"persistent": 0.8, "workers": 1.1, "tf32": 1.2, "a": 1.2}))
+    bench = SimulatedEvaluator(
+        multiplied({"persistent": 0.8, "workers": 1.1, "tf32": 1.2, "a": 1.2})
+    )
     kept, _, _ = ablated(bench, all_of("workers", "tf32", "a", "persistent"), needs)
     assert kept == all_of("workers", "tf32", "a")
 
 
 def test_clear_knobs_are_measured_once_and_unclear_ones_three_times():
     noise = simulation.gaussian(random.Random(3), 0.001, 0.002)
-    bench = SimulatedBench(multiplied({"clear": 1.5, "vague": 1.01}), noise)
+    bench = SimulatedEvaluator(multiplied({"clear": 1.5, "vague": 1.01}), noise)
     ablated(bench, all_of("clear", "vague"))
     assert sum(trial.settings == {"vague": True} for trial in bench.ran) == 1
     assert sum(trial.settings == {"clear": True} for trial in bench.ran) == ROUNDS
@@ -66,7 +65,7 @@ def test_clear_knobs_are_measured_once_and_unclear_ones_three_times():
 
 def test_every_other_round_runs_backwards():
     noise = simulation.drifting(random.Random(1), total=0.05, runs=10)
-    bench = SimulatedBench(multiplied({"a": 1.005, "b": 1.005}), noise)
+    bench = SimulatedEvaluator(multiplied({"a": 1.005, "b": 1.005}), noise)
     ablated(bench, all_of("a", "b"))
     sizes = [len(trial.settings) for trial in bench.ran[1:7]]
     assert sizes == [2, 1, 1, 1, 1, 2]
@@ -74,7 +73,7 @@ def test_every_other_round_runs_backwards():
 
 def test_an_interval_needs_three_rounds():
     noise = simulation.gaussian(random.Random(1), 0.001, 0.002)
-    bench = SimulatedBench(multiplied({"clear": 1.5, "vague": 1.01}), noise)
+    bench = SimulatedEvaluator(multiplied({"clear": 1.5, "vague": 1.01}), noise)
     _, worth, _ = ablated(bench, all_of("clear", "vague"))
     assert worth["clear"].low is None
     if "vague" in worth:
@@ -86,7 +85,7 @@ def test_what_the_script_fails_without_is_kept():
         return 50.0 if "allocator" in settings else TrialState.OUT_OF_MEMORY
 
     kept, worth, _ = ablated(
-        SimulatedBench(lambda s: 100.0 if not s else model(s)),
+        SimulatedEvaluator(lambda s: 100.0 if not s else model(s)),
         all_of("allocator", "idle", "idler"),
         fallback={"allocator": 2.0},
     )
@@ -102,7 +101,7 @@ def test_one_accident_does_not_save_a_knob():
             return TrialState.CRASHED
         return multiplied({"tf32": 1.5, "bf16": 1.2})(settings)
 
-    kept, _, _ = ablated(SimulatedBench(model), all_of("tf32", "idle", "bf16"))
+    kept, _, _ = ablated(SimulatedEvaluator(model), all_of("tf32", "idle", "bf16"))
     assert kept == all_of("tf32", "bf16")
 
 
@@ -121,7 +120,7 @@ def test_one_run_that_something_disturbs_decides_nothing(knobs, disturbed):
         return factor * multiplied({"tf32": 1.5, "bf16": 1.2})(settings)
 
     fallback = {"tf32": 1.5, "bf16": 1.2, "idle": 1.02}
-    kept, worth, _ = ablated(SimulatedBench(model), all_of(*knobs), fallback=fallback)
+    kept, worth, _ = ablated(SimulatedEvaluator(model), all_of(*knobs), fallback=fallback)
     assert kept == all_of("tf32", "bf16")
     assert worth["tf32"].ratio == pytest.approx(1.5)
     assert worth["bf16"].ratio == pytest.approx(1.2)
@@ -133,36 +132,36 @@ def test_a_run_that_was_cut_off_says_nothing():
             return TrialState.PRUNED
         return 50.0 if "tf32" in settings else 60.0
 
-    kept, _, ablation = ablated(SimulatedBench(model), all_of("tf32", "slow"))
+    kept, _, ablation = ablated(SimulatedEvaluator(model), all_of("tf32", "slow"))
     assert ablation.unmeasured == ["slow"]
     assert kept == all_of("tf32", "slow")
 
 
 class TestBudget:
     def test_without_any_the_search_is_believed_and_that_is_said(self):
-        bench = SimulatedBench(multiplied({}), budget=1)
+        bench = SimulatedEvaluator(multiplied({}), budget=1)
         kept, worth, ablation = ablated(bench, all_of("a", "b"), fallback={"a": 1.2, "b": 1.1})
         assert kept == all_of("a", "b")
         assert ablation.unmeasured == ["a", "b"]
         assert (worth["a"].ratio, worth["a"].low) == (1.2, None)
 
     def test_the_least_sure_are_measured_first(self):
-        bench = SimulatedBench(multiplied({"sure": 2.0, "real": 1.1}), budget=1 + 3)
+        bench = SimulatedEvaluator(multiplied({"sure": 2.0, "real": 1.1}), budget=1 + 3)
         fallback = {"sure": 2.0, "real": 1.1, "doubtful": 1.01}
         ablated(bench, all_of("sure", "doubtful", "real"), fallback=fallback)
         assert bench.ran[2].settings == all_of("sure", "real")
 
     def test_it_is_never_exceeded(self):
         for budget in range(1, 20):
-            bench = SimulatedBench(multiplied({"a": 1.2, "b": 1.1}), budget=budget)
+            bench = SimulatedEvaluator(multiplied({"a": 1.2, "b": 1.1}), budget=budget)
             ablated(bench, all_of("a", "b", "idle", "idler"))
             assert len(bench.ran) <= budget
 
 
 def test_a_knob_is_weighed_against_the_whole_on_its_own_gpu():
     gains = {"good": 1.5, "better": 2.0, "idle": 1.0}
-    bench = SimulatedBench(multiplied(gains), parallel=2, references=(1.0, 1.2))
-    ablation = Ablation(bench, {name: Switch(name) for name in gains}, ScriptFacts())
+    bench = SimulatedEvaluator(multiplied(gains), parallel=2, references=(1.0, 1.2))
+    ablation = Ablation(bench, space_of(Switch(name) for name in gains))
     settings, contributions = ablation.run(dict.fromkeys(gains, True))
     assert settings == {"good": True, "better": True}
     assert {each.knob: each.ratio for each in contributions} == {
@@ -192,7 +191,7 @@ def test_no_knob_survives_that_its_own_ablation_does_not_support(parallel):
     names = [f"knob{n}" for n in range(6)]
     for seed in range(60):
         model = random_model(random.Random(seed), names)
-        result = tuned(SimulatedBench(model, parallel=parallel), [Switch(n) for n in names])
+        result = tuned(SimulatedEvaluator(model, parallel=parallel), [Switch(n) for n in names])
         for name in result.settings:
             lacking = {n: v for n, v in result.settings.items() if n != name}
             assert model(lacking) / model(result.settings) >= 1 + 0.9 * MIN_CONTRIBUTION

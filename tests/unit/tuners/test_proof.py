@@ -8,13 +8,13 @@ import pytest
 from gpuadvisor.domain.study import Objective, TrialState
 from gpuadvisor.tuners.proof import is_faster, prove
 from tests import simulation
-from tests.simulation import SimulatedBench, multiplied
+from tests.simulation import SimulatedEvaluator, multiplied
 
 TUNED = {"knob": True}
 
 
 def proof_of(gain=0.5, objective=Objective.THROUGHPUT, **bench):
-    bench = SimulatedBench(multiplied({"knob": 1 + gain}), **bench)
+    bench = SimulatedEvaluator(multiplied({"knob": 1 + gain}), **bench)
     return prove(bench, TUNED, objective), bench
 
 
@@ -66,21 +66,21 @@ def failing_in(*runs, state=TrialState.CRASHED):
 
 
 def test_one_accident_is_forgiven():
-    proof = prove(SimulatedBench(failing_in(1)), TUNED, Objective.THROUGHPUT)
+    proof = prove(SimulatedEvaluator(failing_in(1)), TUNED, Objective.THROUGHPUT)
     assert is_faster(proof.speedup)
     assert proof.speedup.pairs == 4
     assert proof.failed is None
 
 
 def test_what_fails_twice_is_not_recommended():
-    proof = prove(SimulatedBench(failing_in(1, 3)), TUNED, Objective.THROUGHPUT)
+    proof = prove(SimulatedEvaluator(failing_in(1, 3)), TUNED, Objective.THROUGHPUT)
     assert proof.speedup is None
     assert proof.failed.state is TrialState.CRASHED
 
 
 def test_a_wrong_result_is_not_forgiven():
     model = failing_in(2, state=TrialState.WRONG)
-    proof = prove(SimulatedBench(model), TUNED, Objective.THROUGHPUT)
+    proof = prove(SimulatedEvaluator(model), TUNED, Objective.THROUGHPUT)
     assert proof.speedup is None
     assert proof.failed.state is TrialState.WRONG
 
@@ -89,7 +89,7 @@ def test_other_objectives_compare_their_own_costs():
     def leaner(settings, run):
         return simulation.measurement(run.step_ms, peak_memory_bytes=10 if settings else 20)
 
-    bench = SimulatedBench(multiplied({}), change=leaner)
+    bench = SimulatedEvaluator(multiplied({}), change=leaner)
     assert prove(bench, TUNED, Objective.MEMORY).speedup.ratio == pytest.approx(2.0)
 
 

@@ -8,7 +8,7 @@ from gpuadvisor.domain.measurement import Window
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.tuners.search import PROGRESSIVE_GAIN
 from tests import simulation
-from tests.simulation import SimulatedBench, Switch, multiplied, searched
+from tests.simulation import SimulatedEvaluator, Switch, multiplied, searched
 
 NAMES = ("workers", "tf32", "fused", "bf16", "compile", "placebo", "harmful")
 GAINS = {
@@ -32,7 +32,7 @@ def tried(bench, **settings):
 
 @pytest.mark.parametrize("parallel", [1, 2, 4, 8])
 def test_what_multiplies_is_found_whole(parallel):
-    search = searched(SimulatedBench(multiplied(GAINS), parallel=parallel), switches(*NAMES))
+    search = searched(SimulatedEvaluator(multiplied(GAINS), parallel=parallel), switches(*NAMES))
     assert search.best.settings.keys() == USEFUL
     assert search.best.gain == pytest.approx(1.5 * 1.2 * 1.03 * 1.4 * 1.25)
 
@@ -40,19 +40,19 @@ def test_what_multiplies_is_found_whole(parallel):
 def test_noise_hides_only_what_is_small():
     for seed in range(20):
         noise = simulation.gaussian(random.Random(seed))
-        search = searched(SimulatedBench(multiplied(GAINS), noise), switches(*NAMES))
+        search = searched(SimulatedEvaluator(multiplied(GAINS), noise), switches(*NAMES))
         assert search.best.settings.keys() >= USEFUL - {"fused"}
         assert "harmful" not in search.best.settings
 
 
 def test_the_best_of_a_knobs_values_is_kept():
     costs = {None: 100, 8: 80, 4: 60, 2: 90}
-    bench = SimulatedBench(lambda settings: costs[settings.get("workers")])
+    bench = SimulatedEvaluator(lambda settings: costs[settings.get("workers")])
     assert searched(bench, [Switch("workers", (8, 4, 2))]).best.settings == {"workers": 4}
 
 
 def test_a_knob_that_fails_twice_is_left_alone():
-    bench = SimulatedBench(multiplied({}))
+    bench = SimulatedEvaluator(multiplied({}))
     searched(bench, [Switch("useless", (1, 2, 3, 4))])
     assert [trial.settings.get("useless") for trial in bench.ran] == [None, 1, 2]
 
@@ -61,13 +61,13 @@ def test_patience_is_the_knobs_own():
     costs = {"16": 200, "8": 400, "64": 50}
     knob = Switch("arg:batch-size", ("16", "8", "64"))
     knob.patience = 3
-    bench = SimulatedBench(lambda settings: costs.get(settings.get("arg:batch-size"), 100))
+    bench = SimulatedEvaluator(lambda settings: costs.get(settings.get("arg:batch-size"), 100))
     assert searched(bench, [knob]).best.settings == {"arg:batch-size": "64"}
 
 
 @pytest.mark.parametrize("state", [TrialState.NO_EFFECT, TrialState.UNSUPPORTED])
 def test_what_cannot_work_gets_no_second_value(state):
-    bench = SimulatedBench(lambda settings: state if settings else 100.0)
+    bench = SimulatedEvaluator(lambda settings: state if settings else 100.0)
     searched(bench, [Switch("workers", (8, 4))])
     assert len(bench.ran) == 2
 
@@ -80,13 +80,13 @@ def test_failing_settings_do_not_end_the_search(state, parallel):
     def model(settings):
         return state if "broken" in settings else multiplied(GAINS)(settings)
 
-    bench = SimulatedBench(model, parallel=parallel)
+    bench = SimulatedEvaluator(model, parallel=parallel)
     search = searched(bench, switches("tf32", "broken", "bf16"))
     assert search.best.settings.keys() == {"tf32", "bf16"}
 
 
 def test_a_wrong_result_is_no_gain_however_fast():
-    bench = SimulatedBench(multiplied({"cheats": 10, "tf32": 1.2}), parallel=2)
+    bench = SimulatedEvaluator(multiplied({"cheats": 10, "tf32": 1.2}), parallel=2)
     honest = bench._run
 
     def run(settings, phase, gpu):
@@ -105,14 +105,14 @@ class TestConflicts:
 
     @pytest.mark.parametrize("parallel", [1, 4])
     def test_the_better_of_two_that_exclude_each_other(self, parallel):
-        bench = SimulatedBench(
+        bench = SimulatedEvaluator(
             multiplied({"graphs": 1.2, "compile": 1.5, "tf32": 1.1}), parallel=parallel
         )
         search = searched(bench, self.KNOBS)
         assert search.best.settings == {"compile": True, "tf32": True}
 
     def test_they_never_run_together(self):
-        bench = SimulatedBench(multiplied({"graphs": 1.5, "compile": 1.2}), parallel=4)
+        bench = SimulatedEvaluator(multiplied({"graphs": 1.5, "compile": 1.2}), parallel=4)
         searched(bench, self.KNOBS)
         assert not any({"graphs", "compile"} <= trial.settings.keys() for trial in bench.ran)
 
@@ -127,7 +127,7 @@ class TestRefinement:
                 return compiled
             return multiplied({"compile": compiled, "tf32": 1.2})(settings)
 
-        bench = SimulatedBench(model)
+        bench = SimulatedEvaluator(model)
         costly = Switch("costly", excludes=["compile"])
         costly.refines = "compile"
         search = searched(bench, [Switch("compile"), costly, Switch("tf32")])
@@ -136,7 +136,7 @@ class TestRefinement:
         assert search.pointless["costly"].startswith("compile ")
 
     def test_it_is_tried_where_the_cheaper_one_did_none(self):
-        bench = SimulatedBench(multiplied({"compile": 0.99, "costly": 1.1}))
+        bench = SimulatedEvaluator(multiplied({"compile": 0.99, "costly": 1.1}))
         costly = Switch("costly", excludes=["compile"])
         costly.refines = "compile"
         assert searched(bench, [Switch("compile"), costly]).best.settings == {"costly": True}
@@ -146,13 +146,13 @@ class TestDependence:
     KNOBS = (Switch("persistent", needs="workers"), Switch("workers", (4,)))
 
     def test_a_dependent_knob_waits_for_what_it_needs(self):
-        bench = SimulatedBench(multiplied({"workers": 1.3, "persistent": 1.1}))
+        bench = SimulatedEvaluator(multiplied({"workers": 1.3, "persistent": 1.1}))
         search = searched(bench, self.KNOBS)
         assert search.best.settings == {"workers": 4, "persistent": True}
         assert not tried(bench, persistent=True)
 
     def test_it_is_explained_where_that_never_comes(self):
-        search = searched(SimulatedBench(multiplied({"persistent": 1.1})), self.KNOBS)
+        search = searched(SimulatedEvaluator(multiplied({"persistent": 1.1})), self.KNOBS)
         assert search.best.settings == {}
         assert search.pointless == {"persistent": "no workers"}
 
@@ -171,18 +171,18 @@ class TestBatchSize:
         return model
 
     def test_it_doubles_until_throughput_is_flat(self):
-        bench = SimulatedBench(self.growing_until(8))
+        bench = SimulatedEvaluator(self.growing_until(8))
         assert searched(bench, [self.KNOB]).best.settings == {"batch_size": 8}
         assert len(bench.ran) == 1 + 4  # 16 was the last tried
 
     def test_a_doubling_that_brings_little_is_the_last(self):
         gains = {2: 1.5, 4: 1.5 * (1 + PROGRESSIVE_GAIN / 2), 8: 3.0}
-        bench = SimulatedBench(lambda s: 100.0 / gains.get(s.get("batch_size"), 1.0))
+        bench = SimulatedEvaluator(lambda s: 100.0 / gains.get(s.get("batch_size"), 1.0))
         assert searched(bench, [self.KNOB]).best.settings == {"batch_size": 4}
         assert not tried(bench, batch_size=8)
 
     def test_it_survives_running_out_of_memory(self):
-        bench = SimulatedBench(self.growing_until(4, TrialState.OUT_OF_MEMORY))
+        bench = SimulatedEvaluator(self.growing_until(4, TrialState.OUT_OF_MEMORY))
         assert searched(bench, [self.KNOB]).best.settings == {"batch_size": 4}
         assert not tried(bench, batch_size=16)
 
@@ -197,7 +197,7 @@ class TestBottleneck:
         return max(load, multiplied(self.COMPUTE, compute_ms)(settings))
 
     def test_what_did_not_pay_at_first_is_tried_again_once_the_bottleneck_moved(self):
-        bench = SimulatedBench(self.cost)
+        bench = SimulatedEvaluator(self.cost)
         search = searched(bench, switches("tf32", "bf16", "workers"))
         assert search.best.settings.keys() == {"workers", "bf16", "tf32"}
 
@@ -212,7 +212,7 @@ class TestBottleneck:
         def cures(best):
             return None if best.data_wait_share else "it does not wait"
 
-        bench = SimulatedBench(lambda s: self.cost(s, 60.0), change=waits)
+        bench = SimulatedEvaluator(lambda s: self.cost(s, 60.0), change=waits)
         search = searched(bench, [Switch("workers", cures=cures), *switches("bf16")])
         assert not tried(bench, workers=True)
         assert search.best.settings == {"bf16": True, "workers": True}
@@ -231,7 +231,7 @@ class TestBottleneck:
         def cures(best):
             return None if best.data_wait_share else "it does not wait"
 
-        bench = SimulatedBench(lambda s: self.cost(s, compute_ms=100.0), change=waits)
+        bench = SimulatedEvaluator(lambda s: self.cost(s, compute_ms=100.0), change=waits)
         search = searched(bench, [Switch("workers", cures=cures), *switches("bf16", "tf32")])
         assert search.best.settings.keys() == {"bf16", "workers", "tf32"}
         assert [set(trial.settings) for trial in bench.ran[1:3]] == [{"bf16"}, {"bf16", "workers"}]
@@ -247,7 +247,7 @@ class TestBottleneck:
         def cures(best):
             return None if best.data_wait_share else "it does not wait"
 
-        bench = SimulatedBench(lambda s: self.cost(s, 60.0), change=waits)
+        bench = SimulatedEvaluator(lambda s: self.cost(s, 60.0), change=waits)
         searched(bench, [Switch("workers", cures=cures), *switches("bf16", "tf32", "compile")])
         assert [list(trial.settings)[-1] for trial in bench.ran[1:4]] == ["bf16", "workers", "tf32"]
 
@@ -259,7 +259,7 @@ class TestBottleneck:
             windows = [Window(w.steps, w.seconds, 0.0, share * w.seconds) for w in run.windows]
             return simulation.measurement(run.step_ms, windows=tuple(windows))
 
-        bench = SimulatedBench(self.cost, change=waits)
+        bench = SimulatedEvaluator(self.cost, change=waits)
         searched(bench, switches("bf16", "placebo", "workers", "tf32", "compile"))
         names = [list(trial.settings)[-1] for trial in bench.ran[1:]]
         assert names == ["bf16", "placebo", "workers", "bf16", "tf32", "compile", "placebo"]
@@ -267,13 +267,13 @@ class TestBottleneck:
 
 def test_an_interaction_that_needs_both_is_left_to_the_neighbourhood():
     both = {"tf32", "bf16"}
-    bench = SimulatedBench(lambda s: 50.0 if both <= s.keys() else 100.0)
+    bench = SimulatedEvaluator(lambda s: 50.0 if both <= s.keys() else 100.0)
     assert searched(bench, switches(*both)).best.settings == {}
 
 
 class TestBudget:
     def test_what_is_left_out_is_named(self):
-        bench = SimulatedBench(multiplied(GAINS), budget=1 + 2)
+        bench = SimulatedEvaluator(multiplied(GAINS), budget=1 + 2)
         search = searched(bench, switches("workers", "tf32", "bf16", "compile"))
         assert search.best.settings.keys() == {"workers", "tf32"}
         assert search.left_out == ["bf16", "compile"]
@@ -281,19 +281,19 @@ class TestBudget:
     @pytest.mark.parametrize("parallel", [1, 4])
     def test_it_is_never_exceeded(self, parallel):
         for budget in range(1, 12):
-            bench = SimulatedBench(multiplied(GAINS), budget=budget, parallel=parallel)
+            bench = SimulatedEvaluator(multiplied(GAINS), budget=budget, parallel=parallel)
             searched(bench, switches(*NAMES))
             assert len(bench.ran) <= budget
 
 
 def test_each_gain_is_told():
-    bench = SimulatedBench(multiplied({"tf32": 1.2, "bf16": 1.5}))
+    bench = SimulatedEvaluator(multiplied({"tf32": 1.2, "bf16": 1.5}))
     search = searched(bench, switches("tf32", "placebo", "bf16"))
     assert search.brought == pytest.approx({"tf32": 1.2, "bf16": 1.5})
 
 
 def test_what_each_spared_of_the_unchanged_time_adds_up():
-    bench = SimulatedBench(multiplied({"tf32": 1.2, "bf16": 1.5}))
+    bench = SimulatedEvaluator(multiplied({"tf32": 1.2, "bf16": 1.5}))
     search = searched(bench, switches("tf32", "placebo", "bf16"))
     assert search.spared == pytest.approx({"tf32": 1 - 1 / 1.2, "bf16": 1 / 1.2 - 1 / 1.8})
     assert sum(search.spared.values()) == pytest.approx(1 - 1 / search.best.gain)

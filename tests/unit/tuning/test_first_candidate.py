@@ -12,7 +12,7 @@ from gpuadvisor.profiling.reading import read_profile
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ceilings import theoretical
-from gpuadvisor.tuners.candidates import Selection, select
+from gpuadvisor.tuners.knob_space import Selection, select_knobs
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning.expectations import expected
 
@@ -34,8 +34,8 @@ def first_candidates(name):
     evidence = Evidence(facts_of(profile, peaks), ceilings=peaks)
     first = [knob for each in expected(diagnose(evidence)) for knob in each.knobs]
     selection = Selection(Level.BALANCED, Objective.THROUGHPUT, frozenset(), frozenset())
-    candidates = select(load_knobs(), selection, GPU, TRAINING, first)
-    return [candidate.knob.name for candidate in candidates.chosen]
+    chosen = select_knobs(load_knobs(), selection, GPU, TRAINING, first)
+    return [parameter.name for parameter in chosen.space.parameters]
 
 
 @pytest.mark.parametrize(

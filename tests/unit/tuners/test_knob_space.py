@@ -5,7 +5,7 @@ import pytest
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Level, ScriptFacts
 from gpuadvisor.domain.study import Objective
-from gpuadvisor.tuners.candidates import Selection, combined, select, without
+from gpuadvisor.tuners.knob_space import Selection, select_knobs
 from tests.simulation import Switch
 
 CPU = Device("cpu", 0, "cpu")
@@ -47,11 +47,11 @@ def selected(first=(), **options):
     options = {
         name: frozenset(v) if name in ("only", "without") else v for name, v in options.items()
     }
-    return select(KNOBS, Selection(**options), CPU, FACTS, first)
+    return select_knobs(KNOBS, Selection(**options), CPU, FACTS, first)
 
 
-def names(candidates):
-    return [candidate.knob.name for candidate in candidates.chosen]
+def names(chosen):
+    return [parameter.name for parameter in chosen.space.parameters]
 
 
 @pytest.mark.parametrize(
@@ -90,33 +90,5 @@ def test_a_knob_that_was_asked_for_by_name_is_explained_too():
 
 
 def test_values_are_found_by_name():
-    assert selected().of("bf16").values == (True,)
-    assert selected().of("fp16") is None
-
-
-RELATED = {
-    knob.name: knob
-    for knob in (
-        Switch("compile", excludes=["graphs"]),
-        Switch("graphs"),
-        Switch("workers"),
-        Switch("persistent", needs="workers"),
-        Switch("prefetch", needs="persistent"),
-    )
-}
-
-
-class TestCombining:
-    def test_a_knob_replaces_what_it_excludes_either_way(self):
-        for new, old in (("compile", "graphs"), ("graphs", "compile")):
-            settings = combined({old: True, "workers": 4}, RELATED[new], 1, RELATED)
-            assert settings == {"workers": 4, new: 1}
-
-    def test_the_new_value_stands_last(self):
-        settings = combined({"workers": 4, "compile": True}, RELATED["workers"], 8, RELATED)
-        assert list(settings.items()) == [("compile", True), ("workers", 8)]
-
-    def test_what_needs_a_knob_goes_with_it(self):
-        whole = {"prefetch": 1, "persistent": True, "workers": 4, "compile": True}
-        assert without(whole, "workers", RELATED, FACTS) == {"compile": True}
-        assert without(whole, "compile", RELATED, FACTS).keys() == whole.keys() - {"compile"}
+    assert selected().space["bf16"].values == (True,)
+    assert "fp16" not in selected().space

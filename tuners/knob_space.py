@@ -1,14 +1,16 @@
-"""Which knobs are worth a trial on this device and script, and in which order."""
+"""The knobs as a space to search: which are worth a trial on this device and script."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from gpuadvisor.domain.device import Device
-from gpuadvisor.domain.knobs import Level, ScriptFacts, Settings, Value
+from gpuadvisor.domain.knobs import Level, ScriptFacts, Value
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.space import Parameter, Space
 
 
 @dataclass(frozen=True)
@@ -20,36 +22,26 @@ class Selection:
     only: frozenset[str] = frozenset()
     """Nothing but these; empty for all."""
     without: frozenset[str] = frozenset()
+    """Never these."""
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A knob with the values to try, the most promising first."""
+class KnobSpace:
+    """The knobs that are to be tried, and why the others are not."""
 
-    knob: Knob
-    values: tuple[Value, ...]
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """What is to be tried, in order, and why the rest is not."""
-
-    chosen: tuple[Candidate, ...]
+    space: Space
     unavailable: Mapping[str, str]
     """Knob name to the reason, for knobs that cannot work here."""
 
-    def of(self, knob: str) -> Candidate | None:
-        return next((c for c in self.chosen if c.knob.name == knob), None)
 
-
-def select(
+def select_knobs(
     knobs: Mapping[str, Knob],
     selection: Selection,
     device: Device,
     facts: ScriptFacts,
     first: Sequence[str] = (),
-) -> Candidates:
-    """Return the candidates; knobs named in `first` (what findings point to) lead."""
+) -> KnobSpace:
+    """Return the knobs worth trying; those named in `first` (what findings point to) lead."""
     chosen, unavailable = [], {}
     for name, knob in knobs.items():
         if (selection.only and name not in selection.only) or name in selection.without:
@@ -60,12 +52,26 @@ def select(
         reason = reason or knob.unavailable(device, facts)
         values = () if reason else tuple(knob.choices(device, facts))
         if values:
-            chosen.append(Candidate(knob, values))
+            chosen.append(knob_parameter(knob, values, facts))
         else:
             unavailable[name] = reason or "the script already has what it could be set to"
     rank = {name: place for place, name in enumerate(dict.fromkeys(first))}
-    chosen.sort(key=lambda candidate: rank.get(candidate.knob.name, len(rank)))
-    return Candidates(tuple(chosen), unavailable)
+    chosen.sort(key=lambda parameter: rank.get(parameter.name, len(rank)))
+    return KnobSpace(Space(tuple(chosen)), unavailable)
+
+
+def knob_parameter(knob: Knob, values: Sequence[Value], facts: ScriptFacts) -> Parameter:
+    """Return a knob as a parameter with these values, for a script of which `facts` are known."""
+    return Parameter(
+        knob.name,
+        tuple(values),
+        excludes=knob.excludes,
+        progressive=knob.progressive,
+        patience=knob.patience,
+        refines=knob.refines,
+        missing=partial(knob.missing, facts=facts),
+        pointless=knob.pointless,
+    )
 
 
 def _not_asked_for(knob: Knob, selection: Selection, facts: ScriptFacts) -> str | None:
@@ -76,28 +82,3 @@ def _not_asked_for(knob: Knob, selection: Selection, facts: ScriptFacts) -> str 
     if selection.objective not in knob.serves:
         return f"it cannot improve the {selection.objective}"
     return None
-
-
-def combined(
-    settings: Settings, knob: Knob, value: Value, knobs: Mapping[str, Knob]
-) -> dict[str, Value]:
-    """Return `settings` with a knob set, and without those that exclude it."""
-    kept = {
-        name: old
-        for name, old in settings.items()
-        if name != knob.name and name not in knob.excludes and knob.name not in knobs[name].excludes
-    }
-    return {**kept, knob.name: value}
-
-
-def without(
-    settings: Settings, dropped: str, knobs: Mapping[str, Knob], facts: ScriptFacts
-) -> dict[str, Value]:
-    """Return `settings` without a knob, and without those that need it."""
-    kept = {name: value for name, value in settings.items() if name != dropped}
-    while True:
-        lost = [name for name in kept if knobs[name].missing(kept, facts) is not None]
-        if not lost:
-            return kept
-        for name in lost:
-            del kept[name]

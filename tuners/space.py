@@ -1,0 +1,180 @@
+"""The seam between a search and what it searches: parameters, their values, and what a point costs.
+
+The ordered search, the neighbourhood and the ablation know a `Space` and an `Evaluator`, and
+nothing of knobs, scripts or processes. Knobs are one client (`gpuadvisor.tuners.knob_space`);
+whatever has parameters and a function that measures a point can be another: `SerialEvaluator`
+makes an evaluator of such a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+from gpuadvisor.domain.knobs import Value
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import Objective, Trial, TrialState
+
+Point = Mapping[str, Value]
+"""Parameter name to value. A parameter that is absent has its default: the empty point changes
+nothing, and is what every gain is relative to."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a point has no measurement."""
+
+    state: TrialState
+    reason: str = ""
+    """One sentence."""
+
+
+Evaluate = Callable[[Point], Measurement | Failure]
+"""Measures one point. A failure is an answer, never an exception."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One thing that can be set, and how a search should go about it."""
+
+    name: str
+    values: tuple[Value, ...]
+    """Values worth trying, the most promising first; the default is not among them."""
+    default: Value | None = None
+    """Value of a point that does not name it, for restrictions; None if nobody needs to know."""
+    excludes: frozenset[str] = frozenset()
+    """Parameters that cannot be set together with this one."""
+    progressive: bool = False
+    """Whether values are tried in order, each on top of the last, until one stops paying."""
+    patience: int = 2
+    """Values tried in vain before the others are left alone."""
+    refines: str | None = None
+    """Cheaper parameter of which it is a costly form: where that one did harm or could not run,
+    this one is spared."""
+    missing: Callable[[Point], str | None] = lambda point: None
+    """Returns which other setting of a point it needs and does not have, or None."""
+    pointless: Callable[[Measurement], str | None] = lambda best: None
+    """Returns why it cannot improve a point with this measurement, or None if it might."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """Parameters in the order in which they are tried, and which points make sense."""
+
+    parameters: tuple[Parameter, ...] = ()
+    restrictions: tuple[Callable[[Point], str | None], ...] = ()
+    """Each returns why a complete point (defaults filled in) cannot be evaluated, or None."""
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Parameter]:
+        return {parameter.name: parameter for parameter in self.parameters}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.by_name
+
+    def __getitem__(self, name: str) -> Parameter:
+        return self.by_name[name]
+
+    def combined(self, point: Point, name: str, value: Value) -> dict[str, Value]:
+        """Return the point with a parameter set, as its last, and without those it excludes."""
+        excludes = self[name].excludes
+        kept = {
+            other: old
+            for other, old in point.items()
+            if other != name and other not in excludes and name not in self[other].excludes
+        }
+        return {**kept, name: value}
+
+    def without(self, point: Point, dropped: str) -> dict[str, Value]:
+        """Return the point without a parameter, and without those that need it."""
+        kept = {name: value for name, value in point.items() if name != dropped}
+        while True:
+            lost = [name for name in kept if self[name].missing(kept) is not None]
+            if not lost:
+                return kept
+            for name in lost:
+                del kept[name]
+
+    def missing(self, point: Point) -> str | None:
+        """Return what a parameter of the point needs and does not have, or None."""
+        return next(filter(None, (self[name].missing(point) for name in point)), None)
+
+    def violation(self, point: Point) -> str | None:
+        """Return which restriction keeps the point from being evaluated, or None."""
+        if not self.restrictions:
+            return None
+        defaults = {p.name: p.default for p in self.parameters if p.default is not None}
+        complete = {**defaults, **point}
+        return next(filter(None, (check(complete) for check in self.restrictions)), None)
+
+    def allows(self, point: Point) -> bool:
+        """Say whether the point can be evaluated: nothing excluded, missing or restricted."""
+        excluded = any(self[name].excludes & point.keys() for name in point)
+        return not excluded and self.missing(point) is None and self.violation(point) is None
+
+
+class Evaluator(Protocol):
+    """Measures points and compares each with the empty point."""
+
+    @property
+    def parallel(self) -> int:
+        """Points that can be measured side by side, one a GPU."""
+        ...
+
+    def measure(
+        self, points: Sequence[Point], phase: str, slower_than: float | None = None
+    ) -> list[Trial]:
+        """Make one trial of each point, side by side where there are GPUs for it.
+
+        A trial whose gain falls clearly below `slower_than` may be ended early as pruned.
+        """
+        ...
+
+    def affordable(self, batch: Sequence[Point]) -> bool:
+        """Say whether the budget has room for one more trial of each of these points."""
+        ...
+
+
+@dataclass
+class SerialEvaluator:
+    """`Evaluator` over a plain function, one point at a time.
+
+    The empty point is measured first; ValueError if that fails or shows nothing of the objective.
+    """
+
+    evaluate: Evaluate
+    budget: int
+    """Evaluations, that of the empty point included, after which nothing is affordable."""
+    objective: Objective = Objective.THROUGHPUT
+    trials: list[Trial] = field(default_factory=list)
+    parallel: int = field(default=1, init=False)
+
+    def __post_init__(self) -> None:
+        first = self.evaluate({})
+        cost = None if isinstance(first, Failure) else self.objective.cost(first)
+        if isinstance(first, Failure) or cost is None:
+            raise ValueError("there is no measurement of the empty point to compare with")
+        self.baseline = first
+        self._baseline_cost = cost
+        self._keep({}, "baseline", first)
+
+    def measure(
+        self, points: Sequence[Point], phase: str, slower_than: float | None = None
+    ) -> list[Trial]:
+        return [self._keep(point, phase, self.evaluate(point)) for point in points]
+
+    def affordable(self, batch: Sequence[Point]) -> bool:
+        return len(self.trials) + len(batch) <= self.budget
+
+    def _keep(self, point: Point, phase: str, found: Measurement | Failure) -> Trial:
+        if isinstance(found, Failure):
+            trial = Trial(len(self.trials), dict(point), phase, found.state, found.reason)
+        else:
+            cost = self.objective.cost(found)
+            gain = self._baseline_cost / cost if cost else None
+            state = TrialState.COMPLETE
+            trial = Trial(len(self.trials), dict(point), phase, state, measurement=found, gain=gain)
+        self.trials.append(trial)
+        return trial
