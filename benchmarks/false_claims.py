@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from gpuadvisor.domain.study import Objective
-from gpuadvisor.tuners.proof import is_faster, prove
+from gpuadvisor.tuners.proof import is_faster, prove_point
 from tests import simulation
 
 Make = Callable[[random.Random], simulation.Noise]
@@ -43,7 +43,7 @@ def proof_claims(make: Make, gain: float, studies: int, seed: int = 0) -> float:
     claims = 0
     for study in range(studies):
         bench = simulation.SimulatedEvaluator(model, make(random.Random(f"{seed} {study}")))
-        claims += is_faster(prove(bench, TUNED, Objective.THROUGHPUT).speedup)
+        claims += is_faster(prove_point(bench, TUNED, Objective.THROUGHPUT).speedup)
     return claims / studies
 
 

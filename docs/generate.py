@@ -198,7 +198,7 @@ def recorded_output() -> str:
     from rich.console import Console
 
     from gpuadvisor.tui.summary import print_summary
-    from gpuadvisor.tuning.snippets import permanent_snippets
+    from gpuadvisor.tuning.arguments import permanent_snippets
 
     result = recorded_study()
     output = io.StringIO()

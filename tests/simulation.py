@@ -20,7 +20,7 @@ from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.tuners.ablation import Ablation
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knob_space import knob_parameter
-from gpuadvisor.tuners.proof import Proof, prove
+from gpuadvisor.tuners.proof import Proof, prove_point
 from gpuadvisor.tuners.search import Best, OrderedSearch
 from gpuadvisor.tuners.space import Space
 
@@ -238,5 +238,5 @@ def tuned(evaluator: SimulatedEvaluator, knobs: Sequence[Switch]) -> Tuned:
     search = searched(evaluator, knobs)
     ablation = Ablation(evaluator, search.space, search.brought)
     settings, _ = ablation.run(search.best.settings)
-    proof = prove(evaluator, settings, Objective.THROUGHPUT) if settings else None
+    proof = prove_point(evaluator, settings, Objective.THROUGHPUT) if settings else None
     return Tuned(search.best, settings, proof)

@@ -55,41 +55,41 @@ class ConsoleProgress:
         if self._status is not None:
             self._status.stop()
 
-    def say(self, sentence: str) -> None:
+    def on_message(self, sentence: str) -> None:
         with self._lock:
             self._console.print(Text(f"  {sentence}", style="dim"))
 
-    def phase(self, name: str, detail: str = "") -> None:
+    def on_phase(self, name: str, detail: str = "") -> None:
         with self._lock:
             text = Text(_TITLES.get(name, name), style="bold")
             self._console.print(text.append(f"  {detail}", style="dim") if detail else text)
 
-    def started(self, number: int, settings: Settings, phase: str) -> None:
+    def on_trial_start(self, number: int, settings: Settings, phase: str) -> None:
         with self._lock:
             self._running[number] = _label(settings, phase, self._standing)
             self._stages[number] = "starting"
             self._refresh()
 
-    def event(self, number: int, event: Event) -> None:
+    def on_event(self, number: int, event: Event) -> None:
         stage = _STAGES.get(event["event"])
         with self._lock:
             if stage is not None and number in self._running:
                 self._stages[number] = stage
                 self._refresh()
 
-    def time_left(self, seconds: float | None) -> None:
+    def on_time_left(self, seconds: float | None) -> None:
         with self._lock:
             self._deadline_s = None if seconds is None else time.monotonic() + seconds
             self._refresh()
 
-    def ended(self, trial: Trial) -> None:
+    def on_trial_end(self, trial: Trial) -> None:
         with self._lock:
             label = self._running.pop(trial.number, None)
             self._stages.pop(trial.number, None)
             self._print(trial, label or _label(trial.settings, trial.phase, self._standing))
             self._refresh()
 
-    def better(self, settings: Settings, gain: float) -> None:
+    def on_best(self, settings: Settings, gain: float) -> None:
         with self._lock:
             self._best, self._standing = gain, settings
             self._refresh()

@@ -1,13 +1,13 @@
-"""The proof: fresh processes of the best and of the baseline in turn, until the ratio is known."""
+"""The proof: fresh processes of two sides in turn, until the ratio of their costs is known."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.study import Objective, Speedup, Trial, TrialState
-from gpuadvisor.tuners.space import Evaluator
+from gpuadvisor.tuners.space import Evaluator, Point
 from gpuadvisor.tuners.statistics import LOOKS, paired_ratio
 
 NARROW = 0.02
@@ -19,36 +19,49 @@ NEGLIGIBLE = 1.005
 MAX_FAILURES = 2
 """Runs of either side that may fail; what fails more often is not to be recommended."""
 
+SideT = TypeVar("SideT")
+
 
 @dataclass
 class Proof:
-    """What the comparison found."""
+    """What the comparison of two sides found."""
 
     speedup: Speedup | None = None
-    """None when a side failed, or when fewer pairs than the first look were possible."""
+    """Base's cost over head's; None when a side failed."""
     failed: Trial | None = None
     """The run that ended the proof without an answer."""
-    trials: list[Trial] = field(default_factory=list)
+    base: list[Trial] = field(default_factory=list)
+    """Runs of the side that is compared with, in order."""
+    head: list[Trial] = field(default_factory=list)
+    """Runs of the side that is to be better, in order."""
 
 
-def prove(evaluator: Evaluator, best: Settings, objective: Objective) -> Proof:
-    """Compare best and baseline in ABBA order until the interval is narrow or the budget ends.
+def prove(
+    run: Callable[[SideT], Trial],
+    base: SideT,
+    head: SideT,
+    objective: Objective,
+    affordable: Callable[[Sequence[SideT]], bool] = lambda pair: True,
+) -> Proof:
+    """Compare two sides in ABBA order until the interval is narrow or the budget ends.
 
-    The first look's pairs are run whatever the budget says: the search kept it for them.
+    A side is whatever `run` can run: a point of a space, a command, a plan, an interpreter. Each
+    call of `run` is to be a fresh process, on the same device for both. The first look's pairs
+    are run whatever `affordable` says of one more pair: the budget kept room for them.
     """
     proof = Proof()
     costs: list[tuple[float, float]] = []
     failures = 0
     while len(costs) < LOOKS[-1]:
-        if len(costs) >= LOOKS[0] and not evaluator.affordable([{}, best]):
+        if len(costs) >= LOOKS[0] and not affordable([base, head]):
             break
-        baseline_first = len(proof.trials) // 2 % 2 == 0
-        order: Sequence[Settings] = ({}, best) if baseline_first else (best, {})
-        pair = [evaluator.measure([settings], "proof")[0] for settings in order]
-        proof.trials.extend(pair)
+        base_first = len(proof.base) % 2 == 0
+        pair = [run(side) for side in ((base, head) if base_first else (head, base))]
+        plain, tuned = pair if base_first else reversed(pair)
+        proof.base.append(plain)
+        proof.head.append(tuned)
         failed = next((trial for trial in pair if _cost(trial, objective) is None), None)
         if failed is None:
-            plain, tuned = pair if baseline_first else reversed(pair)
             costs.append((_cost(plain, objective) or 0.0, _cost(tuned, objective) or 0.0))
             if len(costs) in LOOKS and is_settled(paired_ratio(costs)):
                 break
@@ -59,6 +72,15 @@ def prove(evaluator: Evaluator, best: Settings, objective: Objective) -> Proof:
             return proof
     proof.speedup = paired_ratio(costs)
     return proof
+
+
+def prove_point(evaluator: Evaluator, point: Point, objective: Objective) -> Proof:
+    """Compare a point of a space with the empty one."""
+
+    def run(side: Point) -> Trial:
+        return evaluator.measure([side], "proof")[0]
+
+    return prove(run, {}, point, objective, evaluator.affordable)
 
 
 def is_settled(speedup: Speedup) -> bool:

@@ -110,7 +110,7 @@ def _report_study(args: argparse.Namespace, result: StudyResult, said_on: TextIO
 
 def _snippets(result: StudyResult) -> tuple[Snippet, ...]:
     from gpuadvisor.tuners.knobs import load_knobs
-    from gpuadvisor.tuning.snippets import permanent_snippets
+    from gpuadvisor.tuning.arguments import permanent_snippets
 
     return permanent_snippets(result.settings, load_knobs())
 

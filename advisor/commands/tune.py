@@ -114,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
     from gpuadvisor.commands._console import messages, output
     from gpuadvisor.errors import Interrupted
     from gpuadvisor.interruption import stoppable
-    from gpuadvisor.profiling.baseline import look_at
+    from gpuadvisor.profiling.baseline import profile_baseline
     from gpuadvisor.tui.progress import ConsoleProgress
     from gpuadvisor.tuning.study import tune
 
@@ -122,8 +122,10 @@ def run(args: argparse.Namespace) -> int:
     progress = ConsoleProgress(messages(), options.objective)
     with stoppable() as stop, progress:
         try:
-            look = None if args.no_profile else partial(look_at, cancelled=stop.requested)
-            result = tune(options, progress, stop.requested, look)
+            profile = (
+                None if args.no_profile else partial(profile_baseline, cancelled=stop.requested)
+            )
+            result = tune(options, progress, stop.requested, profile)
         except Interrupted as interruption:
             interruption.exit_code = stop.exit_status
             raise
@@ -134,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         from gpuadvisor.tui.summary import print_summary
         from gpuadvisor.tuners.knobs import load_knobs
-        from gpuadvisor.tuning.snippets import permanent_snippets
+        from gpuadvisor.tuning.arguments import permanent_snippets
 
         snippets = permanent_snippets(result.settings, load_knobs())
         print_summary(result, snippets, output())
@@ -160,7 +162,8 @@ def _options(args: argparse.Namespace) -> TuneOptions:
     from gpuadvisor.domain.study import Objective
     from gpuadvisor.errors import UsageError
     from gpuadvisor.tuning.arguments import parse_arguments
-    from gpuadvisor.tuning.options import Budget, TuneOptions
+    from gpuadvisor.tuning.budget import BudgetLimit
+    from gpuadvisor.tuning.options import TuneOptions
 
     for name, value in (
         ("--jobs", args.jobs),
@@ -174,7 +177,7 @@ def _options(args: argparse.Namespace) -> TuneOptions:
         command=command_of(args),
         level=Level.parse(args.level),
         objective=Objective(args.objective),
-        budget=Budget.parse(args.budget),
+        budget=BudgetLimit.parse(args.budget),
         only=frozenset(args.only),
         without=frozenset(args.without),
         arguments=parse_arguments(args.arg),

@@ -1,4 +1,4 @@
-"""The diagnosis with which tuning begins: of the unchanged script, whose profile is not kept."""
+"""The diagnosis of the unchanged script with which tuning begins; its profile is not kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST_MS = 10_000.0
 """Time of the steps that are recorded, unless two take longer: it is the budget's."""
 
 
-def look_at(
+def profile_baseline(
     command: Command,
     measured: Measurement,
     device: Device,

@@ -1,8 +1,9 @@
-"""The script's own arguments as knobs: the only way to reach what is a plain variable in it."""
+"""Settings applied to a script: its own arguments as knobs, and what each setting means for it."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 
 from gpuadvisor.domain.device import Device
@@ -13,6 +14,7 @@ from gpuadvisor.domain.knobs import (
     Level,
     ScriptFacts,
     Settings,
+    Snippet,
     Value,
 )
 from gpuadvisor.domain.target import Target
@@ -21,7 +23,10 @@ from gpuadvisor.tuners.base import Knob
 
 
 class ArgumentKnob(Knob):
-    """One option of the script's command line. Every level may turn it: the user asked for it."""
+    """One option of the script's command line, which may set what no knob can reach.
+
+    Every level may turn it: the user asked for it.
+    """
 
     level = Level.CONSERVATIVE
     effect = Effect.TRAINING
@@ -105,6 +110,25 @@ def with_arguments(args: Sequence[str], settings: Settings) -> tuple[str, ...]:
         if name.startswith(ARGUMENT_PREFIX):
             _put(result, flag_of(name.removeprefix(ARGUMENT_PREFIX)), str(value))
     return tuple(result)
+
+
+def permanent_snippets(settings: Settings, knobs: Mapping[str, Knob]) -> tuple[Snippet, ...]:
+    """Return the lines that make settings permanent in the user's own code, in their order.
+
+    Knobs that this version does not know are left out: a study may be from another one.
+    """
+    snippets = []
+    for name, value in settings.items():
+        if name.startswith(ARGUMENT_PREFIX):
+            option = flag_of(name.removeprefix(ARGUMENT_PREFIX)), str(value)
+            line = shlex.join(option)
+            snippets.append(Snippet(name, "on the script's command line", line, "shell"))
+        elif name in knobs:
+            knob = knobs[name]
+            in_shell = knob.snippet_language == "shell"
+            where = f"{knob.title}, in the shell before the script" if in_shell else knob.title
+            snippets.append(Snippet(name, where, knob.snippet(value), knob.snippet_language))
+    return tuple(snippets)
 
 
 def _put(args: list[str], flag: str, value: str) -> None:

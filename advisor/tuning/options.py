@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,45 +10,9 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import UsageError
+from gpuadvisor.tuning.budget import BudgetLimit
 
 DEFAULT_BUDGET = "10m"
-SECONDS = {"s": 1, "m": 60, "h": 3600}
-LONGEST_S = 30 * 24 * 3600
-"""Most that a budget may say: beyond a month it is a slip of the finger."""
-MOST_TRIALS = 100_000
-LONGEST_TEXT = 20
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How much a study may use: time, or trials of the search. The other is None."""
-
-    seconds: float | None = None
-    trials: int | None = None
-    """Settings that the search may try; ablation and proof come on top."""
-
-    @classmethod
-    def parse(cls, text: str) -> Budget:
-        """Read `90s`, `10m`, `1h`, `1h30m` or `30 trials`; UsageError for anything else."""
-        cleaned = text.strip().lower() if len(text) <= LONGEST_TEXT else ""
-        trials = re.fullmatch(r"(\d+)\s*(?:trials?)?", cleaned)
-        if trials and 0 < int(trials[1]) <= MOST_TRIALS:
-            return cls(trials=int(trials[1]))
-        parts = re.findall(r"(\d+(?:\.\d+)?)\s*([smh])", cleaned)
-        whole = "".join(number + unit for number, unit in parts)
-        seconds = sum(float(number) * SECONDS[unit] for number, unit in parts)
-        if whole == cleaned.replace(" ", "") and 0 < seconds <= LONGEST_S:
-            return cls(seconds=seconds)
-        raise UsageError(
-            f"--budget {text[:LONGEST_TEXT]!r} is neither a time nor a number of trials: "
-            "write 90s, 10m, 1h30m, or '30 trials'"
-        )
-
-    def __str__(self) -> str:
-        if self.trials is not None:
-            return f"{self.trials} trials"
-        seconds = self.seconds or 0.0
-        return f"{seconds / 60:.0f}m" if seconds % 60 == 0 else f"{seconds:g}s"
 
 
 @dataclass(frozen=True)
@@ -59,7 +22,7 @@ class TuneOptions:
     command: Command
     level: Level = Level.BALANCED
     objective: Objective = Objective.THROUGHPUT
-    budget: Budget = field(default_factory=lambda: Budget.parse(DEFAULT_BUDGET))
+    budget: BudgetLimit = field(default_factory=lambda: BudgetLimit.parse(DEFAULT_BUDGET))
     only: frozenset[str] = frozenset()
     without: frozenset[str] = frozenset()
     arguments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

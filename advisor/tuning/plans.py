@@ -10,17 +10,19 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Contribution, Level, Settings
 from gpuadvisor.domain.study import Equivalence, Objective, Plan, Speedup
 from gpuadvisor.errors import UsageError
 from gpuadvisor.printable import printable
 from gpuadvisor.tuning.fingerprints import environment_differences, environment_fingerprint
-from gpuadvisor.tuning.toml_table import Table, load_toml
+from gpuadvisor.tuning.toml_table import MAX_BYTES, Table, load_toml
 
 __all__ = [
     "FORMAT",
     "environment_differences",
     "environment_fingerprint",
+    "plan_path",
     "read_plan",
     "write_plan",
 ]
@@ -28,6 +30,45 @@ __all__ = [
 FORMAT = 1
 """Version of the file's layout; a reader refuses those that are newer than itself."""
 _STATUSES = ("equivalent", "wrong", "not_checked")
+
+
+def plan_path(command: Command, wanted: Path | None = None) -> Path:
+    """Return where the plan of a script goes: where it is `wanted`, or beside the user.
+
+    UsageError if it could not be written there in the end.
+    """
+    script = Path(command.script)
+    stem = command.script.rpartition(".")[2] if command.is_module else script.stem
+    path = wanted or Path(f"{stem or 'script'}.plan.toml")
+    problem = _unwritable(path) or _precious(path, script)
+    if problem is not None:
+        raise UsageError(
+            f"the plan could not be written to {path}: {problem}; choose another place with --plan"
+        )
+    return path
+
+
+def _precious(path: Path, script: Path) -> str | None:
+    """Return why a file that is there is not to be replaced by a plan, or None."""
+    if not path.exists():
+        return None
+    if script.exists() and path.samefile(script):
+        return "it is the script itself"
+    if not path.is_file():
+        return "it is no ordinary file"
+    if path.suffix == ".toml":
+        return None
+    with path.open("rb") as file:
+        return None if b"[plan]" in file.read(MAX_BYTES) else "a file that is no plan is there"
+
+
+def _unwritable(path: Path) -> str | None:
+    if path.is_dir():
+        return "it is a folder"
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        return f"there is no folder {folder}"
+    return None if os.access(folder, os.W_OK | os.X_OK) else f"the folder {folder} is read-only"
 
 
 def write_plan(plan: Plan, path: Path) -> None:

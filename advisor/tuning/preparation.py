@@ -107,7 +107,7 @@ def reserved(devices: Sequence[Device]) -> Iterator[None]:
         yield
 
 
-def company(device: Device) -> str | None:
+def gpu_contention(device: Device) -> str | None:
     """Return a warning if others compute on the GPU now, else None."""
     others = other_processes(device) if device.is_gpu else None
     if not others:

@@ -1,49 +1,118 @@
-"""From what the phases found to the study's result and its plan."""
+"""From what a study expected and found to its result and its plan."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpuadvisor.collectors.script.request import Command, RunOutcome
+from gpuadvisor.domain.finding import Diagnosis, Severity
 from gpuadvisor.domain.knobs import Contribution, Settings
-from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.study import Objective, Plan, StudyResult, Trial, TrialState
-from gpuadvisor.errors import ScriptError, UsageError
+from gpuadvisor.domain.study import (
+    Expectation,
+    Objective,
+    Plan,
+    StudyResult,
+    Trial,
+    TrialState,
+)
 from gpuadvisor.tuners.proof import Proof, is_faster
-from gpuadvisor.tuning.fingerprints import environment_fingerprint
-from gpuadvisor.tuning.options import TuneOptions
-from gpuadvisor.tuning.plans import write_plan
-from gpuadvisor.tuning.toml_table import MAX_BYTES
+from gpuadvisor.tuners.search import OrderedSearch
+from gpuadvisor.tuning.plans import environment_fingerprint, write_plan
+
+TIME_OBJECTIVES = (Objective.THROUGHPUT, Objective.LATENCY)
+"""Objectives whose gains can be compared with what findings promise, which is time."""
 
 
-def measured(outcome: RunOutcome, command: Command) -> Measurement:
-    """Return the baseline's measurement; ScriptError with what to do about its absence."""
-    if outcome.measurement is not None:
-        return outcome.measurement
-    where = f" at {outcome.place}" if outcome.place else ""
-    raise ScriptError(
-        f"{command.script} cannot be measured: {outcome.reason}{where}; {_advice(outcome)}",
-        outcome.output,
+def expected(diagnosis: Diagnosis) -> tuple[Expectation, ...]:
+    """Return what a diagnosis promises and is worth a word, the most expensive first."""
+    return tuple(
+        Expectation(
+            finding.rule,
+            str(finding.severity),
+            finding.summary,
+            finding.improvement_pct.low if finding.improvement_pct else None,
+            finding.improvement_pct.high if finding.improvement_pct else None,
+            finding.knobs,
+        )
+        for finding in diagnosis.shown
+        if finding.severity.rank >= Severity.NOTICE.rank
     )
 
 
-def _advice(outcome: RunOutcome) -> str:
-    match outcome.state:
-        case TrialState.HUNG if outcome.steps == 0:
-            return "raise --timeout if it needs longer to start"
-        case TrialState.HUNG:
-            return "give it less to do between two steps"
-        case TrialState.UNSUPPORTED if outcome.steps:
-            return "give it more steps"
-        case TrialState.UNSUPPORTED:
-            return "if it trains elsewhere, name that script"
-        case TrialState.OUT_OF_MEMORY:
-            return "it has to run by itself before it can be tuned: make its batch smaller"
-        case _:
-            return "it has to run by itself before it can be tuned; its own arguments go after --"
+def combined(
+    profiled: Iterable[Expectation], timed: Iterable[Expectation]
+) -> tuple[Expectation, ...]:
+    """Return what a profile of a script promises together with what whole runs of it promise.
+
+    A profile is short: a loader that keeps up while it records need not in a whole run. Where the
+    run saw more of the same, its words count, and the estimate spans both. What came from the run
+    is put before what promises less.
+    """
+    every = list(profiled)
+    for each in timed:
+        known = next((other for other in every if other.rule == each.rule), None)
+        if known is not None:
+            if (each.high_pct or 0.0) <= (known.high_pct or 0.0):
+                continue
+            each = replace(each, low_pct=known.low_pct)
+            every.remove(known)
+        place = (n for n, other in enumerate(every) if _middle_pct(other) < _middle_pct(each))
+        every.insert(next(place, len(every)), each)
+    return tuple(every)
+
+
+def _middle_pct(each: Expectation) -> float:
+    return ((each.low_pct or 0.0) + (each.high_pct or 0.0)) / 2
+
+
+def format_expectation(expectation: Expectation) -> str:
+    """Return an expectation as a sentence, before the search."""
+    worth = ""
+    if expectation.low_pct is not None and expectation.high_pct is not None:
+        worth = f", worth {_format_range(expectation.low_pct, expectation.high_pct)} % of the time"
+    return f"{expectation.summary}{worth} ({expectation.rule})"
+
+
+def _format_range(low: float, high: float) -> str:
+    return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
+
+
+def with_measured(
+    expectations: Iterable[Expectation],
+    search: OrderedSearch | None,
+    objective: Objective,
+    unavailable: Mapping[str, str],
+) -> tuple[Expectation, ...]:
+    """Return the expectations with what the search measured of them."""
+    return tuple(_with_measured(each, search, objective, unavailable) for each in expectations)
+
+
+def _with_measured(
+    each: Expectation,
+    search: OrderedSearch | None,
+    objective: Objective,
+    unavailable: Mapping[str, str],
+) -> Expectation:
+    if not each.knobs:
+        return replace(each, why="no knob can try it")
+    if objective not in TIME_OBJECTIVES:
+        return replace(each, why=f"the objective was {objective}, not time")
+    if search is None:
+        return replace(each, why="the study ended before its search")
+    kept = {name: search.spared[name] for name in each.knobs if name in search.spared}
+    if kept:
+        settings = {name: value for name, value in search.best.settings.items() if name in kept}
+        return replace(each, measured_pct=100 * sum(kept.values()), settings=settings)
+    tried = [name for name in each.knobs if name in search.attempted]
+    if tried:
+        best = max(tried, key=lambda name: search.attempted[name][0])
+        share, value = search.attempted[best]
+        return replace(each, measured_pct=100 * share, settings={best: value})
+    reasons = {**unavailable, **search.pointless}
+    found = [f"{name}: {reasons[name]}" for name in each.knobs if name in reasons]
+    return replace(each, why="; ".join(found) or "none of its knobs was tried to its end")
 
 
 def proven(
@@ -54,8 +123,8 @@ def proven(
 ) -> StudyResult:
     """Return the result with what the proof says of the settings, faster or not."""
     objective = result.objective
-    best = typical([t for t in proof.trials if t.settings], objective)
-    plain = typical([t for t in proof.trials if not t.settings], objective)
+    best = typical(proof.head, objective)
+    plain = typical(proof.base, objective)
     result = replace(
         result,
         settings=settings,
@@ -85,45 +154,6 @@ def typical(trials: Sequence[Trial], objective: Objective) -> Trial | None:
         and (cost := objective.cost(trial.measurement)) is not None
     ]
     return trials[sorted(costs)[(len(costs) - 1) // 2][1]] if costs else None
-
-
-def plan_path(options: TuneOptions) -> Path:
-    """Return where the plan goes; UsageError if it could not be written there in the end."""
-    command = options.command
-    script = Path(command.script)
-    stem = command.script.rpartition(".")[2] if command.is_module else script.stem
-    path = options.plan or Path(f"{stem or 'script'}.plan.toml")
-    problem = _unwritable(path) or _precious(path, script)
-    if problem is not None:
-        raise UsageError(
-            f"the plan could not be written to {path}: {problem}; choose another place with --plan"
-        )
-    return path
-
-
-def _precious(path: Path, script: Path) -> str | None:
-    """Return why a file that is there is not to be replaced by a plan, or None."""
-    if not path.exists():
-        return None
-    if script.exists() and path.samefile(script):
-        return "it is the script itself"
-    if not path.is_file():
-        return "it is no ordinary file"
-    if path.suffix == ".toml":
-        return None
-    with path.open("rb") as file:
-        return None if b"[plan]" in file.read(MAX_BYTES) else "a file that is no plan is there"
-
-
-def _unwritable(path: Path) -> str | None:
-    import os
-
-    if path.is_dir():
-        return "it is a folder"
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        return f"there is no folder {folder}"
-    return None if os.access(folder, os.W_OK | os.X_OK) else f"the folder {folder} is read-only"
 
 
 def keep_plan(result: StudyResult, path: Path) -> StudyResult:

@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpuadvisor.collectors.environment import environment
+from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.device import Device, Environment
 from gpuadvisor.domain.finding import Diagnosis, Severity
-from gpuadvisor.domain.knobs import Contribution, ScriptFacts, Settings, Value
+from gpuadvisor.domain.knobs import Contribution, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Expectation, StudyResult, TrialState
-from gpuadvisor.errors import AdvisorError, Interrupted, ScriptError, UsageError
+from gpuadvisor.errors import AdvisorError, Interrupted, ScriptError
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.storage.database import Store, open_store
@@ -26,53 +27,63 @@ from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knob_space import KnobSpace, Selection, select_knobs
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.neighbourhood import Neighbourhood
-from gpuadvisor.tuners.proof import prove
+from gpuadvisor.tuners.proof import prove_point
 from gpuadvisor.tuners.search import Best, OrderedSearch
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuning.arguments import ArgumentKnob
-from gpuadvisor.tuning.bench import ScriptBench
-from gpuadvisor.tuning.expectations import Look, combined, expected, said
-from gpuadvisor.tuning.expectations import measured as with_measured
-from gpuadvisor.tuning.ledger import Ledger
+from gpuadvisor.tuning.baselines import baseline_warnings, measure_baselines
+from gpuadvisor.tuning.budget import Budget
+from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.options import TuneOptions, check_knob_names
+from gpuadvisor.tuning.plans import plan_path
 from gpuadvisor.tuning.preparation import (
     check_objective,
     check_script,
-    company,
     devices_for,
+    gpu_contention,
     reserved,
     target_python,
 )
-from gpuadvisor.tuning.progress import Progress
-from gpuadvisor.tuning.remarks import remarks
-from gpuadvisor.tuning.results import keep_plan, measured, plan_path, proven
-from gpuadvisor.tuning.spending import Spending
+from gpuadvisor.tuning.recorder import StudyRecorder
+from gpuadvisor.tuning.results import (
+    combined,
+    expected,
+    format_expectation,
+    keep_plan,
+    proven,
+    with_measured,
+)
+from gpuadvisor.tuning.trial_runner import Progress
+
+ProfileBaseline = Callable[[Command, Measurement, Device, tuple[int, ...]], Diagnosis]
+"""Diagnoses the unchanged script on a GPU and these CPU cores, none of them for all. ScriptError
+where it cannot be profiled."""
 
 MEASURE_SHARE = 1 / 150
 """Part of a time budget that one run measures for, between the bounds below: longer budgets buy
 quieter figures."""
 SHORTEST_S, LONGEST_S = 1.5, 4.0
-SAID = (str(Severity.WARNING), str(Severity.CRITICAL))
-"""Findings that are told before the search; the others stand in the report."""
+SHOWN_SEVERITIES = (str(Severity.WARNING), str(Severity.CRITICAL))
+"""Severities of the findings that are shown before the search; the others stand in the report."""
 
 
 def tune(
     options: TuneOptions,
     progress: Progress,
     cancelled: Callable[[], bool] = lambda: False,
-    look: Look | None = None,
+    profile_baseline: ProfileBaseline | None = None,
 ) -> StudyResult:
     """Run a study and return its result; it is stored, and so is every trial as it ends.
 
-    `look` diagnoses the unchanged script on a GPU; without it, as on a CPU, the search is led by
-    what the harness saw alone.
+    `profile_baseline` diagnoses the unchanged script on a GPU; without it, as on a CPU, the search
+    is led by what the harness saw alone.
 
     Raises UsageError for what cannot be done, ScriptError when the unchanged script cannot be
     measured, Interrupted when it was stopped before that. Stopping it later is not an error:
     the result says so and holds what is known.
     """
     check_script(options.command)
-    plan = plan_path(options)
+    plan = plan_path(options.command, options.plan)
     knobs = _knobs(options)
     python = target_python(options.command)
     options = replace(options, command=replace(options.command, python=python.executable))
@@ -83,9 +94,17 @@ def tune(
         stack.enter_context(reserved(devices))
         store = stack.enter_context(open_store())
         fingerprint = environment(python, devices[0], options.command.script)
-        ledger = stack.enter_context(Ledger(store, options, fingerprint, started))
+        recorder = stack.enter_context(StudyRecorder(store, options, fingerprint, started))
         study = _Study(
-            options, devices, knobs, fingerprint, ledger, progress, cancelled, plan, look
+            options,
+            devices,
+            knobs,
+            fingerprint,
+            recorder,
+            progress,
+            cancelled,
+            plan,
+            profile_baseline,
         )
         return study.run(store)
 
@@ -108,29 +127,29 @@ class _Study:
         devices: list[Device],
         knobs: Mapping[str, Knob],
         fingerprint: Environment,
-        ledger: Ledger,
+        recorder: StudyRecorder,
         progress: Progress,
         cancelled: Callable[[], bool],
         plan: Path,
-        look: Look | None,
+        profile_baseline: ProfileBaseline | None,
     ) -> None:
         self._options = options
-        self._look = look
+        self._profile_baseline = profile_baseline
         self._devices = devices
         self._knobs = knobs
         self._environment = fingerprint
-        self._ledger = ledger
+        self._recorder = recorder
         self._progress = progress
         self._plan = plan
         self._began_s = time.monotonic()
-        self._spending = Spending(options.budget, knobs)
-        self._bench = ScriptBench(
+        self._budget = Budget(options.budget, knobs)
+        self._evaluator = ScriptEvaluator(
             options,
             devices,
             knobs,
-            self._spending,
+            self._budget,
             progress,
-            ledger.keep,
+            recorder.keep,
             cancelled,
             _schedule(options),
         )
@@ -156,76 +175,47 @@ class _Study:
             result = self._prove(settings, contributions)
         except Interrupted as interruption:
             result = self._interrupted(str(interruption))
-        self._ledger.finish(result)
+        self._recorder.finish(result)
         return result
 
     def _resume(self) -> None:
-        trials = self._ledger.resume()
-        self._bench.remember(trials)
+        trials = self._recorder.resume()
+        self._evaluator.remember(trials)
         known = sum(trial.phase == "search" for trial in trials)
-        self._progress.say(f"Study {self._ledger.study} goes on: {known} trials are known already.")
+        self._progress.on_message(
+            f"Study {self._recorder.study} goes on: {known} trials are known already."
+        )
 
     def _enter(self, phase: str, detail: str = "") -> None:
-        self._spending.phase = phase
-        self._progress.phase(phase, detail)
+        self._budget.phase = phase
+        self._progress.on_phase(phase, detail)
 
     def _measure_baselines(self) -> None:
         self._enter("baseline", "the unchanged script, and how much two runs of it differ")
-        for warning in filter(None, map(company, self._devices)):
+        for warning in filter(None, map(gpu_contention, self._devices)):
             self._note(warning)
-        first = self._bench.measure_baseline()
-        baseline = measured(first, self._options.command)
-        if not self._options.objective.cost(baseline):
-            raise UsageError(
-                f"--objective {self._options.objective}: this GPU does not show it for this "
-                "script; choose another objective"
-            )
-        second = self._measure_again()
-        other = self._other_seed(baseline.facts)
-        runs = [baseline, second]
-        self._bench.comparison.calibrate(
-            [run.trace for run in runs], other.trace if other else None
-        )
-        advice = self._spending.advice()
-        every = [*runs, other] if other else runs
-        for sentence in filter(None, [advice, *remarks(first, every, self._devices)]):
+        baselines = measure_baselines(self._evaluator, self._options)
+        for sentence in filter(
+            None, [self._budget.advice(), *baseline_warnings(baselines, self._devices)]
+        ):
             self._note(sentence)
-
-    def _measure_again(self) -> Measurement:
-        """Run the unchanged script once more; ScriptError where it works only once."""
-        again = self._bench.measure_baseline()
-        if again.measurement is None:
-            again = self._bench.measure_baseline()  # once is no rule
-        try:
-            return measured(again, self._options.command)
-        except ScriptError as error:
-            raise ScriptError(
-                f"it ran the first time, but not again, and tuning runs it many times: {error}",
-                error.output,
-            ) from None
-
-    def _other_seed(self, facts: ScriptFacts) -> Measurement | None:
-        """Run with another seed where a setting may draw other random numbers than the script."""
-        if not (facts.training and (facts.loaders or facts.draws_random)):
-            return None
-        return self._bench.measure_baseline(seed=self._options.seed + 1).measurement
 
     def _diagnose(self) -> None:
         """Find out where the unchanged script's time goes, and say what that promises."""
         timed = expected(diagnose(Evidence(measured=self._baseline)))
         self._expectations = combined(expected(self._diagnosis()), timed)
         for expectation in self._expectations:
-            if expectation.severity in SAID:
-                self._note(said(expectation))
+            if expectation.severity in SHOWN_SEVERITIES:
+                self._note(format_expectation(expectation))
 
     def _diagnosis(self) -> Diagnosis:
         baseline, device = self._baseline, self._devices[0]
-        if self._look is not None and device.is_gpu and baseline.facts.device == "cuda":
-            if self._spending.has_room_for_profile():
+        if self._profile_baseline is not None and device.is_gpu and baseline.facts.device == "cuda":
+            if self._budget.has_room_for_profile():
                 self._enter("profile", "where the unchanged script's time goes")
                 try:
-                    cores = self._bench.share_of_cores(device)
-                    return self._look(self._options.command, baseline, device, cores)
+                    cores = self._evaluator.share_of_cores(device)
+                    return self._profile_baseline(self._options.command, baseline, device, cores)
                 except ScriptError as error:
                     self._note(f"the search goes on without a profile: {error}")
             else:
@@ -245,7 +235,7 @@ class _Study:
         names = list(self._chosen.space.by_name)
         self._enter("search", f"{len(names)} knobs: {', '.join(names)}" if names else "no knobs")
         self._search = OrderedSearch(
-            self._bench, self._chosen.space, baseline, on_best=self._stand_on
+            self._evaluator, self._chosen.space, baseline, on_best=self._stand_on
         )
         self._search.run()
         self._note_left_out(self._search)
@@ -260,7 +250,7 @@ class _Study:
             if name not in tried
         }
         if settings:
-            enough = shlex.quote(str(self._spending.enough_for(list(settings.values()))))
+            enough = shlex.quote(str(self._budget.enough_for(list(settings.values()))))
             self._note(
                 f"not tried for want of budget: {', '.join(settings)};"
                 f" --budget {enough} would have room"
@@ -271,22 +261,22 @@ class _Study:
         if not self._chosen.space.parameters or self._search is None:
             return
         neighbourhood = Neighbourhood(
-            self._ledger.optuna_study(), self._chosen.space, self._baseline
+            self._recorder.optuna_study(), self._chosen.space, self._baseline
         )
         for trial in self._search.trials:
             neighbourhood.record(trial)
-        neighbourhood.search(self._bench, self._best, self._stand_on)
+        neighbourhood.search(self._evaluator, self._best, self._stand_on)
 
     def _stand_on(self, best: Best) -> None:
         self._best = best
-        self._progress.better(best.settings, best.gain)
+        self._progress.on_best(best.settings, best.gain)
 
     def _ablate(self) -> tuple[Settings, tuple[Contribution, ...]]:
         best = self._best.settings
         if len(best) < 2 or self._search is None:
             return best, ()
         self._enter("ablation", f"taking out each of {', '.join(best)}")
-        ablation = Ablation(self._bench, self._chosen.space, self._search.brought)
+        ablation = Ablation(self._evaluator, self._chosen.space, self._search.brought)
         settings, contributions = ablation.run(best)
         if ablation.unmeasured:
             names = ", ".join(ablation.unmeasured)
@@ -297,12 +287,12 @@ class _Study:
         if not settings:
             return self._result()
         self._enter("proof", "fresh processes, best and baseline in turn")
-        proof = prove(self._bench, settings, self._options.objective)
+        proof = prove_point(self._evaluator, settings, self._options.objective)
         if proof.failed is not None:
-            which = "best" if proof.failed.settings else "unchanged script"
+            which = "best" if proof.failed in proof.head else "unchanged script"
             self._note(
                 f"the {which} failed in the proof, so nothing is claimed for "
-                f"{_in_words(settings)}: {proof.failed.state}: {proof.failed.reason}"
+                f"{_format_settings(settings)}: {proof.failed.state}: {proof.failed.reason}"
             )
         result = proven(self._result(), settings, contributions, proof)
         return self._with_plan(result) if result.verdict == "faster" else result
@@ -311,25 +301,27 @@ class _Study:
 
     @property
     def _baseline(self) -> Measurement:
-        assert self._bench.baseline is not None  # without it, `_measure_baselines` raised
-        return self._bench.baseline
+        assert (
+            self._evaluator.validator.baseline is not None
+        )  # without it, `_measure_baselines` raised
+        return self._evaluator.validator.baseline
 
     def _note(self, sentence: str) -> None:
         self._notes.append(sentence)
-        self._progress.say(sentence)
+        self._progress.on_message(sentence)
 
     def _interrupted(self, why: str) -> StudyResult:
-        if self._bench.baseline is None:
+        if self._evaluator.validator.baseline is None:
             raise Interrupted(f"{why} before the unchanged script was measured")
         if self._best.settings:
-            self._note(f"best so far, not proven: {_in_words(self._best.settings)}")
+            self._note(f"best so far, not proven: {_format_settings(self._best.settings)}")
         return replace(self._result(), settings=self._best.settings, interrupted=why)
 
     def _result(self) -> StudyResult:
         """Return the result of a study without a gain; the proof adds what it knows."""
         options = self._options
         return StudyResult(
-            study=str(self._ledger.study),
+            study=str(self._recorder.study),
             script=options.command.script,
             args=options.command.args,
             is_module=options.command.is_module,
@@ -338,7 +330,7 @@ class _Study:
             objective=options.objective,
             verdict="no_gain",
             baseline=self._baseline,
-            trials=tuple(self._bench.trials),
+            trials=tuple(self._evaluator.trials),
             expectations=with_measured(
                 self._expectations,
                 self._search,
@@ -347,7 +339,7 @@ class _Study:
             ),
             no_effect=self._without_effect(),
             notes=tuple(self._notes),
-            started=self._ledger.started,
+            started=self._recorder.started,
             wall_s=time.monotonic() - self._began_s,
         )
 
@@ -386,5 +378,5 @@ def _schedule(options: TuneOptions) -> Schedule:
     )
 
 
-def _in_words(settings: Mapping[str, Value]) -> str:
+def _format_settings(settings: Mapping[str, Value]) -> str:
     return ", ".join(f"{name}={value}" for name, value in settings.items())

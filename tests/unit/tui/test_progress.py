@@ -44,9 +44,9 @@ STANDING = {"tf32": True, "workers": 4}
     ],
 )
 def test_a_run_is_named_by_what_is_new_in_it(progress, shown, settings, phase, label):
-    progress.better(STANDING, 1.5)
-    progress.started(7, settings, phase)
-    progress.ended(ended(7, settings, phase))
+    progress.on_best(STANDING, 1.5)
+    progress.on_trial_start(7, settings, phase)
+    progress.on_trial_end(ended(7, settings, phase))
     line = shown.getvalue()
     assert line.startswith(f"   7  {label:<42} ")
     assert line.rstrip().endswith("1.00x" if settings else "10.0 ms")
@@ -54,29 +54,33 @@ def test_a_run_is_named_by_what_is_new_in_it(progress, shown, settings, phase, l
 
 def test_only_what_the_search_stands_on_counts(progress, shown):
     """A run that is better by chance is not what the next one is compared with."""
-    progress.ended(ended(3, {"tf32": True}, gain=1.004))
-    progress.started(4, {"bf16": True}, "search")
-    progress.ended(ended(4, {"bf16": True}))
+    progress.on_trial_end(ended(3, {"tf32": True}, gain=1.004))
+    progress.on_trial_start(4, {"bf16": True}, "search")
+    progress.on_trial_end(ended(4, {"bf16": True}))
     assert "   4  + bf16=True " in shown.getvalue()
 
 
 def test_a_run_that_failed_says_why(progress, shown):
-    progress.ended(ended(3, {"tf32": True}, state=TrialState.CRASHED, reason="KeyError: 'a' [b]"))
+    progress.on_trial_end(
+        ended(3, {"tf32": True}, state=TrialState.CRASHED, reason="KeyError: 'a' [b]")
+    )
     assert shown.getvalue().rstrip().endswith("crashed: KeyError: 'a' [b]")
 
 
 def test_what_a_script_raised_cannot_command_the_terminal(progress, shown):
-    progress.ended(ended(3, {}, state=TrialState.CRASHED, reason="RuntimeError: \x1b[31m \u202e"))
+    progress.on_trial_end(
+        ended(3, {}, state=TrialState.CRASHED, reason="RuntimeError: \x1b[31m \u202e")
+    )
     assert "RuntimeError: ?[31m ?" in shown.getvalue()
 
 
 def test_on_a_pipe_there_are_lines_only(progress, shown):
     with progress:
-        progress.phase("search", "2 knobs")
-        progress.started(1, {"tf32": True}, "search")
-        progress.event(1, {"event": "warm"})
-        progress.time_left(60.0)
-        progress.say("a sentence")
+        progress.on_phase("search", "2 knobs")
+        progress.on_trial_start(1, {"tf32": True}, "search")
+        progress.on_event(1, {"event": "warm"})
+        progress.on_time_left(60.0)
+        progress.on_message("a sentence")
     assert shown.getvalue() == "Search  2 knobs\n  a sentence\n"
 
 
@@ -84,10 +88,10 @@ def test_on_a_terminal_there_is_a_status_line():
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=120, highlight=False)
     with ConsoleProgress(console) as progress:
-        progress.better(STANDING, 1.5)
-        progress.started(1, {**STANDING, "bf16": True}, "search")
-        progress.event(1, {"event": "compiled"})
-        progress.time_left(61.0)
+        progress.on_best(STANDING, 1.5)
+        progress.on_trial_start(1, {**STANDING, "bf16": True}, "search")
+        progress.on_event(1, {"event": "compiled"})
+        progress.on_time_left(61.0)
         assert str(progress._status.status) == (
             "+ bf16=True (compiling) - at most 1:00 left - best so far 1.50x"
         )
@@ -98,5 +102,5 @@ def test_on_a_terminal_there_is_a_status_line():
 )
 def test_what_is_to_be_improved_is_shown(shown, objective, figure):
     progress = ConsoleProgress(Console(file=shown, width=100, highlight=False), objective)
-    progress.ended(ended(1, {"tf32": True}))
+    progress.on_trial_end(ended(1, {"tf32": True}))
     assert f"10.0 ms  {figure:>10}" in shown.getvalue()

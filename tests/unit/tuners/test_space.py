@@ -9,7 +9,7 @@ from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Objective, TrialState
 from gpuadvisor.tuners.ablation import Ablation
 from gpuadvisor.tuners.neighbourhood import Neighbourhood
-from gpuadvisor.tuners.proof import is_faster, prove
+from gpuadvisor.tuners.proof import is_faster, prove_point
 from gpuadvisor.tuners.search import OrderedSearch
 from gpuadvisor.tuners.space import Failure, Parameter, SerialEvaluator, Space
 from tests.simulation import Switch, space_of
@@ -140,7 +140,7 @@ class TestBlockSizes:
 
     def test_the_proof_compares_two_block_sizes(self):
         evaluator = SerialEvaluator(run_kernel, budget=100)
-        proof = prove(evaluator, {"block_x": 128, "block_y": 2}, Objective.THROUGHPUT)
+        proof = prove_point(evaluator, {"block_x": 128, "block_y": 2}, Objective.THROUGHPUT)
         assert is_faster(proof.speedup)
         assert proof.speedup.ratio == pytest.approx(1 + 0.2 * 4)
 

@@ -1,12 +1,7 @@
-"""From the proof's runs to what is shown, and where the plan goes."""
+"""What a short profile and whole runs promise together, and which run of a proof is shown."""
 
-import pytest
-
-from gpuadvisor.collectors.script.request import Command
-from gpuadvisor.domain.study import Objective, Trial, TrialState
-from gpuadvisor.errors import UsageError
-from gpuadvisor.tuning.options import TuneOptions
-from gpuadvisor.tuning.results import plan_path, typical
+from gpuadvisor.domain.study import Expectation, Objective, Trial, TrialState
+from gpuadvisor.tuning.results import combined, typical
 from tests.simulation import measurement
 
 
@@ -27,23 +22,39 @@ def test_runs_that_failed_are_not():
     assert typical(runs, Objective.ENERGY) is None
 
 
-@pytest.mark.parametrize(
-    ("script", "is_module", "expected"),
-    [
-        ("train.py", False, "train.plan.toml"),
-        ("src/train.py", False, "train.plan.toml"),
-        ("train.v2.py", False, "train.v2.plan.toml"),
-        ("package.train", True, "train.plan.toml"),
-        ("package", True, "package.plan.toml"),
-    ],
-)
-def test_the_plan_is_named_after_the_script(tmp_path, monkeypatch, script, is_module, expected):
-    monkeypatch.chdir(tmp_path)
-    assert str(plan_path(TuneOptions(Command("python", script, (), is_module)))) == expected
+def expectation(rule, low, high, summary="in words"):
+    return Expectation(rule, "warning", summary, low, high, ("a_knob",))
 
 
-def test_where_it_cannot_be_written_nothing_begins(tmp_path):
-    command = Command("python", "train.py")
-    for path in (tmp_path, tmp_path / "no" / "x.toml"):
-        with pytest.raises(UsageError, match="choose another place with --plan"):
-            plan_path(TuneOptions(command, plan=path))
+LAYOUT = expectation("layout", 6, 25)
+PRECISION = expectation("precision", 4, 23)
+KEPT_UP = expectation("input_bound", 7, 8, "7 %, says the profile")
+
+
+def test_more_that_whole_runs_saw_widens_the_estimate_and_comes_first():
+    timed = expectation("input_bound", 0, 54, "54 %, say the runs")
+    assert combined([LAYOUT, PRECISION, KEPT_UP], [timed]) == (
+        expectation("input_bound", 7, 54, "54 %, say the runs"),
+        LAYOUT,
+        PRECISION,
+    )
+
+
+def test_what_only_whole_runs_saw_is_put_before_what_promises_less():
+    timed = expectation("input_bound", 0, 30)
+    assert combined([LAYOUT, PRECISION], [timed]) == (LAYOUT, timed, PRECISION)
+
+
+def test_a_profile_that_saw_more_is_believed():
+    timed = expectation("input_bound", 0, 8)
+    assert combined([LAYOUT, KEPT_UP], [timed]) == (LAYOUT, KEPT_UP)
+
+
+def test_without_a_profile_both_say_the_same():
+    assert combined([KEPT_UP, LAYOUT], [KEPT_UP, LAYOUT]) == (KEPT_UP, LAYOUT)
+
+
+def test_what_has_no_estimate_comes_last():
+    unknown = expectation("unknown", None, None)
+    assert combined([LAYOUT], [unknown]) == (LAYOUT, unknown)
+    assert combined([unknown], [LAYOUT]) == (LAYOUT, unknown)

@@ -21,10 +21,11 @@ from gpuadvisor.errors import Interrupted, ScriptError, UsageError
 from gpuadvisor.reports import wording
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuning import bench, study
-from gpuadvisor.tuning.options import Budget, TuneOptions
+from gpuadvisor.tuning import evaluator, study, trial_runner
+from gpuadvisor.tuning.budget import BudgetLimit
+from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.plans import read_plan
-from gpuadvisor.tuning.progress import Silent
+from gpuadvisor.tuning.trial_runner import Silent
 from tests.simulation import measurement
 
 FACTS = ScriptFacts(device="cuda", roots=("Net",), has_convolution=True, optimizers=("SGD",))
@@ -84,7 +85,7 @@ def script(tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text("")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path / "store"))
-    monkeypatch.setattr(bench, "run_script", made.run)
+    monkeypatch.setattr(trial_runner, "run_script", made.run)
     python = TargetPython("/usr/bin/python3", "3.12.3", torch="2.7.1")
     monkeypatch.setattr(study, "target_python", lambda command: python)
     monkeypatch.setattr(study, "devices_for", lambda python, jobs: [gpu(n) for n in range(jobs)])
@@ -92,12 +93,12 @@ def script(tmp_path, monkeypatch):
 
 
 def options(**changes):
-    known = {"budget": Budget(trials=30), "only": ONLY, "level": Level.BALANCED}
+    known = {"budget": BudgetLimit(trials=30), "only": ONLY, "level": Level.BALANCED}
     return TuneOptions(Command("python", "train.py"), **{**known, **changes})
 
 
-def tune(cancelled=lambda: False, progress=None, look=None, **changes):
-    return study.tune(options(**changes), progress or Silent(), cancelled, look)
+def tune(cancelled=lambda: False, progress=None, profile=None, **changes):
+    return study.tune(options(**changes), progress or Silent(), cancelled, profile)
 
 
 def test_what_pays_is_kept_proven_and_written(script):
@@ -153,10 +154,10 @@ class Recorder(Silent):
         self.now = ""
         self.stood_on = []
 
-    def phase(self, name, detail=""):
+    def on_phase(self, name, detail=""):
         self.now = name
 
-    def better(self, settings, gain):
+    def on_best(self, settings, gain):
         self.stood_on.append(dict(settings))
 
 
@@ -254,8 +255,8 @@ class TestInterruption:
 
     def test_the_trials_of_both_sessions_count(self, script):
         script.gains = {}
-        tune(self.after(script, 3), budget=Budget(trials=2))
-        resumed = tune(resume=True, budget=Budget(trials=2))
+        tune(self.after(script, 3), budget=BudgetLimit(trials=2))
+        resumed = tune(resume=True, budget=BudgetLimit(trials=2))
         assert sum(trial.phase == "search" for trial in resumed.trials) == 2
 
     def test_another_folder_has_another_script(self, script, tmp_path, monkeypatch):
@@ -325,11 +326,11 @@ class TestSeveralGpus:
         monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(9)))
         kept_to = []
 
-        def look(command, measured, device, cores):
+        def profile(command, measured, device, cores):
             kept_to.append((device.index, cores))
             return Diagnosis(())
 
-        tune(jobs=4, look=look)
+        tune(jobs=4, profile=profile)
         assert kept_to == [(0, (0, 1))]
 
     def test_one_gpu_keeps_all_cores(self, script):
@@ -366,7 +367,7 @@ def test_a_diagnosis_leads_the_search_and_is_held_against_what_was_measured(scri
             finding("healthy", 0, 0, ("compile",), Severity.INFO),
         )
     )
-    result = tune(progress=phases, look=lambda *_: diagnosis)
+    result = tune(progress=phases, profile=lambda *_: diagnosis)
     first = next(trial for trial in result.trials if trial.phase == "search")
     assert list(first.settings) == ["channels_last"]
     by_rule = {each.rule: each for each in result.expectations}
@@ -413,10 +414,10 @@ def test_a_plan_replaces_nothing_that_is_no_plan(script, tmp_path, name, why):
 
 
 def test_a_script_that_cannot_be_profiled_is_tuned_without(script):
-    def look(command, measured, device, cores):
+    def profile(command, measured, device, cores):
         raise ScriptError("train.py cannot be profiled: another profiler holds the GPU")
 
-    result = tune(look=look)
+    result = tune(profile=profile)
     assert result.verdict == "faster"
     assert result.expectations == ()
     assert any("goes on without a profile: train.py" in note for note in result.notes)
@@ -425,16 +426,16 @@ def test_a_script_that_cannot_be_profiled_is_tuned_without(script):
 def test_a_small_budget_is_not_spent_on_a_profile(script):
     script.lasts_s = 0.05
 
-    def look(command, measured, device, cores):
+    def profile(command, measured, device, cores):
         raise AssertionError("there was no room for it")
 
-    result = tune(look=look, budget=Budget(seconds=10.0))
+    result = tune(profile=profile, budget=BudgetLimit(seconds=10.0))
     assert any("no room for a profile" in note for note in result.notes)
 
 
 def test_gains_in_memory_are_not_held_against_predictions_of_time(script):
     diagnosis = Diagnosis((finding("layout", 10, 20, ("channels_last",)),))
-    result = tune(look=lambda *_: diagnosis, objective=Objective.MEMORY)
+    result = tune(profile=lambda *_: diagnosis, objective=Objective.MEMORY)
     (each,) = result.expectations
     assert each.measured_pct is None
     assert each.why == "the objective was memory, not time"
@@ -446,5 +447,5 @@ def test_a_long_search_measures_the_unchanged_script_in_between(script):
     result = tune(only=everything, level=Level.AGGRESSIVE)
     phases = [trial.phase for trial in result.trials]
     searched = "".join("s" if phase == "search" else "b" for phase in phases)
-    assert "s" * bench.STALE_AFTER in searched
-    assert "s" * (bench.STALE_AFTER + 1) not in searched
+    assert "s" * evaluator.STALE_AFTER in searched
+    assert "s" * (evaluator.STALE_AFTER + 1) not in searched

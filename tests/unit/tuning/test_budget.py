@@ -1,14 +1,14 @@
-"""What the budget has room for."""
+"""What a user may ask for, and what the budget has room for."""
 
 from dataclasses import replace
 
 import pytest
 
 from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.statistics import LOOKS
-from gpuadvisor.tuning.limits import limits_for
-from gpuadvisor.tuning.options import Budget
-from gpuadvisor.tuning.spending import ABLATION_SHARE, PROOF_SHARE, Spending
+from gpuadvisor.tuning.budget import ABLATION_SHARE, PROOF_SHARE, Budget, BudgetLimit
+from gpuadvisor.tuning.trial_runner import limits_for
 from tests.simulation import Switch, measurement
 
 SLOW = Switch("compile")
@@ -24,20 +24,57 @@ def trial(wall_s, phase="search", **settings):
 @pytest.fixture
 def clock(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("gpuadvisor.tuning.spending.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("gpuadvisor.tuning.budget.time.monotonic", lambda: now[0])
     return now
 
 
-def spending(budget, phase="search"):
-    made = Spending(Budget.parse(budget), KNOBS)
+def budget_of(budget, phase="search"):
+    made = Budget(BudgetLimit.parse(budget), KNOBS)
     made.spent(trial(10.0, "baseline"))
     made.phase = phase
     return made
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds", "shown"),
+    [
+        ("90s", 90, "90s"),
+        ("10m", 600, "10m"),
+        (" 10 M ", 600, "10m"),
+        ("1h", 3600, "60m"),
+        ("1h30m", 5400, "90m"),
+        ("1h 30m", 5400, "90m"),
+        ("1.5h", 5400, "90m"),
+        ("0.5s", 0.5, "0.5s"),
+    ],
+)
+def test_a_limit_in_time(text, seconds, shown):
+    assert BudgetLimit.parse(text) == BudgetLimit(seconds=seconds)
+    assert str(BudgetLimit.parse(text)) == shown
+
+
+@pytest.mark.parametrize("text", ["30 trials", "30trials", "30", "30 TRIALS", "30 trial"])
+def test_a_limit_in_trials(text):
+    assert BudgetLimit.parse(text) == BudgetLimit(trials=30)
+    assert str(BudgetLimit.parse(text)) == "30 trials"
+
+
+@pytest.mark.parametrize(
+    "text",
+    (
+        *("", "x", "0", "0m", "0 trials", "-5m", "1.5 trials", "10 minutes", "m", "1d", "1e3s"),
+        *("inf", "nan", "10m!", "1 0m", "9" * 19 + "h", "9" * 5000, "9" * 5000 + "s", "10m30"),
+        *("1h30", "1000000 trials", "10m" + " " * 50 + "10m"),
+    ),
+)
+def test_what_is_no_limit(text):
+    with pytest.raises(UsageError, match=r"write 90s, 10m, 1h30m, or '30 trials'$"):
+        BudgetLimit.parse(text)
+
+
 class TestTrials:
     def test_only_the_search_is_counted(self):
-        made = spending("2 trials")
+        made = budget_of("2 trials")
         assert made.left_s is None
         for _ in range(2):
             assert made.affordable([TF32])
@@ -47,21 +84,21 @@ class TestTrials:
         assert made.affordable([TF32])
 
     def test_a_batch_counts_whole(self):
-        made = spending("3 trials")
+        made = budget_of("3 trials")
         assert made.affordable([TF32] * 3, parallel=4)
         assert not made.affordable([TF32] * 4, parallel=4)
 
 
 class TestTime:
     def test_a_trial_is_expected_to_last_as_the_last_of_its_kind(self, clock):
-        made = spending("10m")
+        made = budget_of("10m")
         assert made.expected_s(TF32) == 10
         assert made.expected_s({"compile": True}) == 10 + 15
         made.spent(trial(70.0, compile=True, tf32=True))
         assert made.expected_s({"compile": True}) == 70
 
     def test_the_search_leaves_room_for_ablation_and_proof(self, clock):
-        made = spending("1000s")
+        made = budget_of("1000s")
         reserve_s = LOOKS[0] * 20 + 3 * 10
         clock[0] = 1000 - reserve_s - 10
         assert made.affordable([TF32])
@@ -71,27 +108,27 @@ class TestTime:
         assert made.affordable([TF32])
 
     def test_the_reserve_is_a_share_of_the_budget_at_most(self, clock):
-        made = spending("100s")
+        made = budget_of("100s")
         clock[0] = 100 * (1 - PROOF_SHARE - ABLATION_SHARE) - 10
         assert made.affordable([TF32])
         clock[0] += 1
         assert not made.affordable([TF32])
 
     def test_the_proof_may_use_all_that_is_left(self, clock):
-        made = spending("100s", "proof")
+        made = budget_of("100s", "proof")
         clock[0] = 80
         assert made.affordable([{}, TF32])
         clock[0] += 1
         assert not made.affordable([{}, TF32])
 
     def test_what_runs_side_by_side_takes_as_long_as_the_longest(self, clock):
-        made = spending("100s", "proof")
+        made = budget_of("100s", "proof")
         clock[0] = 80
         assert made.affordable([TF32] * 8, parallel=4)
         assert not made.affordable([TF32] * 9, parallel=4)
 
     def test_a_trial_has_room_for_what_nothing_else_needs(self, clock):
-        made = spending("10m")
+        made = budget_of("10m")
         clock[0] = 100.0
         ablation_s, proof_s = 3 * 10, LOOKS[0] * 20
         assert made.room_s(TF32) == 500 - ablation_s - proof_s
@@ -99,10 +136,10 @@ class TestTime:
         assert made.room_s(TF32) == 500 - proof_s
         made.phase = "proof"
         assert made.room_s(TF32) is None
-        assert spending("9 trials").room_s(TF32) is None
+        assert budget_of("9 trials").room_s(TF32) is None
 
     def test_it_has_always_room_for_twice_its_usual_time(self, clock):
-        made = spending("10m")
+        made = budget_of("10m")
         made.spent(trial(70.0, compile=True))
         made.spent(replace(trial(140.0, compile=True), state=TrialState.PRUNED))  # says nothing
         clock[0] = 590.0
@@ -120,27 +157,27 @@ class TestTime:
             assert limits.total_s == min(known.total_s, room_s)
 
     def test_time_left_ends_at_zero(self, clock):
-        made = spending("100s")
+        made = budget_of("100s")
         clock[0] = 1000
         assert made.left_s == 0
 
     def test_a_budget_that_is_too_small_is_said(self, clock):
-        assert "--budget 6m would allow" in spending("100s").advice()
-        assert spending("10m").advice() is None
-        assert spending("5 trials").advice() is None
+        assert "--budget 6m would allow" in budget_of("100s").advice()
+        assert budget_of("10m").advice() is None
+        assert budget_of("5 trials").advice() is None
 
     def test_a_budget_for_what_was_left_out(self, clock):
-        made = spending("100s")
+        made = budget_of("100s")
         clock[0] = 60
         later_s = LOOKS[0] * 20 + 3 * 10
-        assert made.enough_for([TF32]) == Budget(seconds=180)  # 70 s are 40 % of 175 s
+        assert made.enough_for([TF32]) == BudgetLimit(seconds=180)  # 70 s are 40 % of 175 s
         assert 70 + later_s > 175
-        made = spending("10m")
+        made = budget_of("10m")
         clock[0] += 360
-        assert made.enough_for([TF32]) == Budget(seconds=660)  # 370 s and 110 s would do: more
+        assert made.enough_for([TF32]) == BudgetLimit(seconds=660)  # 370 s and 110 s would do: more
 
     def test_a_budget_of_trials_for_what_was_left_out(self):
-        made = spending("2 trials")
+        made = budget_of("2 trials")
         made.spent(trial(10.0, tf32=True))
         made.spent(trial(10.0, tf32=True))
-        assert made.enough_for([TF32] * 3) == Budget(trials=5)
+        assert made.enough_for([TF32] * 3) == BudgetLimit(trials=5)

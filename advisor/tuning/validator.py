@@ -1,22 +1,27 @@
-"""What one run of the script amounts to: a state, a reason, and whether it can be compared."""
+"""What one run of a script amounts to: a state, a reason, a gain, and whether results agree."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from statistics import fmean
 
 from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.device import Device
-from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Effect, ScriptFacts, Settings
+from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Effect, Level, ScriptFacts, Settings
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.study import Equivalence, Objective, TrialState
+from gpuadvisor.domain.study import Equivalence, Objective, Trial, TrialState
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import Comparison
-from gpuadvisor.tuning.options import TuneOptions
 
 MEMORY_HEADROOM = 0.9
 """Share of the GPU's memory that a setting may hold: a run that is longer than the trial needs
 more (evaluation, another batch shape), and an out-of-memory later undoes every gain."""
+REFERENCES = 3
+"""Newest baseline runs on a GPU that make its reference; older ones have drifted."""
+PRUNE_BELOW = 0.6
+"""A trial is ended early when it would reach less than this share of the best so far."""
 BY_SAMPLE = (Objective.THROUGHPUT, Objective.ENERGY)
 """Objectives whose cost is that of a sample, or of a step where samples are not known."""
 
@@ -24,33 +29,110 @@ Judgement = tuple[TrialState, str]
 """A state and its reason, in one sentence."""
 
 
-class Judge:
-    """Compares runs with the baseline of the study, once that is known."""
+class TrialValidator:
+    """Turns runs into trials, compared with the baseline once that is known."""
 
-    def __init__(self, options: TuneOptions, knobs: Mapping[str, Knob]) -> None:
-        self._objective = options.objective
+    def __init__(
+        self,
+        objective: Objective,
+        level: Level,
+        tolerance: float | None,
+        knobs: Mapping[str, Knob],
+    ) -> None:
+        self._objective = objective
         self._knobs = knobs
+        self._lock = threading.Lock()
         self._effective: set[str] = set()
-        self.comparison = Comparison(options.level, options.tolerance)
+        """Knobs that have had an effect in some run."""
+        self._references: dict[int, list[Measurement]] = {}
+        """Baseline runs on each GPU, by its index: what gains are relative to."""
+        self.comparison = Comparison(level, tolerance)
         self.baseline: Measurement | None = None
+        """First run of the unchanged script; None until it was measured."""
 
-    def resizes(self, settings: Settings) -> bool:
-        """Say whether a step under these settings may be more or less work than the baseline's."""
-        return any(n.startswith(ARGUMENT_PREFIX) or self._knobs[n].progressive for n in settings)
+    def validate(
+        self,
+        number: int,
+        phase: str,
+        settings: Settings,
+        device: Device,
+        outcome: RunOutcome,
+    ) -> Trial:
+        """Return what a run amounts to; one of phase `baseline` becomes part of the reference."""
+        measurement, equivalence = outcome.measurement, None
+        if measurement is not None:
+            measurement = self._with_counted_samples(settings, measurement)
+            if settings:
+                equivalence = self._compare(settings, measurement)
+        with self._lock:
+            if phase == "baseline" and measurement is not None:
+                self._refer(device, measurement)
+            outcome = replace(outcome, measurement=measurement)
+            state, reason = self._state(settings, phase, device, outcome, equivalence)
+            return Trial(
+                number=number,
+                settings=dict(settings),
+                phase=phase,
+                state=state,
+                reason=reason,
+                measurement=measurement,
+                equivalence=equivalence,
+                gain=None if measurement is None else self._gain(device, measurement),
+                gpu=device.index,
+                wall_s=outcome.wall_s,
+            )
+
+    def has_reference(self, device: Device) -> bool:
+        """Say whether gains of runs on this device are known."""
+        return device.index in self._references
+
+    def slowest_ms(
+        self, settings: Settings, device: Device, slower_than: float | None
+    ) -> float | None:
+        """Return the step time at which a trial is hopeless; None where step times do not decide.
+
+        The slowest of the references counts: where runs of the unchanged script differ much, a
+        trial that began in a bad moment is not hopeless.
+        """
+        references = self._newest(device)
+        decides = self._objective in (Objective.THROUGHPUT, Objective.LATENCY)
+        if slower_than is None or not references or not decides or self._resizes(settings):
+            return None
+        slowest = max(reference.mean_step_ms for reference in references)
+        return slowest / (slower_than * PRUNE_BELOW)
 
     def untried(self, settings: Settings) -> frozenset[str]:
         """Return the knobs among these settings that have had no effect in any run yet."""
         knobs = {name for name in settings if not name.startswith(ARGUMENT_PREFIX)}
         return frozenset(knobs - self._effective)
 
-    def counted(self, settings: Settings, measurement: Measurement) -> Measurement:
+    def _refer(self, device: Device, measurement: Measurement) -> None:
+        self.baseline = self.baseline or measurement
+        if self._objective.cost(measurement) is not None:
+            self._references.setdefault(device.index, []).append(measurement)
+
+    def _newest(self, device: Device) -> list[Measurement]:
+        """Return what the reference of a GPU consists of."""
+        return self._references.get(device.index, [])[-REFERENCES:]
+
+    def _gain(self, device: Device, measurement: Measurement) -> float | None:
+        cost_of = self._objective.cost
+        costs = [cost for each in self._newest(device) if (cost := cost_of(each)) is not None]
+        cost = cost_of(measurement)
+        return fmean(costs) / cost if cost and costs else None
+
+    def _resizes(self, settings: Settings) -> bool:
+        """Say whether a step under these settings may be more or less work than the baseline's."""
+        return any(n.startswith(ARGUMENT_PREFIX) or self._knobs[n].progressive for n in settings)
+
+    def _with_counted_samples(self, settings: Settings, measurement: Measurement) -> Measurement:
         """Return the measurement with samples counted as the baseline's are, where that is sure.
 
         A knob may hide the loader or the input from which they are read; costs a sample and
         costs a step cannot be compared.
         """
         known = self.baseline
-        if known is None or self.resizes(settings):
+        if known is None or self._resizes(settings):
             return measurement
         if measurement.samples_source == known.samples_source:
             return measurement
@@ -58,12 +140,12 @@ class Judge:
         windows = tuple(replace(w, samples=each * w.steps) for w in measurement.windows)
         return replace(measurement, samples_source=known.samples_source, windows=windows)
 
-    def compare(self, settings: Settings, measurement: Measurement) -> Equivalence:
-        """Return whether a run computed what the baseline computes."""
-        knobs = [self._knobs[name] for name in settings]
+    def _compare(self, settings: Settings, measurement: Measurement) -> Equivalence:
+        """Return whether a run computed what the baseline computes, as far as that can be said."""
         facts = self.baseline.facts if self.baseline else ScriptFacts()
         if any(name.startswith(ARGUMENT_PREFIX) for name in settings):
             return Equivalence("not_checked", "", reason="the script's own arguments were changed")
+        knobs = [self._knobs[name] for name in settings]
         resized = any(knob.progressive for knob in knobs)
         if resized and facts.training:
             return Equivalence(
@@ -76,7 +158,7 @@ class Judge:
             first_call_only=resized,
         )
 
-    def state(
+    def _state(
         self,
         settings: Settings,
         phase: str,
@@ -90,7 +172,7 @@ class Judge:
             where = f" ({outcome.place})" if outcome.place else ""
             return outcome.state, outcome.reason + where
         if equivalence is not None and equivalence.status == "wrong":
-            return TrialState.WRONG, _difference(equivalence)
+            return TrialState.WRONG, _format_difference(equivalence)
         return (
             self._memory(settings, device, measurement)
             or self._samples(settings, measurement)
@@ -115,7 +197,7 @@ class Judge:
     def _samples(self, settings: Settings, measurement: Measurement) -> Judgement | None:
         """Return the state of a run whose steps are of another size than the baseline's."""
         known = self.baseline
-        if self._objective not in BY_SAMPLE or known is None or not self.resizes(settings):
+        if self._objective not in BY_SAMPLE or known is None or not self._resizes(settings):
             return None
         source = measurement.samples_source
         # What the user gives with --samples-per-step is the unchanged script's.
@@ -140,7 +222,7 @@ class Judge:
         return None
 
 
-def _difference(equivalence: Equivalence) -> str:
+def _format_difference(equivalence: Equivalence) -> str:
     if equivalence.value is None or equivalence.limit is None:
         return f"{equivalence.metric}, which the unchanged script has not"
     return f"{equivalence.metric}: {equivalence.value:.2%}, above {equivalence.limit:.2%}"

@@ -1,16 +1,24 @@
-"""The budget while it is spent: what a trial will cost, and what later phases need."""
+"""The budget of a study: what it may use, what a trial will cost, and what later phases need."""
 
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.statistics import LOOKS
-from gpuadvisor.tuning.options import Budget
+
+SECONDS = {"s": 1, "m": 60, "h": 3600}
+LONGEST_S = 30 * 24 * 3600
+"""Most that a budget may say: beyond a month it is a slip of the finger."""
+MOST_TRIALS = 100_000
+LONGEST_TEXT = 20
 
 PROOF_SHARE = 0.4
 ABLATION_SHARE = 0.2
@@ -30,11 +38,43 @@ FEW_RUNS, USUAL_RUNS = 20, 35
 every knob: three baselines, some fifteen settings, their ablation, and eight for the proof."""
 
 
-class Spending:
-    """Decides what the budget still has room for."""
+@dataclass(frozen=True)
+class BudgetLimit:
+    """How much a study may use: time, or trials of the search. The other is None."""
 
-    def __init__(self, budget: Budget, knobs: Mapping[str, Knob]) -> None:
-        self._budget = budget
+    seconds: float | None = None
+    trials: int | None = None
+    """Settings that the search may try; ablation and proof come on top."""
+
+    @classmethod
+    def parse(cls, text: str) -> BudgetLimit:
+        """Read `90s`, `10m`, `1h`, `1h30m` or `30 trials`; UsageError for anything else."""
+        cleaned = text.strip().lower() if len(text) <= LONGEST_TEXT else ""
+        trials = re.fullmatch(r"(\d+)\s*(?:trials?)?", cleaned)
+        if trials and 0 < int(trials[1]) <= MOST_TRIALS:
+            return cls(trials=int(trials[1]))
+        parts = re.findall(r"(\d+(?:\.\d+)?)\s*([smh])", cleaned)
+        whole = "".join(number + unit for number, unit in parts)
+        seconds = sum(float(number) * SECONDS[unit] for number, unit in parts)
+        if whole == cleaned.replace(" ", "") and 0 < seconds <= LONGEST_S:
+            return cls(seconds=seconds)
+        raise UsageError(
+            f"--budget {text[:LONGEST_TEXT]!r} is neither a time nor a number of trials: "
+            "write 90s, 10m, 1h30m, or '30 trials'"
+        )
+
+    def __str__(self) -> str:
+        if self.trials is not None:
+            return f"{self.trials} trials"
+        seconds = self.seconds or 0.0
+        return f"{seconds / 60:.0f}m" if seconds % 60 == 0 else f"{seconds:g}s"
+
+
+class Budget:
+    """A study's budget while it is spent: decides what there is still room for."""
+
+    def __init__(self, limit: BudgetLimit, knobs: Mapping[str, Knob]) -> None:
+        self._limit = limit
         self._knobs = knobs
         self._began_s = time.monotonic()
         self._walls_s: dict[frozenset[tuple[str, object]], float] = {}
@@ -67,17 +107,17 @@ class Spending:
     @property
     def left_s(self) -> float | None:
         """Seconds left; None where the budget is in trials."""
-        if self._budget.seconds is None:
+        if self._limit.seconds is None:
             return None
-        return max(0.0, self._budget.seconds - (time.monotonic() - self._began_s))
+        return max(0.0, self._limit.seconds - (time.monotonic() - self._began_s))
 
     def affordable(self, batch: Sequence[Settings], parallel: int = 1) -> bool:
         """Say whether one more trial of each leaves enough for what must follow.
 
         `parallel` trials run side by side.
         """
-        if self._budget.trials is not None:
-            return self.phase != "search" or self._searched + len(batch) <= self._budget.trials
+        if self._limit.trials is not None:
+            return self.phase != "search" or self._searched + len(batch) <= self._limit.trials
         lasting_s = sorted((self.expected_s(settings) for settings in batch), reverse=True)
         # With the longest first, each group of trials lasts as long as its first.
         needed_s = sum(lasting_s[::parallel])
@@ -95,32 +135,32 @@ class Spending:
 
     def has_room_for_profile(self) -> bool:
         """Say whether profiling the unchanged script leaves nearly all of the budget."""
-        if self._budget.seconds is None:
+        if self._limit.seconds is None:
             return True
-        return PROFILE_RUNS * self.expected_s({}) <= PROFILE_SHARE * self._budget.seconds
+        return PROFILE_RUNS * self.expected_s({}) <= PROFILE_SHARE * self._limit.seconds
 
     def advice(self) -> str | None:
         """Return a sentence if the budget is too small for a study of this script, else None."""
-        if self._budget.seconds is None or self._budget.seconds >= FEW_RUNS * self.expected_s({}):
+        if self._limit.seconds is None or self._limit.seconds >= FEW_RUNS * self.expected_s({}):
             return None
-        needed = Budget(seconds=60 * math.ceil(USUAL_RUNS * self.expected_s({}) / 60))
+        needed = BudgetLimit(seconds=60 * math.ceil(USUAL_RUNS * self.expected_s({}) / 60))
         return (
-            f"one run of this script takes {self.expected_s({}):.0f} s, so {self._budget} allow "
+            f"one run of this script takes {self.expected_s({}):.0f} s, so {self._limit} allow "
             f"few trials; --budget {needed} would allow a full search"
         )
 
-    def enough_for(self, trials: Sequence[Settings]) -> Budget:
+    def enough_for(self, trials: Sequence[Settings]) -> BudgetLimit:
         """Return a budget that has room for these trials, too, at the end of the search."""
-        if self._budget.seconds is None:
-            return Budget(trials=self._searched + len(trials))
-        search_s = self._budget.seconds - (self.left_s or 0.0) + sum(map(self.expected_s, trials))
+        if self._limit.seconds is None:
+            return BudgetLimit(trials=self._searched + len(trials))
+        search_s = self._limit.seconds - (self.left_s or 0.0) + sum(map(self.expected_s, trials))
         later_s = max((sum(self._later_s(settings)) for settings in trials), default=0.0)
         needed_s = min(search_s + later_s, search_s / (1 - PROOF_SHARE - ABLATION_SHARE))
-        return Budget(seconds=60 * math.ceil(max(needed_s, self._budget.seconds + 1) / 60))
+        return BudgetLimit(seconds=60 * math.ceil(max(needed_s, self._limit.seconds + 1) / 60))
 
     def _reserve_s(self, settings: Settings) -> float:
         """Return what ablation and proof will take if these settings turn out best."""
-        budget_s = self._budget.seconds or 0.0
+        budget_s = self._limit.seconds or 0.0
         proof_s, ablation_s = self._later_s(settings)
         proof_s = min(PROOF_SHARE * budget_s, proof_s)
         if self.phase == "search":

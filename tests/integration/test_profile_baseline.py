@@ -10,7 +10,7 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts
 from gpuadvisor.domain.measurement import Window
 from gpuadvisor.errors import ScriptError
-from gpuadvisor.profiling.baseline import look_at
+from gpuadvisor.profiling.baseline import profile_baseline
 from tests.simulation import measurement
 
 pytest.importorskip("torch")
@@ -37,7 +37,7 @@ def test_it_says_what_the_profile_and_the_harness_saw(tmp_path):
         windows=(Window(100, 1.0, data_wait_s=0.5),),
         facts=ScriptFacts(loaders=(LoaderFacts(2, 0, False, False, None),)),
     )
-    diagnosis = look_at(command(tmp_path, SCRIPT), measured, cpu_device())
+    diagnosis = profile_baseline(command(tmp_path, SCRIPT), measured, cpu_device())
     assert diagnosis.failed == ()
     assert "input_bound" in {finding.rule for finding in diagnosis.shown}
     assert {each.rule for each in diagnosis.not_measured} >= {"tf32_off", "power_capped"}
@@ -47,9 +47,9 @@ def test_it_keeps_to_the_cores_that_it_is_given(tmp_path):
     core = max(os.sched_getaffinity(0))
     text = f"import os\nassert os.sched_getaffinity(0) == {{{core}}}\n{SCRIPT}"
     measured = measurement([10.0] * 8)
-    assert look_at(command(tmp_path, text), measured, cpu_device(), (core,)).failed == ()
+    assert profile_baseline(command(tmp_path, text), measured, cpu_device(), (core,)).failed == ()
 
 
 def test_a_script_that_cannot_be_profiled_is_a_script_error(tmp_path):
     with pytest.raises(ScriptError, match=r"train.py cannot be profiled"):
-        look_at(command(tmp_path, "print('done')"), measurement([10.0] * 8), cpu_device())
+        profile_baseline(command(tmp_path, "print('done')"), measurement([10.0] * 8), cpu_device())

@@ -1,3 +1,5 @@
+"""What the baseline's runs warn of."""
+
 from dataclasses import replace
 
 import pytest
@@ -7,7 +9,7 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import ScriptFacts
 from gpuadvisor.domain.measurement import Measurement, Window
 from gpuadvisor.domain.study import TrialState
-from gpuadvisor.tuning.remarks import remarks
+from gpuadvisor.tuning.baselines import Baselines, baseline_warnings
 
 GPU = Device("cuda", 0, "NVIDIA H100 80GB HBM3", cores=8)
 
@@ -34,10 +36,10 @@ CASES = [
 
 
 @pytest.mark.parametrize(("steps_ms", "device", "short", "gpus", "said"), [c[1:] for c in CASES])
-def test_remarks(steps_ms, device, short, gpus, said):
+def test_warnings(steps_ms, device, short, gpus, said):
     runs = [taking(step_ms, device) for step_ms in steps_ms]
-    sentences = list(
-        remarks(outcome(runs[0], short), runs, [replace(GPU, index=i) for i in range(gpus)])
-    )
+    baselines = Baselines(outcome(runs[0], short), tuple(runs))
+    devices = [replace(GPU, index=index) for index in range(gpus)]
+    sentences = list(baseline_warnings(baselines, devices))
     assert len(sentences) == len(said)
     assert all(part in sentence for part, sentence in zip(said, sentences, strict=True))

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import optuna
 
 
-class Ledger:
-    """One study in the store.
+class StudyRecorder:
+    """Keeps one study in the store.
 
     It is created with its first measured run: a script that cannot be measured leaves nothing
     behind. While it is open, no other process works on the study.

@@ -1,0 +1,124 @@
+"""The unchanged script's runs before anything is tuned: what they must show, what they warn of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gpuadvisor.collectors.script.request import Command, RunOutcome
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import ScriptFacts
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import TrialState
+from gpuadvisor.errors import ScriptError, UsageError
+from gpuadvisor.tuning.evaluator import ScriptEvaluator
+from gpuadvisor.tuning.options import TuneOptions
+
+RESTLESS = 0.2
+"""Relative difference between runs of the unchanged script above which intervals get so wide that
+only large gains can be proven. Two runs on a quiet GPU differ by less than 1 %."""
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """What the unchanged script's runs showed."""
+
+    first: RunOutcome
+    """How its first run ended."""
+    runs: tuple[Measurement, ...]
+    """Two equally seeded runs, and one with another seed where that was needed."""
+
+
+def measure_baselines(evaluator: ScriptEvaluator, options: TuneOptions) -> Baselines:
+    """Run the unchanged script until its cost and how far two runs differ are known.
+
+    Raises:
+        ScriptError: if it cannot be measured, or works only once.
+        UsageError: if it does not show what is to be improved.
+    """
+    first = evaluator.measure_baseline()
+    baseline = measured_baseline(first, options.command)
+    if not options.objective.cost(baseline):
+        raise UsageError(
+            f"--objective {options.objective}: this GPU does not show it for this "
+            "script; choose another objective"
+        )
+    second = _measure_again(evaluator, options.command)
+    other = _other_seed(evaluator, baseline.facts, options.seed)
+    evaluator.validator.comparison.calibrate(
+        [baseline.trace, second.trace], other.trace if other else None
+    )
+    return Baselines(first, (baseline, second, other) if other else (baseline, second))
+
+
+def _measure_again(evaluator: ScriptEvaluator, command: Command) -> Measurement:
+    """Run the unchanged script once more; ScriptError where it works only once."""
+    again = evaluator.measure_baseline()
+    if again.measurement is None:
+        again = evaluator.measure_baseline()  # once is no rule
+    try:
+        return measured_baseline(again, command)
+    except ScriptError as error:
+        raise ScriptError(
+            f"it ran the first time, but not again, and tuning runs it many times: {error}",
+            error.output,
+        ) from None
+
+
+def _other_seed(evaluator: ScriptEvaluator, facts: ScriptFacts, seed: int) -> Measurement | None:
+    """Run with another seed where a setting may draw other random numbers than the script."""
+    if not (facts.training and (facts.loaders or facts.draws_random)):
+        return None
+    return evaluator.measure_baseline(seed=seed + 1).measurement
+
+
+def measured_baseline(outcome: RunOutcome, command: Command) -> Measurement:
+    """Return the baseline's measurement; ScriptError with what to do about its absence."""
+    if outcome.measurement is not None:
+        return outcome.measurement
+    where = f" at {outcome.place}" if outcome.place else ""
+    raise ScriptError(
+        f"{command.script} cannot be measured: {outcome.reason}{where}; {_advice_for(outcome)}",
+        outcome.output,
+    )
+
+
+def _advice_for(outcome: RunOutcome) -> str:
+    match outcome.state:
+        case TrialState.HUNG if outcome.steps == 0:
+            return "raise --timeout if it needs longer to start"
+        case TrialState.HUNG:
+            return "give it less to do between two steps"
+        case TrialState.UNSUPPORTED if outcome.steps:
+            return "give it more steps"
+        case TrialState.UNSUPPORTED:
+            return "if it trains elsewhere, name that script"
+        case TrialState.OUT_OF_MEMORY:
+            return "it has to run by itself before it can be tuned: make its batch smaller"
+        case _:
+            return "it has to run by itself before it can be tuned; its own arguments go after --"
+
+
+def baseline_warnings(baselines: Baselines, devices: Sequence[Device]) -> Iterator[str]:
+    """Yield a sentence for everything that makes the study's figures less than they could be."""
+    first, runs, device = baselines.first, baselines.runs, devices[0]
+    baseline = runs[0]
+    steps_ms = [run.mean_step_ms for run in runs]
+    apart = max(steps_ms) / min(steps_ms) - 1
+    if apart > RESTLESS:
+        yield (
+            f"runs of the unchanged script differ by {apart:.0%}, so only large gains can be "
+            "proven: its loader is uneven, or others use this machine"
+        )
+    if device.is_gpu and baseline.facts.device != "cuda":
+        yield (
+            f"the script computes on the CPU, though torch can use {device.name}: see whether one "
+            "of its arguments chooses the device"
+        )
+    if first.short:
+        yield (
+            f"the script ends after {first.steps} steps, so the figures rest on {baseline.steps} "
+            "of them: give it more work for narrower intervals"
+        )
+    if len(devices) > 1:
+        yield f"each of the parallel trials had {device.cores} CPU cores"

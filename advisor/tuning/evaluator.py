@@ -1,0 +1,175 @@
+"""Measures points of a study's search on a script: one trial each, on whichever GPU is free."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from gpuadvisor.collectors.script.request import RunOutcome
+from gpuadvisor.collectors.script.specification import Schedule
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import Settings
+from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuning.budget import Budget
+from gpuadvisor.tuning.options import TuneOptions
+from gpuadvisor.tuning.trial_runner import Progress, Side, TrialRunner
+from gpuadvisor.tuning.validator import TrialValidator
+
+STALE_AFTER = 8
+"""Runs of the search on a GPU after which its reference is measured anew: at 12 % of the search's
+time, a machine that gets slower by 5 % over 40 runs misleads it by no more than 1 %, which is what
+a setting must be better by."""
+
+
+class ScriptEvaluator:
+    """`tuners.space.Evaluator` on a real script and real devices."""
+
+    def __init__(
+        self,
+        options: TuneOptions,
+        devices: Sequence[Device],
+        knobs: Mapping[str, Knob],
+        budget: Budget,
+        progress: Progress,
+        store: Callable[[Trial], None],
+        cancelled: Callable[[], bool],
+        schedule: Schedule,
+    ) -> None:
+        self._command = options.command
+        self._devices = list(devices)
+        self._budget = budget
+        self._progress = progress
+        self._store = store
+        self._lock = threading.Lock()
+        self._since: Counter[int] = Counter()
+        """Runs on each GPU since its reference was measured."""
+        self._known: dict[frozenset[tuple[str, object]], Trial] = {}
+        """Trials of an earlier session, by their settings."""
+        self.trials: list[Trial] = []
+        self.validator = TrialValidator(options.objective, options.level, options.tolerance, knobs)
+        self._runner = TrialRunner(
+            knobs,
+            self.validator,
+            schedule,
+            options.seed,
+            options.samples_per_step,
+            options.timeout_s,
+            budget.room_s,
+            cancelled,
+            self._record,
+            progress,
+        )
+
+    # -- what the search asks ----------------------------------------------------------------
+
+    @property
+    def parallel(self) -> int:
+        return len(self._devices)
+
+    def affordable(self, batch: Sequence[Settings]) -> bool:
+        return self._budget.affordable(batch, self.parallel)
+
+    def measure(
+        self, points: Sequence[Settings], phase: str, slower_than: float | None = None
+    ) -> list[Trial]:
+        """Run the points, one a GPU at a time; Interrupted if the user ended the study."""
+        devices = self._devices[: len(points)]
+        self._refer(devices, phase)
+        if len(devices) < 2:
+            return [self._trial(point, phase, devices[0], slower_than) for point in points]
+        with ThreadPoolExecutor(len(devices)) as pool:
+
+            def work(point: Settings) -> Trial:
+                with self._free(devices) as device:
+                    return self._trial(point, phase, device, slower_than)
+
+            return list(pool.map(work, points))
+
+    def measure_baseline(self, device: Device | None = None, seed: int | None = None) -> RunOutcome:
+        """Run the unchanged script; its cost becomes part of the reference of its GPU."""
+        device = device or self._devices[0]
+        self._since[device.index] = 0
+        _, outcome = self._runner.run(self._side({}, device), "baseline", seed=seed)
+        return outcome
+
+    def remember(self, trials: Sequence[Trial]) -> None:
+        """Take over the trials of an earlier, interrupted session of this study."""
+        self._runner.start_numbers_at(max((trial.number for trial in trials), default=-1) + 1)
+        for trial in trials:
+            if trial.phase == "search" and trial.state is not TrialState.PRUNED:
+                self._known[frozenset(trial.settings.items())] = trial
+            self.trials.append(trial)
+
+    def share_of_cores(self, device: Device) -> tuple[int, ...]:
+        """Return this GPU's share of the cores, so that parallel trials do not disturb others.
+
+        Empty where one GPU has all.
+        """
+        if len(self._devices) == 1 or not hasattr(os, "sched_getaffinity"):  # not Linux
+            return ()
+        cores = sorted(os.sched_getaffinity(0))
+        share = max(1, len(cores) // len(self._devices))
+        start = self._devices.index(device) * share
+        return tuple(cores[start : start + share])
+
+    # -- how it is done ----------------------------------------------------------------------
+
+    def _side(self, point: Settings, device: Device) -> Side:
+        return Side(self._command, device, point, cores=self.share_of_cores(device))
+
+    def _trial(
+        self, point: Settings, phase: str, device: Device, slower_than: float | None
+    ) -> Trial:
+        known = self._known.get(frozenset(point.items())) if phase == "search" else None
+        if known is not None:
+            with self._lock:
+                self._budget.spent(known)
+            self._progress.on_trial_end(known)
+            return known
+        self._since[device.index] += 1
+        trial, _ = self._runner.run(self._side(point, device), phase, slower_than)
+        return trial
+
+    def _record(self, trial: Trial) -> None:
+        """Keep a trial and tell of it."""
+        with self._lock:
+            self.trials.append(trial)
+            self._budget.spent(trial)
+            self._store(trial)
+        self._progress.on_trial_end(trial)
+        self._progress.on_time_left(self._budget.left_s)
+
+    def _refer(self, devices: Sequence[Device], phase: str) -> None:
+        """Measure the unchanged script where it was not yet, or too long ago for the search.
+
+        Several GPUs do that side by side, as they do with what is compared with it.
+        """
+        fresh = phase != "search" or not self._budget.affordable([{}])
+        stale = [
+            device
+            for device in devices
+            if not self.validator.has_reference(device)
+            or (not fresh and self._since[device.index] >= STALE_AFTER)
+        ]
+        if len(stale) < 2:
+            for device in stale:
+                self.measure_baseline(device)
+            return
+        with ThreadPoolExecutor(len(stale)) as pool:
+            list(pool.map(self.measure_baseline, stale))
+
+    @contextmanager
+    def _free(self, devices: list[Device]) -> Iterator[Device]:
+        """Take one of the devices; there are as many as threads that ask."""
+        with self._lock:
+            device = devices.pop(0)
+        try:
+            yield device
+        finally:
+            with self._lock:
+                devices.append(device)

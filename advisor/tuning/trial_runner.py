@@ -1,0 +1,185 @@
+"""Runs one side of a comparison in a fresh process, and returns what came of it as a trial."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from gpuadvisor.collectors.energy import EnergyMeter
+from gpuadvisor.collectors.script.request import Command, Event, Limits, RunOutcome, RunRequest
+from gpuadvisor.collectors.script.runner import run_script
+from gpuadvisor.collectors.script.specification import Schedule, Specification
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import Settings
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import Trial
+from gpuadvisor.errors import Interrupted
+from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuning.arguments import applied, with_arguments
+from gpuadvisor.tuning.validator import TrialValidator
+
+BASELINE_S = 1800.0
+"""Most that the unchanged script may take after its first step, until it is measured."""
+BASELINE_IDLE_S = 300.0
+"""Longest silence of the unchanged script between two steps: an evaluation, a checkpoint."""
+STARTUP_SLACK_S = 60.0
+"""Time that any run may take to start beyond three times what the unchanged script took."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the things that are compared: how a script is started, where, and what it gets.
+
+    A study compares settings of a command with the bare command. Two scripts, two interpreters,
+    two folders, two plans or two GPUs are compared in the same way.
+    """
+
+    command: Command
+    """Interpreter, script, arguments and working directory."""
+    device: Device
+    settings: Settings = field(default_factory=dict)
+    """Knobs to apply inside the process and arguments of the script to replace, as in a plan."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables set in addition to gpuadvisor's own environment and to those of the knobs."""
+    cores: tuple[int, ...] = ()
+    """CPU cores to keep to; empty for all."""
+
+
+class Progress(Protocol):
+    """Hears of everything as it happens, from several threads where trials run side by side."""
+
+    def on_message(self, sentence: str) -> None:
+        """Show a sentence to the user."""
+
+    def on_phase(self, name: str, detail: str = "") -> None:
+        """Note that a phase begins: `baseline`, `search`, `ablation`, `proof`."""
+
+    def on_trial_start(self, number: int, settings: Settings, phase: str) -> None:
+        """Note that a run begins."""
+
+    def on_event(self, number: int, event: Event) -> None:
+        """Note what happened inside a run."""
+
+    def on_trial_end(self, trial: Trial) -> None:
+        """Note that a run ended."""
+
+    def on_best(self, settings: Settings, gain: float) -> None:
+        """Note that the search stands on these settings from now on."""
+
+    def on_time_left(self, seconds: float | None) -> None:
+        """Note how long the study may still take; None where the budget is in trials."""
+
+
+class Silent:
+    """`Progress` that shows nothing, for library users and tests."""
+
+    def on_message(self, sentence: str) -> None: ...
+
+    def on_phase(self, name: str, detail: str = "") -> None: ...
+
+    def on_trial_start(self, number: int, settings: Settings, phase: str) -> None: ...
+
+    def on_event(self, number: int, event: Event) -> None: ...
+
+    def on_trial_end(self, trial: Trial) -> None: ...
+
+    def on_best(self, settings: Settings, gain: float) -> None: ...
+
+    def on_time_left(self, seconds: float | None) -> None: ...
+
+
+@dataclass
+class TrialRunner:
+    """Runs sides, each validated by `validator` and then handed to `record`."""
+
+    knobs: Mapping[str, Knob]
+    validator: TrialValidator
+    schedule: Schedule = field(default_factory=Schedule)
+    seed: int = 0
+    samples_per_step: float | None = None
+    """Given by the user where the script does not show it."""
+    timeout_s: float = 600.0
+    """Longest wait for the first step of the unchanged script."""
+    room_s: Callable[[Settings], float | None] = lambda settings: None
+    """Returns what a budget has left for a run of these settings, None if that is no matter."""
+    cancelled: Callable[[], bool] = lambda: False
+    record: Callable[[Trial], None] = lambda trial: None
+    """Called with each trial, from the thread that ran it."""
+    progress: Progress = field(default_factory=Silent)
+
+    def __post_init__(self) -> None:
+        self.start_numbers_at(0)
+
+    def start_numbers_at(self, number: int) -> None:
+        """Give the next trial this number, and those after it the following."""
+        self._numbers = itertools.count(number)
+
+    def run(
+        self, side: Side, phase: str, slower_than: float | None = None, seed: int | None = None
+    ) -> tuple[Trial, RunOutcome]:
+        """Run a side once and return it as a trial, with how its process ended.
+
+        A run whose gain falls clearly below `slower_than` is ended early as pruned. With `seed`,
+        the script draws other random numbers than in the runs that it is compared with. Raises
+        Interrupted if it was cancelled.
+        """
+        number = next(self._numbers)
+        self.progress.on_trial_start(number, side.settings, phase)
+        request = self._request(number, side, phase, slower_than, seed)
+        outcome = run_script(request, EnergyMeter(side.device).read_j)
+        if self.cancelled():
+            raise Interrupted("interrupted")
+        trial = self.validator.validate(number, phase, side.settings, side.device, outcome)
+        self.record(trial)
+        return trial, replace(outcome, measurement=trial.measurement)
+
+    def _request(
+        self, number: int, side: Side, phase: str, slower_than: float | None, seed: int | None
+    ) -> RunRequest:
+        settings, validator = side.settings, self.validator
+        applications, environment = applied(settings, self.knobs)
+        specification = Specification(
+            applications=applications,
+            seed=self.seed if seed is None else seed,
+            reseed=seed,
+            cores=side.cores,
+            samples_per_step=self.samples_per_step,
+            schedule=self.schedule,
+        )
+        room_s = self.room_s(settings) if settings else None
+        return RunRequest(
+            replace(side.command, args=with_arguments(side.command.args, settings)),
+            specification,
+            side.device,
+            limits_for(settings, self.knobs, validator.baseline, self.timeout_s, room_s),
+            {**environment, **side.environment},
+            slower_than_ms=validator.slowest_ms(settings, side.device, slower_than),
+            needed=validator.untried(settings) if phase == "search" else frozenset(),
+            on_event=lambda event: self.progress.on_event(number, event),
+            cancelled=self.cancelled,
+        )
+
+
+def limits_for(
+    settings: Settings,
+    knobs: Mapping[str, Knob],
+    baseline: Measurement | None,
+    timeout_s: float,
+    room_s: float | None = None,
+) -> Limits:
+    """Return time limits: generous for the baseline, drawn from it for all other runs.
+
+    `timeout_s` is what the user allows for the unchanged script's first step, `room_s` what the
+    budget has left for this run, if that matters.
+    """
+    if baseline is None:
+        return Limits(timeout_s, BASELINE_IDLE_S, timeout_s + BASELINE_S)
+    slow_s = sum(knobs[name].extra_startup_s for name in settings if name in knobs)
+    startup_s = min(timeout_s, STARTUP_SLACK_S + 3 * baseline.startup_s) + slow_s
+    idle_s = max(120.0, 20 * baseline.mean_step_ms / 1e3) + slow_s
+    total_s = startup_s + slow_s + STARTUP_SLACK_S + 5 * baseline.wall_s
+    if room_s is None:
+        return Limits(startup_s, idle_s, total_s)
+    return Limits(min(startup_s, room_s), min(idle_s, room_s), min(total_s, room_s), room_s)
