@@ -33,6 +33,8 @@ __all__ = [
     "telemetry",
 ]
 
+TARGET_MODULES = ("errors", "section_times", "steps")
+
 _HOMES = {
     "AdvisorError": "gpuadvisor.errors",
     "Occupancy": "gpuadvisor.rules.facts.occupancy",

@@ -2,3 +2,5 @@
 
 The target process imports parts of it, so its modules run on Python 3.10.
 """
+
+TARGET_MODULES = ("*",)

@@ -15,10 +15,9 @@ from typing import Any
 
 from gpuadvisor.collectors.devices import cpu_device
 from gpuadvisor.collectors.script.child.cuda_range import NAME
-from gpuadvisor.collectors.script.output import Tail
 from gpuadvisor.collectors.script.processes import RunProcesses, reap
 from gpuadvisor.collectors.script.request import Command, Event, Limits, RunRequest
-from gpuadvisor.collectors.script.runner import run_script
+from gpuadvisor.collectors.script.runner import Tail, run_script
 from gpuadvisor.collectors.script.specification import Specification
 from gpuadvisor.domain.knobs import Application
 from gpuadvisor.errors import AdvisorError, Interrupted, ScriptError, UsageError

@@ -2,33 +2,30 @@
 
 A folder and not a zip, because Python keeps compiled bytecode beside a file and not in a zip, and
 each of a script's processes loads it. It works for any interpreter that has torch, whether or not
-gpuadvisor is installed there.
+gpuadvisor is installed there. A package says itself which of its modules go in.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from gpuadvisor.errors import AdvisorError
 
-PACKAGES: dict[str, tuple[str, ...]] = {
-    "gpuadvisor": ("__init__.py", "errors.py", "section_times.py", "steps.py"),
-    "gpuadvisor.domain": (),
-    "gpuadvisor.collectors": ("__init__.py",),
-    "gpuadvisor.collectors.script": ("__init__.py", "specification.py"),
-    "gpuadvisor.collectors.script.child": (),
-    "gpuadvisor.tuners": ("__init__.py", "base.py"),
-    "gpuadvisor.tuners.knobs": (),
-}
-"""What may be imported in the target process, by package; no names mean all of its modules. They
-import only the standard library and each other at their top."""
+_DECLARATION = re.compile(r"^TARGET_MODULES = (.+)$", re.MULTILINE)
+"""The line with which a package names those of its modules that may be imported in the target
+process: `("base",)`, or `("*",)` for all. They import only the standard library and each other at
+their top. In a package without this line nobody looks for others."""
 
 KEPT_S = 30 * 86_400.0
 """Time without use after which the folder of another version goes: longer than a study lasts."""
@@ -59,16 +56,29 @@ def _forget_old(cache: Path) -> None:
                 shutil.rmtree(gone, ignore_errors=True)
 
 
-def _modules() -> list[tuple[str, bytes]]:
-    found: list[tuple[str, bytes]] = []
-    for package, names in PACKAGES.items():
-        for entry in files(package).iterdir():
-            if entry.name.endswith(".py") and (not names or entry.name in names):
-                path = f"library/{package.replace('.', '/')}/{entry.name}"
-                found.append((path, entry.read_bytes()))
+def _modules() -> Iterator[tuple[str, bytes]]:
+    yield from _declared(files("gpuadvisor"), "library/gpuadvisor")
     start = files("gpuadvisor.collectors.script.child") / "sitecustomize.py"
-    found.append(("sitecustomize.py", start.read_bytes()))
-    return found
+    yield "sitecustomize.py", start.read_bytes()
+
+
+def _declared(package: Traversable, place: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the modules that a package, and those in it, declare for the target process."""
+    try:
+        text = (package / "__init__.py").read_text("utf-8")
+    except OSError:  # a folder of other files
+        return
+    declared = _DECLARATION.search(text)
+    if declared is None:
+        return
+    yield f"{place}/__init__.py", text.encode()
+    names: tuple[str, ...] = ast.literal_eval(declared[1])
+    for entry in package.iterdir():
+        stem, _, kind = entry.name.partition(".")
+        if not kind:
+            yield from _declared(entry, f"{place}/{entry.name}")
+        elif kind == "py" and stem != "__init__" and ("*" in names or stem in names):
+            yield f"{place}/{entry.name}", entry.read_bytes()
 
 
 def _cache() -> Path:

@@ -7,6 +7,8 @@ from importlib import import_module
 
 from gpuadvisor.tuners.base import Knob
 
+TARGET_MODULES = ("*",)
+
 
 def load_knobs() -> dict[str, Knob]:
     """Return every knob by its name, in the order in which they are tried."""

@@ -9,6 +9,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +67,19 @@ class Channel:
         os.set_blocking(self._descriptor, True)
         self._identity = _identity(self._descriptor)
         return self._descriptor
+
+
+@contextmanager
+def guarded(channel: Channel | None, what: str) -> Iterator[None]:
+    """Report a failure of the harness; the script runs on without that part."""
+    try:
+        yield
+    except Exception as error:
+        text = f"gpuadvisor could not {what}: {type(error).__name__}: {error}"
+        if channel is not None:
+            channel.send("harness_failed", detail=text)
+        elif sys.stderr is not None:
+            print(f"{text}; the script runs without it", file=sys.stderr)
 
 
 def owner_file(path: str) -> Path:

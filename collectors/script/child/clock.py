@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable
 from typing import Any
 
 from gpuadvisor.collectors.script.child.channel import Channel
-from gpuadvisor.collectors.script.child.counters import Counters, Step, compilations, nothing
-from gpuadvisor.collectors.script.child.stock import has_shrunk, is_settled
-from gpuadvisor.collectors.script.child.taking import Taking
-from gpuadvisor.collectors.script.child.timers import HostTimer, Timer
-from gpuadvisor.collectors.script.child.windows import Windows
+from gpuadvisor.collectors.script.child.counters import (
+    Counters,
+    Step,
+    compilations,
+    has_shrunk,
+    is_settled,
+    nothing,
+)
+from gpuadvisor.collectors.script.child.windows import HostTimer, Timer, Windows
 from gpuadvisor.collectors.script.specification import Schedule
+from gpuadvisor.domain.target import StepTaker
 
 MARKERS = ("forward", "backward", "optimizer", "explicit")
 """What can count a step, the better the later. A better one that turns up takes over."""
-
 HISTORY_STEPS = 4096
 """Host times kept for scripts that end before they are warm."""
 SKIPPED_SHORT = 2
@@ -31,9 +36,45 @@ RESTLESS_STEPS = 64
 """Steps after which, and `max_measure_s` after the first, such a script counts as warm."""
 HEARTBEAT_S = 5.0
 """Silence after which a script that warms up says that it is alive."""
-
 MAX_DRAINS = 3
-"""Measurements thrown away because the loader's stock of batches shrank meanwhile."""
+"""Measurements thrown away because the loader's prefetched batches became fewer meanwhile."""
+
+
+class StepHandover:
+    """Hands the steps of a warm script in one process to whoever wants them, such as a profiler.
+
+    A process forked meanwhile has no part in it.
+    """
+
+    def __init__(self, taker: StepTaker, is_owner: Callable[[], bool]) -> None:
+        self._taker = taker
+        self._is_owner = is_owner
+        self._process: int | None = None
+
+    def begin(self) -> bool:
+        """Begin, unless another process's steps are the script's; return whether it did."""
+        if not self._is_owner():
+            return False
+        self._process = os.getpid()
+        self._taker.begin()
+        return True
+
+    def step(self) -> bool:
+        """Return whether all steps were taken that are wanted."""
+        return self._is_mine() and self._taker.step()
+
+    def abandon(self) -> None:
+        if self._is_mine():
+            self._process = None
+            self._taker.abandon()
+
+    def end(self) -> None:
+        if self._is_mine():
+            self._process = None
+            self._taker.end()
+
+    def _is_mine(self) -> bool:
+        return self._process == os.getpid()
 
 
 class Clock:
@@ -46,14 +87,14 @@ class Clock:
         counters: Counters,
         timer: Callable[[], Timer],
         finish: Callable[[], None],
-        taking: Taking | None = None,
+        handover: StepHandover | None = None,
     ) -> None:
         self._schedule = schedule
         self._channel = channel
         self._counters = counters
         self._make_timer = timer
         self._finish = finish
-        self._taking = taking
+        self._handover = handover
         self.stopped = False
         self._measuring = False
         self.restart()
@@ -124,8 +165,8 @@ class Clock:
         if self.marker and MARKERS.index(marker) < MARKERS.index(self.marker):
             return False
         self.marker = marker
-        if self._measuring and self._taking is not None:
-            self._taking.abandon()
+        if self._measuring and self._handover is not None:
+            self._handover.abandon()
         self._reset()
         return True
 
@@ -162,21 +203,21 @@ class Clock:
     def _is_warm(self, now: float) -> bool:
         schedule, spent_s = self._schedule, now - self._first_s
         quiet = self.steps - self._warm_from
-        enough = (quiet >= schedule.quiet_steps and self._is_past_the_stock(quiet)) or (
+        enough = (quiet >= schedule.quiet_steps and self._is_past_prefetched(quiet)) or (
             self.steps >= RESTLESS_STEPS and spent_s >= schedule.max_measure_s
         )
         return enough and self.steps >= schedule.warmup_steps and spent_s >= schedule.warmup_s
 
-    def _is_past_the_stock(self, quiet: int) -> bool:
+    def _is_past_prefetched(self, quiet: int) -> bool:
         """Say whether steps no longer live on batches that were loaded while nothing ran."""
-        stock = self._counters.stock
-        return quiet >= min(stock, self._schedule.queue_limit) or is_settled(
-            self._counters.ready(), stock
+        prefetched = self._counters.prefetched_batches
+        return quiet >= min(prefetched, self._schedule.queue_limit) or is_settled(
+            self._counters.ready(), prefetched
         )
 
     def _begin(self) -> None:
-        if self._taking is not None:
-            self._hand_over(self._taking)
+        if self._handover is not None:
+            self._hand_over(self._handover)
             return
         timer = self._make_timer()
         timer.synchronize()
@@ -187,26 +228,26 @@ class Clock:
         self._measuring = True
         self._channel.send("warm", steps=self.steps, compiles=self._compiled)
 
-    def _hand_over(self, taking: Taking) -> None:
+    def _hand_over(self, handover: StepHandover) -> None:
         """Let somebody else have the steps from here on."""
-        if not taking.begin():
+        if not handover.begin():
             self.stop()
             return
         self._measuring = True
         self._channel.send("warm", steps=self.steps, compiles=self._compiled)
 
     def _count_taken(self) -> None:
-        taking = self._taking
-        assert taking is not None  # else there are windows
+        handover = self._handover
+        assert handover is not None  # else there are windows
         now = time.perf_counter()
         compiled = compilations()
         if compiled != self._compiled and self._restarts < MAX_RESTARTS:
-            taking.abandon()
+            handover.abandon()
             self._warm_up_again(compiled, now)
             return
         self._compiled = compiled
         self.alive(now)
-        if taking.step():
+        if handover.step():
             self._finish()
 
     def _warm_up_again(self, compiled: int, now: float) -> None:
@@ -242,7 +283,7 @@ class Clock:
     def _finish_unless_draining(self, windows: Windows) -> None:
         """Finish, unless the loader did not keep up: then the true step time is yet to come."""
         ready = self._counters.ready()
-        shrunk = has_shrunk(self._ready, ready, self._counters.stock)
+        shrunk = has_shrunk(self._ready, ready, self._counters.prefetched_batches)
         if shrunk and self._drains < MAX_DRAINS:
             self._drains += 1
             self._ready = ready
@@ -252,8 +293,8 @@ class Clock:
 
     def end(self) -> bool:
         """The script ended by itself. Return whether there are steps to report."""
-        if self._taking is not None:
-            self._taking.end()
+        if self._handover is not None:
+            self._handover.end()
             return False
         windows, steps = self.windows, self._history
         if windows is not None:

@@ -9,11 +9,38 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from gpuadvisor.collectors.script.child.stock import ready_batches
-
+KEEPS_UP, RUN_DRY = 0.75, 0.25
+"""Shares of the batches in advance that are ready when the loader keeps up with the steps, and when
+it does not. Between them the queue is still filling or emptying."""
 Step = tuple[Any, float, float, float, int]
 """The end of a step: a mark in device time, and the samples of loaders, the samples of the first
 root, the seconds of waiting for data and the interruptions up to there."""
+
+
+def ready_batches(iterator: Any) -> int | None:
+    """Return the batches that wait to be taken, or None where that cannot be seen.
+
+    Reads what torch's multi-process iterator keeps (torch 2.4 to 2.13): the workers' queue, the
+    pinned queue behind it, and batches that came out of turn.
+    """
+    try:
+        queues = {id(q): q for q in (iterator._data_queue, iterator._worker_result_queue)}
+        early = sum(len(task) == 2 for task in iterator._task_info.values())
+        return early + sum(int(queue.qsize()) for queue in queues.values())
+    except (AttributeError, NotImplementedError):  # another iterator; macOS has no qsize
+        return None
+
+
+def is_settled(ready: int | None, prefetched: int) -> bool:
+    """Say whether step times show the loader as it is, and not batches loaded before."""
+    return ready is not None and not RUN_DRY * prefetched < ready < KEEPS_UP * prefetched
+
+
+def has_shrunk(before: int | None, now: int | None, prefetched: int) -> bool:
+    """Say whether the steps between lived on batches loaded before."""
+    if before is None or now is None:
+        return False
+    return before - now > max(2.0, RUN_DRY * prefetched)
 
 
 def nothing() -> None:
@@ -38,9 +65,9 @@ class Counters:
         "mark",
         "open",
         "passes",
+        "prefetched_batches",
         "root_samples",
         "rows",
-        "stock",
         "usual_root",
         "window_ends_s",
         "workers",
@@ -53,7 +80,7 @@ class Counters:
         self.interruptions = 0
         """Calls of a root with gradients off, which in training is an evaluation, and whatever
         else tells that the time to the next step is not a step's."""
-        self.stock = 0
+        self.prefetched_batches = 0
         """Batches that the loaders' workers may have ready in advance."""
         self.workers = 0
         self.heartbeat_s = math.inf
@@ -70,7 +97,7 @@ class Counters:
         self.rows = 0
         """Samples in the input of the first root when they were last looked at."""
         self.loader_samples_seen = 0.0
-        """Those at the last call of the first root."""
+        """Samples of the loaders at the last call of the first root."""
         self.passes = 1
         """Backward passes up to the next that is of interest."""
         self._iterator: Callable[[], Any] = nothing
@@ -94,7 +121,7 @@ class Counters:
         """Remember the loader's iterator that gives batches now, without keeping it alive."""
         self._iterator = weakref.ref(iterator)
         self.workers = max(self.workers, workers)
-        self.stock = max(self.stock, workers * prefetched)
+        self.prefetched_batches = max(self.prefetched_batches, workers * prefetched)
 
     def ready(self) -> int | None:
         """Return the batches ready in that loader; None where that cannot be seen."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuadvisor.collectors.script.child.clock import Clock
 from gpuadvisor.collectors.script.child.counters import Counters, nothing
-from gpuadvisor.collectors.script.child.facts import FactsRecorder
+from gpuadvisor.collectors.script.child.script_facts import FactsRecorder
 from gpuadvisor.collectors.script.child.trace import TraceRecorder, rows_in
 
 IDLE_OPTIMIZER_BACKWARDS = 128

@@ -9,19 +9,17 @@ import time
 from typing import Any
 
 from gpuadvisor.collectors.script.child import patches
-from gpuadvisor.collectors.script.child.backward import surround_backward, watch_backward
-from gpuadvisor.collectors.script.child.channel import Channel, leave
-from gpuadvisor.collectors.script.child.clock import Clock
+from gpuadvisor.collectors.script.child.channel import Channel, guarded, leave
+from gpuadvisor.collectors.script.child.clock import Clock, StepHandover
 from gpuadvisor.collectors.script.child.counters import Counters
-from gpuadvisor.collectors.script.child.facts import FactsRecorder
-from gpuadvisor.collectors.script.child.invisible import hide_from_dynamo
+from gpuadvisor.collectors.script.child.dynamo_disable import disable_dynamo
 from gpuadvisor.collectors.script.child.markers import StepMarkers
+from gpuadvisor.collectors.script.child.patches import surround_backward, watch_backward
 from gpuadvisor.collectors.script.child.registry import Registry
 from gpuadvisor.collectors.script.child.roots import Roots
-from gpuadvisor.collectors.script.child.start import guarded
-from gpuadvisor.collectors.script.child.taking import Taking
-from gpuadvisor.collectors.script.child.timers import timer_for
+from gpuadvisor.collectors.script.child.script_facts import FactsRecorder
 from gpuadvisor.collectors.script.child.trace import TraceRecorder
+from gpuadvisor.collectors.script.child.windows import timer_for
 from gpuadvisor.collectors.script.specification import Specification
 
 OWNER_S = 5.0
@@ -52,7 +50,7 @@ class Session:
             surround_backward(self._torch, self._registry)
             if self._registry.root_preparers or self._registry.root_arounds:
                 Roots(self._torch, self._registry, Counters()).look()
-            hide_from_dynamo()
+            disable_dynamo(self._applied_packages())
         else:
             self._observe(self._channel)
 
@@ -67,7 +65,7 @@ class Session:
             counters,
             lambda: timer_for(torch),
             self._finish,
-            Taking(registry.step_taker, self._is_owner) if registry.step_taker else None,
+            StepHandover(registry.step_taker, self._is_owner) if registry.step_taker else None,
         )
         self._markers = markers = StepMarkers(torch, clock, counters, facts, self._trace)
         self._roots = roots = Roots(
@@ -83,11 +81,16 @@ class Session:
         patches.after_every_step(markers.after_optimizer())
         patches.patch_exit(self._script_ended)
         roots.look()
-        hide_from_dynamo()
+        disable_dynamo(self._applied_packages())
         _explicit_steps(clock)
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self._script_ended)
         self._at_process_exit()
+
+    def _applied_packages(self) -> set[str]:
+        """Return the packages of what is applied to the script."""
+        appliers = (application.applier for application in self._specification.applications)
+        return {applier.rpartition(".")[0] for applier in appliers}
 
     def _found_root(self, module: Any) -> None:
         if self._specification.reseed is not None and not self._facts.has_roots:

@@ -19,7 +19,7 @@ def _start():  # type: () -> None
         library = os.path.join(folder, "library")
         sys.path.insert(0, library)
         try:
-            from gpuadvisor.collectors.script.child.installed import find_rest
+            from gpuadvisor.collectors.script.child.imports import find_rest
             from gpuadvisor.collectors.script.child.start import start
 
             start()

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from gpuadvisor.collectors.script.child.channel import Channel, leave
+from gpuadvisor.collectors.script.child.channel import Channel, guarded, leave
 from gpuadvisor.collectors.script.child.imports import after_import
 from gpuadvisor.collectors.script.specification import VARIABLE, Specification
 
@@ -39,19 +37,6 @@ def start() -> None:
         folder = str(Path(specification.events).parent)
         after_import("multiprocessing.process", lambda: _house_sockets(folder, channel))
     after_import("torch", lambda: _hook_torch(specification, channel))
-
-
-@contextmanager
-def guarded(channel: Channel | None, what: str) -> Iterator[None]:
-    """Report a failure of the harness; the script runs on without that part."""
-    try:
-        yield
-    except Exception as error:
-        text = f"gpuadvisor could not {what}: {type(error).__name__}: {error}"
-        if channel is not None:
-            channel.send("harness_failed", detail=text)
-        elif sys.stderr is not None:
-            print(f"{text}; the script runs without it", file=sys.stderr)
 
 
 def _die_with(parent: int) -> None:

@@ -12,9 +12,8 @@ import pytest
 
 from gpuadvisor.collectors.script.child.channel import Channel
 from gpuadvisor.collectors.script.child.counters import Counters
-from gpuadvisor.collectors.script.child.samples import samples_in
-from gpuadvisor.collectors.script.child.timers import CudaTimer
-from gpuadvisor.collectors.script.child.windows import Windows
+from gpuadvisor.collectors.script.child.trace import samples_in
+from gpuadvisor.collectors.script.child.windows import CudaTimer, Windows
 
 
 class FakeEvent:
@@ -218,7 +217,7 @@ def test_batches_are_taken_as_full_only_where_nothing_can_leave_samples_out():
     torch = pytest.importorskip("torch")
     from torch.utils.data import DataLoader
 
-    from gpuadvisor.collectors.script.child.facts import FactsRecorder
+    from gpuadvisor.collectors.script.child.script_facts import FactsRecorder
 
     data = torch.ones(10, 2)
     usual = DataLoader(data, batch_size=4)

@@ -171,22 +171,22 @@ def test_a_profiler_that_the_script_starts_later_works(script):
 def test_a_forked_process_has_no_part_in_it(tmp_path):
     text = f"""
 import os, torch
-from gpuadvisor.collectors.script.child.taking import Taking
+from gpuadvisor.collectors.script.child.clock import StepHandover
 from gpuadvisor.collectors.script.child.torch_profiler import ProfiledSteps
 from pathlib import Path
 class Script:
     def effective(self, detail): print("saved in", os.getpid(), flush=True)
     def refuse(self, reason): print(reason, flush=True)
 file = Path({str(tmp_path / "trace.json")!r})
-taking = Taking(ProfiledSteps(Script(), file, 1, False), lambda: True)
-taking.begin()
+handover = StepHandover(ProfiledSteps(Script(), file, 1, False), lambda: True)
+handover.begin()
 child = os.fork()
 if not child:
-    print(taking.step(), taking.step(), flush=True)
-    taking.end()
+    print(handover.step(), handover.step(), flush=True)
+    handover.end()
     os._exit(0)
 os.waitpid(child, 0)
-taking.step(), taking.step()
+handover.step(), handover.step()
 print("parent is", os.getpid())
 """
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Keeps Dynamo from compiling the harness's own functions.
+"""Disables Dynamo for the harness's own functions.
 
 A script that compiles itself runs some of them in a compiled region. Compiled, they would see
 `is_compiling()` as always true, and add graphs that the script alone does not have.
@@ -7,35 +7,34 @@ A script that compiles itself runs some of them in a compiled region. Compiled, 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from gpuadvisor.collectors.script.child.imports import after_import
 
-OURS = ("gpuadvisor.collectors.script.child", "gpuadvisor.tuners.knobs")
 
-
-def hide_from_dynamo() -> None:
-    """Mark all functions of the harness and the knobs as soon as Dynamo is there.
+def disable_dynamo(packages: Iterable[str]) -> None:
+    """Mark all functions of these packages, and of the harness, as soon as Dynamo is there.
 
     The mark is on the code, so it holds for closures, too. It does not keep Dynamo from following
     a call into them where it traces the caller: there `is_compiling()` tells them.
     """
-    after_import("torch._dynamo.eval_frame", _hide_all)
+    names = (__name__.rpartition(".")[0], *packages)
+    after_import("torch._dynamo.eval_frame", lambda: _mark_all(names))
 
 
-def _hide_all() -> None:
+def _mark_all(packages: tuple[str, ...]) -> None:
     dynamo: Any = sys.modules["torch._dynamo.eval_frame"]
     skip_code = getattr(dynamo, "skip_code", None)  # private: it may go, and little is lost then
     if skip_code is None:
         return
     for name, module in list(sys.modules.items()):
-        if name.startswith(OURS):
-            _hide(module, skip_code)
+        if name.startswith(packages):
+            _mark(module, skip_code)
 
 
-def _hide(module: ModuleType, skip_code: Callable[[CodeType], object]) -> None:
+def _mark(module: ModuleType, skip_code: Callable[[CodeType], object]) -> None:
     for value in vars(module).values():
         members = vars(value).values() if isinstance(value, type) else (value,)
         for member in members:

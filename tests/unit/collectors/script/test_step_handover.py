@@ -8,10 +8,9 @@ import os
 import pytest
 
 from gpuadvisor.collectors.script.child.channel import Channel
-from gpuadvisor.collectors.script.child.clock import Clock
+from gpuadvisor.collectors.script.child.clock import Clock, StepHandover
 from gpuadvisor.collectors.script.child.counters import Counters
-from gpuadvisor.collectors.script.child.taking import Taking
-from gpuadvisor.collectors.script.child.timers import HostTimer
+from gpuadvisor.collectors.script.child.windows import HostTimer
 from gpuadvisor.collectors.script.specification import Schedule
 
 SCHEDULE = Schedule(warmup_steps=3, warmup_s=0.0, quiet_steps=0)
@@ -46,9 +45,9 @@ def clock(tmp_path):
 
     def make(is_owner: bool = True):
         taker, finished = Taker(), []
-        taking = Taking(taker, lambda: is_owner)
+        handover = StepHandover(taker, lambda: is_owner)
         parts = (SCHEDULE, Channel(str(pipe)), Counters(), HostTimer)
-        return Clock(*parts, lambda: finished.append(True), taking), taker, finished
+        return Clock(*parts, lambda: finished.append(True), handover), taker, finished
 
     def said() -> list[str]:
         return [json.loads(line)["event"] for line in os.read(reading, 1 << 16).splitlines()]
