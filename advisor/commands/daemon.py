@@ -9,8 +9,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuadvisor.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuadvisor.daemon.configuration import Address
 
 EXAMPLE = "example: gpuadvisor daemon start --prometheus 127.0.0.1:9465"
 Action = Callable[[argparse.Namespace], int]
@@ -173,13 +177,12 @@ def _settings(args: argparse.Namespace) -> list[str]:
     return words
 
 
-def _address(given: str | None) -> tuple[str, int] | None:
-    from gpuadvisor.daemon.configuration import address
-    from gpuadvisor.daemon.toml_values import Wrong
+def _address(given: str | None) -> Address | None:
+    from gpuadvisor.daemon.configuration import Address, Wrong
 
     if given is None:
         return None
     try:
-        return address(given)
+        return Address.read(given)
     except Wrong as wrong:
         raise UsageError(f"--prometheus must be {wrong}, not {given!r}.") from None

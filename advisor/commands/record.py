@@ -33,14 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from gpuadvisor.daemon import sources
-    from gpuadvisor.daemon.toml_values import Wrong, time_s
+    from gpuadvisor.daemon.configuration import SecondOrMore, Wrong
     from gpuadvisor.errors import UsageError
     from gpuadvisor.interruption import stoppable
 
     if args.output.exists() and not args.force:
         raise UsageError(f"{args.output} is there already: choose another name, or add --force")
     try:
-        duration_s = None if args.duration is None else time_s(1.0)(args.duration)
+        duration_s = None if args.duration is None else SecondOrMore.read(args.duration)
     except Wrong as wrong:
         raise UsageError(f"--duration takes {wrong}, not {args.duration!r}") from None
     with stoppable() as stop:

@@ -1,40 +1,39 @@
-"""`gpuadvisor.toml`: how the daemon is told to behave; docs/daemon.md explains every key."""
+"""`gpuadvisor.toml`: how the daemon is told to behave; docs/daemon.md explains every key.
+
+The tables of the file are msgspec structs, whose field types check the values; what is wrong
+becomes one sentence with the way out.
+"""
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
+import math
 import os
 import pkgutil
+import re
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal, Self, get_args
+
+import msgspec
 
 from gpuadvisor.daemon import detectors
-from gpuadvisor.daemon.toml_values import (
-    Keys,
-    Wrong,
-    one_of,
-    some_of,
-    text,
-    texts,
-    time_s,
-    truth,
-)
 from gpuadvisor.domain.metrics import Pace
 from gpuadvisor.domain.telemetry import Severity
 from gpuadvisor.errors import UsageError
+from gpuadvisor.printable import brief, printable
 
 NAME = "gpuadvisor.toml"
 SYSTEM_FILE = Path("/etc/gpuadvisor") / NAME
 MAX_BYTES = 1 << 20
 """A configuration has some kilobytes. More is another file, which must not fill the memory."""
 
-DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 9465
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_ADDRESS = f"{DEFAULT_HOST}:9465"
 """Near OpenTelemetry's 9464, and free in Prometheus' list of default ports; dcgm-exporter has 9400
 and node-exporter 9100."""
-SLOWEST_FAST_S = 0.5
-"""Twice a second: what is slower than that is what whole frames are for."""
 
 KINDS = (
     *(module.name for module in pkgutil.iter_modules(detectors.__path__)),
@@ -44,60 +43,231 @@ KINDS = (
 )
 """The events that there are: of the detectors, of the collector, and of the daemon itself."""
 
+UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+LONGEST_S = 100 * 365 * 86400.0
+"""A century stands for ever, and no time overflows that is added to today's."""
+LogLevel = Literal["debug", "info", "warning", "error"]
 
-@dataclass(frozen=True)
-class Prometheus:
+
+class Wrong(ValueError):  # noqa: N818 - what is allowed, for the sentence
+    """A value is none of what is allowed, which this says in words."""
+
+
+# Types of values, each with what it allows. -----------------------------------------------------
+
+
+class Text(str):
+    """Text that is not empty."""
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        if not isinstance(value, str) or not value or "\0" in value:
+            raise Wrong("text in quotes")
+        return cls(value)
+
+
+class Texts(tuple[str, ...]):
+    """An array of texts that is not empty, such as a command."""
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        if not isinstance(value, list) or not value or not all(isinstance(v, str) for v in value):
+            raise Wrong("an array of texts in quotes")
+        if any("\0" in each for each in value):
+            raise Wrong("an array of texts without null characters")
+        return cls(value)
+
+
+class Kinds(Texts):
+    """An array of kinds of events."""
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        kinds = super().read(value)
+        for each in kinds:
+            if each not in KINDS:
+                raise Wrong(f'an array of event kinds ("{each}" is none: {nearest(each, KINDS)})')
+        return kinds
+
+
+class Gpus(tuple[str, ...]):
+    """An array of indices and UUIDs of GPUs that is not empty."""
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        plain = isinstance(value, list) and all(
+            isinstance(v, str) or (type(v) is int and 0 <= v < 1 << 16) for v in value
+        )
+        if not plain or not value:
+            raise Wrong('an array of GPU numbers or UUIDs, such as [0, "GPU-..."]')
+        assert isinstance(value, list)
+        return cls(str(each) for each in value)
+
+
+class Webhook(str):
+    """The address of a webhook."""
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        if not isinstance(value, str) or not _is_web_address(value):
+            raise Wrong("an address that begins with https:// or http://")
+        return cls(value)
+
+
+class Address(str):
+    """The endpoint's `host:port`, the host a number; also read from `:port` and `[::1]:port`."""
+
+    @property
+    def host(self) -> str:
+        """The IPv4 or IPv6 address, without brackets."""
+        return self.rpartition(":")[0]
+
+    @property
+    def port(self) -> int:
+        """The TCP port; 0 lets the kernel choose."""
+        return int(self.rpartition(":")[2])
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        allowed = Wrong(f'"address:port", such as "{DEFAULT_ADDRESS}"')
+        if not isinstance(value, str):
+            raise allowed
+        host, colon, port = value.rpartition(":")
+        if not colon or not (port.isascii() and port.isdigit()) or int(port[:6]) >= 1 << 16:
+            raise allowed
+        host = host.removeprefix("[").removesuffix("]") or DEFAULT_HOST
+        if host == "localhost":
+            host = DEFAULT_HOST
+        try:
+            return cls(f"{ipaddress.ip_address(host)}:{int(port)}")
+        except ValueError:
+            raise allowed from None
+
+
+class Seconds(float):
+    """A time in seconds, written as a number or such as `"30s"`."""
+
+    lowest_s: ClassVar = 0.0
+    highest_s: ClassVar = LONGEST_S
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        seconds = _seconds(value)
+        if seconds is None or not cls.lowest_s <= seconds <= cls.highest_s:
+            limit = "" if cls.highest_s == LONGEST_S else f" to {_time(cls.highest_s)}"
+            raise Wrong(f'a time from {_time(cls.lowest_s)}{limit}, such as "30s" or "1h"')
+        return cls(seconds)
+
+
+class SecondOrMore(Seconds):
+    """A time of at least one second."""
+
+    lowest_s = 1.0
+
+
+class HourOrMore(Seconds):
+    """A time of at least one hour."""
+
+    lowest_s = 3600.0
+
+
+class DayOrMore(Seconds):
+    """A time of at least one day."""
+
+    lowest_s = 86400.0
+
+
+class FastPeriod(Seconds):
+    """The period of fast frames: what is slower than twice a second is left to whole frames."""
+
+    lowest_s, highest_s = Pace.FAST.period_s, 0.5
+
+
+class Timeout(Seconds):
+    """How long a command or a webhook may take."""
+
+    lowest_s, highest_s = 0.1, 600.0
+
+
+# Tables of the file. ----------------------------------------------------------------------------
+
+
+class _Table(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    rename=lambda name: name.removesuffix("_s"),
+):
+    """A table, whose keys are the fields without the unit at their end."""
+
+
+class _Daemon(_Table, frozen=True):
+    fast: bool = False
+    fast_period_s: FastPeriod = FastPeriod(Pace.FAST.period_s)
+    log_level: LogLevel = "info"
+
+
+class Prometheus(_Table, frozen=True):
     """The endpoint for scrapes."""
 
-    host: str = DEFAULT_HOST
-    port: int = DEFAULT_PORT
-    token_file: str | None = None
-    token_variable: str | None = None
+    address: Address = Address(DEFAULT_ADDRESS)
+    token_file: Text | None = None
+    token_variable: Text | None = None
     """Environment variable with the bearer token."""
     dcgm_names: bool = False
     processes: bool = False
     host_metrics: bool = True
+    enabled: bool = True
 
 
-@dataclass(frozen=True)
-class AlertRule:
-    """What is told to whom."""
+class AlertRule(_Table, frozen=True):
+    """Which events are sent to one receiver, and when."""
 
-    name: str
-    kinds: tuple[str, ...] = ()
+    name: Text = Text()
+    """In a configuration that was read never empty."""
+    kinds: Kinds = Kinds()
     """Empty: all."""
     severity: Severity = Severity.WARNING
-    """At least this."""
-    gpus: tuple[str, ...] = ()
-    """Indices and UUIDs; empty: all, and what is about no GPU."""
-    for_s: float = 0.0
-    again_after_s: float = 3600.0
+    """The least severity that is sent."""
+    gpus: Gpus = Gpus()
+    """Indices and UUIDs; empty: all, and events that concern no GPU."""
+    for_s: Seconds = Seconds(0.0)
+    again_after_s: Seconds = Seconds(3600.0)
     recovered: bool = True
-    command: tuple[str, ...] = ()
-    webhook: str | None = None
-    timeout_s: float = 10.0
+    command: Texts = Texts()
+    webhook: Webhook | None = None
+    timeout_s: Timeout = Timeout(10.0)
 
 
-@dataclass(frozen=True)
-class Retention:
+class Retention(_Table, frozen=True):
     """How long each resolution is kept, in seconds."""
 
-    raw_s: float = 48 * 3600.0
-    minutes_s: float = 90 * 86400.0
+    raw_s: HourOrMore = HourOrMore(48 * 3600.0)
+    minutes_s: DayOrMore = DayOrMore(90 * 86400.0)
 
 
-@dataclass(frozen=True)
-class Configuration:
-    """All of it."""
+class _File(_Table, frozen=True):
+    daemon: _Daemon = _Daemon()
+    prometheus: Prometheus | None = None
+    alert: tuple[AlertRule, ...] = ()
+    retention: Retention = Retention()
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """All settings of the daemon."""
 
     path: Path | None = None
     """None where no file was found and everything is at its default."""
     fast_period_s: float | None = None
-    log_level: str = "info"
+    """The period of fast frames; None: there are only whole ones."""
+    log_level: LogLevel = "info"
     prometheus: Prometheus | None = None
     """None: no endpoint."""
     alerts: tuple[AlertRule, ...] = ()
     retention: Retention = Retention()
+
+
+# Reading. ---------------------------------------------------------------------------------------
 
 
 def read(given: Path | None) -> Configuration:
@@ -105,18 +275,30 @@ def read(given: Path | None) -> Configuration:
     path = given or next((each for each in _places() if each.is_file()), None)
     if path is None:
         return Configuration()
-    root = Keys(path, "", _content(path))
-    fast_period_s, log_level = _daemon(root.table("daemon"))
-    configuration = Configuration(
+    content = _content(path)
+    try:
+        file = msgspec.convert(content, _File, dec_hook=lambda kind, value: kind.read(value))
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path}: {_sentence(error, content)}.") from None
+    endpoint = file.prometheus
+    if endpoint and endpoint.token_file and endpoint.token_variable:
+        problem = "and `token_variable` exclude each other; keep one"
+        raise UsageError(f"{path}: `prometheus.token_file` {problem}.")
+    for place, rule in enumerate(file.alert, 1):
+        if bool(rule.command) == bool(rule.webhook):
+            problem = "or `webhook` is needed, one of the two"
+            raise UsageError(f"{path}: `alert[{place}].command` {problem}.")
+    return Configuration(
         path.absolute(),
-        fast_period_s,
-        log_level,
-        _prometheus(root.table("prometheus")),
-        tuple(_alert(table, place) for place, table in enumerate(root.tables("alert"), 1)),
-        _retention(root.table("retention")),
+        file.daemon.fast_period_s if file.daemon.fast else None,
+        file.daemon.log_level,
+        endpoint if endpoint and endpoint.enabled else None,
+        tuple(
+            rule if rule.name else msgspec.structs.replace(rule, name=Text(f"alert {place}"))
+            for place, rule in enumerate(file.alert, 1)
+        ),
+        file.retention,
     )
-    root.finish()
-    return configuration
 
 
 def _places() -> list[Path]:
@@ -144,98 +326,93 @@ def _content(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} is not valid TOML ({reason}): correct it.") from None
 
 
-def _daemon(table: Keys | None) -> tuple[float | None, str]:
-    if table is None:
-        return None, Configuration.log_level
-    fast = table.take("fast", truth, False)
-    check = time_s(Pace.FAST.period_s, SLOWEST_FAST_S)
-    period_s = table.take("fast_period", check, Pace.FAST.period_s)
-    log_level = table.take("log_level", one_of("debug", "info", "warning", "error"), "info")
-    table.finish()
-    return period_s if fast else None, log_level
+def _sentence(error: msgspec.ValidationError, content: Any) -> str:
+    """Return what is wrong with which key, from msgspec's own words and the place in them."""
+    if str(error).startswith("Object contains unknown field"):
+        return _unknown_key(content)
+    place = re.search(r" - at `\$((?:\.\w+|\[\d+\])+)`\Z", str(error))
+    assert place, error
+    steps = re.findall(r"\.(\w+)|\[(\d+)\]", place[1])
+    while steps[-1][1]:  # a member is named by its array
+        steps.pop()
+    value = content
+    for key, index in steps:
+        value = value[key or int(index)]
+    parts = (f".{key}" if key else f"[{int(index) + 1}]" for key, index in steps)
+    name, key = "".join(parts).removeprefix("."), steps[-1][0]
+    if isinstance(error.__cause__, Wrong):
+        allowed = str(error.__cause__)
+    elif len(steps) == 1:
+        allowed = "tables, each headed [[alert]]" if key == "alert" else f"a table, headed [{key}]"
+    else:
+        allowed = _WORDS.get(key, "true or false")
+    return f"`{name}` must be {allowed}, not {brief(value)}"
 
 
-def _prometheus(table: Keys | None) -> Prometheus | None:
-    if table is None:
+def _unknown_key(content: dict[str, Any]) -> str:
+    """Return what to say of the first key that no table knows."""
+    sections: dict[str, type[_Table]] = {
+        "daemon": _Daemon,
+        "prometheus": Prometheus,
+        "retention": Retention,
+    }
+    found: list[tuple[str, Any, type[_Table]]] = [
+        ("", content, _File),
+        *((f"{name}.", content.get(name), kind) for name, kind in sections.items()),
+    ]
+    alerts = content.get("alert")
+    for place, table in enumerate(alerts if isinstance(alerts, list) else (), 1):
+        found.append((f"alert[{place}].", table, AlertRule))
+    for prefix, table, kind in found:
+        known = kind.__struct_encode_fields__
+        for key in table if isinstance(table, dict) else ():
+            if key not in known:
+                return f"`{printable(prefix + key)}` is not a key here; {nearest(key, known)}"
+    raise AssertionError(content)
+
+
+def _one_of(words: Iterable[str]) -> str:
+    return "one of " + ", ".join(f'"{each!s}"' for each in words)
+
+
+_WORDS = {"log_level": _one_of(get_args(LogLevel)), "severity": _one_of(Severity)}
+"""What is allowed for a key, where it is not true or false."""
+
+
+def nearest(word: str, allowed: Iterable[str]) -> str:
+    """Return `did you mean ...` or, where nothing is near, what there is."""
+    allowed = sorted(allowed)
+    close = difflib.get_close_matches(word, allowed, n=1)
+    if close:
+        return f"did you mean `{close[0]}`"
+    return "there are " + ", ".join(f"`{each}`" for each in allowed)
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, bool):
         return None
-    enabled = table.take("enabled", truth, True)
-    host, port = table.take("address", address, (DEFAULT_HOST, DEFAULT_PORT))
-    made = Prometheus(
-        host,
-        port,
-        table.take("token_file", text, None),
-        table.take("token_variable", text, None),
-        table.take("dcgm_names", truth, False),
-        table.take("processes", truth, False),
-        table.take("host_metrics", truth, True),
+    if isinstance(value, int | float):
+        try:
+            return float(value) if math.isfinite(value) else None
+        except OverflowError:
+            return None
+    parts = (
+        re.fullmatch(r"(\d{1,12}(?:\.\d{1,12})?) ?([a-z]+)", value, re.ASCII)
+        if isinstance(value, str)
+        else None
     )
-    table.finish()
-    if made.token_file and made.token_variable:
-        raise table.wrong("token_file", "and `token_variable` exclude each other; keep one")
-    return made if enabled else None
+    if parts is None or parts[2] not in UNITS_S:
+        return None
+    return float(parts[1]) * UNITS_S[parts[2]]
 
 
-def address(value: Any) -> tuple[str, int]:
-    """Return host and port of `host:port`, `:port` (loopback) or `[::1]:port`."""
-    allowed = Wrong(f'"address:port", such as "{DEFAULT_HOST}:{DEFAULT_PORT}"')
-    if not isinstance(value, str):
-        raise allowed
-    host, colon, port = value.rpartition(":")
-    if not colon or not (port.isascii() and port.isdigit()) or not 0 <= int(port[:6]) < 1 << 16:
-        raise allowed
-    host = host.removeprefix("[").removesuffix("]") or DEFAULT_HOST
-    if host == "localhost":
-        host = DEFAULT_HOST
-    try:
-        return str(ipaddress.ip_address(host)), int(port)
-    except ValueError:
-        raise allowed from None
-
-
-def _retention(table: Keys | None) -> Retention:
-    if table is None:
-        return Retention()
-    made = Retention(
-        table.take("raw", time_s(3600.0), Retention.raw_s),
-        table.take("minutes", time_s(86400.0), Retention.minutes_s),
-    )
-    table.finish()
-    return made
-
-
-def _alert(table: Keys, place: int) -> AlertRule:
-    severities = [str(each) for each in Severity]
-    rule = AlertRule(
-        table.take("name", text, f"alert {place}"),
-        table.take("kinds", some_of(*KINDS), ()),
-        Severity(table.take("severity", one_of(*severities), "warning")),
-        table.take("gpus", _gpus, ()),
-        table.take("for", time_s(0.0), 0.0),
-        table.take("again_after", time_s(0.0), 3600.0),
-        table.take("recovered", truth, True),
-        table.take("command", texts, ()),
-        table.take("webhook", _webhook, None),
-        table.take("timeout", time_s(0.1, 600.0), 10.0),
-    )
-    table.finish()
-    if bool(rule.command) == bool(rule.webhook):
-        raise table.wrong("command", "or `webhook` is needed, one of the two")
-    return rule
-
-
-def _gpus(value: Any) -> tuple[str, ...]:
-    plain = isinstance(value, list) and all(
-        isinstance(v, str) or (type(v) is int and 0 <= v < 1 << 16) for v in value
-    )
-    if not plain or not value:
-        raise Wrong('an array of GPU numbers or UUIDs, such as [0, "GPU-..."]')
-    return tuple(str(each) for each in value)
-
-
-def _webhook(value: Any) -> str:
-    if not isinstance(value, str) or not _is_web_address(value):
-        raise Wrong("an address that begins with https:// or http://")
-    return value
+def _time(seconds: float) -> str:
+    if seconds < 1 and seconds:
+        return f"{seconds * 1000:g}ms"
+    for unit in ("d", "h", "m"):
+        if seconds and seconds % UNITS_S[unit] == 0:
+            return f"{seconds / UNITS_S[unit]:g}{unit}"
+    return f"{seconds:g}s"
 
 
 def _is_web_address(value: str) -> bool:

@@ -15,9 +15,11 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from gpuadvisor.daemon import configuration, log, sources
 from gpuadvisor.daemon.alerts import Alerts, Identity, Senders
-from gpuadvisor.daemon.configuration import Configuration, Prometheus
+from gpuadvisor.daemon.configuration import Address, Configuration, Prometheus
 from gpuadvisor.daemon.episodes import duration
 from gpuadvisor.daemon.figures import Figures
 from gpuadvisor.daemon.sources import Source
@@ -249,7 +251,7 @@ class Chosen:
 
     configuration: Path | None = None
     fast: bool = False
-    address: tuple[str, int] | None = None
+    address: Address | None = None
     """Where the endpoint is; None: as configured."""
     wait_for_gpu: bool = False
     log_file: Path | None = None
@@ -258,11 +260,10 @@ class Chosen:
         """Return the configuration as it is to be; UsageError where it is wrong."""
         made = configuration.read(self.configuration)
         if self.fast and made.fast_period_s is None:
-            made = replace(made, fast_period_s=Pace.FAST.period_s)
+            made = structs.replace(made, fast_period_s=Pace.FAST.period_s)
         if self.address:
-            host, port = self.address
-            endpoint = replace(made.prometheus or Prometheus(), host=host, port=port)
-            made = replace(made, prometheus=endpoint)
+            endpoint = structs.replace(made.prometheus or Prometheus(), address=self.address)
+            made = structs.replace(made, prometheus=endpoint)
         return made
 
 

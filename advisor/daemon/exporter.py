@@ -48,7 +48,7 @@ class Exporter:
             target=self._server.serve_forever, name="exporter", daemon=True
         )
         self._thread.start()
-        if token is None and not ipaddress.ip_address(chosen.host).is_loopback:
+        if token is None and not ipaddress.ip_address(chosen.address.host).is_loopback:
             LOG.warning(
                 "the endpoint %s is open to everybody who can reach it: set token_file in"
                 " [prometheus], or the address 127.0.0.1",
@@ -116,11 +116,11 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def __init__(self, chosen: Prometheus, renderer: Renderer, token: bytes | None) -> None:
-        self.address_family = socket.AF_INET6 if ":" in chosen.host else socket.AF_INET
+        self.address_family = socket.AF_INET6 if ":" in chosen.address.host else socket.AF_INET
         self.renderer = renderer
         self.token = token
         self._room = threading.BoundedSemaphore(CLIENTS)
-        super().__init__((chosen.host, chosen.port), _Handler)
+        super().__init__((chosen.address.host, chosen.address.port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):
@@ -196,7 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _open(chosen: Prometheus, renderer: Renderer, token: bytes | None) -> _Server:
-    where = f"{chosen.host}:{chosen.port}"
+    where = chosen.address
     try:
         return _Server(chosen, renderer, token)
     except OSError as error:

@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from gpuadvisor.daemon.configuration import Seconds, Wrong
 from gpuadvisor.daemon.store import store_folder
-from gpuadvisor.daemon.toml_values import Wrong, time_s
 from gpuadvisor.errors import AdvisorError, UsageError
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def moment(name: str, given: Moment, now_s: float) -> float:
     if isinstance(given, int | float):
         return float(given)
     try:
-        return now_s - time_s(0.0)(given)
+        return now_s - Seconds.read(given)
     except Wrong:
         pass
     try:

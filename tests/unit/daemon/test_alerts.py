@@ -8,6 +8,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from msgspec.structs import replace as changed
 
 from gpuadvisor.daemon.alerts import WAITING, Alerts, Notice, Senders
 from gpuadvisor.daemon.configuration import AlertRule
@@ -49,27 +50,27 @@ FIRED, RECOVERED = ("firing", "temperature", 1), ("recovered", "temperature", 1)
 CASES = {
     "begins and ends": (RULE, [(100, HOT), (101,), (110, over(HOT, 110.0))], [FIRED, RECOVERED]),
     "without recovered": (
-        replace(RULE, recovered=False),
+        changed(RULE, recovered=False),
         [(100, HOT), (110, over(HOT, 110.0))],
         [FIRED],
     ),
     "what lasts too short": (
-        replace(RULE, for_s=30),
+        changed(RULE, for_s=30),
         [(100, HOT), (129,), (129.5, over(HOT, 129.5)), (200,)],
         [],
     ),
     "what lasts long enough": (
-        replace(RULE, for_s=30),
+        changed(RULE, for_s=30),
         [(100, HOT), (129,), (130,), (200,)],
         [FIRED],
     ),
     "what never lasts does not wait": (
-        replace(RULE, for_s=30),
+        changed(RULE, for_s=30),
         [(100, XID)],
         [("firing", "xid", 0)],
     ),
     "not again too soon": (
-        replace(RULE, again_after_s=60),
+        changed(RULE, again_after_s=60),
         [
             (100, HOT),
             (110, over(HOT, 110.0)),
@@ -84,16 +85,24 @@ CASES = {
         [(100, HOT), (101, replace(HOT, gpu="GPU-a"))],
         [FIRED, ("firing", "temperature", 0)],
     ),
-    "only these kinds": (replace(RULE, kinds=("xid",)), [(100, HOT, XID)], [("firing", "xid", 0)]),
-    "only errors": (
-        replace(RULE, severity=Severity.ERROR),
+    "only these kinds": (
+        changed(RULE, kinds=("xid",)),
         [(100, HOT, XID)],
         [("firing", "xid", 0)],
     ),
-    "only this GPU, by number": (replace(RULE, gpus=("1",)), [(100, HOT, XID, GAP)], [FIRED]),
-    "only this GPU, by UUID": (replace(RULE, gpus=("GPU-b",)), [(100, HOT, XID)], [FIRED]),
+    "only errors": (
+        changed(RULE, severity=Severity.ERROR),
+        [(100, HOT, XID)],
+        [("firing", "xid", 0)],
+    ),
+    "only this GPU, by number": (
+        changed(RULE, gpus=("1",)),
+        [(100, HOT, XID, GAP)],
+        [FIRED],
+    ),
+    "only this GPU, by UUID": (changed(RULE, gpus=("GPU-b",)), [(100, HOT, XID)], [FIRED]),
     "what is about no GPU": (RULE, [(100, GAP)], [("firing", "gap", None)]),
-    "a clock that was set back": (replace(RULE, for_s=30), [(100, HOT), (-3500,)], [FIRED]),
+    "a clock that was set back": (changed(RULE, for_s=30), [(100, HOT), (-3500,)], [FIRED]),
 }
 
 
@@ -106,7 +115,7 @@ def test_other_rules_forget_nothing_of_those_that_stay():
     outbox = Outbox()
     alerts = Alerts([RULE], outbox)
     alerts.observe([HOT], GPUS, 100)
-    alerts.reconfigure([replace(RULE, name="new"), RULE])
+    alerts.reconfigure([changed(RULE, name="new"), RULE])
     alerts.observe([over(HOT, 110.0)], GPUS, 110)
     assert ("recovered", "temperature", 1) in outbox.sent
 

@@ -13,7 +13,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families as families
 
-from gpuadvisor.daemon.configuration import Prometheus
+from gpuadvisor.daemon.configuration import Address, Prometheus
 from gpuadvisor.daemon.exporter import CLIENTS, Exporter
 from gpuadvisor.daemon.exposition import GPU_EXPORTED, HOST_EXPORTED, Exposition
 from gpuadvisor.daemon.figures import Figures
@@ -226,8 +226,8 @@ def test_names_are_unique():
 def serve(figures):
     made = []
 
-    def start(**chosen):
-        made.append(Exporter(figures, Prometheus(port=0, **chosen)))
+    def start(host="127.0.0.1", **chosen):
+        made.append(Exporter(figures, Prometheus(address=Address(f"{host}:0"), **chosen)))
         return made[-1]
 
     yield start
@@ -277,7 +277,7 @@ def guarded(tmp_path_factory):
     """The address of an exporter with a token; each takes half a second to end."""
     path = tmp_path_factory.mktemp("guarded") / "token"
     path.write_text("s3cret\n")
-    exporter = Exporter(Figures(), Prometheus(port=0, token_file=str(path)))
+    exporter = Exporter(Figures(), Prometheus(Address("127.0.0.1:0"), str(path)))
     yield exporter.url
     exporter.close()
 
@@ -305,7 +305,7 @@ def test_a_token_that_is_missing_is_a_sentence(serve, tmp_path):
 def test_an_address_that_is_taken_is_a_sentence(figures, serve):
     taken = int(serve().url.split(":")[2].partition("/")[0])
     with pytest.raises(AdvisorError, match=f"127.0.0.1:{taken} is taken by another program"):
-        Exporter(figures, Prometheus(port=taken))
+        Exporter(figures, Prometheus(Address(f"127.0.0.1:{taken}")))
 
 
 def test_an_open_address_without_token_is_warned_of(serve, caplog):
