@@ -14,7 +14,10 @@ from gpuadvisor.tuners.knobs import load_knobs
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
-PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks" / "README.md"]
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks" / "README.md"]
+NAMED = r"`((?:advisor|benchmarks|collectors|docs|rules|storage|tests|tui|tuners)/[\w./]+)`"
+"""A file or folder of ours, as a page names it."""
 PROGRAMS = {"gpuadvisor", ".venv/bin/gpuadvisor"}
 SIGNALLED = {129, 131, 130, 141, 143}
 """128 and the number of SIGHUP, SIGINT, SIGQUIT, SIGPIPE and SIGTERM."""
@@ -106,6 +109,11 @@ def test_links_and_named_files_exist(path):
     targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
     local = [target for target in targets if "://" not in target]
     assert [target for target in local if not (path.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(NAMED, CONTRIBUTING))))
+def test_files_that_contributors_are_sent_to_exist(name):
+    assert (ROOT / name).exists()
 
 
 @pytest.mark.parametrize("target", re.findall(r"(?:^|`)make ([a-z]+)\b", README, re.M))
