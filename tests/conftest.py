@@ -16,8 +16,10 @@ from hypothesis import HealthCheck, settings
 
 from gpuadvisor.collectors.devices import inventory
 
-# How long a machine takes to draw an example says nothing of what is tested.
-settings.register_profile("any machine", suppress_health_check=[HealthCheck.too_slow])
+# How long a machine takes for an example says nothing of what is tested.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("any machine")
 
 SOURCE = Path(__file__).parent / "fake_nvml" / "fake_nvml.c"
