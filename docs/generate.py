@@ -197,7 +197,7 @@ def recorded_output() -> str:
     """Return what `gpuadvisor tune` printed on a terminal at the end of the recorded study."""
     from rich.console import Console
 
-    from gpuadvisor.tui.summary import print_summary
+    from gpuadvisor.reports.study_document import print_summary
     from gpuadvisor.tuning.arguments import permanent_snippets
 
     result = recorded_study()

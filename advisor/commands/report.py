@@ -94,15 +94,15 @@ def _report_study(args: argparse.Namespace, result: StudyResult, said_on: TextIO
     from gpuadvisor.commands._written import file_name, write, write_or_print
 
     if args.json:
-        from gpuadvisor.reports.json_report import study_json_text
+        from gpuadvisor.reports.study_json import study_json_text
 
         print(study_json_text(result))
     if args.markdown is not None:
-        from gpuadvisor.reports.markdown import study_markdown
+        from gpuadvisor.reports.study_document import study_markdown
 
         write_or_print(args.markdown, study_markdown(result, _snippets(result)), said_on)
     if args.html or not (args.json or args.markdown):
-        from gpuadvisor.reports.html import study_html
+        from gpuadvisor.reports.study_document import study_html
 
         path = args.html or Path(file_name(result.study, "study"))
         write(path, study_html(result, _snippets(result)), said_on)

@@ -130,11 +130,11 @@ def run(args: argparse.Namespace) -> int:
             interruption.exit_code = stop.exit_status
             raise
     if args.json:
-        from gpuadvisor.reports.json_report import study_json_text
+        from gpuadvisor.reports.study_json import study_json_text
 
         print(study_json_text(result))
     else:
-        from gpuadvisor.tui.summary import print_summary
+        from gpuadvisor.reports.study_document import print_summary
         from gpuadvisor.tuners.knobs import load_knobs
         from gpuadvisor.tuning.arguments import permanent_snippets
 

@@ -48,6 +48,8 @@ class Column:
     """How the value is shown; as it is where this is None."""
     left: bool = False
     """Whether it holds words, which align left; figures align right, the first column left."""
+    strong: bool = False
+    """Whether it is bold on the terminal."""
     width: int = 0
     """Characters on the terminal, for tables whose columns do not fit themselves to the rows."""
 
@@ -158,7 +160,7 @@ class Document:
     """A report on one subject."""
 
     name: Sequence[str]
-    """Words of the command or the name that it is about."""
+    """What it is about: a command or a name, of a comparison two."""
     sections: Sequence[Section]
     summary: tuple[str, str] = ("", "")
     """The conclusion as one sentence, and what follows it; the page has `headline` instead."""

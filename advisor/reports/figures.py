@@ -58,12 +58,12 @@ def ratio_decimals(low: float | None, high: float | None) -> int:
     return 2 if high - low >= 0.015 else 3
 
 
-def interval(low: float | None, high: float | None, dash: str = "-") -> str:
+def interval(low: float | None, high: float | None) -> str:
     """Return `1.39-1.45`: the ends of a ratio's interval."""
     if low is None or high is None or not (isfinite(low) and isfinite(high)):
         return NOT_MEASURED
     decimals = ratio_decimals(low, high)
-    return f"{low:.{decimals}f}{dash}{high:.{decimals}f}"
+    return f"{low:.{decimals}f}-{high:.{decimals}f}"
 
 
 def milliseconds(value: float | None) -> str:
@@ -160,6 +160,11 @@ def settings(values: Settings) -> str:
     return ", ".join(
         name if value is True else f"{name}={knob_value(value)}" for name, value in values.items()
     )
+
+
+def capability(version: tuple[int, int] | None) -> str | None:
+    """Return a compute capability as `9.0`; None where it is not known."""
+    return None if version is None else ".".join(map(str, version))
 
 
 def count(amount: int, singular: str, plural: str = "") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuadvisor.domain.profile import UNKNOWN, DeviceLimits
-from gpuadvisor.reports import diagnosis_json, strict_json
+from gpuadvisor.reports import diagnosis_json, figures, strict_json
 from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
 from gpuadvisor.rules.facts.kernels import KernelTime
 from gpuadvisor.rules.facts.time_breakdown import TimeBreakdown
@@ -58,11 +58,10 @@ def profile_json(report: ProfileReport) -> Json:
 
 
 def _device(device: DeviceLimits) -> Json:
-    capability = device.compute_capability
     return {
         "index": device.index,
         "name": device.name,
-        "compute_capability": None if capability is None else ".".join(map(str, capability)),
+        "compute_capability": figures.capability(device.compute_capability),
         "multiprocessors": device.multiprocessors,
         "memory_bytes": device.memory_bytes,
     }

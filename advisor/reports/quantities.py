@@ -51,7 +51,7 @@ def quantities(measurement: Measurement | None) -> Quantities:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparedQuantity:
     """One row of the table `baseline against best`, ready to print."""
 
     label: str
@@ -61,7 +61,7 @@ class Comparison:
     """`-29.6 %`; empty where one of the two was not measured."""
 
 
-def comparisons(result: StudyResult) -> tuple[Comparison, ...]:
+def comparisons(result: StudyResult) -> tuple[ComparedQuantity, ...]:
     """Return the rows of the table; without a best run its cells and changes are empty."""
     before, after = quantities(result.baseline), quantities(result.best)
     rows = [
@@ -74,7 +74,7 @@ def comparisons(result: StudyResult) -> tuple[Comparison, ...]:
     if result.best is not None and steps_differ(before, after):
         rows[:0] = _sample_rows(before, after)
     if result.best is None:
-        rows = [Comparison(row.label, row.baseline, "", "") for row in rows]
+        rows = [ComparedQuantity(row.label, row.baseline, "", "") for row in rows]
     return tuple(rows)
 
 
@@ -89,7 +89,7 @@ def steps_differ(before: Quantities, after: Quantities) -> bool:
     return not isclose(before.samples_per_step, after.samples_per_step, rel_tol=0.1)
 
 
-def _sample_rows(before: Quantities, after: Quantities) -> list[Comparison]:
+def _sample_rows(before: Quantities, after: Quantities) -> list[ComparedQuantity]:
     time = before.per_sample(before.mean_ms), after.per_sample(after.mean_ms)
     energy = (
         before.per_sample(before.energy_j_per_step),
@@ -102,9 +102,9 @@ def _sample_rows(before: Quantities, after: Quantities) -> list[Comparison]:
     ]
 
 
-def _throughput_row(before: Quantities, after: Quantities) -> Comparison:
+def _throughput_row(before: Quantities, after: Quantities) -> ComparedQuantity:
     comparable = before.unit == after.unit
-    return Comparison(
+    return ComparedQuantity(
         "Throughput",
         figures.throughput(before.throughput, before.unit),
         figures.throughput(after.throughput, after.unit),
@@ -114,8 +114,8 @@ def _throughput_row(before: Quantities, after: Quantities) -> Comparison:
 
 def _row(
     label: str, before: float | None, after: float | None, show: Callable[[float | None], str]
-) -> Comparison:
-    return Comparison(label, show(before), show(after), figures.change(before, after))
+) -> ComparedQuantity:
+    return ComparedQuantity(label, show(before), show(after), figures.change(before, after))
 
 
 def _percentile(measurement: Measurement, percent: float) -> float | None:

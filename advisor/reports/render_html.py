@@ -66,7 +66,8 @@ def _masthead(document: Document) -> Markup:
     """Return the head of the page: what ran, where, when and for how long."""
     maker, kind = document.kind
     # A line break must not part a word of the command, at a hyphen for example.
-    name = join((element("span", word) for word in document.name), " ")
+    words = " and ".join(document.name).split(" ")
+    name = join((element("span", word) for word in words), " ")
     return element(
         "header",
         element("p", f"{maker} ", element("span", kind), class_="overline"),

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuadvisor.printable import printable
-from gpuadvisor.reports.document import Cell, Content, Table
+from gpuadvisor.reports.document import Bullets, Cell, Content, Listing, Paragraph, Section, Table
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 LABEL = 10
 """Columns of a label."""
 NARROWEST = 40
+_STYLES = {"strong": "bold", "good": "bold green", "bad": "bold red"}
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,84 @@ def _cut(name: str, most: int) -> str:
 
 
 def _plain(content: Content) -> str:
-    return printable(content.text if isinstance(content, Cell) else content)
+    return printable(_words(content))
+
+
+def _words(content: Content) -> str:
+    return content.text if isinstance(content, Cell) else content
 
 
 def _one_line(text: str) -> str:
     line = " ".join(text.split()) if "\n" in text else text
     return printable(line)
+
+
+def print_sections(console: Console, sections: Iterable[Section]) -> None:
+    """Print sections with an empty line before each; tables and sentences fit the console's width.
+
+    Colours are the console's: it is plain when piped, and obeys NO_COLOR.
+    """
+    writer = _Writer(console)
+    for section in sections:
+        writer.section(section)
+
+
+class _Writer:
+    """Writes to one console."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def section(self, section: Section) -> None:
+        self._console.print()
+        if section.title:
+            self._console.print(self._text(section.title, "bold"))
+        for block in section.blocks:
+            match block:
+                case Paragraph():
+                    style = _STYLES.get(block.style, "")
+                    self._console.print(self._text(block.text, style))
+                case Table():
+                    self._table(block)
+                case Bullets():
+                    self._bullets(block)
+                case Listing():
+                    self._listing(block)
+
+    def _table(self, table: Table) -> None:
+        from rich import table as rich_table
+
+        shown = rich_table.Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+        for place, column in enumerate(table.columns):
+            shown.add_column(
+                column.title,
+                justify="right" if place else "left",
+                style="bold" if column.strong else "",
+                overflow="fold",
+            )
+        for row in table.cells():
+            shown.add_row(*(self._text(_words(cell)) for cell in row))
+        self._console.print(shown)
+
+    def _bullets(self, bullets: Bullets) -> None:
+        from rich.padding import Padding
+
+        for item in bullets.items:
+            self._console.print(Padding(self._text(item), (0, 0, 0, 2)))
+
+    def _listing(self, listing: Listing) -> None:
+        if listing.caption is not None:
+            self._verbatim("# {}: {}".format(*listing.caption), "dim")
+        self._verbatim(listing.code)
+
+    def _verbatim(self, words: str, style: str = "") -> None:
+        """Print what may be copied: indented, but never wrapped."""
+        for line in words.splitlines():
+            self._console.print(self._text(f"  {line}", style), soft_wrap=True)
+
+    def _text(self, words: str, style: str = "") -> Text:
+        """Return the words without control characters, in what the console can encode."""
+        from rich.text import Text
+
+        encoding = self._console.encoding
+        return Text(printable(words).encode(encoding, "replace").decode(encoding), style=style)

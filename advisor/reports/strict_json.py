@@ -10,21 +10,22 @@ from typing import Any
 
 def text(document: Mapping[str, Any]) -> str:
     """Return an indented document; NaN and infinity are null, what is no UTF-8 is escaped."""
-    return json.dumps(_strict(document), indent=2, allow_nan=False)
+    return json.dumps(strict(document), indent=2, allow_nan=False)
 
 
 def line(document: Mapping[str, Any]) -> str:
     """Return the same on one line."""
-    return json.dumps(_strict(document), allow_nan=False)
+    return json.dumps(strict(document), allow_nan=False)
 
 
-def _strict(value: Any) -> Any:
+def strict(value: Any) -> Any:
+    """Return a value with null for NaN and infinity, and text that UTF-8 can hold."""
     if isinstance(value, float):
         return value if isfinite(value) else None
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):
-        return {_strict(str(key)): _strict(each) for key, each in value.items()}
+        return {strict(str(key)): strict(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_strict(each) for each in value]
+        return [strict(each) for each in value]
     return value

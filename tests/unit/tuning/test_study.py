@@ -18,7 +18,7 @@ from gpuadvisor.domain.knobs import AppliedKnob, Level, ScriptFacts
 from gpuadvisor.domain.measurement import Trace
 from gpuadvisor.domain.study import Objective, TrialState
 from gpuadvisor.errors import Interrupted, ScriptError, UsageError
-from gpuadvisor.reports import wording
+from gpuadvisor.reports import study_wording as wording
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning import evaluator, study, trial_runner

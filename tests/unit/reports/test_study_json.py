@@ -10,7 +10,7 @@ import pytest
 
 from gpuadvisor.domain.knobs import Contribution
 from gpuadvisor.domain.study import Speedup, Trial, TrialState
-from gpuadvisor.reports.json_report import SCHEMA_VERSION, study_json, study_json_text
+from gpuadvisor.reports.study_json import SCHEMA_VERSION, study_json, study_json_text
 from tests.studies import CPU, environment, measurement, study, study_without_gain
 
 PAGE = Path(__file__).parents[3] / "docs" / "json.md"

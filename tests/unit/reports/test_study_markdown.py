@@ -7,7 +7,7 @@ from markdown_it import MarkdownIt
 
 from gpuadvisor.domain.knobs import Snippet
 from gpuadvisor.domain.study import Equivalence, Objective, Speedup
-from gpuadvisor.reports.markdown import study_markdown
+from gpuadvisor.reports.study_document import study_markdown
 from tests.studies import measurement, snippets, study, study_without_gain
 
 
@@ -95,10 +95,10 @@ def test_an_interrupted_study_judges_no_knob():
 
 
 def test_what_did_not_help_has_its_reason():
-    text = study_markdown(study())
-    assert "- `pin_memory`: no further gain" in text
-    assert "- `compile`: hung: no step within 300 s" in text
-    assert "- `tf32`" not in text
+    text = study_markdown(study()).partition("What did not help")[2].partition("</details>")[0]
+    assert "| `pin_memory` | no further gain |" in text
+    assert "| `compile` | hung: no step within 300 s" in text
+    assert "`tf32`" not in text
 
 
 @pytest.mark.parametrize(
@@ -132,12 +132,12 @@ def test_no_text_of_the_user_is_markup():
 def test_every_table_is_regular():
     text = study_markdown(study(no_effect={"a|b": "c|d"}), snippets())
     blocks = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
-    assert len(blocks) == 5
+    assert len(blocks) == 7
     for block in blocks:
         assert len({len(row) for row in table_rows(block)}) == 1
 
 
 def test_details_are_closed_and_have_an_empty_line_inside():
     text = study_markdown(study())
-    assert text.count("<details>") == text.count("</details>") == 3
-    assert len(re.findall(r"</summary>\n\n", text)) == 3
+    assert text.count("<details>") == text.count("</details>") == 4
+    assert len(re.findall(r"</summary>\n\n", text)) == 4

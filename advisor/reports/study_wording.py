@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 
-from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Contribution, Level
+from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Level
 from gpuadvisor.domain.study import (
     Equivalence,
     Expectation,
@@ -64,29 +63,29 @@ def speedup_ratio(speedup: Speedup) -> str:
     return figures.ratio(speedup.ratio, figures.ratio_decimals(speedup.ci99_low, speedup.ci99_high))
 
 
-def evidence(speedup: Speedup, dash: str = "-") -> str:
+def evidence(speedup: Speedup) -> str:
     """Return `99 % interval 1.39-1.45, 8 interleaved pairs`."""
-    ends = figures.interval(speedup.ci99_low, speedup.ci99_high, dash)
+    ends = figures.interval(speedup.ci99_low, speedup.ci99_high)
     return f"{CONFIDENCE} {ends}, {figures.count(speedup.pairs, 'interleaved pair')}"
 
 
-def verdict_sentence(result: StudyResult, dash: str = "-") -> str:
+def verdict_sentence(result: StudyResult) -> str:
     """Return the conclusion as one sentence, with what it rests on."""
     device = result.environment.device.name
     if is_proven(result) and result.speedup is not None:
         results = equivalence_phrase(result.equivalence)
-        proof = evidence(result.speedup, dash)
+        proof = evidence(result.speedup)
         return f"{headline(result)} ({proof}) on {device}, {results}."
-    return f"{headline(result)} on {device}: {no_gain_reason(result, dash)}."
+    return f"{headline(result)} on {device}: {no_gain_reason(result)}."
 
 
-def no_gain_reason(result: StudyResult, dash: str = "-") -> str:
+def no_gain_reason(result: StudyResult) -> str:
     """Return what stands against a claim, as a clause without its full stop."""
     tried = figures.count(len(settings_tried(result)), "setting")
     if result.interrupted:
         return f"the study ended early, after trying {tried}"
     if result.speedup is not None:
-        proof = evidence(result.speedup, dash)
+        proof = evidence(result.speedup)
         best = f"the best of {tried}, {figures.settings(result.settings)},"
         return f"{best} measured {speedup_ratio(result.speedup)} ({proof})"
     if not settings_tried(result):
@@ -178,32 +177,6 @@ def not_helpful(result: StudyResult) -> dict[str, str]:
                 state = STATES[trial.state]
                 reasons.setdefault(knob, f"{state}: {trial.reason}" if trial.reason else state)
     return reasons
-
-
-def contribution_table(
-    contributions: Sequence[Contribution], dash: str = "-"
-) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return the header and the rows of what each knob is worth, the most valuable first.
-
-    There is a column of intervals where one was measured.
-    """
-    ordered = sorted(contributions, key=lambda each: -each.ratio)
-    rows: list[tuple[str, ...]] = [
-        (
-            figures.settings({each.knob: each.value}),
-            figures.ratio(each.ratio, figures.ratio_decimals(each.low, each.high)),
-            figures.interval(each.low, each.high, dash),
-        )
-        for each in ordered
-    ]
-    header: tuple[str, ...] = ("Knob", "Worth", CONFIDENCE)
-    if all(each.low is None for each in ordered):
-        header, rows = header[:-1], [row[:-1] for row in rows]
-    return header, rows
-
-
-EXPECTATIONS = "Predicted and measured"
-EXPECTATION_HEADER = ("Finding", "Predicted", "Measured")
 
 
 def expectation_rows(result: StudyResult, brief: bool = False) -> list[tuple[str, str, str]]:

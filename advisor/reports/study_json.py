@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from math import isfinite
 from typing import Any
 
 from gpuadvisor.domain.device import Device, Environment
 from gpuadvisor.domain.knobs import Contribution
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Equivalence, Expectation, Speedup, StudyResult, Trial
-from gpuadvisor.reports.environment import compute_capability
+from gpuadvisor.reports import figures, strict_json
 from gpuadvisor.reports.quantities import quantities
 
 SCHEMA_VERSION = 1
@@ -22,7 +19,7 @@ Json = dict[str, Any]
 
 def study_json(result: StudyResult) -> Json:
     """Return the study as values that are strictly valid JSON: NaN and infinity become None."""
-    document: Json = _strict(
+    document: Json = strict_json.strict(
         {
             "schema_version": SCHEMA_VERSION,
             "study": result.study,
@@ -55,7 +52,7 @@ def study_json(result: StudyResult) -> Json:
 
 def study_json_text(result: StudyResult) -> str:
     """Return the study as indented JSON, in ASCII, so that no terminal's encoding matters."""
-    return json.dumps(study_json(result), indent=2, allow_nan=False)
+    return strict_json.text(study_json(result))
 
 
 def _device(device: Device) -> Json:
@@ -65,7 +62,7 @@ def _device(device: Device) -> Json:
         "index": device.index,
         "uuid": device.uuid,
         "memory_bytes": device.memory_bytes,
-        "compute_capability": compute_capability(device),
+        "compute_capability": figures.capability(device.compute_capability),
     }
 
 
@@ -166,19 +163,3 @@ def _trial(trial: Trial) -> Json:
         "gpu": trial.gpu,
         "wall_s": trial.wall_s,
     }
-
-
-def _strict(value: Any) -> Any:
-    """Return the value with what JSON cannot express replaced.
-
-    NaN and infinity become None; bytes of a file name that are no text become `\\udcff`.
-    """
-    if isinstance(value, float):
-        return value if isfinite(value) else None
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, Mapping):
-        return {_strict(key): _strict(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_strict(each) for each in value]
-    return value

@@ -8,7 +8,7 @@ import pytest
 
 from gpuadvisor.domain.knobs import Contribution, Snippet
 from gpuadvisor.domain.study import Trial, TrialState
-from gpuadvisor.reports.html import study_html
+from gpuadvisor.reports.study_document import study_html
 from tests.studies import CPU, environment, measurement, snippets, study, study_without_gain
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -136,7 +136,7 @@ def test_a_gain_has_three_plots_for_wide_and_narrow_pages():
 def test_the_conclusion():
     text = Page(study_html(study())).text
     assert "1.42x" in text
-    assert "99 % interval 1.39–1.45, 8 interleaved pairs" in text  # noqa: RUF001
+    assert "99 % interval 1.39-1.45, 8 interleaved pairs" in text
     assert "mean relative difference of 10 losses 0.0021 (limit 0.01)" in text
 
 

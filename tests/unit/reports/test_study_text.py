@@ -1,4 +1,4 @@
-"""The end of `gpuadvisor tune` on a terminal."""
+"""A study on a terminal: the end of `gpuadvisor tune`."""
 
 import io
 import re
@@ -10,9 +10,9 @@ from rich.console import Console
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Level, LoaderFacts, ScriptFacts
 from gpuadvisor.domain.study import Equivalence, Speedup, Trial, TrialState
-from gpuadvisor.reports import wording
+from gpuadvisor.reports import study_wording as wording
 from gpuadvisor.reports.figures import settings
-from gpuadvisor.tui.summary import print_summary
+from gpuadvisor.reports.study_document import print_summary
 from tests.studies import measurement, snippets, study, study_without_gain
 
 LOADER = LoaderFacts(32, 0, False, False, None)
