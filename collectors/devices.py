@@ -1,19 +1,26 @@
-"""What this machine can run on: the GPUs that a script would see, and the CPU."""
+"""What this machine can run on: the GPUs that a script would see, and its share of the CPU.
+
+`CUDA_VISIBLE_DEVICES` is read by the rules of CUDA and torch. A container or a batch job often gets
+a fraction of the machine through control groups, of which `os.cpu_count` and the total memory know
+nothing. Sources: sched_setaffinity(2), and cpu.max, memory.max
+(Documentation/admin-guide/cgroup-v2.rst) or their ancestors of cgroup version 1.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuadvisor.collectors import visible_devices
-from gpuadvisor.collectors.limits import ROOT, cores, memory_bytes
 from gpuadvisor.collectors.nvml import library as nvml
 from gpuadvisor.domain.device import Device
 
+ROOT = Path("/")
+_LEADING_NUMBER = re.compile(r"[+-]?\d+")
 ORDER_NOTE = (
     "CUDA numbers the different GPUs of this machine fastest first, not as nvidia-smi does: "
     "set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name GPUs by their UUIDs"
@@ -118,7 +125,7 @@ def _visible(
 ) -> tuple[Device, ...]:
     if value is None:
         return tuple(gpu for gpu in present if gpu)
-    chosen = visible_devices.select([gpu.uuid if gpu else None for gpu in present], value)
+    chosen = select_visible([gpu.uuid if gpu else None for gpu in present], value)
     found = [_mig(library, item) if isinstance(item, str) else present[item] for item in chosen]
     return tuple(gpu for gpu in found if gpu)
 
@@ -143,7 +150,7 @@ def _order_matters(
 ) -> bool:
     models = {gpu.name for gpu in present if gpu}
     by_bus = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    return len(models) > 1 and visible_devices.counts_positions(value) and not by_bus
+    return len(models) > 1 and counts_positions(value) and not by_bus
 
 
 def _why_none(present: Sequence[Device | None], value: str | None, notes: Sequence[str]) -> str:
@@ -161,3 +168,96 @@ def _cpu_name(root: Path) -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def select_visible(uuids: Sequence[str | None], value: str) -> tuple[int | str, ...]:
+    """Return what a value of `CUDA_VISIBLE_DEVICES` selects among the GPUs with these UUIDs.
+
+    Each item is a position in `uuids`, or the UUID of a MIG instance. As in CUDA, the first entry
+    that names no GPU ends the list, and an entry that comes twice empties it
+    (`_parse_visible_devices` in torch/cuda/__init__.py).
+    """
+    if value.startswith("MIG-"):
+        return (value.split(",")[0].strip(),)  # CUDA gives a process one instance at most
+    chosen: list[int] = []
+    for entry in value.split(","):
+        position = _by_uuid(uuids, entry) if value.startswith("GPU-") else _by_number(entry)
+        if position in chosen:
+            return ()
+        if not 0 <= position < len(uuids):
+            break
+        chosen.append(position)
+    return tuple(chosen)
+
+
+def counts_positions(value: str) -> bool:
+    """Say whether the value numbers GPUs, so that it depends on the order of the GPUs."""
+    return _LEADING_NUMBER.match(value.strip()) is not None
+
+
+def _by_uuid(uuids: Sequence[str | None], prefix: str) -> int:
+    """Return the only GPU whose UUID starts so, or -1."""
+    found = [position for position, uuid in enumerate(uuids) if (uuid or "").startswith(prefix)]
+    return found[0] if prefix.startswith("GPU-") and len(found) == 1 else -1
+
+
+def _by_number(entry: str) -> int:
+    """Return the number that the entry starts with, as C's `strtoul` reads it, or -1."""
+    number = _LEADING_NUMBER.match(entry.strip())
+    return int(number.group()) if number else -1
+
+
+def cores(root: Path = ROOT) -> int:
+    """Return the cores for this process: those it may run on, or the control group's share."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    usable = len(affinity(0)) if affinity else os.cpu_count() or 1
+    quotas = [quota for group in _groups(root, "cpu") if (quota := _cpu_quota(group)) is not None]
+    return max(1, int(min([usable, *quotas])))
+
+
+def memory_bytes(root: Path = ROOT) -> int | None:
+    """Return the memory for this process: the machine's, or the control group's limit."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+    names = ("memory.max", "memory.limit_in_bytes")
+    words = [_words(group / name) for group in _groups(root, "memory") for name in names]
+    return min([total, *(int(word[0]) for word in words if word and word[0].isdigit())])
+
+
+def _groups(root: Path, controller: str) -> Iterator[Path]:
+    """Yield the folder of this process's control group and of all above it.
+
+    In a container the path is often the host's, and only its root is visible.
+    """
+    for line in _lines(root / "proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        top = root / "sys/fs/cgroup"
+        if controllers:
+            if controller not in controllers.split(","):
+                continue
+            top = top / controller
+        group = Path(path.strip("/"))
+        yield from (top / part for part in (group, *group.parents))
+
+
+def _cpu_quota(group: Path) -> float | None:
+    """Return the cores that one group allows, or None where it sets no limit."""
+    words = _words(group / "cpu.max")
+    if not words:
+        words = _words(group / "cpu.cfs_quota_us") + _words(group / "cpu.cfs_period_us")
+    if len(words) == 2 and words[0].isdigit():  # else `max`, or -1 in version 1
+        return int(words[0]) / int(words[1])
+    return None
+
+
+def _words(file: Path) -> list[str]:
+    return " ".join(_lines(file)).split()
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text("utf-8").splitlines()
+    except OSError:
+        return []

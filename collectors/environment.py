@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import subprocess
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from gpuadvisor.collectors.devices import handle
-from gpuadvisor.collectors.interpreter import TargetPython, describe_python, inspect_python
+from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.collectors.nvml import library as nvml
-from gpuadvisor.collectors.repository import revision
 from gpuadvisor.domain.device import Device, Environment
 
-__all__ = ["TargetPython", "describe_python", "environment", "inspect_python"]
-
+GIT_TIMEOUT_S = 5.0
+"""Limit of one git command: a large work tree on a network disk must not delay a study."""
 MILLIWATTS_PER_WATT = 1000
 
 
@@ -71,3 +72,44 @@ def _read(library: Any, device: Device) -> _GpuState:
         sm_clock_max_mhz=nvml.read(library, "nvmlDeviceGetMaxClockInfo", gpu, sm),
         power_limit_w=None if limit_mw is None else limit_mw / MILLIWATTS_PER_WATT,
     )
+
+
+@dataclass(frozen=True)
+class Revision:
+    """What git says; None where there is no repository, no git, or no answer in time."""
+
+    commit: str | None = None
+    """Full hash."""
+    dirty: bool | None = None
+    """Whether tracked files, or the script itself, differ from the commit."""
+
+
+def revision(script: Path) -> Revision:
+    """Return the commit that the script's work tree is at; it never raises."""
+    commit = _git(script.parent, "rev-parse", "--verify", "--quiet", "HEAD")
+    if not commit:
+        return Revision()
+    tracked = _git(script.parent, "status", "--porcelain", "--untracked-files=no")
+    own = _git(script.parent, "status", "--porcelain", "--", script.name)
+    unknown = tracked is None or own is None
+    return Revision(commit, None if unknown else bool(tracked or own))
+
+
+def _git(folder: Path, *args: str) -> str | None:
+    """Return what a git command prints, or None if it fails."""
+    # In a hook git sets GIT_DIR and the like, which would point at the wrong repository.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environ["GIT_OPTIONAL_LOCKS"] = "0"  # `status` must not write into the user's index
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *args],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            env=environ,
+            timeout=GIT_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
 
     from gpuadvisor.commands._console import messages, output
     from gpuadvisor.doctor import render
-    from gpuadvisor.doctor.facts import gather
+    from gpuadvisor.doctor.check import gather
     from gpuadvisor.doctor.registry import examine
 
     # Importing torch takes seconds; on a pipe the status shows nothing.

@@ -1,9 +1,18 @@
-"""What a check says."""
+"""What a check is given, the state of the machine, and what it says."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
+
+from gpuadvisor.collectors.devices import Inventory, cpu_device, inventory
+from gpuadvisor.collectors.energy import EnergyMeter, GpuProcess, other_processes
+from gpuadvisor.collectors.interpreter import TargetPython, inspect_python
+from gpuadvisor.domain.device import Device
+from gpuadvisor.errors import UsageError
 
 
 class State(StrEnum):
@@ -33,3 +42,61 @@ def from_sentence(name: str, state: State, sentence: str) -> Check:
     """Make a check of a sentence of the form `fault: way out`, or of a fault alone."""
     fault, colon, way_out = sentence.removesuffix(".").rpartition(": ")
     return Check(name, state, fault, way_out) if colon else Check(name, state, sentence)
+
+
+@dataclass(frozen=True)
+class GpuUse:
+    """What a visible GPU tells beside its properties."""
+
+    gpu: Device
+    others: tuple[GpuProcess, ...] | None
+    """Compute processes on it; None where the driver does not say."""
+    energy_problem: str | None = None
+    """Why its energy cannot be measured; None where it can."""
+
+
+@dataclass(frozen=True)
+class MachineState:
+    """All that checks may look at: tests build one, `gather` reads the machine."""
+
+    cpu: Device
+    python: TargetPython | None = None
+    """The interpreter that runs the scripts; None where it cannot be asked."""
+    python_problem: str = ""
+    """Why it cannot, as `fault: way out`."""
+    inventory: Inventory = field(default_factory=Inventory)
+    gpus: tuple[GpuUse, ...] = ()
+    """One for each GPU in the inventory."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    root: Path = Path("/")
+    """Where checks find `/proc`."""
+
+    @property
+    def torch(self) -> TargetPython | None:
+        """The interpreter if it has torch."""
+        return self.python if self.python and self.python.torch else None
+
+
+def gather(python: str) -> MachineState:
+    """Return the state of this machine and of an interpreter; this imports torch there."""
+    found, problem = None, ""
+    try:
+        found = inspect_python(python)
+    except UsageError as error:
+        problem = str(error)
+    seen = inventory()
+    return MachineState(
+        cpu=cpu_device(),
+        python=found,
+        python_problem=problem,
+        inventory=seen,
+        gpus=tuple(_use(gpu) for gpu in seen.gpus),
+        environ=dict(os.environ),
+    )
+
+
+def _use(gpu: Device) -> GpuUse:
+    meter = EnergyMeter(gpu)
+    meter.read_j()
+    others = other_processes(gpu)
+    return GpuUse(gpu, None if others is None else tuple(others), meter.unavailable())

@@ -8,8 +8,7 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from gpuadvisor.doctor import checks
-from gpuadvisor.doctor.check import Check, State
-from gpuadvisor.doctor.facts import Facts
+from gpuadvisor.doctor.check import Check, MachineState, State
 
 
 class CheckModule(Protocol):
@@ -19,7 +18,7 @@ class CheckModule(Protocol):
     ORDER: int
     """Place in the list: causes before their effects."""
 
-    def check(self, facts: Facts) -> Iterable[Check]:
+    def check(self, machine: MachineState) -> Iterable[Check]:
         """Return the results; none where the check does not apply here."""
 
 
@@ -30,15 +29,15 @@ def modules() -> list[CheckModule]:
     return sorted(found, key=lambda module: (module.ORDER, module.__name__))
 
 
-def examine(facts: Facts) -> list[Check]:
+def examine(machine: MachineState) -> list[Check]:
     """Return what every check says."""
-    return [check for module in modules() for check in _run(module, facts)]
+    return [check for module in modules() for check in _run(module, machine)]
 
 
-def _run(module: CheckModule, facts: Facts) -> list[Check]:
+def _run(module: CheckModule, machine: MachineState) -> list[Check]:
     """Run one check; the machines where a check itself fails are those that need the others."""
     try:
-        return list(module.check(facts))
+        return list(module.check(machine))
     except Exception as error:
         name = module.__name__.rpartition(".")[2].replace("_", " ")
         detail = f"could not be checked ({type(error).__name__}: {error})"

@@ -241,7 +241,7 @@ def choose(known: Sequence[Gpu], wanted: Wanted, visible: str | None) -> tuple[G
 
 
 def _usable(known: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
-    from gpuadvisor.collectors import visible_devices
+    from gpuadvisor.collectors import devices
 
     if visible is None:
         return tuple(known)
@@ -249,7 +249,7 @@ def _usable(known: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
     uuids = [whole[i].uuid if i in whole else None for i in range(max(whole, default=-1) + 1)]
     found = (
         [gpu for gpu in known if gpu.uuid == item] if isinstance(item, str) else [whole.get(item)]
-        for item in visible_devices.select(uuids, visible)
+        for item in devices.select_visible(uuids, visible)
     )
     return tuple(gpu for gpus in found for gpu in gpus if gpu)
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from gpuadvisor.collectors.devices import cpu_device, list_gpus
 from gpuadvisor.collectors.energy import other_processes
-from gpuadvisor.collectors.environment import describe_python
-from gpuadvisor.collectors.interpreter import TargetPython
+from gpuadvisor.collectors.interpreter import TargetPython, describe_python
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.study import Objective

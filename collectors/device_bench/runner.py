@@ -15,15 +15,24 @@ from tempfile import TemporaryFile
 from threading import Timer
 from typing import Any
 
-from gpuadvisor.collectors.device_bench.clocks import Clocks, clocks
 from gpuadvisor.collectors.interpreter import locate
+from gpuadvisor.collectors.nvml import library as nvml
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.errors import AdvisorError
 
 TIMEOUT_S = 300.0
-"""It takes 20 to 40 s; a slow GPU and a cold disk make it longer."""
+"""Limit of a measurement, which takes 20 to 40 s; a slow GPU and a cold disk make it longer."""
 _THOROUGH = {"repeats": 7, "sample_s": 0.1}
 _QUICK = {"repeats": 3, "sample_s": 0.02}
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """A GPU's highest clocks and the width of its memory's bus; None where NVML does not say."""
+
+    sm_hz: float | None = None
+    memory_hz: float | None = None
+    bus_width_bits: int | None = None
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,7 @@ class Rate:
 
     @property
     def spread(self) -> float:
-        """From the lowest to the highest, as a part of the median."""
+        """The span from the lowest to the highest, as a part of the median."""
         return (self.high - self.low) / self.value if self.value else 0.0
 
 
@@ -192,4 +201,28 @@ def _rate(event: Mapping[str, Any]) -> Rate:
         event["high"],
         event["repeats"],
         event["how"],
+    )
+
+
+def clocks(uuid: str | None) -> Clocks:
+    """Return a GPU's highest clocks; it never raises."""
+    if uuid is None:
+        return Clocks()
+    try:
+        return nvml.query(lambda library: _ask(library, uuid))
+    except nvml.Unavailable:
+        return Clocks()
+
+
+def _ask(library: Any, uuid: str) -> Clocks:
+    gpu = library.nvmlDeviceGetHandleByUUID(uuid)
+
+    def highest(kind: int) -> float | None:
+        mhz = nvml.read(library, "nvmlDeviceGetMaxClockInfo", gpu, kind)
+        return None if not mhz else mhz * 1e6
+
+    return Clocks(
+        highest(library.NVML_CLOCK_SM),
+        highest(library.NVML_CLOCK_MEM),
+        nvml.read(library, "nvmlDeviceGetMemoryBusWidth", gpu),
     )

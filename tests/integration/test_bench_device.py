@@ -11,9 +11,8 @@ import time
 import psutil
 import pytest
 
-from gpuadvisor.collectors.device_bench.clocks import Clocks
 from gpuadvisor.collectors.device_bench.program import rate
-from gpuadvisor.collectors.device_bench.runner import BenchResult, Rate, bench_device
+from gpuadvisor.collectors.device_bench.runner import BenchResult, Clocks, Rate, bench_device
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.profiling import device_ceilings

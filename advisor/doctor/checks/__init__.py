@@ -1,1 +1,1 @@
-"""One check a file: `ORDER`, and `check(facts)`, which returns none or more `Check`s."""
+"""One check a file: `ORDER`, and `check(machine)`, which returns none or more `Check`s."""

@@ -9,19 +9,18 @@ import shutil
 from collections.abc import Iterator
 
 from gpuadvisor.collectors.interpreter import TargetPython
-from gpuadvisor.doctor.check import Check, State
-from gpuadvisor.doctor.facts import Facts
+from gpuadvisor.doctor.check import Check, MachineState, State
 
 ORDER = 80
 NAME = "compiler"
 
 
-def check(facts: Facts) -> Iterator[Check]:
+def check(machine: MachineState) -> Iterator[Check]:
     """Look for what Inductor starts on the device that torch would use."""
-    torch = facts.torch
+    torch = machine.torch
     if torch is None:
         return
-    compiler = _compiler(facts, torch)
+    compiler = _compiler(machine, torch)
     missing = []
     if torch.cuda_available and torch.triton is None:
         missing.append(("Triton", f"run `{torch.executable} -m pip install triton`"))
@@ -39,11 +38,11 @@ def check(facts: Facts) -> Iterator[Check]:
         yield Check(NAME, State.OK, f"{triton}{compiler}, Python.h")
 
 
-def _compiler(facts: Facts, torch: TargetPython) -> str | None:
+def _compiler(machine: MachineState, torch: TargetPython) -> str | None:
     """Return the path of the compiler that would be used."""
     names = ("gcc", "clang") if torch.cuda_available else ("g++",)
-    chosen = facts.environ.get("CC" if torch.cuda_available else "CXX")
+    chosen = machine.environ.get("CC" if torch.cuda_available else "CXX")
     if chosen:
         names = (chosen.split()[0],)
-    path = facts.environ.get("PATH")
+    path = machine.environ.get("PATH")
     return next((found for name in names if (found := shutil.which(name, path=path))), None)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.doctor.check import Check, State
-from gpuadvisor.doctor.facts import Facts
+from gpuadvisor.doctor.check import Check, MachineState, State
 
 ORDER = 110
 NAME = "cpu"
 
 
-def check(facts: Facts) -> Iterator[Check]:
+def check(machine: MachineState) -> Iterator[Check]:
     """Describe it; a single core leaves none for DataLoader workers."""
-    cpu = facts.cpu
+    cpu = machine.cpu
     memory = f", {cpu.memory_bytes / 2**30:.1f} GiB" if cpu.memory_bytes else ""
     cores = "1 core" if cpu.cores == 1 else f"{cpu.cores} cores"
     found = f"{cpu.name}, {cores}{memory}"

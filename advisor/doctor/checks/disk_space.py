@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuadvisor.doctor.check import Check, State, from_sentence
-from gpuadvisor.doctor.facts import Facts
+from gpuadvisor.doctor.check import Check, MachineState, State, from_sentence
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.home import HOME_VARIABLE, home
 
@@ -39,14 +38,14 @@ class Place:
         return f"{self.folder}, {self.free_bytes / GIB:.1f} GiB free"
 
 
-def check(facts: Facts) -> Iterator[Check]:
+def check(machine: MachineState) -> Iterator[Check]:
     """Look at both folders."""
     try:
         yield judge_store(_place(home()))
     except StoreError as error:
         yield from_sentence(STORE, State.PROBLEM, str(error))
-    if facts.torch:
-        yield judge_cache(_place(cache_folder(facts.environ)))
+    if machine.torch:
+        yield judge_cache(_place(cache_folder(machine.environ)))
 
 
 def judge_store(place: Place) -> Check:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.doctor.check import Check, State
-from gpuadvisor.doctor.facts import Facts
+from gpuadvisor.doctor.check import Check, MachineState, State
 
 ORDER = 30
 NAME = "driver"
@@ -17,17 +16,17 @@ OLDEST_DRIVERS = {11: 450, 12: 525, 13: 580}
 """First driver on Linux for each major version of CUDA."""
 
 
-def check(facts: Facts) -> Iterator[Check]:
+def check(machine: MachineState) -> Iterator[Check]:
     """Compare the driver with torch, and what NVML sees with what torch sees."""
-    seen, torch = facts.inventory, facts.torch
+    seen, torch = machine.inventory, machine.torch
     if seen.driver is None:
         return  # the check of the GPUs says why
     known = ".".join(map(str, seen.driver_cuda)) if seen.driver_cuda else "unknown"
     found = f"{seen.driver}, knows CUDA up to {known}"
-    if torch is None or torch.cuda is None or not facts.gpus:
+    if torch is None or torch.cuda is None or not machine.gpus:
         yield Check(NAME, State.OK, found)
     elif torch.cuda_available:
-        yield _count(found, len(facts.gpus), len(torch.gpus))
+        yield _count(found, len(machine.gpus), len(torch.gpus))
     else:
         yield _unusable(found, torch.cuda, seen.driver_cuda, torch.cuda_problem)
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.doctor.check import Check, State
-from gpuadvisor.doctor.facts import Facts
+from gpuadvisor.doctor.check import Check, MachineState, State
 
 ORDER = 60
 
 
-def check(facts: Facts) -> Iterator[Check]:
+def check(machine: MachineState) -> Iterator[Check]:
     """Report what reading each GPU's counter gave."""
-    for use in facts.gpus:
+    for use in machine.gpus:
         name = f"gpu {use.gpu.index} energy"
         if use.energy_problem is None:
             yield Check(name, State.OK, "measured by the GPU's own counter")

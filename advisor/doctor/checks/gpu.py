@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gpuadvisor.collectors.interpreter import TargetPython
-from gpuadvisor.doctor.check import Check, State, from_sentence
-from gpuadvisor.doctor.facts import Facts
+from gpuadvisor.doctor.check import Check, MachineState, State, from_sentence
 from gpuadvisor.domain.device import Device
 
 ORDER = 40
@@ -24,13 +23,13 @@ FEATURES = {
 attention: torch's `sdp_utils.cpp`)."""
 
 
-def check(facts: Facts) -> Iterator[Check]:
+def check(machine: MachineState) -> Iterator[Check]:
     """Describe every GPU, or say why there is none."""
-    yield from (_gpu(use.gpu, facts.torch) for use in facts.gpus)
-    if not facts.gpus:
-        yield _none(facts)
-    elif facts.inventory.notes:
-        yield from (from_sentence("gpus", State.WARNING, note) for note in facts.inventory.notes)
+    yield from (_gpu(use.gpu, machine.torch) for use in machine.gpus)
+    if not machine.gpus:
+        yield _none(machine)
+    elif machine.inventory.notes:
+        yield from (from_sentence("gpus", State.WARNING, note) for note in machine.inventory.notes)
 
 
 def _gpu(gpu: Device, torch: TargetPython | None) -> Check:
@@ -62,10 +61,10 @@ def _has_kernels(architectures: Sequence[str], capability: tuple[int, int]) -> b
     return False
 
 
-def _none(facts: Facts) -> Check:
-    told = from_sentence("gpu", State.WARNING, facts.inventory.reason or "no GPU was found")
-    if facts.torch and facts.torch.gpus:
-        name = facts.torch.gpus[0].name
+def _none(machine: MachineState) -> Check:
+    told = from_sentence("gpu", State.WARNING, machine.inventory.reason or "no GPU was found")
+    if machine.torch and machine.torch.gpus:
+        name = machine.torch.gpus[0].name
         detail = f"torch sees {name}, but {told.detail}; energy and clocks are not measured"
     else:
         detail = f"{told.detail}; {WITHOUT_GPU}"

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpuadvisor.collectors.energy import GpuProcess
-from gpuadvisor.doctor.check import Check, State
-from gpuadvisor.doctor.facts import Facts, GpuUse
+from gpuadvisor.doctor.check import Check, GpuUse, MachineState, State
 
 ORDER = 50
 SHOWN = 3
 """Processes that are named; the rest is counted."""
 
 
-def check(facts: Facts) -> Iterator[Check]:
+def check(machine: MachineState) -> Iterator[Check]:
     """Look for compute processes on each GPU."""
-    yield from (_check(use) for use in facts.gpus)
+    yield from (_check(use) for use in machine.gpus)
 
 
 def _check(use: GpuUse) -> Check:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.doctor.check import Check, State
-from gpuadvisor.doctor.facts import Facts
+from gpuadvisor.doctor.check import Check, MachineState, State
 
 ORDER = 70
 NAME = "performance counters"
@@ -23,36 +22,36 @@ _FIX = (
 )
 
 
-def check(facts: Facts) -> Iterator[Check]:
+def check(machine: MachineState) -> Iterator[Check]:
     """Compare the driver's setting with the rights of this process."""
-    if facts.inventory.driver is None:
+    if machine.inventory.driver is None:
         return
-    admin_only = _field(facts, "proc/driver/nvidia/params", "RmProfilingAdminOnly")
+    admin_only = _field(machine, "proc/driver/nvidia/params", "RmProfilingAdminOnly")
     if admin_only is None:
         detail = "not known: the driver does not show its settings here"
         yield Check(NAME, State.WARNING, detail, "run `ncu --query-metrics` to find out")
     elif admin_only == "0":
         yield Check(NAME, State.OK, "open to every user")
-    elif _is_admin(facts, facts.inventory.driver):
+    elif _is_admin(machine, machine.inventory.driver):
         yield Check(NAME, State.OK, "open to administrators, which this process is")
     else:
         detail = "open to administrators only: kernels are timed, but their counters are not read"
         yield Check(NAME, State.WARNING, detail, _FIX)
 
 
-def _is_admin(facts: Facts, driver: str) -> bool:
+def _is_admin(machine: MachineState, driver: str) -> bool:
     """Say so by capabilities: root in a container mostly lacks them."""
-    capabilities = int(_field(facts, "proc/self/status", "CapEff") or "0", 16)
+    capabilities = int(_field(machine, "proc/self/status", "CapEff") or "0", 16)
     enough = [CAP_SYS_ADMIN]
     if int(driver.split(".")[0]) >= PERFMON_SINCE:
         enough.append(CAP_PERFMON)
     return any(capabilities >> bit & 1 for bit in enough)
 
 
-def _field(facts: Facts, path: str, name: str) -> str | None:
+def _field(machine: MachineState, path: str, name: str) -> str | None:
     """Return the value in a file of `name: value` lines."""
     try:
-        lines = (facts.root / path).read_text("utf-8").splitlines()
+        lines = (machine.root / path).read_text("utf-8").splitlines()
     except OSError:
         return None
     values = [line.partition(":")[2].strip() for line in lines if line.startswith(f"{name}:")]

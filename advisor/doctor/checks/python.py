@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.collectors.interpreter import OLDEST_PYTHON
-from gpuadvisor.doctor.check import Check, State, from_sentence
-from gpuadvisor.doctor.facts import Facts
+from gpuadvisor.doctor.check import Check, MachineState, State, from_sentence
 
 ORDER = 10
 NAME = "python"
 
 
-def check(facts: Facts) -> Iterator[Check]:
+def check(machine: MachineState) -> Iterator[Check]:
     """Look at the version."""
-    if facts.python is None:
-        yield from_sentence(NAME, State.PROBLEM, facts.python_problem)
+    if machine.python is None:
+        yield from_sentence(NAME, State.PROBLEM, machine.python_problem)
         return
-    found = f"{facts.python.version} ({facts.python.executable})"
-    if facts.python.runs_harness:
+    found = f"{machine.python.version} ({machine.python.executable})"
+    if machine.python.runs_harness:
         yield Check(NAME, State.OK, found)
         return
     oldest = ".".join(map(str, OLDEST_PYTHON))

@@ -6,8 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuadvisor.doctor.check import Check, State
-from gpuadvisor.doctor.facts import Facts
+from gpuadvisor.doctor.check import Check, MachineState, State
 
 ORDER = 100
 NAME = "shared memory"
@@ -16,7 +15,7 @@ WANTED_BYTES = 2**30
 """8 workers with 2 batches each of 256 images of 224 x 224 x 3 in uint8 need 0.6 GiB."""
 
 
-def check(facts: Facts) -> Iterator[Check]:
+def check(machine: MachineState) -> Iterator[Check]:
     """Look at what is free in it."""
     if FOLDER.is_dir():
         yield judge(shutil.disk_usage(FOLDER).free)

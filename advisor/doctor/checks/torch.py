@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 
 from gpuadvisor.collectors.interpreter import TargetPython
-from gpuadvisor.doctor.check import Check, State
-from gpuadvisor.doctor.facts import Facts
+from gpuadvisor.doctor.check import Check, MachineState, State
 
 ORDER = 20
 NAME = "torch"
@@ -16,15 +15,15 @@ OLDEST_TESTED = (2, 4)
 _INSTALL = "see https://pytorch.org/get-started/locally for the command"
 
 
-def check(facts: Facts) -> Iterator[Check]:
+def check(machine: MachineState) -> Iterator[Check]:
     """Look at the version and at what torch was built for."""
-    python = facts.python
+    python = machine.python
     if python is None:
         return
     if python.torch is None:
         fix = f"run `{python.executable} -m pip install torch`, or give another Python (--python)"
         yield Check(NAME, State.PROBLEM, python.torch_problem or "torch is not there", fix)
-    elif python.cuda is None and facts.gpus:
+    elif python.cuda is None and machine.gpus:
         detail = f"{python.torch} is built without CUDA: scripts run on the CPU, beside a GPU"
         yield Check(NAME, State.WARNING, detail, f"install a build for CUDA; {_INSTALL}")
     elif _version(python.torch) < OLDEST_TESTED:

@@ -2,9 +2,8 @@
 
 import pytest
 
-from gpuadvisor.collectors import visible_devices
-from gpuadvisor.collectors.devices import cpu_device
-from gpuadvisor.collectors.limits import cores, memory_bytes
+from gpuadvisor.collectors import devices
+from gpuadvisor.collectors.devices import cores, cpu_device, memory_bytes
 
 IMPORT = "from gpuadvisor.collectors.devices import inventory, list_gpus, unavailable"
 FIRST, SECOND = (f"GPU-fa4e000{i}-0000-4000-8000-00000000000{i}" for i in (0, 1))
@@ -128,7 +127,7 @@ def test_numbers_of_different_models_are_ambiguous(ask, models, noted):
     ],
 )
 def test_visible_devices_are_read_as_cuda_reads_them(value, selected):
-    assert visible_devices.select([FIRST, SECOND], value) == selected
+    assert devices.select_visible([FIRST, SECOND], value) == selected
 
 
 def test_the_cpu_has_a_name_cores_and_memory():

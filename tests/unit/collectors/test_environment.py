@@ -8,12 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuadvisor.collectors.energy import EnergyMeter, other_processes
-from gpuadvisor.collectors.environment import (
-    TargetPython,
-    describe_python,
-    environment,
-    inspect_python,
-)
+from gpuadvisor.collectors.environment import environment
+from gpuadvisor.collectors.interpreter import TargetPython, describe_python, inspect_python
 from gpuadvisor.domain.device import Device
 from gpuadvisor.errors import UsageError
 
@@ -22,7 +18,8 @@ PYTHON = TargetPython("/usr/bin/python", "3.12.3", torch="2.9.0", cuda="12.8", c
 IMPORT = """
 from gpuadvisor.collectors.devices import list_gpus
 from gpuadvisor.collectors.energy import EnergyMeter, other_processes
-from gpuadvisor.collectors.environment import TargetPython, environment
+from gpuadvisor.collectors.environment import environment
+from gpuadvisor.collectors.interpreter import TargetPython
 gpu = list_gpus()[0]
 meter = EnergyMeter(gpu)
 python = TargetPython("/usr/bin/python", "3.12.3")

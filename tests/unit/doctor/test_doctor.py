@@ -13,7 +13,7 @@ from gpuadvisor.collectors.energy import GpuProcess
 from gpuadvisor.collectors.interpreter import TargetPython, TorchGpu
 from gpuadvisor.commands import doctor
 from gpuadvisor.doctor import registry, render
-from gpuadvisor.doctor.check import Check, State
+from gpuadvisor.doctor.check import Check, GpuUse, MachineState, State
 from gpuadvisor.doctor.checks import (
     compiler,
     cpu,
@@ -27,7 +27,6 @@ from gpuadvisor.doctor.checks import (
     shared_memory,
     torch,
 )
-from gpuadvisor.doctor.facts import Facts, GpuUse
 from gpuadvisor.domain.device import Device
 
 OK, WARNING, PROBLEM = State.OK, State.WARNING, State.PROBLEM
@@ -47,8 +46,8 @@ GPU_TORCH = replace(
     gpus=(TorchGpu("NVIDIA H100", (9, 0), 85 * 10**9, "GPU-1"),),
     architectures=("sm_80", "sm_90"),
 )
-NO_GPU = Facts(CPU, CPU_TORCH, inventory=Inventory(reason="no driver is there: install one"))
-ONE_GPU = Facts(CPU, GPU_TORCH, inventory=SEEN, gpus=(USE,))
+NO_GPU = MachineState(CPU, CPU_TORCH, inventory=Inventory(reason="no driver is there: install one"))
+ONE_GPU = MachineState(CPU, GPU_TORCH, inventory=SEEN, gpus=(USE,))
 
 
 def on_torch(**changes):
@@ -62,7 +61,12 @@ def on_gpu(gpu, **changes):
 BLIND = {"cuda_available": False, "gpus": (), "architectures": ()}
 TABLE = [
     (python, NO_GPU, OK, "3.12.3 (/v/python)"),
-    (python, Facts(CPU, python_problem="/x does not exist: give a path"), PROBLEM, "/x does not"),
+    (
+        python,
+        MachineState(CPU, python_problem="/x does not exist: give a path"),
+        PROBLEM,
+        "/x does not",
+    ),
     (python, on_torch(version="3.9.1"), PROBLEM, "3.9.1 (/v/python) is too old"),
     (torch, ONE_GPU, OK, "2.9.0, CUDA 12.8, cuDNN 9.10.2"),
     (torch, NO_GPU, OK, "without CUDA"),
@@ -97,7 +101,7 @@ TABLE = [
     (energy, ONE_GPU, OK, "counter"),
     (energy, replace(ONE_GPU, gpus=(GpuUse(H100, (), "not supported"),)), WARNING, "not supported"),
     (cpu, NO_GPU, OK, "A CPU, 8 cores, 16.0 GiB"),
-    (cpu, Facts(replace(CPU, cores=1)), WARNING, "1 core,"),
+    (cpu, MachineState(replace(CPU, cores=1)), WARNING, "1 core,"),
 ]
 
 
@@ -115,7 +119,7 @@ def test_a_check_says(module, facts, state, words):
 
 @pytest.mark.parametrize("module", [torch, driver, gpu_processes, performance_counters, compiler])
 def test_a_check_that_does_not_apply_says_nothing(module):
-    assert list(module.check(Facts(CPU))) == []
+    assert list(module.check(MachineState(CPU))) == []
 
 
 def test_notes_about_the_gpus_are_shown_with_their_fix():
@@ -161,7 +165,7 @@ def test_counters_are_open_or_not(tmp_path, setting, capabilities, version, stat
 def test_compiling_needs_what_inductor_starts(tmp_path, python, tools, environ, missing):
     for tool in tools:
         (tmp_path / tool).touch(0o755)
-    facts = Facts(CPU, python, environ={"PATH": str(tmp_path), **environ})
+    facts = MachineState(CPU, python, environ={"PATH": str(tmp_path), **environ})
     (result,) = compiler.check(facts)
     assert (result.state is WARNING) == bool(missing), result
     assert missing in result.detail
