@@ -141,8 +141,9 @@ def _full_batches(torch: Any, iterator: Any) -> int:
 def _loader(iterator: Any) -> LoaderFacts:
     """Return what a loader's iterator knows of its loader (torch 2.4 to 2.13)."""
     sampler = getattr(iterator, "_index_sampler", None)
+    size = getattr(sampler, "batch_size", None)  # a sampler of the script's may have any
     return LoaderFacts(
-        batch_size=getattr(sampler, "batch_size", None),
+        batch_size=size if isinstance(size, int) else None,
         num_workers=int(getattr(iterator, "_num_workers", 0)),
         pin_memory=bool(getattr(iterator, "_pin_memory", False)),
         persistent_workers=bool(getattr(iterator, "_persistent_workers", False)),
