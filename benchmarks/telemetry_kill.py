@@ -48,8 +48,8 @@ from gpuadvisor.domain.telemetry import (
     State,
     Trouble,
 )
-from gpuadvisor.storage.telemetry import days
 from gpuadvisor.storage.telemetry.day_file import FAST_KEPT_S
+from gpuadvisor.storage.telemetry.files import day_begin
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 
@@ -291,7 +291,7 @@ def check_halfway(life: Life, there: dict[float, Frame], found: Found) -> None:
 
     Only its numbers count: its states are in another file, and the next frame has them too.
     """
-    for _, part in groupby(frames_of(life.last + 1), lambda each: days.begin_of(each.time_s)):
+    for _, part in groupby(frames_of(life.last + 1), lambda each: day_begin(each.time_s)):
         wanted = list(part)
         got = [there.pop(each.time_s, None) for each in wanted]
         whole = [

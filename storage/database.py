@@ -6,20 +6,19 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.study import Objective, StudyResult, Trial
-from gpuadvisor.errors import UsageError
-from gpuadvisor.storage import naming, studies, trials
-from gpuadvisor.storage.failures import explained
+from gpuadvisor.errors import StoreError, UsageError
+from gpuadvisor.storage import names, studies
 from gpuadvisor.storage.locks import Held, locked
 from gpuadvisor.storage.models import StudyRow
-from gpuadvisor.storage.open_database import OpenDatabase, usable_path
-from gpuadvisor.storage.optuna_tables import open_optuna
+from gpuadvisor.storage.open_database import OpenDatabase, url, usable_path
+from gpuadvisor.storage.sqlite_file import ELSEWHERE, connect, explained
 from gpuadvisor.storage.studies import StudyRecord
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class Store(OpenDatabase):
         """
         with self.writing() as session:
             record = StudyRecord(
-                name=naming.next_name(session, script) if name is None else name,
+                name=names.next_study_name(session, script) if name is None else name,
                 script=script,
                 args=tuple(args),
                 environment=environment,
@@ -84,13 +83,13 @@ class Store(OpenDatabase):
     def add_trial(self, study: str, trial: Trial) -> None:
         """Store one trial; StoreError if the study has one of that number."""
         with self.writing() as session:
-            trials.add(session, studies.find(session, study), trial)
+            studies.add_trial(session, studies.find(session, study), trial)
 
     def trials(self, study: str) -> list[Trial]:
         """Return the trials stored so far, in the order of their numbers."""
         with self.reading() as session:
-            rows = trials.rows(session, studies.find(session, study))
-            return [trials.from_row(row) for row in rows]
+            rows = studies.trial_rows(session, studies.find(session, study))
+            return [studies.trial_of(row) for row in rows]
 
     def finish_study(self, result: StudyResult) -> None:
         """Store the result of a study; one that was continued may be finished again.
@@ -150,7 +149,7 @@ class Store(OpenDatabase):
     def new_study_name(self, script: str) -> str:
         """Return a free name, such as `train-3`, which another process may take before you."""
         with self.reading() as session:
-            return naming.next_name(session, script)
+            return names.next_study_name(session, script)
 
     @contextmanager
     def lock_study(self, name: str) -> Iterator[None]:
@@ -182,4 +181,26 @@ class Store(OpenDatabase):
 
     @cached_property
     def _optuna(self) -> RDBStorage:
-        return open_optuna(self.path)
+        return _open_optuna(self.path)
+
+
+def _open_optuna(path: Path) -> RDBStorage:
+    """Return Optuna's storage on this file, its tables created beside ours if need be.
+
+    StoreError where the file cannot be used, or another version of Optuna made its tables.
+    """
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # our reports say what happens
+    address = url(path).render_as_string().replace("{", "{{").replace("}", "}}")
+    # Write transactions from the start, as for our tables; two processes that create Optuna's
+    # tables at once would both find them missing.
+    writer = partial(connect, path, "IMMEDIATE")
+    with explained(path), locked(path.with_name("optuna.lock"), wait=True):
+        try:
+            return optuna.storages.RDBStorage(address, engine_kwargs={"creator": writer})
+        except RuntimeError as error:
+            raise StoreError(
+                f"Optuna {optuna.__version__} cannot read its tables in {path}, which another "
+                f"version made: install that one, or {ELSEWHERE}."
+            ) from error

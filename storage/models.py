@@ -1,6 +1,6 @@
 """The tables as typed models, from which a new file gets its schema.
 
-Columns that share a name with a field of the domain hold just that field; see `rows`. Optuna's
+Columns that share a name with a field of the domain hold just that field; see `shared`. Optuna's
 tables live in the same file (`studies`, `trials`, `study_*`, `trial_*`, `version_info`,
 `alembic_version`), so ours have other names. Times are UTC in ISO 8601; ANY columns hold a number,
 or the text `nan`, which SQLite could not tell from NULL otherwise.
@@ -12,8 +12,11 @@ refused and left as it is; from the first release on, old files are migrated, ne
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any
 
-from sqlalchemy import ForeignKey, LargeBinary, Text, UniqueConstraint
+from sqlalchemy import ForeignKey, LargeBinary, Text, UniqueConstraint, inspect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from gpuadvisor.domain.device import Environment
@@ -21,7 +24,7 @@ from gpuadvisor.domain.knobs import Contribution, Level, ScriptFacts, Settings
 from gpuadvisor.domain.measurement import OutputSample
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.domain.study import Equivalence, Expectation, Objective, Speedup, TrialState
-from gpuadvisor.storage.columns import Json, Member, Number, Numbers, Words
+from gpuadvisor.storage.column_types import Json, Member, Number, Numbers, Words
 
 SCHEMA_VERSION = 6
 """What `PRAGMA user_version` says in a file with these tables."""
@@ -239,3 +242,15 @@ class CeilingRow(Base):
     unit: Mapped[str]
     measured: Mapped[str]
     conditions: Mapped[Texts] = mapped_column(Json(Texts))
+
+
+@cache
+def shared(row: type[Base], domain: type) -> tuple[str, ...]:
+    """Return the names that are both a column of the table and a field of the dataclass."""
+    columns = {column.key for column in inspect(row).column_attrs}
+    return tuple(each.name for each in fields(domain) if each.name in columns)
+
+
+def values(source: object, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return these attributes, as keyword arguments."""
+    return {name: getattr(source, name) for name in names}

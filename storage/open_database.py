@@ -13,10 +13,9 @@ from sqlalchemy import URL, Connection, NullPool, create_engine, event
 from sqlalchemy.orm import Session
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from gpuadvisor.storage.failures import explained
 from gpuadvisor.storage.home import database, writable_folder
 from gpuadvisor.storage.models import SCHEMA_VERSION, Base
-from gpuadvisor.storage.sqlite_file import check_version, connect, strict
+from gpuadvisor.storage.sqlite_file import check_version, connect, explained, strict
 
 
 def usable_path(path: Path | None) -> Path:

@@ -1,7 +1,11 @@
-"""Studies. A function here works in the session, and so the transaction, that it is given."""
+"""Studies, their trials and measurements, as rows and back.
+
+A function here works in the session, and so the transaction, that it is given.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -9,17 +13,29 @@ from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from gpuadvisor.domain.device import Environment
-from gpuadvisor.domain.knobs import Level
-from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.study import Objective, StudyResult
-from gpuadvisor.errors import UsageError
-from gpuadvisor.storage import measurements, naming, trials
-from gpuadvisor.storage.models import EnvironmentRow, MeasurementRow, StudyRow, TrialRow
-from gpuadvisor.storage.rows import shared, values
+from gpuadvisor.domain.knobs import AppliedKnob, Level
+from gpuadvisor.domain.measurement import Measurement, Trace, Window
+from gpuadvisor.domain.study import Objective, StudyResult, Trial
+from gpuadvisor.errors import StoreError, UsageError
+from gpuadvisor.storage.models import (
+    AppliedKnobRow,
+    EnvironmentRow,
+    MeasurementRow,
+    StudyRow,
+    TraceRow,
+    TrialRow,
+    WindowRow,
+    shared,
+    values,
+)
+from gpuadvisor.storage.names import NAMES_IN_ERROR, check_name
 
-SCALARS = shared(StudyRow, StudyResult)
-NAMES_IN_ERROR = 5
-"""How many studies an error message proposes."""
+RESULT = shared(StudyRow, StudyResult)
+TRIAL = shared(TrialRow, Trial)
+MEASUREMENT = shared(MeasurementRow, Measurement)
+WINDOW = shared(WindowRow, Window)
+TRACE = shared(TraceRow, Trace)
+APPLIED = shared(AppliedKnobRow, AppliedKnob)
 
 
 @dataclass(frozen=True)
@@ -47,7 +63,7 @@ RECORD = shared(StudyRow, StudyRecord)
 
 def create(session: Session, record: StudyRecord) -> None:
     """Add a study that starts; UsageError if its name is taken or cannot be one."""
-    naming.check(record.name)
+    check_name(record.name)
     if session.scalar(select(StudyRow.id).filter_by(name=record.name)) is not None:
         raise UsageError(
             f"There is a study {record.name} already: choose another name, or continue it "
@@ -88,8 +104,8 @@ def finish(session: Session, result: StudyResult) -> None:
     """Store all that the result says, over an earlier result of the study."""
     row = find(session, result.study)
     _drop_summary(session, row)
-    stored = trials.put(session, row, result.trials)
-    for name, value in values(result, SCALARS).items():
+    stored = put_trials(session, row, result.trials)
+    for name, value in values(result, RESULT).items():
         setattr(row, name, value)
     row.environment = _environment(session, result.environment)
     row.baseline = _summary(result, result.baseline, stored)
@@ -106,12 +122,12 @@ def load(session: Session, name: str) -> StudyResult:
             "continued with `gpuadvisor tune --resume`."
         )
     return StudyResult(
-        **values(row, SCALARS),
+        **values(row, RESULT),
         study=row.name,
         environment=row.environment.fingerprint,
-        baseline=measurements.from_row(row.baseline),
-        best=measurements.from_row(row.best) if row.best else None,
-        trials=tuple(trials.from_row(trial) for trial in trials.rows(session, row)),
+        baseline=_measurement_of(row.baseline),
+        best=_measurement_of(row.best) if row.best else None,
+        trials=tuple(trial_of(trial) for trial in trial_rows(session, row)),
     )
 
 
@@ -129,7 +145,7 @@ def _summary(
             row = stored[trial.number].measurement
             if row is not None:
                 return row
-    return measurements.to_row(measurement)
+    return _measurement_row(measurement)
 
 
 def _drop_summary(session: Session, row: StudyRow) -> None:
@@ -140,3 +156,83 @@ def _drop_summary(session: Session, row: StudyRow) -> None:
     of_trials = select(TrialRow.measurement_id).where(TrialRow.measurement_id.in_(old))
     for key in set(old) - set(session.scalars(of_trials)):
         session.delete(old[key])
+
+
+# -- trials --------------------------------------------------------------------------------------
+
+
+def add_trial(session: Session, study: StudyRow, trial: Trial) -> TrialRow:
+    """Add a trial; StoreError if the study has one of that number."""
+    taken = select(TrialRow.id).filter_by(study_id=study.id, number=trial.number)
+    if session.scalar(taken) is not None:
+        raise StoreError(
+            f"Trial {trial.number} of study {study.name} is stored already: another process "
+            "may be running the same study."
+        )
+    row = TrialRow(study_id=study.id)
+    _fill_trial(row, trial)
+    session.add(row)
+    return row
+
+
+def put_trials(session: Session, study: StudyRow, trials: Iterable[Trial]) -> dict[int, TrialRow]:
+    """Add the trials or bring the stored ones up to date; return the study's rows by number.
+
+    Stored trials that are not among them stay.
+    """
+    stored = {row.number: row for row in trial_rows(session, study)}
+    for trial in trials:
+        if trial.number not in stored:
+            stored[trial.number] = add_trial(session, study, trial)
+        elif trial_of(stored[trial.number]) != trial:
+            _fill_trial(stored[trial.number], trial)
+    return stored
+
+
+def trial_rows(session: Session, study: StudyRow) -> list[TrialRow]:
+    """Return the study's rows in the order of their numbers."""
+    wanted = select(TrialRow).filter_by(study_id=study.id).order_by(TrialRow.number)
+    return list(session.scalars(wanted))
+
+
+def trial_of(row: TrialRow) -> Trial:
+    """Return the trial with its measurement."""
+    return Trial(
+        **values(row, TRIAL),
+        measurement=_measurement_of(row.measurement) if row.measurement else None,
+    )
+
+
+def _fill_trial(row: TrialRow, trial: Trial) -> None:
+    for name, value in values(trial, TRIAL).items():
+        setattr(row, name, value)
+    row.measurement = _measurement_row(trial.measurement) if trial.measurement else None
+
+
+# -- measurements --------------------------------------------------------------------------------
+
+
+def _measurement_row(measurement: Measurement) -> MeasurementRow:
+    """Return a new row, with all that belongs to it."""
+    return MeasurementRow(
+        **values(measurement, MEASUREMENT),
+        trace=TraceRow(**values(measurement.trace, TRACE)),
+        windows=[
+            WindowRow(position=position, **values(window, WINDOW))
+            for position, window in enumerate(measurement.windows)
+        ],
+        applied=[
+            AppliedKnobRow(position=position, **values(knob, APPLIED))
+            for position, knob in enumerate(measurement.applied)
+        ],
+    )
+
+
+def _measurement_of(row: MeasurementRow) -> Measurement:
+    """Return what the row and its parts hold."""
+    return Measurement(
+        **values(row, MEASUREMENT),
+        trace=Trace(**values(row.trace, TRACE)),
+        windows=tuple(Window(**values(window, WINDOW)) for window in row.windows),
+        applied=tuple(AppliedKnob(**values(knob, APPLIED)) for knob in row.applied),
+    )

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuadvisor.errors import StoreError
-from gpuadvisor.storage.failures import explained, sentence
 from gpuadvisor.storage.home import DATABASE
-from gpuadvisor.storage.sqlite_file import connect
-from gpuadvisor.storage.telemetry import days
-from gpuadvisor.storage.telemetry.read_only import open_read_only
+from gpuadvisor.storage.sqlite_file import connect, explained, open_read_only, sentence
+from gpuadvisor.storage.telemetry.files import day_paths
 from gpuadvisor.storage.telemetry.schema import INDEX, is_prepared
 
 TELEMETRY = "telemetry"
@@ -38,7 +36,7 @@ class Inspection:
 def files(home: Path) -> list[Path]:
     """Return the database files of the store that exist."""
     telemetry = home / TELEMETRY
-    known = [home / DATABASE, telemetry / INDEX, *days.files(telemetry)]
+    known = [home / DATABASE, telemetry / INDEX, *day_paths(telemetry)]
     return [path for path in known if path.exists()]
 
 

@@ -65,11 +65,10 @@ def quantity(rate: Rate, known: Ceilings) -> str:
 
 def keep(result: BenchResult) -> None:
     """Store what was measured; StoreError where that fails."""
-    from gpuadvisor.storage.open_database import OpenDatabase, usable_path
-    from gpuadvisor.storage.profiles import ceilings as stored
+    from gpuadvisor.storage.profiles.library import open_profiles
 
-    with OpenDatabase(usable_path(None)) as database:
-        stored.add(database, result.device.uuid or "", result.device.name, ceilings(result))
+    with open_profiles() as profiles:
+        profiles.add_ceilings(result.device.uuid or "", result.device.name, ceilings(result))
 
 
 def document(result: BenchResult) -> dict[str, Any]:

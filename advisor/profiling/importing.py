@@ -14,8 +14,8 @@ from gpuadvisor.domain.profile import Columns, Header, Sink
 from gpuadvisor.errors import Interrupted, UsageError
 from gpuadvisor.profiling.reading import TraceFile, known_reader, rank_in_name, stem
 from gpuadvisor.storage.profiles.library import Profiles
-from gpuadvisor.storage.profiles.records import Origin
 from gpuadvisor.storage.profiles.stored import StoredProfile
+from gpuadvisor.storage.profiles.writer import Origin
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -77,14 +77,13 @@ def newest_profile() -> Named | None:
 
 def peaks_of(header: Header) -> Ceilings | None:
     """Return what the profile's device can do, as measured if it was; None without a device."""
-    from gpuadvisor.storage.profiles import ceilings
     from gpuadvisor.storage.profiles.library import open_profiles
 
     if not header.devices:
         return None
     device = header.devices[0]
     try:
-        measured = ceilings.newest(open_profiles(), device.uuid, device.name)
+        measured = open_profiles().newest_ceilings(device.uuid, device.name)
     except StoreError:  # a trace can be looked at without a store
         measured = {}
     return theoretical(device).preferring(measured)

@@ -8,8 +8,7 @@ import numpy as np
 
 from gpuadvisor.domain.profile import Header, Range
 from gpuadvisor.printable import printable
-from gpuadvisor.storage.profiles.records import ProfileRecord
-from gpuadvisor.storage.profiles.stored import StoredProfile
+from gpuadvisor.storage.profiles.stored import ProfileRecord, StoredProfile
 
 COUNTED = ("kernels", "copies", "operators")
 WIDTH = 14

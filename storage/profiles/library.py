@@ -1,22 +1,27 @@
-"""All profiles of the store: added, found, listed and removed."""
+"""All profiles of the store: added, found, listed and removed.
+
+Beside them stands what GPUs were measured to reach, with which profiles are compared.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import ColumnElement, delete, literal_column, select, update
 
+from gpuadvisor.domain.ceiling import Ceiling
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.locks import Held, locked
-from gpuadvisor.storage.models import ProfileChunkRow, ProfileRow
+from gpuadvisor.storage.models import CeilingRow, ProfileChunkRow, ProfileRow, shared, values
+from gpuadvisor.storage.names import check_profile_name, find_profile
 from gpuadvisor.storage.open_database import OpenDatabase, usable_path
-from gpuadvisor.storage.profiles import names
-from gpuadvisor.storage.profiles.records import Origin, ProfileRecord
-from gpuadvisor.storage.profiles.stored import StoredProfile, record_of
-from gpuadvisor.storage.profiles.writer import ProfileWriter
+from gpuadvisor.storage.profiles.stored import ProfileRecord, StoredProfile, record_of
+from gpuadvisor.storage.profiles.writer import Origin, ProfileWriter
+
+CEILING = shared(CeilingRow, Ceiling)
 
 REMOVED_CHUNKS = 100
 """Chunks that one transaction removes: at most 50 MB, whose pages SQLite visits one by one."""
@@ -61,7 +66,7 @@ class Profiles(OpenDatabase):
         UsageError, which names the newest profiles, if there is none.
         """
         with self.reading() as session:
-            return StoredProfile(self, *names.find(session, wanted))
+            return StoredProfile(self, *find_profile(session, wanted))
 
     def with_digest(self, digest: str) -> StoredProfile | None:
         """Return the profile of the file with this digest, None if it is not stored."""
@@ -73,7 +78,7 @@ class Profiles(OpenDatabase):
     def check_free(self, name: str) -> None:
         """Raise UsageError if no profile can get this name."""
         with self.reading() as session:
-            names.check_free(session, name)
+            check_profile_name(session, name)
 
     def list(self, ranks_of: str | None = None) -> list[ProfileRecord]:
         """Return what is stored, the newest first; the ranks of one folder where it is named."""
@@ -106,7 +111,7 @@ class Profiles(OpenDatabase):
     def remove(self, wanted: str) -> str:
         """Remove a profile and return its name; UsageError if there is none."""
         with self.writing() as session:
-            profile_id, name = names.find(session, wanted)
+            profile_id, name = find_profile(session, wanted)
             hidden = update(ProfileRow).where(ProfileRow.id == profile_id)
             session.execute(hidden.values(name=None, digest=None, imported=None))
         self._remove(profile_id)
@@ -120,6 +125,28 @@ class Profiles(OpenDatabase):
             with suppress(Held), locked(self._lock(profile_id)):
                 if self._is_unfinished(profile_id):  # asked again: it may have ended well
                     self._remove(profile_id)
+
+    def add_ceilings(self, uuid: str, name: str, ceilings: Iterable[Ceiling]) -> None:
+        """Store what one GPU was measured to reach; earlier measurements stay."""
+        with self.writing() as session:
+            session.add_all(
+                CeilingRow(device_uuid=uuid, device_name=name, **values(each, CEILING))
+                for each in ceilings
+            )
+
+    def newest_ceilings(
+        self, uuid: str | None = None, name: str | None = None
+    ) -> Mapping[str, Ceiling]:
+        """Return the newest measurement of each kind, of this GPU, else of one of the same name.
+
+        Traces seldom tell a UUID, and GPUs of one name reach much the same.
+        """
+        with self.reading() as session:
+            for condition in (CeilingRow.device_uuid == uuid, CeilingRow.device_name == name):
+                rows = session.scalars(select(CeilingRow).where(condition).order_by(CeilingRow.id))
+                if found := {row.what: Ceiling(**values(row, CEILING)) for row in rows}:
+                    return found
+        return {}
 
     def _begin(self, origin: Origin, stack: ExitStack) -> int:
         """Add the row of an unfinished profile, and hold its lock from before it is seen."""

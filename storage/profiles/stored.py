@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import overload
@@ -16,12 +17,38 @@ from sqlalchemy.orm import Session
 from gpuadvisor.columns.batches import Array, empty, wanted
 from gpuadvisor.domain.profile import TABLES, TIMES, UNKNOWN, Columns, DeviceLimits, Header
 from gpuadvisor.errors import StoreError
-from gpuadvisor.storage.models import ProfileChunkRow, ProfileDeviceRow, ProfileRow
+from gpuadvisor.storage.models import (
+    ProfileChunkRow,
+    ProfileDeviceRow,
+    ProfileRow,
+    shared,
+    values,
+)
 from gpuadvisor.storage.open_database import OpenDatabase
 from gpuadvisor.storage.profiles.chunks import CHUNK_ROWS, decode, decode_texts
-from gpuadvisor.storage.profiles.records import ProfileRecord
 from gpuadvisor.storage.profiles.writer import TEXTS
-from gpuadvisor.storage.rows import shared, values
+
+
+@dataclass(frozen=True)
+class ProfileRecord:
+    """A stored profile in a list."""
+
+    id: int
+    name: str
+    source: str
+    tool: str
+    path: str
+    size_bytes: int
+    digest: str
+    imported: str
+    """UTC, ISO 8601."""
+    begin_unix_ns: int | None
+    duration_ns: int
+    rank: int | None
+    world_size: int | None
+    ranks_of: str
+    table_rows: Mapping[str, int]
+
 
 RECORD = shared(ProfileRow, ProfileRecord)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,10 +20,9 @@ from sqlalchemy.orm import Session
 from gpuadvisor.columns.batches import Array, checked
 from gpuadvisor.domain.profile import Columns, DeviceLimits, Header
 from gpuadvisor.storage.models import ProfileChunkRow, ProfileDeviceRow, ProfileRow
+from gpuadvisor.storage.names import new_profile_name
 from gpuadvisor.storage.open_database import OpenDatabase
-from gpuadvisor.storage.profiles import names
 from gpuadvisor.storage.profiles.chunks import CHUNK_ROWS, encode, encode_texts, text_chunks
-from gpuadvisor.storage.profiles.records import Kept, Origin
 
 TRANSACTION_BYTES = 4 << 20
 """Of chunks in one transaction, which then holds the write lock for some 10 ms."""
@@ -30,6 +30,32 @@ TEXTS = "texts"
 """The name of the table, and of its column, under which the profile's texts are stored."""
 LARGEST = 2**63 - 1
 """Of SQLite's whole numbers."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The file that a profile comes from, and how it is to be called."""
+
+    path: str
+    """Absolute; empty where the file is not kept."""
+    size_bytes: int
+    digest: str
+    """SHA-256 of the file, in hexadecimal."""
+    stem: str
+    """What names the profile where the user does not; a number is added where it is taken."""
+    name: str | None = None
+    """As the user chose it."""
+    ranks_of: str = ""
+    """Absolute path of the folder whose traces are the ranks of one run; empty for a lone one."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Where an import ended."""
+
+    profile_id: int
+    is_new: bool
+    """False where the same file was stored meanwhile, by another process."""
 
 
 class ProfileWriter:
@@ -130,7 +156,7 @@ class ProfileWriter:
 
     def _publish(self, session: Session, header: Header) -> None:
         row = session.get_one(ProfileRow, self._id)
-        row.name = names.chosen(session, self._origin)
+        row.name = new_profile_name(session, self._origin.name, self._origin.stem)
         row.digest = self._origin.digest
         row.source, row.tool = header.source, header.tool
         row.begin_unix_ns = _whole(header.begin_unix_ns)

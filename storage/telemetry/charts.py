@@ -1,4 +1,4 @@
-"""A metric over time, and tables, from the rows that are just fine enough."""
+"""A metric over time, and tables, from the rows that are just fine enough; processes as a table."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from typing import Any, Literal, NamedTuple
 
 from gpuadvisor.domain.metrics import BY_NAME, HOST_METRICS, Kind, Metric
 from gpuadvisor.domain.telemetry import Number
-from gpuadvisor.storage.telemetry import days
-from gpuadvisor.storage.telemetry.read_only import device_names, reading, rows
+from gpuadvisor.storage.telemetry.files import (
+    DAY_S,
+    begin_of_path,
+    day_paths,
+    device_names,
+    reading,
+    rows,
+)
 from gpuadvisor.storage.telemetry.schema import (
     GPU_HOURS,
     GPU_MINUTES,
@@ -35,6 +41,25 @@ AUTO_RAW_S = 2 * HOUR_S
 """A table of a longer time is one of minutes: 58,000 rows of eight GPUs are enough to look at."""
 AUTO_MINUTES_S = 7 * 86400.0
 """And of a longer one, of hours."""
+
+
+PROCESS_TYPES = {
+    "pid": "INTEGER",
+    "kind": "TEXT",
+    "name": "TEXT",
+    "user": "TEXT",
+    "command": "TEXT",
+    "container": "TEXT",
+    "is_host_pid": "INTEGER",
+    "parent_pid": "INTEGER",
+    "started_s": "REAL",
+    "memory_bytes": "INTEGER",
+    "sm_utilization_pct": "REAL",
+    "cpu_pct": "REAL",
+    "host_memory_bytes": "INTEGER",
+}
+PROCESS_CHUNK_S = 3600.0
+"""Read of processes at a time, so that no transaction stays open while they are used."""
 
 
 class Point(NamedTuple):
@@ -262,7 +287,7 @@ def _tables(host: bool) -> tuple[Table, Table, Table]:
 
 
 def _files(folder: Path, table: Table, since_s: float, until_s: float) -> list[Path]:
-    return [folder / INDEX] if table.period_s else days.files(folder, since_s, until_s)
+    return [folder / INDEX] if table.period_s else day_paths(folder, since_s, until_s)
 
 
 def _oldest_s(folder: Path, since_s: float, until_s: float) -> float:
@@ -275,3 +300,29 @@ def _oldest_s(folder: Path, since_s: float, until_s: float) -> float:
                 times = [row[0] for row in rows(connection, query, (since_s,))]
             found += [float(each) for each in times if each is not None]
     return min(found)
+
+
+# -- processes -----------------------------------------------------------------------------------
+
+
+def processes(folder: Path, since_s: float, until_s: float) -> Rows:
+    """Return each process that was listed then, a row for each listing."""
+    columns, types = ("time_s", "gpu", *PROCESS_TYPES), ("REAL", "TEXT", *PROCESS_TYPES.values())
+    return Rows("raw", columns, types, _process_rows(folder, since_s, until_s))
+
+
+def _process_rows(folder: Path, since_s: float, until_s: float) -> Iterator[tuple[Any, ...]]:
+    query = (
+        f"SELECT ts, gpu, {', '.join(PROCESS_TYPES)} FROM processes"
+        " JOIN programs ON programs.id = program WHERE ts >= ? AND ts < ? ORDER BY ts, gpu, pid"
+    )
+    for path in day_paths(folder, since_s, until_s):
+        begin_s = max(since_s, begin_of_path(path))
+        day_end_s = min(until_s, begin_of_path(path) + DAY_S)
+        while begin_s < day_end_s:
+            end_s = min(begin_s + PROCESS_CHUNK_S, day_end_s)
+            with reading(path) as connection:
+                found = rows(connection, query, (begin_s, end_s))
+            names = device_names(folder)  # after the rows: it has all of their GPUs
+            yield from ((time_s, names.get(gpu), *each) for time_s, gpu, *each in found)
+            begin_s = end_s

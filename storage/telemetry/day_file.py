@@ -7,18 +7,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from gpuadvisor.domain.telemetry import HOST, Frame, GpuProcess
-from gpuadvisor.storage.failures import explained
-from gpuadvisor.storage.sqlite_file import connect
+from gpuadvisor.storage.sqlite_file import connect, explained
 from gpuadvisor.storage.telemetry import schema
-from gpuadvisor.storage.telemetry.rows import (
+from gpuadvisor.storage.telemetry.schema import (
+    GPU_FAST,
+    GPU_SAMPLES,
+    HOST_ID,
+    HOST_SAMPLES,
     PROCESS_COLUMNS,
     PROGRAM_COLUMNS,
     Row,
+    Table,
     process_row,
     program_row,
     values_of,
 )
-from gpuadvisor.storage.telemetry.schema import GPU_FAST, GPU_SAMPLES, HOST_ID, HOST_SAMPLES, Table
 
 FAST_KEPT_S = 900.0
 """Ten sweeps a second for eight GPUs are 630 MB a day; the last quarter of an hour is 7 MB."""

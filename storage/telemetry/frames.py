@@ -20,18 +20,21 @@ from gpuadvisor.domain.telemetry import (
     State,
     Trouble,
 )
-from gpuadvisor.storage.telemetry import days
-from gpuadvisor.storage.telemetry.read_only import reading
-from gpuadvisor.storage.telemetry.rows import (
+from gpuadvisor.storage.telemetry.files import DAY_S, begin_of_path, day_paths, reading
+from gpuadvisor.storage.telemetry.schema import (
+    DAY_TABLES,
     EVENT_COLUMNS,
     GPU_COLUMNS,
+    GPU_FAST,
+    HOST_ID,
+    INDEX,
     PROCESS_COLUMNS,
     PROGRAM_COLUMNS,
     event_of,
     gpu_of,
+    present,
     process_of,
 )
-from gpuadvisor.storage.telemetry.schema import DAY_TABLES, GPU_FAST, HOST_ID, INDEX, present
 
 CHUNK_S = 60.0
 """Read at a time: a reader that takes its time must not hold a transaction open."""
@@ -59,9 +62,9 @@ class FrameReader:
     def read(self, until_s: float = math.inf) -> Iterator[Frame]:
         """Yield the frames until before `until_s`. The first has the GPUs, and each after a
         change."""
-        for path in days.files(self._folder, self.since_s, until_s):
-            begin_s = max(self.since_s, days.begin_of_file(path))
-            end_s = min(until_s, days.begin_of_file(path) + days.DAY_S)
+        for path in day_paths(self._folder, self.since_s, until_s):
+            begin_s = max(self.since_s, begin_of_path(path))
+            end_s = min(until_s, begin_of_path(path) + DAY_S)
             while (found := _next(path, begin_s, end_s)) is not None:
                 sweeps = _chunk(path, found, min(found + CHUNK_S, end_s))
                 self._words.read(self._folder)  # after the rows: it has all of their GPUs

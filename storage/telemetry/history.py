@@ -9,9 +9,9 @@ from typing import Any
 
 from gpuadvisor.domain.metrics import Kind
 from gpuadvisor.domain.telemetry import Number
-from gpuadvisor.storage.telemetry import days, rollups
+from gpuadvisor.storage.telemetry import rollups
+from gpuadvisor.storage.telemetry.files import day_path, day_paths, device_names, reading
 from gpuadvisor.storage.telemetry.index_file import RolledRow
-from gpuadvisor.storage.telemetry.read_only import device_names, reading
 from gpuadvisor.storage.telemetry.rollups import Minute, minute_of
 from gpuadvisor.storage.telemetry.schema import (
     DAY_TABLES,
@@ -53,7 +53,7 @@ def hours_to_roll(index: sqlite3.Connection) -> set[float]:
 
 def next_minute(folder: Path, since_s: float, before_s: float) -> float | None:
     """Return the first minute from `since_s` on that has raw rows; None from `before_s` on."""
-    for path in days.files(folder, since_s, before_s):
+    for path in day_paths(folder, since_s, before_s):
         with reading(path) as connection:
             if connection is None:
                 continue
@@ -73,7 +73,7 @@ def minute(folder: Path, begin_s: float) -> Minute | None:
     """Return a minute with all its raw rows; None where there are none."""
     names = device_names(folder)
     made, is_empty = Minute(begin_s), True
-    with reading(days.file_of(folder, begin_s)) as connection:
+    with reading(day_path(folder, begin_s)) as connection:
         for table in DAY_TABLES if connection else ():
             assert connection is not None
             metrics, query = _select(connection, table)
@@ -109,7 +109,7 @@ def hour(index: sqlite3.Connection, folder: Path, begin_s: float) -> Iterator[Ro
 def _seconds(folder: Path, table: Table, gpu: int, begin_s: float) -> dict[str, Sequence[Number]]:
     """Return an hour's values of whole frames, by gauge."""
     gauges = {metric.name for metric in table.metrics if metric.kind is Kind.GAUGE}
-    with reading(days.file_of(folder, begin_s)) as connection:
+    with reading(day_path(folder, begin_s)) as connection:
         if connection is None:
             return {}
         metrics, query = _select(connection, table, "AND gpu = ?")

@@ -8,18 +8,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, State, Trouble
-from gpuadvisor.storage.failures import explained
-from gpuadvisor.storage.sqlite_file import connect
+from gpuadvisor.storage.sqlite_file import connect, explained
 from gpuadvisor.storage.telemetry import schema
 from gpuadvisor.storage.telemetry.rollups import Rolled
-from gpuadvisor.storage.telemetry.rows import (
+from gpuadvisor.storage.telemetry.schema import (
     EVENT_COLUMNS,
     GPU_COLUMNS,
+    HOST_ID,
     Row,
+    Table,
     event_row,
     gpu_row,
 )
-from gpuadvisor.storage.telemetry.schema import HOST_ID, Table
 
 RolledRow = tuple[Table, float, int, int, Rolled]
 """Table, begin, GPU's number, sweeps, statistics."""

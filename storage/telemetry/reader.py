@@ -8,12 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from gpuadvisor.domain.telemetry import Event, Frame, Gpu
-from gpuadvisor.storage.telemetry import charts, days, listings
+from gpuadvisor.storage.telemetry import charts
 from gpuadvisor.storage.telemetry.charts import Point, Resolution, Rows
+from gpuadvisor.storage.telemetry.files import day_paths, reading, rows
 from gpuadvisor.storage.telemetry.frames import FrameReader
-from gpuadvisor.storage.telemetry.read_only import reading, rows
-from gpuadvisor.storage.telemetry.rows import EVENT_COLUMNS, GPU_COLUMNS, event_of, gpu_of
-from gpuadvisor.storage.telemetry.schema import DAY_TABLES, INDEX
+from gpuadvisor.storage.telemetry.schema import (
+    DAY_TABLES,
+    EVENT_COLUMNS,
+    GPU_COLUMNS,
+    INDEX,
+    event_of,
+    gpu_of,
+)
 from gpuadvisor.storage.telemetry.writer import LOCK
 
 
@@ -37,7 +43,7 @@ class TelemetryReader:
 
     def newest_s(self) -> float | None:
         """Return the Unix time of the newest raw row; None where there is none."""
-        for path in reversed(days.files(self.folder)):
+        for path in reversed(day_paths(self.folder)):
             with reading(path) as connection:
                 times = [
                     row[0]
@@ -102,7 +108,7 @@ class TelemetryReader:
 
     def processes(self, since_s: float, until_s: float) -> Rows:
         """Return each process that was listed then, a row for each listing."""
-        return listings.processes(self.folder, since_s, until_s)
+        return charts.processes(self.folder, since_s, until_s)
 
     def writer_process(self) -> int | None:
         """Return the process that writes the store now; None where none does."""

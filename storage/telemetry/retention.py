@@ -1,14 +1,15 @@
-"""What becomes of old rows."""
+"""What the store takes of the disk: old rows go, and a full disk is spared."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpuadvisor.errors import StoreError
-from gpuadvisor.storage.failures import explained
-from gpuadvisor.storage.telemetry import days
+from gpuadvisor.storage.sqlite_file import explained
+from gpuadvisor.storage.telemetry.files import DAY_S, begin_of_path, day_paths
 from gpuadvisor.storage.telemetry.index_file import IndexFile
 
 KEPT_DAYS = 3
@@ -16,6 +17,12 @@ KEPT_DAYS = 3
 CHUNK = 500
 """Rows removed at a time, once a minute: eight GPUs add eight. A clock that is wrong for an hour
 costs little so."""
+SPARE_BYTES = 256 << 20
+"""Left free for roll-ups, for events, and for what others on the machine need to go on."""
+SPARE_SHARE = 0.05
+"""Of a small disk, such as a container's, this much instead."""
+RESUME_FACTOR = 1.5
+"""So much must be free before raw rows are stored again: one that is nearly full stays paused."""
 SIDE_FILES = ("", "-wal", "-shm", "-journal")
 
 
@@ -31,8 +38,8 @@ def apply(
     index: IndexFile, folder: Path, kept: Retention, now_s: float, close: Callable[[Path], None]
 ) -> None:
     """Remove what is old enough. `close` is called with a day's file before it goes."""
-    for path in days.files(folder)[:-KEPT_DAYS]:
-        if days.begin_of_file(path) + days.DAY_S + kept.raw_s < now_s:
+    for path in day_paths(folder)[:-KEPT_DAYS]:
+        if begin_of_path(path) + DAY_S + kept.raw_s < now_s:
             close(path)
             _remove(path)
     before_s = now_s - kept.minutes_s
@@ -60,3 +67,31 @@ _OLD = (
     " (SELECT 1 FROM states AS new WHERE new.gpu = old.gpu AND new.metric = old.metric"
     " AND new.id > old.id) LIMIT :chunk)",
 )
+
+
+class Space:
+    """Watches the disk of a folder."""
+
+    def __init__(self, folder: Path, spare_bytes: int | None = None) -> None:
+        self._folder = folder
+        self._spare_bytes = spare_bytes
+        self.problem: str | None = None
+        """Why the disk is to be spared, in one sentence; None where there is room."""
+
+    def look(self) -> None:
+        """Ask the file system (2 us)."""
+        try:
+            disk = os.statvfs(self._folder)
+        except OSError:  # whatever it is, writing will say it better
+            return
+        free = disk.f_bavail * disk.f_frsize
+        small = int(disk.f_blocks * disk.f_frsize * SPARE_SHARE)
+        spare = min(SPARE_BYTES, small) if self._spare_bytes is None else self._spare_bytes
+        wanted = int(spare * RESUME_FACTOR)
+        if free >= (wanted if self.problem else spare):
+            self.problem = None
+        elif self.problem is None:
+            self.problem = (
+                f"The disk of {self._folder} has only {free / 2**20:.0f} MiB left: single sweeps "
+                f"are not stored until {wanted / 2**20:.0f} MiB are free; minutes and events are."
+            )

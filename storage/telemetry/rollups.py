@@ -11,8 +11,7 @@ from typing import Any
 
 from gpuadvisor.domain.metrics import BY_NAME, Kind, Metric
 from gpuadvisor.domain.telemetry import Frame, Number
-from gpuadvisor.storage.telemetry.rows import fitting
-from gpuadvisor.storage.telemetry.schema import MINUTE_S
+from gpuadvisor.storage.telemetry.schema import MINUTE_S, fitting
 
 Rolled = dict[str, Number | None]
 """A row's statistics by column."""

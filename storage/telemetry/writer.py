@@ -10,13 +10,14 @@ from pathlib import Path
 
 from gpuadvisor.domain.telemetry import HOST, Event, Frame
 from gpuadvisor.errors import UsageError
-from gpuadvisor.storage.failures import explained
 from gpuadvisor.storage.home import writable_folder
 from gpuadvisor.storage.locks import Held, locked
-from gpuadvisor.storage.telemetry import days, history, retention
+from gpuadvisor.storage.sqlite_file import explained
+from gpuadvisor.storage.telemetry import history, retention
 from gpuadvisor.storage.telemetry.day_file import FAST_KEPT_S, DayFile
+from gpuadvisor.storage.telemetry.files import day_path
 from gpuadvisor.storage.telemetry.index_file import IndexFile, RolledRow
-from gpuadvisor.storage.telemetry.retention import Retention
+from gpuadvisor.storage.telemetry.retention import Retention, Space
 from gpuadvisor.storage.telemetry.rollups import Minute, minute_of
 from gpuadvisor.storage.telemetry.schema import (
     GPU_MINUTES,
@@ -26,7 +27,6 @@ from gpuadvisor.storage.telemetry.schema import (
     INDEX,
     MINUTE_S,
 )
-from gpuadvisor.storage.telemetry.space import Space
 
 LOCK = "writer.lock"
 LOCK_PATIENCE_S = 0.5
@@ -94,7 +94,7 @@ class TelemetryWriter:
         if frames:
             self._index.note_gpus(frames)
         if not self._space.problem:
-            for path, part in groupby(frames, lambda f: days.file_of(self.folder, f.time_s)):
+            for path, part in groupby(frames, lambda f: day_path(self.folder, f.time_s)):
                 self._day(path).write(part, self._index.ids)
         if self._pending:
             self._catch_up()  # before, as the next writer goes on after the last that is written
@@ -113,7 +113,7 @@ class TelemetryWriter:
         retention.apply(self._index, self.folder, self._kept, now_s, self._close_day)
         for path, day in list(self._days.items()):
             day.tend(now_s)
-            if path != days.file_of(self.folder, now_s):
+            if path != day_path(self.folder, now_s):
                 self._close_day(path)
         with explained(self._index.path):
             self._index.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()

@@ -17,8 +17,7 @@ from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.profiling import device_ceilings
 from gpuadvisor.rules.facts.ceilings import theoretical
-from gpuadvisor.storage.open_database import OpenDatabase, usable_path
-from gpuadvisor.storage.profiles import ceilings as stored
+from gpuadvisor.storage.profiles.library import open_profiles
 
 QUANTITIES = {
     "dram", "dram_add", "dram_strided", "dram_random",
@@ -75,8 +74,8 @@ def test_what_was_measured_comes_back_from_the_store(on_cpu, tmp_path, monkeypat
     result, _ = on_cpu
     monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path))
     device_ceilings.keep(result)
-    with OpenDatabase(usable_path(None)) as database:
-        found = stored.newest(database, name="cpu")
+    with open_profiles() as profiles:
+        found = profiles.newest_ceilings(name="cpu")
     assert found["dram"].value == next(r.value for r in result.rates if r.quantity == "dram")
     assert found["dram"].conditions["torch"] == result.torch
     preferred = theoretical(result.device).preferring(found)

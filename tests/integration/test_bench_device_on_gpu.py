@@ -75,12 +75,11 @@ def test_an_h100_reaches_what_others_measured(bench):
 
 def test_it_is_stored_and_takes_no_minute(bench):
     document, rates, home = bench
-    from gpuadvisor.storage.open_database import OpenDatabase
-    from gpuadvisor.storage.profiles import ceilings
+    from gpuadvisor.storage.profiles.library import open_profiles
 
     assert document["seconds"] < 60
-    with OpenDatabase(home / "gpuadvisor.db") as database:
-        stored = ceilings.newest(database, uuid=document["uuid"])
+    with open_profiles(home / "gpuadvisor.db") as profiles:
+        stored = profiles.newest_ceilings(uuid=document["uuid"])
     assert {name: each.value for name, each in stored.items()} == {
         name: entry["value"] for name, entry in rates.items()
     }

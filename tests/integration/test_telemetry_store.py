@@ -16,7 +16,8 @@ import pytest
 
 from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, GpuProcess, Sample
 from gpuadvisor.errors import UsageError
-from gpuadvisor.storage.telemetry import charts, frames, read_only
+from gpuadvisor.storage import sqlite_file
+from gpuadvisor.storage.telemetry import charts, frames
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 from tests.telemetry import START_S, frame, h100, sample
@@ -168,7 +169,7 @@ def test_a_frame_that_is_written_meanwhile_is_read_whole(folder, monkeypatch):
 
 def as_it_asks(monkeypatch, words, act):
     """Have `act` done once, as a reader begins a statement with these words in it."""
-    opened, done = read_only._opened, []
+    opened, done = sqlite_file._opened, []
 
     def trace(statement):
         if words in statement and not done:
@@ -180,7 +181,7 @@ def as_it_asks(monkeypatch, words, act):
         connection.set_trace_callback(trace)
         return connection
 
-    monkeypatch.setattr(read_only, "_opened", traced)
+    monkeypatch.setattr(sqlite_file, "_opened", traced)
 
 
 def test_frames_that_come_while_the_next_one_is_looked_for(folder, monkeypatch):
@@ -240,14 +241,14 @@ def test_a_gpu_that_comes_while_a_reader_reads(folder, monkeypatch, module):
 
 def test_a_day_that_is_removed_as_it_is_opened_is_no_failure(folder, monkeypatch):
     reader = stored(folder, frame(0, sample()))
-    opened = read_only._opened
+    opened = sqlite_file._opened
 
     def removed_first(path, mode):
         if path.name != "index.db":
             path.unlink(missing_ok=True)
         return opened(path, mode)
 
-    monkeypatch.setattr(read_only, "_opened", removed_first)
+    monkeypatch.setattr(sqlite_file, "_opened", removed_first)
     assert list(reader.frames(0)) == []
     assert reader.newest_s() is None
     assert not list(folder.glob("samples-*"))  # nor does it come back, empty

@@ -17,7 +17,7 @@ from gpuadvisor.profiling.naming import Named, profile_named
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.registry import load_rules
 from gpuadvisor.storage.profiles.library import open_profiles
-from gpuadvisor.storage.profiles.records import Origin
+from gpuadvisor.storage.profiles.writer import Origin
 from tests.profile_reports import H100, steps, whole
 from tests.profiles import Made
 from tests.telemetry import frame, sample

@@ -11,7 +11,7 @@ from gpuadvisor.domain.profile import TABLES
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.storage.profiles.library import open_profiles
-from gpuadvisor.storage.profiles.records import Origin
+from gpuadvisor.storage.profiles.writer import Origin
 from tests.profile_reports import whole
 from tests.studies import study
 

@@ -11,12 +11,11 @@ from gpuadvisor.domain.device import Device, Environment
 from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import StoreError
-from gpuadvisor.storage import failures, filesystem
+from gpuadvisor.storage import sqlite_file
 from gpuadvisor.storage.database import open_store
-from gpuadvisor.storage.failures import explained
 from gpuadvisor.storage.home import home
 from gpuadvisor.storage.models import SCHEMA_VERSION, Base
-from gpuadvisor.storage.sqlite_file import connect
+from gpuadvisor.storage.sqlite_file import connect, explained
 
 ENVIRONMENT = Environment(
     Device("cpu", 0, "cpu"), "3.12.3", "2.8.0", None, None, None, "Linux-6.8-x86_64", "0.1.0"
@@ -81,11 +80,11 @@ def mounted(tmp_path, monkeypatch):
         point = str(tmp_path).replace(" ", "\\040")
         table = tmp_path / "mounts"
         table.write_text(f"/dev/sda1 / ext4 rw 0 0\nserver:/x {point} {kind} rw 0 0\n")
-        monkeypatch.setattr("gpuadvisor.storage.filesystem.MOUNTS", table)
+        monkeypatch.setattr("gpuadvisor.storage.sqlite_file.MOUNTS", table)
 
-    filesystem.is_shared_by_machines.cache_clear()
+    sqlite_file.is_shared_by_machines.cache_clear()
     yield mounted
-    filesystem.is_shared_by_machines.cache_clear()
+    sqlite_file.is_shared_by_machines.cache_clear()
 
 
 @pytest.mark.parametrize(("kind", "journal"), [("ext4", "wal"), ("nfs4", "delete")])
@@ -227,7 +226,7 @@ def test_an_old_sqlite_library_is_not_taken_for_damage(path, monkeypatch):
         sqlite_errorname = "SQLITE_CORRUPT"
 
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
-    assert "needs SQLite 3.37" in failures.sentence(path, Malformed())
+    assert "needs SQLite 3.37" in sqlite_file.sentence(path, Malformed())
 
 
 def test_without_strict_tables_the_store_works_too(path, monkeypatch):

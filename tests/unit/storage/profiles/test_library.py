@@ -17,9 +17,9 @@ from gpuadvisor.domain.ceiling import Ceiling
 from gpuadvisor.domain.profile import TABLES, Header
 from gpuadvisor.errors import StoreError, UsageError
 from gpuadvisor.storage.locks import locked
-from gpuadvisor.storage.profiles import ceilings, chunks, writer
+from gpuadvisor.storage.profiles import chunks, writer
 from gpuadvisor.storage.profiles.library import open_profiles
-from gpuadvisor.storage.profiles.records import Origin
+from gpuadvisor.storage.profiles.writer import Origin
 from tests.stored_profiles import batch, fill, header
 
 DATA = Path(__file__).parents[3] / "data"
@@ -334,12 +334,12 @@ def test_the_newest_ceilings_of_a_gpu_or_else_of_its_kind(profiles):
     def rate(value, what="copy"):
         return Ceiling(what, value, "bytes/s", "2025-11-21T00:00:00+00:00", {"size": "1 GiB"})
 
-    ceilings.add(profiles, "GPU-1", "H100", [rate(1.0), rate(5.0, "matmul_bf16")])
-    ceilings.add(profiles, "GPU-1", "H100", [rate(2.0)])
-    ceilings.add(profiles, "GPU-2", "H100", [rate(3.0)])
-    assert ceilings.newest(profiles, "GPU-1", "H100") == {
+    profiles.add_ceilings("GPU-1", "H100", [rate(1.0), rate(5.0, "matmul_bf16")])
+    profiles.add_ceilings("GPU-1", "H100", [rate(2.0)])
+    profiles.add_ceilings("GPU-2", "H100", [rate(3.0)])
+    assert profiles.newest_ceilings("GPU-1", "H100") == {
         "copy": rate(2.0),
         "matmul_bf16": rate(5.0, "matmul_bf16"),
     }
-    assert ceilings.newest(profiles, name="H100")["copy"].value == 3.0
-    assert ceilings.newest(profiles, "GPU-9", "A100") == {}
+    assert profiles.newest_ceilings(name="H100")["copy"].value == 3.0
+    assert profiles.newest_ceilings("GPU-9", "A100") == {}

@@ -1,4 +1,4 @@
-"""How profiles are called, and which one is meant."""
+"""Names of studies and of profiles: readable, numbered where one is taken, and found again."""
 
 from __future__ import annotations
 
@@ -10,39 +10,55 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from gpuadvisor.errors import UsageError
-from gpuadvisor.storage import naming
-from gpuadvisor.storage.models import ProfileRow
-from gpuadvisor.storage.profiles.records import Origin
+from gpuadvisor.storage.models import ProfileRow, StudyRow
 
+LONGEST_NAME = 100
+"""Characters. Names stand in tables on a terminal."""
+LONGEST_STEM = 40
+"""Characters of a script's or trace's name that the names made from it keep."""
 SHORTEST_DIGEST = 6
 """Hexadecimal digits of a file's digest that say which profile is meant."""
 NAMES_IN_ERROR = 5
-"""How many profiles an error message proposes."""
+"""How many studies or profiles an error message proposes."""
 
 
-class Listed(NamedTuple):
-    """What tells a profile from others."""
+def check_name(name: str, what: str = "study") -> str:
+    """Return a name that the user chose; UsageError if it cannot be typed and printed again."""
+    if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
+        raise UsageError(
+            f"{name!r} cannot name a {what}: use one line of 1 to {LONGEST_NAME} printable "
+            "characters."
+        )
+    return name
 
-    id: int
-    name: str
-    digest: str
-    path: str
+
+def next_study_name(session: Session, script: str) -> str:
+    """Return `train-3` where the studies of any `train.py` reach up to `train-2`.
+
+    It stays free only as long as the session's transaction lasts.
+    """
+    stem = _readable(PurePath(script).stem) or "study"
+    # By comparison, as `_` has a meaning in LIKE; "." is the character after "-".
+    of_stem = select(StudyRow.name).where(StudyRow.name > f"{stem}-", StudyRow.name < f"{stem}.")
+    numbered = re.compile(re.escape(stem) + "-([0-9]{1,9})")
+    matches = map(numbered.fullmatch, session.scalars(of_stem))
+    return f"{stem}-{max((int(match[1]) for match in matches if match), default=0) + 1}"
 
 
-def chosen(session: Session, origin: Origin) -> str:
+def new_profile_name(session: Session, name: str | None, stem: str) -> str:
     """Return the new profile's name; UsageError if the user's is taken or cannot be one.
 
     It stays free only as long as the session's transaction lasts.
     """
-    if origin.name is None:
-        return _free(session, origin.stem)
-    check_free(session, origin.name)
-    return origin.name
+    if name is None:
+        return _free_profile_name(session, stem)
+    check_profile_name(session, name)
+    return name
 
 
-def check_free(session: Session, name: str) -> None:
+def check_profile_name(session: Session, name: str) -> None:
     """Raise UsageError if the name is taken or cannot be one."""
-    naming.check(name, "profile")
+    check_name(name, "profile")
     if session.scalar(select(ProfileRow.id).filter_by(name=name)) is not None:
         raise UsageError(
             f"There is a profile {name} already: choose another name, or remove it with "
@@ -50,7 +66,7 @@ def check_free(session: Session, name: str) -> None:
         )
 
 
-def find(session: Session, wanted: str) -> tuple[int, str]:
+def find_profile(session: Session, wanted: str) -> tuple[int, str]:
     """Return the id and name of the profile that a name, id, digest or file name stands for.
 
     A name comes first, then an id, the begin of a digest, a path or file name (the newest of
@@ -59,7 +75,7 @@ def find(session: Session, wanted: str) -> tuple[int, str]:
     listed = select(ProfileRow.id, ProfileRow.name, ProfileRow.digest, ProfileRow.path)
     visible = listed.where(ProfileRow.imported.is_not(None)).order_by(ProfileRow.id.desc())
     rows = [
-        Listed(row.id, row.name or "", row.digest or "", row.path)
+        _Listed(row.id, row.name or "", row.digest or "", row.path)
         for row in session.execute(visible)
     ]
     for matches in (
@@ -75,7 +91,7 @@ def find(session: Session, wanted: str) -> tuple[int, str]:
     raise UsageError(f"There is no profile {wanted!r}: {there_is}.")
 
 
-def _of_digest(rows: list[Listed], wanted: str) -> list[Listed]:
+def _of_digest(rows: list[_Listed], wanted: str) -> list[_Listed]:
     if not re.fullmatch(rf"[0-9a-f]{{{SHORTEST_DIGEST},64}}", wanted):
         return []
     matches = [row for row in rows if row.digest.startswith(wanted)]
@@ -85,11 +101,25 @@ def _of_digest(rows: list[Listed], wanted: str) -> list[Listed]:
     return matches
 
 
-def _free(session: Session, stem: str) -> str:
+def _free_profile_name(session: Session, stem: str) -> str:
     """Return the stem, or `stem-2` and so on where it is taken."""
-    plain = re.sub(r"[^A-Za-z0-9_.]+", "-", stem).strip("-.")[: naming.LONGEST_STEM] or "profile"
+    plain = _readable(stem) or "profile"
     # By comparison, as `_` has a meaning in LIKE; "." is the character after "-".
     alike = select(ProfileRow.name).where(ProfileRow.name >= plain, ProfileRow.name < f"{plain}.")
     taken = set(session.scalars(alike))
     numbered = (f"{plain}-{number}" for number in range(2, len(taken) + 3))
     return next(name for name in (plain, *numbered) if name not in taken)
+
+
+class _Listed(NamedTuple):
+    """What tells a profile from others."""
+
+    id: int
+    name: str
+    digest: str
+    path: str
+
+
+def _readable(stem: str) -> str:
+    """Return what of a file's name needs no quotes in a shell; perhaps nothing."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", stem).strip("-.")[:LONGEST_STEM]

@@ -1,0 +1,87 @@
+"""The files of the telemetry store: which there are, and how those that only read open them.
+
+Readers never make the writer wait.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpuadvisor.domain.telemetry import HOST
+from gpuadvisor.storage.sqlite_file import explained, open_read_only
+from gpuadvisor.storage.telemetry.schema import HOST_ID, INDEX, is_prepared
+
+DAY_S = 86400.0
+_NAME = re.compile(r"samples-(\d{8})\.db")
+
+
+def day_begin(time_s: float) -> float:
+    """Return when the day of this Unix time began."""
+    return time_s // DAY_S * DAY_S
+
+
+def day_path(folder: Path, time_s: float) -> Path:
+    """Return the file with the rows of this Unix time."""
+    day = datetime.fromtimestamp(day_begin(time_s), UTC)
+    return folder / f"samples-{day:%Y%m%d}.db"
+
+
+def day_paths(
+    folder: Path, since_s: float = float("-inf"), until_s: float = float("inf")
+) -> list[Path]:
+    """Return the files that may have rows from `since_s` up to `until_s`, the oldest first."""
+    return [
+        path for begin_s, path in _all(folder) if begin_s + DAY_S > since_s and begin_s <= until_s
+    ]
+
+
+def begin_of_path(path: Path) -> float:
+    """Return when the file's day began."""
+    found = _NAME.fullmatch(path.name)
+    if found is None:
+        raise ValueError(f"not a file of samples: {path}")
+    return datetime.strptime(found[1] + "+0000", "%Y%m%d%z").timestamp()
+
+
+def _all(folder: Path) -> Iterator[tuple[float, Path]]:
+    for path in sorted(folder.glob("samples-*.db")):
+        try:
+            yield begin_of_path(path), path
+        except ValueError:  # somebody's copy, or a date that does not exist
+            continue
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection | None]:
+    """Give a connection to the file, None where there is no file or nothing in it yet.
+
+    Each statement is a transaction of its own, unless one is begun: keep it short, as the
+    write-ahead log can only be emptied between them. StoreError where the file fails or is newer
+    than this gpuadvisor.
+    """
+    with explained(path):
+        connection = open_read_only(path)
+        if connection is None:
+            yield None
+            return
+        with closing(connection):
+            yield connection if is_prepared(connection, path) else None
+
+
+def rows(
+    connection: sqlite3.Connection | None, query: str, values: Sequence[Any] = ()
+) -> list[Any]:
+    """Return a query's rows at once; none without a connection."""
+    return connection.execute(query, values).fetchall() if connection else []
+
+
+def device_names(folder: Path) -> dict[int, str]:
+    """Return the UUIDs of the store's GPUs, and HOST, by their numbers in it."""
+    with reading(folder / INDEX) as index:
+        return {HOST_ID: HOST, **dict(rows(index, "SELECT id, uuid FROM gpus"))}
