@@ -1,12 +1,13 @@
-"""The Prometheus endpoint: HTTP on its own threads, which no client can make the daemon wait for.
+"""The Prometheus endpoint: prometheus_client's own app on threads of its own, behind a token.
 
-TLS is left to a reverse proxy (docs/daemon.md).
+No client can make the daemon wait. TLS is left to a reverse proxy (docs/daemon.md).
 """
 
 from __future__ import annotations
 
 import errno
 import hmac
+import io
 import ipaddress
 import logging
 import os
@@ -14,11 +15,11 @@ import socket
 import threading
 import time
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler
 
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import ThreadingWSGIServer, make_wsgi_app
 from prometheus_client.registry import Collector
 
 from gpuadvisor.daemon.configuration import Prometheus
@@ -26,24 +27,29 @@ from gpuadvisor.daemon.exposition import Exposition
 from gpuadvisor.daemon.figures import Figures
 from gpuadvisor.errors import AdvisorError, UsageError
 
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
 LOG = logging.getLogger(__name__)
 CLIENTS = 16
 """At once; Prometheus itself makes one request at a time."""
 CLIENT_TIMEOUT_S = 10.0
 """Without a byte; Prometheus gives up after as long (scrape_timeout)."""
-RENDERED_S = 1.0
+ANSWERED_S = 1.0
 """How long an answer is used again: whole frames come once a second."""
 FORMATS = 4
 """Answers that are kept; clients may ask for versions of a format that nobody has heard of."""
 MAX_TOKEN_BYTES = 4096
+PLAIN = "text/plain; charset=utf-8"
 
 
 class Exporter:
-    """The endpoint while the block runs; UsageError or AdvisorError where it cannot be opened."""
+    """The endpoint, open until `close`; UsageError or AdvisorError where it cannot be opened."""
 
     def __init__(self, figures: Figures, chosen: Prometheus) -> None:
         token = read_token(chosen)
-        self._server = _open(chosen, Renderer(Exposition(figures, chosen)), token)
+        self._server = _open(chosen)
+        self._server.set_app(Endpoint(Exposition(figures, chosen), token))
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="exporter", daemon=True
         )
@@ -68,24 +74,62 @@ class Exporter:
         self._thread.join()
 
 
-class Renderer:
-    """Makes the answer once a second at most, however many ask."""
+class Endpoint:
+    """The WSGI app: prometheus_client's at /metrics, behind the token and asked once a second."""
 
-    def __init__(self, collector: Collector) -> None:
-        self._collector = collector
+    def __init__(self, collector: Collector, token: bytes | None) -> None:
+        # No gzip: it would cost the daemon CPU time with each scrape.
+        self._metrics: WSGIApplication = make_wsgi_app(collector, disable_compression=True)
+        self._token = token
         self._lock = threading.Lock()
-        self._made: dict[str, tuple[float, bytes]] = {}
+        self._answers: dict[str, tuple[float, str, bytes]] = {}
+        """For each Accept header the monotonic time, the content type and the body."""
 
-    def render(self, accept: str) -> tuple[bytes, str]:
-        """Return the answer in the format that is accepted, and its content type."""
-        encode, kind = choose_encoder(accept)
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
+        kind, extra = PLAIN, []
+        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            status, body = HTTPStatus.NOT_IMPLEMENTED, b"Only GET and HEAD are served.\n"
+        elif not self._is_allowed(environ.get("HTTP_AUTHORIZATION", "")):
+            status, body = HTTPStatus.UNAUTHORIZED, b"A bearer token is needed.\n"
+            extra = [("WWW-Authenticate", "Bearer")]
+        elif environ["PATH_INFO"] == "/metrics":
+            status, (kind, body) = HTTPStatus.OK, self._answer(environ)
+        elif environ["PATH_INFO"] == "/":
+            status, body = HTTPStatus.OK, b"gpuadvisor: the metrics are at /metrics\n"
+        else:
+            status, body = HTTPStatus.NOT_FOUND, b"The metrics are at /metrics.\n"
+        headers = [("Server", "gpuadvisor"), ("Content-Type", kind)]
+        headers += [("Content-Length", str(len(body))), *extra]
+        start_response(f"{status.value} {status.phrase}", headers)
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
+
+    def _is_allowed(self, authorization: str) -> bool:
+        if self._token is None:
+            return True
+        scheme, _, given = authorization.partition(" ")
+        given_bytes = given.strip().encode("latin-1", "replace")
+        return hmac.compare_digest(given_bytes, self._token) and scheme.lower() == "bearer"
+
+    def _answer(self, environ: WSGIEnvironment) -> tuple[str, bytes]:
+        """Return content type and body, made once a second at most, however many ask."""
+        accept = environ.get("HTTP_ACCEPT", "")
         with self._lock:
-            made = self._made.get(kind)
-            if made is None or time.monotonic() - made[0] > RENDERED_S:
-                if len(self._made) >= FORMATS:
-                    self._made.clear()
-                made = self._made[kind] = (time.monotonic(), encode(self._collector))
-        return made[1], kind
+            made = self._answers.get(accept)
+            if made is None or time.monotonic() - made[0] > ANSWERED_S:
+                if len(self._answers) >= FORMATS:
+                    self._answers.clear()
+                made = self._answers[accept] = (time.monotonic(), *self._scrape(environ))
+        return made[1:]
+
+    def _scrape(self, environ: WSGIEnvironment) -> tuple[str, bytes]:
+        headers: dict[str, str] = {}
+
+        def start_response(_: str, given: list[tuple[str, str]], *__: Any) -> Any:
+            headers.update(given)
+
+        asked = {**environ, "REQUEST_METHOD": "GET", "QUERY_STRING": ""}
+        body = b"".join(self._metrics(asked, start_response))
+        return headers["Content-Type"], body
 
 
 def read_token(chosen: Prometheus) -> bytes | None:
@@ -109,18 +153,15 @@ def read_token(chosen: Prometheus) -> bytes | None:
     return token
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    # Whoever restarts the daemon gets the port at once; two listeners stay impossible.
-    allow_reuse_address = True
+class _Server(ThreadingWSGIServer):
+    """Serves so many clients at once, and turns the others away."""
 
-    def __init__(self, chosen: Prometheus, renderer: Renderer, token: bytes | None) -> None:
-        self.address_family = socket.AF_INET6 if ":" in chosen.address.host else socket.AF_INET
-        self.renderer = renderer
-        self.token = token
+    block_on_close = False
+
+    def __init__(self, host: str, port: int) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._room = threading.BoundedSemaphore(CLIENTS)
-        super().__init__((chosen.address.host, chosen.address.port), _Handler)
+        super().__init__((host, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):
@@ -142,63 +183,28 @@ class _Server(ThreadingHTTPServer):
         LOG.debug("a client of the endpoint went away", exc_info=True)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+class _Handler(WSGIRequestHandler):
     timeout = CLIENT_TIMEOUT_S
-    server_version = "gpuadvisor"
-    sys_version = ""
 
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
-        if not self._is_allowed():
-            self._answer(
-                HTTPStatus.UNAUTHORIZED,
-                b"A bearer token is needed.\n",
-                extra=("WWW-Authenticate", "Bearer"),
-            )
-        elif path == "/metrics":
-            body, kind = self.server.renderer.render(self.headers.get("Accept", ""))
-            self._answer(HTTPStatus.OK, body, kind)
-        elif path == "/":
-            self._answer(HTTPStatus.OK, b"gpuadvisor: the metrics are at /metrics\n")
-        else:
-            self._answer(HTTPStatus.NOT_FOUND, b"The metrics are at /metrics.\n")
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
-    def _is_allowed(self) -> bool:
-        if self.server.token is None:
-            return True
-        scheme, _, given = self.headers.get("Authorization", "").partition(" ")
-        given_bytes = given.strip().encode("latin-1", "replace")
-        same = hmac.compare_digest(given_bytes, self.server.token)
-        return same and scheme.lower() == "bearer"
-
-    def _answer(
-        self,
-        status: HTTPStatus,
-        body: bytes,
-        kind: str = "text/plain; charset=utf-8",
-        extra: tuple[str, str] | None = None,
-    ) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        if extra:
-            self.send_header(*extra)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+    def get_stderr(self) -> _DebugLog:
+        return _DebugLog()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's name
         LOG.debug("%s %s", self.address_string(), format % args)
 
 
-def _open(chosen: Prometheus, renderer: Renderer, token: bytes | None) -> _Server:
+class _DebugLog(io.StringIO):
+    """Where wsgiref writes the traceback of a request that failed."""
+
+    def write(self, text: str, /) -> int:
+        LOG.debug("%s", text.rstrip())
+        return len(text)
+
+
+def _open(chosen: Prometheus) -> _Server:
     where = chosen.address
     try:
-        return _Server(chosen, renderer, token)
+        return _Server(chosen.address.host, chosen.address.port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise AdvisorError(

@@ -1,5 +1,6 @@
 """What a scrape sees: read back by Prometheus' own parsers, over real HTTP."""
 
+import http.client
 import json
 import re
 import socket
@@ -261,6 +262,23 @@ def test_other_paths(serve):
     root = serve().url.removesuffix("/metrics")
     assert get(f"{root}/")[0] == 200
     assert get(f"{root}/etc/passwd")[0] == 404
+
+
+METHODS = {
+    "HEAD": (200, True, 0),
+    "POST": (501, False, len("Only GET and HEAD are served.\n")),
+    "OPTIONS": (501, False, len("Only GET and HEAD are served.\n")),
+}
+
+
+@pytest.mark.parametrize(("method", "expected"), METHODS.items(), ids=METHODS)
+def test_other_methods(method, expected, serve):
+    connection = http.client.HTTPConnection(serve().url.split("/")[2], timeout=20)
+    connection.request(method, "/metrics")
+    answer = connection.getresponse()
+    is_long = int(answer.headers["Content-Length"]) > 10_000
+    assert (answer.status, is_long, len(answer.read())) == expected
+    connection.close()
 
 
 TOKENS = {
