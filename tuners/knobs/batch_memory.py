@@ -13,17 +13,32 @@ referred to is left alone, and so is what was sent to another process; the worke
 
 from __future__ import annotations
 
+import ctypes
+import os
 import sys
+import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Settings, Value
 from gpuadvisor.domain.target import Target
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._batch_memory import reuse, tell
-from gpuadvisor.tuners.knobs._loaders import NO_LOADER, workers_missing
+from gpuadvisor.tuners.knobs._script import NO_LOADER, workers_missing
+
+LEAST_BYTES = 1 << 20
+"""Of a tensor: new memory for a smaller one takes less than 1 ms."""
+MOST_SEGMENTS = 4
+"""Of one worker that are kept: two batches wait by default, and one is built."""
+PATIENCE = 16
+"""Times that none was free, after which the oldest is replaced: it may never be given back."""
+LARGEST = 2
+"""Times the size of a tensor that its memory may have, where sizes vary."""
+TAIL_BYTES = 64
+"""At the end of a segment: the number of the last batch that the script is done with."""
 
 
 class BatchMemory(Knob):
@@ -73,6 +88,276 @@ class Initialization:
         if self.own is not None:
             self.own(worker_id)
         reuse(worker_id)
+
+
+@dataclass(eq=False)
+class _Segment:
+    """Memory that a worker and the script's process share, as one of them sees it.
+
+    The worker numbers what it sends in a segment of shared memory. The script's process keeps the
+    segment mapped, and when nothing there refers to it any more writes that number at its end; from
+    then on the worker may use it again, if nothing in the worker refers to it either. Whatever else
+    becomes of a segment, it is never used again: where it is sent twice before it was given back,
+    or in a way that is not counted here, where the script's process sends it on, or forks while it
+    refers to it.
+    """
+
+    storage: Any
+    """A `torch.UntypedStorage`, with `TAIL_BYTES` at its end."""
+    number: int = 0
+    """Of the last batch that was sent in it, counted by the worker."""
+    process: int = 0
+    """The worker's."""
+    is_done: bool = False
+    """Whether the script's process has given it back."""
+    is_lent: bool = False
+    """Whether another process may read it, so that it cannot be given back."""
+
+    @property
+    def done(self) -> ctypes.c_int64:
+        """The number of the last batch that the script's process is done with."""
+        address = self.storage.data_ptr() + self.storage.nbytes() - TAIL_BYTES
+        return ctypes.c_int64.from_address(address)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nothing else in this process refers to it: no tensor, no view, no array."""
+        import torch
+
+        # In torch 2.4 a tensor shows in the second count only, a storage in the first.
+        only_here = sys.getrefcount(self.storage) <= 2  # the attribute and the argument
+        return only_here and torch._C._storage_Use_Count(self.storage._cdata) == 1
+
+
+# -- in a worker -----------------------------------------------------------------------------------
+
+
+class _Sent(_Segment):
+    """A worker's own; `number` is 0 until it sends a batch."""
+
+    is_taken = True
+    """Whether it was not sent since a batch was built in it."""
+
+    @property
+    def is_free(self) -> bool:
+        # In this order: a batch that is being sent is counted before it is let go.
+        return self.is_alone and not self.is_taken and self.number == self.done.value
+
+
+class _Segments:
+    """The shared memory of one worker."""
+
+    def __init__(self, new: Callable[[int], Any]) -> None:
+        self._new = new
+        self._kept: list[_Sent] = []
+        self._in_vain = 0
+        self._lock = threading.Lock()  # one thread builds batches, another one sends them
+
+    def take(self, size: int) -> Any:
+        """Return a storage of at least so many bytes."""
+        with self._lock:
+            # What is alone without having been counted may have been sent by other means.
+            self._kept = [each for each in self._kept if not (each.is_alone and each.is_taken)]
+            free = [segment for segment in self._kept if segment.is_free]
+            fitting = [each for each in free if self._fits(each.storage.nbytes(), size)]
+            if fitting:
+                best = min(fitting, key=lambda segment: segment.storage.nbytes())
+                best.is_taken = True
+                return best.storage
+            if len(self._kept) == MOST_SEGMENTS:
+                if not free:
+                    self._in_vain += 1
+                    if self._in_vain % PATIENCE == 0:
+                        del self._kept[0]
+                    return self._new(size)
+                self._kept.remove(free[0])
+            storage = self._new(size + TAIL_BYTES + -size % TAIL_BYTES)
+            self._kept.append(_Sent(storage))
+            return storage
+
+    def send(self, storage: Any) -> int | None:
+        """Return the number of a batch that is sent in a segment, or None if it is in none."""
+        with self._lock:
+            own = next((s for s in self._kept if s.storage._cdata == storage._cdata), None)
+            if own is None:
+                return None
+            if not own.is_taken:
+                self._kept.remove(own)
+                return None
+            own.is_taken = False
+            own.number += 1
+            return own.number
+
+    @staticmethod
+    def _fits(nbytes: int, size: int) -> bool:
+        return size + TAIL_BYTES <= nbytes <= LARGEST * size + 2 * TAIL_BYTES
+
+
+_REUSING: list[int] = []
+"""Processes in which `reuse` was called: this one, and those that it was forked from."""
+
+
+def reuse(worker_id: int = 0) -> None:
+    """Reuse memory in this worker process; to be a DataLoader's `worker_init_fn`."""
+    import torch
+    from torch.multiprocessing import get_sharing_strategy, reductions
+    from torch.utils.data._utils.collate import default_collate_fn_map
+
+    if get_sharing_strategy() != "file_descriptor" or not hasattr(torch._C, "_storage_Use_Count"):
+        return
+    if os.getpid() in _REUSING:
+        return
+    _REUSING.append(os.getpid())
+    new, collate = torch.UntypedStorage._new_shared, default_collate_fn_map[torch.Tensor]
+    segments, here = _Segments(new), threading.local()
+
+    def collate_tensor(*args: Any, **kwargs: Any) -> Any:
+        """Fills all of its memory, so that it need not be new; others may rely on zeros."""
+        here.fills = True
+        try:
+            return collate(*args, **kwargs)
+        finally:
+            here.fills = False
+
+    def new_shared(cls: Any, size: int, *, device: Any = "cpu") -> Any:
+        is_host = torch.device(device).type == "cpu"
+        if size < LEAST_BYTES or not is_host or not getattr(here, "fills", False):
+            return new(size, device=device)
+        return segments.take(size)
+
+    def reduce_storage(storage: Any) -> Any:
+        _lend(storage)  # if it has come from another worker
+        number = segments.send(storage)
+        usually = reductions.reduce_storage(storage)
+        if number is None or usually[0] is not reductions.rebuild_storage_fd:
+            return usually  # never given back, and so never used again
+        return rebuild, (*usually[1], number, os.getpid())
+
+    default_collate_fn_map[torch.Tensor] = collate_tensor
+    torch.UntypedStorage._new_shared = classmethod(new_shared)
+    ForkingPickler.register(torch.UntypedStorage, reduce_storage)
+
+
+# -- in the script's process -----------------------------------------------------------------------
+
+
+class _Segmented:
+    """The segments in which batches have arrived in one thread: that which pins, or any other."""
+
+    def __init__(self) -> None:
+        self.segments: dict[int, _Segment] = {}
+        _ALL.add(self)
+
+
+class _Arrivals(threading.local):
+    """A thread's, which end with it."""
+
+    def __init__(self) -> None:
+        self.mine = _Segmented()
+
+
+_LOCK = threading.RLock()
+"""Of what stands below. It is taken before a fork, so that a child finds it free."""
+_ALL: weakref.WeakSet[_Segmented] = weakref.WeakSet()
+_ARRIVALS = _Arrivals()
+_TOLD: list[Callable[[], None]] = []
+_WATCHED: list[int] = []
+"""Processes that were told to watch what becomes of their segments."""
+
+
+def rebuild(cls: Any, descriptor: Any, size: int, number: int, process: int) -> Any:
+    """Take a segment that a worker has sent, and give back those that nobody refers to any more.
+
+    The worker's pickle names this function.
+    """
+    from torch.multiprocessing import reductions
+
+    with _LOCK:
+        _watch()
+        segments = _ARRIVALS.mine.segments
+        for segment in segments.values():
+            if not segment.is_done and not segment.is_lent and segment.is_alone:
+                segment.done.value = segment.number
+                segment.is_done = True
+    storage = reductions.rebuild_storage_fd(cls, descriptor, size)  # as it was mapped before
+    with _LOCK:
+        known = segments.pop(storage._cdata, None)
+        if known is None:
+            _forget(segments, process)
+        is_lent = known is not None and known.is_lent
+        segments[storage._cdata] = _Segment(storage, number, process, is_lent=is_lent)
+    if known is not None:
+        for effective in _TOLD:
+            effective()
+    return storage
+
+
+def tell(effective: Callable[[], None]) -> None:
+    """Have a function called when a batch arrives in memory in which one has arrived before."""
+    _TOLD.append(effective)
+
+
+def _forget(segments: dict[int, _Segment], process: int) -> None:
+    """Let go what a worker no longer uses because it has taken other memory."""
+    _forget_ended(segments)
+    done = [key for key, segment in segments.items() if segment.process == process]
+    done = [key for key in done if segments[key].is_done]
+    for key in done[: max(0, len(done) + 1 - MOST_SEGMENTS)]:  # the oldest
+        del segments[key]
+
+
+def _forget_ended(segments: dict[int, _Segment]) -> None:
+    for key in [key for key, segment in segments.items() if not _lives(segment.process)]:
+        del segments[key]
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except OSError:  # no such process, or another user's with the same number
+        return False
+    return True
+
+
+def _watch() -> None:
+    """Notice when segments reach other processes: by a pickle, or by a fork."""
+    import torch
+
+    if not _WATCHED:  # which a child has from its parent, and so has the hooks
+        os.register_at_fork(
+            before=_before_fork, after_in_parent=_LOCK.release, after_in_child=_in_child
+        )
+    if os.getpid() not in _WATCHED and os.getpid() not in _REUSING:
+        usual = ForkingPickler._extra_reducers[torch.UntypedStorage]  # type: ignore[attr-defined]
+
+        def send_on(storage: Any) -> Any:
+            _lend(storage)
+            return usual(storage)
+
+        ForkingPickler.register(torch.UntypedStorage, send_on)
+    if os.getpid() not in _WATCHED:
+        _WATCHED.append(os.getpid())
+
+
+def _lend(storage: Any) -> None:
+    with _LOCK:
+        for each in _ALL:
+            if storage._cdata in each.segments:
+                each.segments[storage._cdata].is_lent = True
+
+
+def _before_fork() -> None:
+    _LOCK.acquire()
+    for each in _ALL:
+        _forget_ended(each.segments)
+        for segment in each.segments.values():
+            segment.is_lent = segment.is_lent or not (segment.is_done or segment.is_alone)
+
+
+def _in_child() -> None:
+    for each in _ALL:
+        each.segments.clear()
+    _LOCK.release()
 
 
 KNOB = BatchMemory()

@@ -16,8 +16,7 @@ from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.target import Target
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._loaders import NO_LOADER, not_waiting, workers_missing
-from gpuadvisor.tuners.knobs._script import not_on_gpu
+from gpuadvisor.tuners.knobs._script import NO_LOADER, not_on_gpu, not_waiting, workers_missing
 
 LIBRARY = "libcuda.so.1"
 SCHEDULE_MASK, BLOCKING = 0x07, 0x04

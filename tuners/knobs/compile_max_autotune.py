@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
 from gpuadvisor.domain.target import Target
-from gpuadvisor.tuners.knobs._compile import CompileKnob
-from gpuadvisor.tuners.knobs._replays import Replays
+from gpuadvisor.tuners.knobs._compile import CompileKnob, Replays
 from gpuadvisor.tuners.knobs._script import not_on_gpu
 
 GRAPHS = "max-autotune"

@@ -15,7 +15,7 @@ from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.target import Target
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._loaders import NO_LOADER, is_iterable, is_on_gpu, not_waiting
+from gpuadvisor.tuners.knobs._script import NO_LOADER, is_iterable, is_on_gpu, not_waiting
 
 MOST_WORKERS = 32
 """A worker is a process with its own copy of the data set's state and two batches in flight."""

@@ -18,8 +18,7 @@ from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.target import Target
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._loaders import NO_LOADER, not_waiting
-from gpuadvisor.tuners.knobs._script import not_on_gpu
+from gpuadvisor.tuners.knobs._script import NO_LOADER, not_on_gpu, not_waiting
 
 VARIABLE = "GLIBC_TUNABLES"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4

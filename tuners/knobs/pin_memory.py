@@ -14,8 +14,7 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
 from gpuadvisor.domain.target import Target
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._loaders import NO_LOADER, is_on_gpu
-from gpuadvisor.tuners.knobs._script import not_on_gpu
+from gpuadvisor.tuners.knobs._script import NO_LOADER, is_on_gpu, not_on_gpu
 
 
 class PinMemory(Knob):

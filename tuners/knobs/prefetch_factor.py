@@ -14,7 +14,7 @@ from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.target import Target
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._loaders import NO_LOADER, main_loader, not_waiting, workers_missing
+from gpuadvisor.tuners.knobs._script import NO_LOADER, main_loader, not_waiting, workers_missing
 
 
 class PrefetchFactor(Knob):

@@ -9,32 +9,12 @@ import pytest
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, LoaderFacts, ScriptFacts
+from gpuadvisor.tuners import knobs
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knobs import _compile, bf16_autocast, cpu_threads, host_memory, load_knobs
 
 KNOBS = load_knobs()
-NAMES = [
-    "dataloader_workers",
-    "host_memory",
-    "pin_memory",
-    "persistent_workers",
-    "blocking_sync",
-    "prefetch_factor",
-    "batch_memory",
-    "cpu_threads",
-    "tf32",
-    "bf16_autocast",
-    "fp16_autocast",
-    "channels_last",
-    "cudnn_benchmark",
-    "sdpa_backend",
-    "fused_optimizer",
-    "compile",
-    "compile_cudagraphs",
-    "allocator",
-    "batch_size",
-    "compile_max_autotune",
-]
+FOLDER = Path(knobs.__file__).parent
 
 
 def gpu(cc=(9, 0), cores=16):
@@ -77,22 +57,49 @@ def plain_environment(monkeypatch):
     monkeypatch.setattr(_compile.shutil, "which", lambda name: f"/usr/bin/{name}" if name else None)
 
 
-def test_the_knobs_in_the_order_of_their_trial():
-    assert list(KNOBS) == NAMES
+def test_every_file_of_the_folder_is_a_knob_of_its_name():
+    files = {path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_")}
+    assert set(KNOBS) == files
+
+
+def test_knobs_come_in_the_order_that_they_ask_for():
+    assert list(KNOBS) == sorted(KNOBS, key=lambda name: (KNOBS[name].order, name))
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ("dataloader_workers", "persistent_workers"),
+        ("dataloader_workers", "prefetch_factor"),
+        ("dataloader_workers", "batch_memory"),
+        ("bf16_autocast", "compile"),
+        ("channels_last", "compile"),
+        ("compile", "compile_cudagraphs"),
+        ("compile_cudagraphs", "batch_size"),
+        ("batch_size", "compile_max_autotune"),
+    ],
+)
+def test_what_is_needed_or_cheaper_comes_first(first, then):
+    names = list(KNOBS)
+    assert names.index(first) < names.index(then)
 
 
 @pytest.mark.parametrize("knob", KNOBS.values(), ids=list(KNOBS))
 def test_the_contract(knob: Knob):
     assert type(knob).__name__.lower() == knob.name.replace("_", "")
     assert knob.order % 10 == 0
-    assert knob.unavailable(gpu(), facts()) is None or knob.name == "cpu_threads"
-    for value in knob.choices(gpu(), facts()):
+    places = [(gpu(), facts()), (cpu(), facts(device="cpu"))]
+    possible = [place for place in places if knob.unavailable(*place) is None]
+    assert possible, "it can work neither on a usual GPU nor on a CPU"
+    for value in (value for place in possible for value in knob.choices(*place)):
+        assert knob.problem(value) is None
         assert knob.snippet(value)
         application = knob.application(value)
         assert application.applier == f"gpuadvisor.tuners.knobs.{knob.name}:KNOB"
         assert all(isinstance(text, str) for text in knob.environment(value).values())
     for other in knob.excludes:
         assert knob.name in KNOBS[other].excludes
+    assert knob.refines is None or KNOBS[knob.refines].order < knob.order
 
 
 def test_knobs_import_only_the_standard_library():

@@ -11,13 +11,13 @@ torch = pytest.importorskip("torch")
 from torch import multiprocessing  # noqa: E402 - torch may be missing
 from torch.utils.data import DataLoader, Dataset  # noqa: E402 - torch may be missing
 
-from gpuadvisor.tuners.knobs import _batch_memory  # noqa: E402 - torch may be missing
+from gpuadvisor.tuners.knobs import batch_memory  # noqa: E402 - torch may be missing
 from gpuadvisor.tuners.knobs.batch_memory import Initialization  # noqa: E402 - torch may be missing
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="batches are shared in another way there"
 )
-NUMBERS = _batch_memory.LEAST_BYTES // 4
+NUMBERS = batch_memory.LEAST_BYTES // 4
 """Of a sample: a batch of two is large enough."""
 
 
@@ -65,10 +65,10 @@ def halves(samples):
 def arrived_again(monkeypatch):
     """Count the batches in memory that was used before; forget what other tests left."""
     times = []
-    monkeypatch.setattr(_batch_memory, "_TOLD", [lambda: times.append(1)])
-    _batch_memory._ARRIVALS.mine.segments.clear()
+    monkeypatch.setattr(batch_memory, "_TOLD", [lambda: times.append(1)])
+    batch_memory._ARRIVALS.mine.segments.clear()
     yield times
-    _batch_memory._ARRIVALS.mine.segments.clear()
+    batch_memory._ARRIVALS.mine.segments.clear()
 
 
 def loaded(dataset, **changes):
@@ -103,7 +103,7 @@ def test_memory_is_used_again(arrived_again):
     for _epoch in range(2):
         for batch, numbers in loaded(Numbered(60)):
             assert is_whole(batch, numbers)
-    segments = _batch_memory._ARRIVALS.mine.segments
+    segments = batch_memory._ARRIVALS.mine.segments
     assert len(arrived_again) > 30
     assert len(segments) <= 2 * 4  # of the second epoch's workers only
 
@@ -111,7 +111,7 @@ def test_memory_is_used_again(arrived_again):
 SCRIPT = """
 import sys, torch
 from torch.utils.data import DataLoader, Dataset
-from gpuadvisor.tuners.knobs import _batch_memory
+from gpuadvisor.tuners.knobs import batch_memory
 
 class Numbered(Dataset):
     def __len__(self):
@@ -121,8 +121,8 @@ class Numbered(Dataset):
 
 if __name__ == "__main__":
     again = []
-    _batch_memory.tell(lambda: again.append(1))
-    own = {"multiprocessing_context": sys.argv[1], "worker_init_fn": _batch_memory.reuse}
+    batch_memory.tell(lambda: again.append(1))
+    own = {"multiprocessing_context": sys.argv[1], "worker_init_fn": batch_memory.reuse}
     loader = DataLoader(Numbered(), batch_size=2, num_workers=1, **own)
     for batch, numbers in loader:
         assert all((row == number).all() for row, number in zip(batch, numbers))
@@ -162,7 +162,7 @@ def test_sizes_that_vary(arrived_again):
         assert batch.numel() == NUMBERS * (1 + number % 5)
         assert (batch == number).all()
     assert arrived_again
-    assert len(_batch_memory._ARRIVALS.mine.segments) <= _batch_memory.MOST_SEGMENTS + 1
+    assert len(batch_memory._ARRIVALS.mine.segments) <= batch_memory.MOST_SEGMENTS + 1
 
 
 def test_what_a_worker_keeps_is_not_overwritten():
@@ -190,7 +190,7 @@ def test_small_batches_are_left_alone(arrived_again):
     got = torch.cat(list(loaded(dataset)))
     assert torch.equal(got[:, 0], torch.arange(40.0))
     assert not arrived_again
-    assert not _batch_memory._ARRIVALS.mine.segments
+    assert not batch_memory._ARRIVALS.mine.segments
 
 
 def test_another_way_of_sharing(arrived_again):
@@ -201,7 +201,7 @@ def test_another_way_of_sharing(arrived_again):
 
 def by_file(worker_id):
     multiprocessing.set_sharing_strategy("file_system")
-    _batch_memory.reuse(worker_id)
+    batch_memory.reuse(worker_id)
 
 
 class Switching(Numbered):

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402 - torch may be missing
 
-from gpuadvisor.tuners.knobs import _loss_scaling  # noqa: E402 - torch may be missing
+from gpuadvisor.tuners.knobs import fp16_autocast  # noqa: E402 - torch may be missing
 from gpuadvisor.tuners.knobs._tensors import map_tensors  # noqa: E402 - torch may be missing
 
 
@@ -165,17 +165,17 @@ class TestLossScaling:
         assert torch.isfinite(model.result.bias).all()
 
     def test_the_scale_grows_after_steps_without_overflow(self, script, monkeypatch):
-        monkeypatch.setattr(_loss_scaling, "GROWTH_INTERVAL", 2)
+        monkeypatch.setattr(fp16_autocast, "GROWTH_INTERVAL", 2)
         target = script()
         autocast = type("Used", (), {"active": True, "used": True})()
-        scaling = _loss_scaling.LossScaling(autocast, target.seen_by("test"))
+        scaling = fp16_autocast.LossScaling(autocast, target.seen_by("test"))
         model = Layers()
         optimizer = target.optimizer(torch.optim.SGD, model.parameters(), lr=0.1)
         for _ in range(2):
             optimizer.zero_grad()
             target.backward(target.call(model, torch.ones(2, 4)).mean())
             optimizer.step()
-        assert scaling.scale == 2 * _loss_scaling.INITIAL_SCALE
+        assert scaling.scale == 2 * fp16_autocast.INITIAL_SCALE
 
     def test_closures_are_refused_and_the_script_goes_on(self, script):
         model, target = Layers(), script(fp16_autocast=True)
