@@ -11,7 +11,7 @@ from gpuadvisor.rules.host_pace import MARGIN, MOST, loader_sets_pace, paces, pa
 from gpuadvisor.rules.rule import Saving
 
 if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.intervals import Intervals, Whole
+    from gpuadvisor.rules.facts.intervals import IntArray, Intervals
     from gpuadvisor.rules.facts.kernels import KernelUse
     from gpuadvisor.rules.facts.summary import Facts
 
@@ -42,7 +42,7 @@ def saving(facts: Facts, gains: Sequence[Gain]) -> Saving:
 class RowGain:
     """The same of some rows of the device's work."""
 
-    rows: Sequence[int] | Whole
+    rows: Sequence[int] | IntArray
     time_ns: int
     low: float
     high: float
@@ -81,7 +81,7 @@ def row_saving(
     return Saving(least, most, parts(most, _times(facts, gains)))
 
 
-def launching(facts: Facts, groups: Iterable[Whole]) -> Intervals:
+def launching(facts: Facts, groups: Iterable[IntArray]) -> Intervals:
     """Return when the host launched these groups of rows, each from its first kernel to its last
     one; what else the script does between two of them stays."""
     import numpy as np

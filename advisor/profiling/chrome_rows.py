@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory, Range, Synchronization
-from gpuadvisor.rules.facts.intervals import Whole
+from gpuadvisor.rules.facts.intervals import IntArray
 
 
 @dataclass
@@ -284,7 +284,7 @@ WRITERS: Mapping[str, Callable[[Rows, Places], Iterator[str]]] = {
 
 
 def arrows(
-    number: Whole, call: Mapping[str, Whole], work: Mapping[str, Whole], places: Places
+    number: IntArray, call: Mapping[str, IntArray], work: Mapping[str, IntArray], places: Places
 ) -> Iterator[str]:
     """Yield an arrow from each call to what it launched; all arrays are of one length."""
     columns = (number, call["begin_ns"], call["process"], call["thread"], work["begin_ns"],

@@ -11,16 +11,16 @@ import numpy.typing as npt
 
 from gpuadvisor.domain.profile import UNKNOWN
 
-Whole: TypeAlias = npt.NDArray[np.int64]
+IntArray: TypeAlias = npt.NDArray[np.int64]
 _HIGHEST = 2**63 - 1
 
 
-def prepared(cells: Sequence[Any]) -> Sequence[Any] | Whole:
+def prepared(cells: Sequence[Any]) -> Sequence[Any] | IntArray:
     """Return cells as an array if all are whole numbers, as nearly always, else as they are."""
     return np.array(cells, np.int64) if set(map(type, cells)) == {int} else cells
 
 
-def whole(cells: Sequence[Any] | Whole, unknown: int = UNKNOWN) -> Whole:
+def whole(cells: Sequence[Any] | IntArray, unknown: int = UNKNOWN) -> IntArray:
     """Return whole numbers; `unknown` for NULL, texts, and numbers that are not whole."""
     if isinstance(cells, np.ndarray):
         return cells
@@ -37,18 +37,18 @@ def _whole(cell: Any, unknown: int) -> int:
     return unknown
 
 
-def count(cells: Sequence[Any] | Whole, kind: str) -> npt.NDArray[Any]:
+def count(cells: Sequence[Any] | IntArray, kind: str) -> npt.NDArray[Any]:
     """Return whole numbers of a numpy type; `UNKNOWN` also for negative and too large ones."""
     return within(whole(cells), kind)
 
 
-def within(numbers: Whole, kind: str) -> npt.NDArray[Any]:
+def within(numbers: IntArray, kind: str) -> npt.NDArray[Any]:
     """Return numbers in a numpy type; `UNKNOWN` for negative and too large ones."""
     usable = (numbers >= 0) & (numbers <= np.iinfo(kind).max)
     return np.where(usable, numbers, UNKNOWN).astype(kind)
 
 
-def real(cells: Sequence[Any] | Whole) -> npt.NDArray[np.float64]:
+def real(cells: Sequence[Any] | IntArray) -> npt.NDArray[np.float64]:
     """Return numbers; NaN for NULL, texts and infinities."""
     if not (isinstance(cells, np.ndarray) or set(map(type, cells)) <= {int, float}):
         cells = [float(cell) if isinstance(cell, (int, float)) else math.nan for cell in cells]
@@ -56,7 +56,7 @@ def real(cells: Sequence[Any] | Whole) -> npt.NDArray[np.float64]:
     return np.where(np.isfinite(found), found, math.nan)
 
 
-def strange(cells: Sequence[Any] | Whole) -> int:
+def strange(cells: Sequence[Any] | IntArray) -> int:
     """Return how many cells are neither numbers nor NULL."""
     if isinstance(cells, np.ndarray) or set(map(type, cells)) <= {int, float, type(None)}:
         return 0

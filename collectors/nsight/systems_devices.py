@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuadvisor.collectors.nsight.cells import Whole, count, whole, within
+from gpuadvisor.collectors.nsight.cells import IntArray, count, whole, within
 from gpuadvisor.collectors.nsight.sqlite_export import DamagedError, Export
 from gpuadvisor.domain.profile import UNKNOWN, DeviceLimits
 
@@ -60,7 +60,7 @@ class Devices:
         usable = min(ordinals, default=UNKNOWN) >= 0 and len(set(ordinals)) == len(ordinals)
         return dict(zip(ids, ordinals if usable else ids, strict=True))
 
-    def of_events(self, ordinals: Whole, processes: Whole) -> Any:
+    def of_events(self, ordinals: IntArray, processes: IntArray) -> Any:
         """Return the profile's numbers for CUDA's ordinals in processes."""
         if self._ordinals is not None or not self._of_process:
             return within(ordinals, "int16")
@@ -68,7 +68,7 @@ class Devices:
         numbers = [self._of_process.get((one, other), UNKNOWN) for one, other in pairs.T.tolist()]
         return count(numbers, "int16")[places.reshape(-1)]
 
-    def of_gpus(self, gpus: Whole) -> Any:
+    def of_gpus(self, gpus: IntArray) -> Any:
         """Return the profile's numbers for Nsight Systems' own."""
         distinct, places = np.unique(gpus, return_inverse=True)
         numbers = [self._number_of_gpu.get(gpu, gpu) for gpu in distinct.tolist()]
@@ -147,19 +147,19 @@ class Processes:
         self._places: dict[int, int] = {}
         self._shared = _shared_devices(export)
 
-    def unique(self, numbers: Whole, global_ids: Whole) -> Whole:
+    def unique(self, numbers: IntArray, global_ids: IntArray) -> IntArray:
         """Return launches' numbers that no other process has; `UNKNOWN` stays."""
         usable = (numbers >= 0) & (numbers < 2**_CUPTI_BITS)
         places = self._places_of(global_ids) << _CUPTI_BITS
         return np.where(usable, numbers + places, UNKNOWN)
 
-    def streams(self, numbers: Whole, ordinals: Whole, global_ids: Whole) -> Whole:
+    def streams(self, numbers: IntArray, ordinals: IntArray, global_ids: IntArray) -> IntArray:
         """Return streams, told apart where several processes use the same device."""
         shared = np.isin(ordinals, self._shared)
         plain = np.where((numbers >= 0) & (numbers < 2**_CUPTI_BITS), numbers, UNKNOWN)
         return np.where(shared, self.unique(numbers, global_ids), plain)
 
-    def _places_of(self, global_ids: Whole) -> Whole:
+    def _places_of(self, global_ids: IntArray) -> IntArray:
         distinct, rows = np.unique(global_ids >> _ID_BITS, return_inverse=True)
         places = np.array([self._place(key) for key in distinct.tolist()], np.int64)
         return np.asarray(places[rows.reshape(-1)], np.int64)
@@ -177,12 +177,12 @@ class Processes:
         return {one: name for one, name in named if one in met and isinstance(name, str)}
 
 
-def process_of(global_ids: Whole) -> Whole:
+def process_of(global_ids: IntArray) -> IntArray:
     """Return process numbers, as the operating system gives them."""
     return np.where(global_ids < 0, UNKNOWN, (global_ids >> _ID_BITS) & _ID_MASK)
 
 
-def thread_of(global_ids: Whole) -> Whole:
+def thread_of(global_ids: IntArray) -> IntArray:
     """Return thread numbers, as the operating system gives them."""
     return np.where(global_ids < 0, UNKNOWN, global_ids & _ID_MASK)
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuadvisor.collectors.nsight.bounded import ALL_TEXTS, Names, Warnings
-from gpuadvisor.collectors.nsight.cells import Whole, prepared, strange, whole
+from gpuadvisor.collectors.nsight.cells import IntArray, prepared, strange, whole
 from gpuadvisor.collectors.nsight.sqlite_export import DamagedError, Export, quoted
 from gpuadvisor.collectors.nsight.systems_devices import Devices, Processes
 from gpuadvisor.domain.profile import NO_TEXT, Sink
@@ -26,7 +26,7 @@ _USED = (
 Cells = Mapping[str, Any]
 """The cells of a batch by column: an array where all are whole numbers, else any sequence."""
 Converted = dict[str, npt.NDArray[Any]]
-Mask = npt.NDArray[np.bool_]
+BoolArray = npt.NDArray[np.bool_]
 FARTHEST_NS = 2**62
 """Farthest time from 1970 or the session's start: two such times differ by less than 64 bits."""
 _NEVER = -(2**63)
@@ -75,7 +75,7 @@ def _load(export: Export, used: str, found: dict[int, str]) -> None:
 
 
 def text_numbers(
-    ids: Whole, texts: Mapping[int, str], number: Callable[[str], int]
+    ids: IntArray, texts: Mapping[int, str], number: Callable[[str], int]
 ) -> npt.NDArray[np.int32]:
     """Return a number of the profile for each number of the export; `NO_TEXT` where unknown."""
     distinct, places = np.unique(ids, return_inverse=True)
@@ -123,9 +123,9 @@ class Reading:
         source: str,
         target: str,
         columns: Sequence[str],
-        convert: Callable[[Cells, Whole], Converted],
+        convert: Callable[[Cells, IntArray], Converted],
         texts: bool = False,
-        choose: Callable[[Cells], Mask] | None = None,
+        choose: Callable[[Cells], BoolArray] | None = None,
     ) -> int:
         """Give the events of a table to the sink; return how many there were.
 
@@ -153,7 +153,7 @@ class Reading:
         self._tell(source, useless, odd)
         return self.rows - before
 
-    def _give(self, target: str, begin: Whole, end: Whole, rest: Converted) -> None:
+    def _give(self, target: str, begin: IntArray, end: IntArray, rest: Converted) -> None:
         if target == "counters":
             times: Converted = {"time_ns": begin}
         else:
@@ -172,12 +172,12 @@ class Reading:
             self.warnings.add(f"{source} has {odd} cells that are no numbers: taken as unknown")
 
 
-def _open(source: str, ends: Any) -> Mask:
+def _open(source: str, ends: Any) -> BoolArray:
     """Say which rows rightly have no end: NVTX ranges that were still open when it was recorded."""
     if source != "NVTX_EVENTS":
         return np.zeros(len(ends), np.bool_)
     return np.array([end is None for end in ends], np.bool_)
 
 
-def _usable(begin: Whole, end: Whole) -> Mask:
+def _usable(begin: IntArray, end: IntArray) -> BoolArray:
     return np.asarray((begin > -FARTHEST_NS) & (end < FARTHEST_NS) & (end >= begin))

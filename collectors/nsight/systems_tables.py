@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuadvisor.collectors.cuda_calls import kind_of, plain_name
-from gpuadvisor.collectors.nsight.cells import Whole, count, real, whole, within
+from gpuadvisor.collectors.nsight.cells import IntArray, count, real, whole, within
 from gpuadvisor.collectors.nsight.sqlite_export import Export
 from gpuadvisor.collectors.nsight.systems_devices import process_of, thread_of
 from gpuadvisor.collectors.nsight.systems_reading import (
+    BoolArray,
     Cells,
     Converted,
-    Mask,
     Reading,
     cell_numbers,
     text_numbers,
@@ -93,7 +93,7 @@ def _enumeration(export: Export, table: str, meanings: Mapping[str, int]) -> Map
     return found
 
 
-def _translated(numbers: Whole, meanings: Mapping[int, int]) -> npt.NDArray[Any]:
+def _translated(numbers: IntArray, meanings: Mapping[int, int]) -> npt.NDArray[Any]:
     """Return a meaning for each number; 0, which is unknown everywhere, for others."""
     distinct, places = np.unique(numbers, return_inverse=True)
     known = [meanings.get(number, 0) for number in distinct.tolist()]
@@ -114,7 +114,7 @@ def kernels(reading: Reading) -> int:
     shared = ("staticSharedMemory", "dynamicSharedMemory")
     shape = {**_GRID, **_BLOCK, "registersPerThread": "registers"}
 
-    def convert(cells: Cells, used: Whole) -> Converted:
+    def convert(cells: Cells, used: IntArray) -> Converted:
         static, dynamic = (whole(cells[column])[used] for column in shared)
         both = np.where((static < 0) | (dynamic < 0) | (static + dynamic < 0), -1, static + dynamic)
         ids = whole(cells[name])[used]
@@ -134,7 +134,7 @@ def graphs(reading: Reading) -> int:
     """Read launches of CUDA graphs of which only the whole was recorded, as kernels."""
     unknown = ("registers", "shared_bytes", *_GRID.values(), *_BLOCK.values())
 
-    def convert(cells: Cells, used: Whole) -> Converted:
+    def convert(cells: Cells, used: IntArray) -> Converted:
         numbers = count(cells["graphId"], "int64")[used]
         distinct, places = np.unique(numbers, return_inverse=True)
         names = [reading.names.number(_graph_name(number)) for number in distinct.tolist()]
@@ -157,7 +157,7 @@ def copies(reading: Reading) -> int:
     """Read copies."""
     directions, memories = _directions(reading.export), _memories(reading.export)
 
-    def convert(cells: Cells, used: Whole) -> Converted:
+    def convert(cells: Cells, used: IntArray) -> Converted:
         return {
             **_where(reading, cells, used),
             "direction": _translated(whole(cells["copyKind"])[used], directions),
@@ -175,7 +175,7 @@ def memsets(reading: Reading) -> int:
     """Read fillings of memory with a value."""
     memories = _memories(reading.export)
 
-    def convert(cells: Cells, used: Whole) -> Converted:
+    def convert(cells: Cells, used: IntArray) -> Converted:
         return {
             **_where(reading, cells, used),
             "direction": np.full(len(used), Direction.MEMSET, np.int8),
@@ -192,7 +192,7 @@ def memsets(reading: Reading) -> int:
 def calls(reading: Reading) -> int:
     """Read calls into the CUDA runtime and driver."""
 
-    def convert(cells: Cells, used: Whole) -> Converted:
+    def convert(cells: Cells, used: IntArray) -> Converted:
         ids, owner = whole(cells["nameId"])[used], whole(cells["globalTid"])[used]
         number = reading.names.number
         correlation = whole(cells["correlationId"])[used]
@@ -211,7 +211,7 @@ def calls(reading: Reading) -> int:
 def synchronizations(reading: Reading) -> int:
     """Read what waited for what."""
 
-    def convert(cells: Cells, used: Whole) -> Converted:
+    def convert(cells: Cells, used: IntArray) -> Converted:
         found = _where(reading, cells, used)
         waiting = _translated(whole(cells["syncType"])[used], _SYNCHRONIZATIONS)
         return {**found, "kind": waiting}
@@ -231,7 +231,7 @@ def ranges(reading: Reading) -> int:
         kind_of_name[found] = _range_kind(text)
         return found
 
-    def convert(cells: Cells, used: Whole) -> Converted:
+    def convert(cells: Cells, used: IntArray) -> Converted:
         owner = whole(cells["globalTid"])[used]
         own = [cells["text"][row] for row in used.tolist()]
         by_id = text_numbers(whole(cells["textId"])[used], reading.strings, number)
@@ -252,7 +252,7 @@ def ranges(reading: Reading) -> int:
     )
 
 
-def _is_range(event_types: Sequence[Any]) -> Mask:
+def _is_range(event_types: Sequence[Any]) -> BoolArray:
     return np.isin(whole(event_types), _NVTX_RANGES)
 
 
@@ -267,7 +267,7 @@ def counters(reading: Reading) -> int:
         if isinstance(name, str)
     }
 
-    def convert(cells: Cells, used: Whole) -> Converted:
+    def convert(cells: Cells, used: IntArray) -> Converted:
         kind, metric = whole(cells["typeId"])[used], whole(cells["metricId"])[used]
         pairs, places = np.unique(np.stack((kind, metric)), axis=1, return_inverse=True)
         found = [names.get((one, other), 0) for one, other in pairs.T.tolist()]
@@ -281,7 +281,7 @@ def counters(reading: Reading) -> int:
     return reading.events("GPU_METRICS", "counters", ("typeId", "metricId", "value"), convert)
 
 
-def _where(reading: Reading, cells: Cells, used: Whole) -> Converted:
+def _where(reading: Reading, cells: Cells, used: IntArray) -> Converted:
     """Return where on which device something ran, and what launched it."""
     ordinal, stream, launch, owner = (whole(cells[column])[used] for column in _WHERE)
     stream = np.where(stream == _NO_STREAM, UNKNOWN, stream)

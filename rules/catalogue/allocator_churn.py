@@ -9,7 +9,7 @@ import numpy as np
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import Call
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.intervals import Whole
+from gpuadvisor.rules.facts.intervals import IntArray
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Change, Host
 from gpuadvisor.rules.host_pace import saved_shares, span_ns
@@ -63,7 +63,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     )
 
 
-def _calls(facts: Facts) -> tuple[Whole, int]:
+def _calls(facts: Facts) -> tuple[IntArray, int]:
     """Return the calls in the run, and how many of them are in its second half."""
     host = facts.host
     chosen = host.of_kinds((Call.ALLOCATE, Call.FREE)) & (host.begin_ns >= facts.window.begin_ns)

@@ -10,7 +10,7 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.copies import Transfers, small_to_device
-from gpuadvisor.rules.facts.intervals import Whole, uncovered_ns, union
+from gpuadvisor.rules.facts.intervals import IntArray, uncovered_ns, union
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.host_pace import span_ns
 from gpuadvisor.rules.requirements import COPIES, IDLE, KERNELS, table
@@ -69,7 +69,7 @@ def _idle_ns(facts: Facts, copies: Transfers) -> float:
     return float(uncovered_ns(times, work.intervals(np.arange(work.kernels))))
 
 
-def _follows(facts: Facts, copies: Transfers) -> tuple[Whole, Whole]:
+def _follows(facts: Facts, copies: Transfers) -> tuple[IntArray, IntArray]:
     """Return begins and ends of the time between two such copies with nothing else between."""
     line, work = facts.timeline, facts.work
     if line is None:

@@ -11,7 +11,7 @@ import numpy as np
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.intervals import Whole
+from gpuadvisor.rules.facts.intervals import IntArray
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Change, Host
 from gpuadvisor.rules.host_pace import saved_shares, span_ns
@@ -41,7 +41,7 @@ RULE = Rule(Category.SYNC, needs=(KERNELS, IDLE))
 class _Waits:
     what: str
     """The call or operator that most of them are, for people."""
-    calls: Whole
+    calls: IntArray
     """Rows of its calls."""
     count: int
     """Of all."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from gpuadvisor.domain.profile import Range
 from gpuadvisor.rules.facts.device_work import Work
-from gpuadvisor.rules.facts.intervals import Intervals, Whole, by_key, covered_ns, union
+from gpuadvisor.rules.facts.intervals import IntArray, Intervals, by_key, covered_ns, union
 from gpuadvisor.rules.facts.summary import Facts
 
 MOST_STREAMS = 12
@@ -98,7 +98,7 @@ def _busiest(lanes: list[Lane], most: int) -> list[Lane]:
     return sorted(chosen, key=lambda lane: (lane.owner, -lane.active_ns, lane.number))
 
 
-def _streams(facts: Facts, edges: Whole) -> list[Lane]:
+def _streams(facts: Facts, edges: IntArray) -> list[Lane]:
     work = facts.work
     found = []
     for device, rows in work.by_device():
@@ -110,7 +110,7 @@ def _streams(facts: Facts, edges: Whole) -> list[Lane]:
     return found
 
 
-def _threads(facts: Facts, edges: Whole) -> list[Lane]:
+def _threads(facts: Facts, edges: IntArray) -> list[Lane]:
     columns = facts.profile.columns("operators", ("process", "thread"))
     launching, host = facts.launching, facts.host
     operators = _by_thread(launching.thread_key, columns["process"], columns["thread"])
@@ -128,7 +128,9 @@ def _threads(facts: Facts, edges: Whole) -> list[Lane]:
     return found
 
 
-def _by_thread(key: Whole, process: Whole, thread: Whole) -> dict[tuple[int, int], Whole]:
+def _by_thread(
+    key: IntArray, process: IntArray, thread: IntArray
+) -> dict[tuple[int, int], IntArray]:
     """Return the rows of each process and thread."""
     return {(int(process[rows[0]]), int(thread[rows[0]])): rows for _, rows in by_key(key)}
 
@@ -139,7 +141,7 @@ def _lane(
     number: int,
     events: int,
     bands: list[tuple[str, Intervals]],
-    edges: Whole,
+    edges: IntArray,
 ) -> Lane:
     length = np.maximum(np.diff(edges), 1)
     return Lane(

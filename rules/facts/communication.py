@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from gpuadvisor.domain.profile import UNKNOWN, Columns, Profile
 from gpuadvisor.rules.facts.device_work import DeviceWork, Work
-from gpuadvisor.rules.facts.intervals import Intervals, Whole, by_key, exact_sum, uncovered_ns
+from gpuadvisor.rules.facts.intervals import IntArray, Intervals, by_key, exact_sum, uncovered_ns
 from gpuadvisor.rules.facts.joins import latest_before
 
 TYPE_BYTES = {
@@ -79,7 +79,7 @@ def communication(profile: Profile, work: DeviceWork) -> tuple[Communication, ..
 
 
 def _of_device(
-    work: DeviceWork, told: Columns, device: int, rows: Whole, kernels: Whole
+    work: DeviceWork, told: Columns, device: int, rows: IntArray, kernels: IntArray
 ) -> Communication:
     compute = work.intervals(rows[work.kind[rows] == Work.COMPUTE])
     times = work.intervals(kernels)
@@ -92,7 +92,7 @@ def _of_device(
     return Communication(device, times.total_ns, uncovered_ns(times, compute), tuple(collectives))
 
 
-def described(work: DeviceWork, told: Columns, kernels: Whole) -> Whole:
+def described(work: DeviceWork, told: Columns, kernels: IntArray) -> IntArray:
     """Return the row that describes each kernel: of its correlation, begun at the same time."""
     row = latest_before(
         told["correlation"], told["begin_ns"], work.correlation[kernels], work.begin_ns[kernels]
@@ -100,11 +100,11 @@ def described(work: DeviceWork, told: Columns, kernels: Whole) -> Whole:
     if not len(told["begin_ns"]):
         return row
     same = told["begin_ns"][np.maximum(row, 0)] == work.begin_ns[kernels]
-    described: Whole = np.where(same, row, UNKNOWN)
+    described: IntArray = np.where(same, row, UNKNOWN)
     return described
 
 
-def _identity(told: Columns, row: Whole) -> Whole:
+def _identity(told: Columns, row: IntArray) -> IntArray:
     """Return a number for each collective's name, group and size."""
     if not len(told["name"]):
         return row
@@ -121,8 +121,8 @@ def _collective(
     work: DeviceWork,
     told: Columns,
     device: int,
-    kernels: Whole,
-    row: Whole,
+    kernels: IntArray,
+    row: IntArray,
     compute: Intervals,
 ) -> Collective:
     duration = work.duration_ns[kernels]
@@ -153,7 +153,7 @@ def _collective(
 
 
 def _message_bytes(
-    told: Columns, row: Whole, name: str, texts: Sequence[str]
+    told: Columns, row: IntArray, name: str, texts: Sequence[str]
 ) -> npt.NDArray[np.float64] | None:
     """Return the bytes of each message, as NCCL's tests count them."""
     sizes = [type_bytes(texts[number]) for number in told["type"][row].tolist()]
@@ -248,8 +248,8 @@ def arrivals(ranks: Sequence[tuple[Profile, DeviceWork]]) -> AllArrivals | None:
 def _of_rank(
     place: int,
     last: npt.NDArray[np.bool_],
-    waited: Whole,
-    behind_next: Whole,
+    waited: IntArray,
+    behind_next: IntArray,
     behind_typical: npt.NDArray[np.float64],
 ) -> Arrivals:
     return Arrivals(

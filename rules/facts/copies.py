@@ -9,7 +9,14 @@ import numpy as np
 
 from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory
 from gpuadvisor.rules.facts.device_work import DeviceWork
-from gpuadvisor.rules.facts.intervals import Intervals, Mask, Whole, by_key, exact_sum, uncovered_ns
+from gpuadvisor.rules.facts.intervals import (
+    BoolArray,
+    IntArray,
+    Intervals,
+    by_key,
+    exact_sum,
+    uncovered_ns,
+)
 from gpuadvisor.rules.facts.what_if import Timeline
 
 
@@ -54,7 +61,7 @@ _KINDS = 256
 
 
 def _of_kind(
-    work: DeviceWork, device: int, kinds: int, rows: Whole, kernels: Intervals
+    work: DeviceWork, device: int, kinds: int, rows: IntArray, kernels: Intervals
 ) -> CopyTime:
     size = work.copies["bytes"][rows - work.kernels]
     known = size >= 0
@@ -85,7 +92,7 @@ BETWEEN = (Direction.HOST_TO_DEVICE, Direction.DEVICE_TO_HOST)
 class Transfers:
     """Some copies of the device that is played."""
 
-    rows: Whole
+    rows: IntArray
     """Of the device's work."""
     bytes: int
     time_ns: int
@@ -131,7 +138,7 @@ def small_to_device(work: DeviceWork, line: Timeline | None) -> Transfers:
     return _chosen(work, line, small & (copies["direction"] == Direction.HOST_TO_DEVICE))
 
 
-def _chosen(work: DeviceWork, line: Timeline | None, chosen: Mask) -> Transfers:
+def _chosen(work: DeviceWork, line: Timeline | None, chosen: BoolArray) -> Transfers:
     between = np.isin(work.copies["direction"], BETWEEN)
     rows = np.flatnonzero(chosen & between) + work.kernels
     if line is not None:

@@ -12,7 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory, Profile
-from gpuadvisor.rules.facts.intervals import Intervals, Mask, Whole, by_key, ends, numbered, union
+from gpuadvisor.rules.facts.intervals import (
+    BoolArray,
+    IntArray,
+    Intervals,
+    by_key,
+    ends,
+    numbered,
+    union,
+)
 
 
 class Work(IntEnum):
@@ -39,16 +47,16 @@ and PyTorch's symmetric memory."""
 class DeviceWork:
     """A row for each kernel, copy and memset: first the kernels, then the copies, as they came."""
 
-    begin_ns: Whole
-    end_ns: Whole
+    begin_ns: IntArray
+    end_ns: IntArray
     device: npt.NDArray[np.int16]
-    stream: Whole
-    correlation: Whole
+    stream: IntArray
+    correlation: IntArray
     kind: npt.NDArray[np.int8]
     """`Work`."""
     name: npt.NDArray[np.int32]
     """Text of a kernel; UNKNOWN for copies."""
-    in_graph: Mask
+    in_graph: BoolArray
     kernels: int
     """How many of the rows are kernels."""
     copies: Any
@@ -59,27 +67,27 @@ class DeviceWork:
         return len(self.begin_ns)
 
     @property
-    def duration_ns(self) -> Whole:
+    def duration_ns(self) -> IntArray:
         return self.end_ns - self.begin_ns
 
     @property
-    def is_kernel(self) -> Mask:
+    def is_kernel(self) -> BoolArray:
         return np.arange(len(self)) < self.kernels
 
-    def by_device(self) -> Iterator[tuple[int, Whole]]:
+    def by_device(self) -> Iterator[tuple[int, IntArray]]:
         """Yield each device with its rows."""
         return by_key(self.device)
 
-    def lasting_by_device(self) -> Iterator[tuple[int, Whole]]:
+    def lasting_by_device(self) -> Iterator[tuple[int, IntArray]]:
         """Yield each device with its rows that took some time, if there are any."""
         lasting = np.flatnonzero(self.end_ns > self.begin_ns)
         return ((device, lasting[at]) for device, at in by_key(self.device[lasting]))
 
-    def intervals(self, rows: Whole | Mask) -> Intervals:
+    def intervals(self, rows: IntArray | BoolArray) -> Intervals:
         """Return when at least one of these rows ran."""
         return union(self.begin_ns[rows], self.end_ns[rows])
 
-    def kernel_times_ns(self, rows: Sequence[int] | Whole) -> dict[str, int]:
+    def kernel_times_ns(self, rows: Sequence[int] | IntArray) -> dict[str, int]:
         """Return the time of some kernels, added up by their names."""
         at = np.asarray(rows, np.int64)
         used, place = np.unique(self.name[at], return_inverse=True)

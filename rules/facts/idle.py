@@ -36,9 +36,9 @@ import numpy.typing as npt
 from gpuadvisor.domain.profile import UNKNOWN, Direction
 from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.intervals import (
+    BoolArray,
+    IntArray,
     Intervals,
-    Mask,
-    Whole,
     both,
     by_key,
     covered_ns,
@@ -122,9 +122,9 @@ class _Gaps:
     """The gaps of a device and how long each had which cause, in the order of `IDLE_CAUSES`."""
 
     times: Intervals
-    before: Whole
+    before: IntArray
     """Row of the work that ended last; UNKNOWN where nothing had run."""
-    after: Whole
+    after: IntArray
     causes_ns: npt.NDArray[np.int64]
 
 
@@ -141,7 +141,7 @@ def launching_times(
     return {key: _closed(begin[at], end[at], pause_ns) for key, at in by_key(process)}
 
 
-def _closed(begin_ns: Whole, end_ns: Whole, hole_ns: int) -> Intervals:
+def _closed(begin_ns: IntArray, end_ns: IntArray, hole_ns: int) -> Intervals:
     """Return the union without its short holes."""
     longer = union(begin_ns, end_ns + hole_ns)
     return Intervals(longer.begin_ns, longer.end_ns - hole_ns)
@@ -186,7 +186,7 @@ def idle_gaps(
         yield device, len(found.times) - len(places), described
 
 
-def _without_work(work: DeviceWork, rows: Whole) -> Intervals:
+def _without_work(work: DeviceWork, rows: IntArray) -> Intervals:
     ran = work.intervals(rows)
     return gaps(ran, int(ran.begin_ns[0]), int(ran.end_ns[-1]))
 
@@ -220,7 +220,7 @@ def _of_device(
     launched: Launches,
     threads: _Threads,
     device: int,
-    rows: Whole,
+    rows: IntArray,
     begin_ns: int | None,
 ) -> IdleTime:
     kernels = work.intervals(rows[work.is_kernel[rows]])
@@ -244,10 +244,10 @@ def _of_device(
 
 
 def _split(
-    work: DeviceWork, launched: Launches, threads: _Threads, rows: Whole, times: Intervals
+    work: DeviceWork, launched: Launches, threads: _Threads, rows: IntArray, times: Intervals
 ) -> _Gaps:
     before, after = _neighbours(work, launched, rows, times)
-    causes: dict[Cause, Whole] = {cause: np.zeros(len(times), np.int64) for cause in IDLE_CAUSES}
+    causes: dict[Cause, IntArray] = {cause: np.zeros(len(times), np.int64) for cause in IDLE_CAUSES}
     known = launched.known[after]
     length = times.end_ns - times.begin_ns
     causes[Cause.UNKNOWN][~known] = length[~known]
@@ -258,8 +258,8 @@ def _split(
 
 
 def _neighbours(
-    work: DeviceWork, launched: Launches, rows: Whole, times: Intervals
-) -> tuple[Whole, Whole]:
+    work: DeviceWork, launched: Launches, rows: IntArray, times: Intervals
+) -> tuple[IntArray, IntArray]:
     """Return what ended last before each gap, UNKNOWN before all work, and what began after it, if
     possible of known call."""
     by_end = rows[np.lexsort((work.begin_ns[rows], work.end_ns[rows]))]
@@ -272,13 +272,13 @@ def _neighbours(
 
 
 def _blame(
-    causes: Mapping[Cause, Whole],
+    causes: Mapping[Cause, IntArray],
     launched: Launches,
     threads: _Threads,
     key: int,
     times: Intervals,
-    after: Whole,
-    gap: Whole,
+    after: IntArray,
+    gap: IntArray,
 ) -> None:
     """Split the gaps that a thread's launches ended."""
     begin, end, ended_by = times.begin_ns[gap], times.end_ns[gap], after[gap]
@@ -297,8 +297,8 @@ def _blame(
     causes[Cause.OTHER_HOST][gap] += np.where(waited, 0, rest - at_work)
 
 
-def _covers(each: Intervals, at_ns: Whole) -> Mask:
-    covered: Mask = covered_ns(each, at_ns, at_ns + 1) > 0
+def _covers(each: Intervals, at_ns: IntArray) -> BoolArray:
+    covered: BoolArray = covered_ns(each, at_ns, at_ns + 1) > 0
     return covered
 
 
@@ -341,7 +341,7 @@ class HostIdle:
     """The part of `other_ns` that ended with a batch's copy to the device."""
     preparing_bytes: int
     """Of these copies."""
-    preparing_calls: Whole
+    preparing_calls: IntArray
     """Rows of their calls."""
     other_times: Intervals
     """When it was `other_ns`."""
@@ -351,7 +351,7 @@ NOTHING = HostIdle(0, 0, 0, 0, np.empty(0, np.int64), none())
 
 
 def host_idle(
-    rows: Whole,
+    rows: IntArray,
     begin_ns: int,
     not_working: Intervals,
     work: DeviceWork,
@@ -384,18 +384,18 @@ def host_idle(
     )
 
 
-def _of_processes(times: dict[int, Intervals], host: Calls, call: Whole) -> Intervals:
+def _of_processes(times: dict[int, Intervals], host: Calls, call: IntArray) -> Intervals:
     found = none()
     for process in np.unique(host.process[call]).tolist():
         found = either(found, times.get(process, none()))
     return found
 
 
-def _batches(work: DeviceWork, rows: Whole) -> Mask:
+def _batches(work: DeviceWork, rows: IntArray) -> BoolArray:
     number = np.maximum(rows - work.kernels, 0)
     if not len(work.copies["bytes"]):
         return np.zeros(len(rows), np.bool_)
     to_device = work.copies["direction"][number] == Direction.HOST_TO_DEVICE
     large = work.copies["bytes"][number] >= BATCH_BYTES
-    found: Mask = (rows >= work.kernels) & to_device & large
+    found: BoolArray = (rows >= work.kernels) & to_device & large
     return found

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Whole = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
 
 LATEST_NS = 2**60
 """Times beyond it (36 years) are none; cut there, sums and differences cannot overflow."""
@@ -24,8 +25,8 @@ LATEST_NS = 2**60
 class Intervals:
     """Sorted and disjoint: each ends before the next one begins."""
 
-    begin_ns: Whole
-    end_ns: Whole
+    begin_ns: IntArray
+    end_ns: IntArray
 
     def __len__(self) -> int:
         return len(self.begin_ns)
@@ -52,13 +53,13 @@ def one(begin_ns: int, end_ns: int) -> Intervals:
     return union(np.array([begin_ns], np.int64), np.array([end_ns], np.int64))
 
 
-def ends(begin_ns: Whole, duration_ns: Whole) -> tuple[Whole, Whole]:
+def ends(begin_ns: IntArray, duration_ns: IntArray) -> tuple[IntArray, IntArray]:
     """Return begins and ends that are safe to calculate with; a negative duration is none."""
     begin = np.clip(begin_ns, -LATEST_NS, LATEST_NS)
     return begin, np.minimum(begin + np.clip(duration_ns, 0, 2 * LATEST_NS), LATEST_NS)
 
 
-def union(begin_ns: Whole, end_ns: Whole) -> Intervals:
+def union(begin_ns: IntArray, end_ns: IntArray) -> Intervals:
     """Return the time that at least one of them covers; those that touch become one."""
     filled = end_ns > begin_ns
     begin, end = begin_ns[filled], end_ns[filled]
@@ -102,7 +103,7 @@ def gaps(a: Intervals, begin_ns: int, end_ns: int) -> Intervals:
     return union(begin, end)
 
 
-def depths(sets: tuple[Intervals, ...]) -> tuple[Whole, Whole]:
+def depths(sets: tuple[Intervals, ...]) -> tuple[IntArray, IntArray]:
     """Return the times at which something begins or ends, and how many cover each stretch between.
 
     There is one depth less than there are times.
@@ -112,7 +113,7 @@ def depths(sets: tuple[Intervals, ...]) -> tuple[Whole, Whole]:
     return depths_of(np.concatenate(begins), np.concatenate(stops))
 
 
-def depths_of(begin_ns: Whole, end_ns: Whole) -> tuple[Whole, Whole]:
+def depths_of(begin_ns: IntArray, end_ns: IntArray) -> tuple[IntArray, IntArray]:
     """Return the same of intervals that may overlap each other; empty ones count nowhere."""
     filled = end_ns > begin_ns
     begin, end = np.sort(begin_ns[filled]), np.sort(end_ns[filled])
@@ -122,9 +123,9 @@ def depths_of(begin_ns: Whole, end_ns: Whole) -> tuple[Whole, Whole]:
     return time, (begun - ended).astype(np.int64)
 
 
-def covered_ns(a: Intervals, begin_ns: Whole, end_ns: Whole) -> Whole:
+def covered_ns(a: Intervals, begin_ns: IntArray, end_ns: IntArray) -> IntArray:
     """Return for each of other stretches how much of it `a` covers."""
-    covered: Whole = np.maximum(_covered_until(a, end_ns) - _covered_until(a, begin_ns), 0)
+    covered: IntArray = np.maximum(_covered_until(a, end_ns) - _covered_until(a, begin_ns), 0)
     return covered
 
 
@@ -133,18 +134,18 @@ def uncovered_ns(a: Intervals, b: Intervals) -> int:
     return a.total_ns - int(covered_ns(b, a.begin_ns, a.end_ns).sum())
 
 
-def _covered_until(a: Intervals, time_ns: Whole) -> Whole:
+def _covered_until(a: Intervals, time_ns: IntArray) -> IntArray:
     if not len(a):
         return np.zeros(len(time_ns), np.int64)
     before = np.concatenate(([0], np.cumsum(a.end_ns - a.begin_ns)))
     begun = np.searchsorted(a.begin_ns, time_ns, "right")
     last = np.maximum(begun - 1, 0)
     inside = np.minimum(time_ns, a.end_ns[last]) - a.begin_ns[last]
-    until: Whole = np.where(begun > 0, before[last] + inside, 0)
+    until: IntArray = np.where(begun > 0, before[last] + inside, 0)
     return until
 
 
-def distinct(values: Whole) -> Whole:
+def distinct(values: IntArray) -> IntArray:
     """Return the values sorted, each once; faster than numpy's, which hashes them."""
     ordered = np.sort(values)
     first = np.ones(len(ordered), np.bool_)
@@ -152,7 +153,7 @@ def distinct(values: Whole) -> Whole:
     return ordered[first]
 
 
-def grouped(*columns: npt.NDArray[Any]) -> Whole:
+def grouped(*columns: npt.NDArray[Any]) -> IntArray:
     """Return a number for each row, equal where all columns are."""
     group = np.zeros(len(columns[0]), np.int64)
     for column in columns:
@@ -161,7 +162,7 @@ def grouped(*columns: npt.NDArray[Any]) -> Whole:
     return group
 
 
-def numbered(values: npt.NDArray[np.signedinteger[Any]]) -> tuple[Whole, Whole]:
+def numbered(values: npt.NDArray[np.signedinteger[Any]]) -> tuple[IntArray, IntArray]:
     """Return the distinct values in rising order, and the place of each value among them.
 
     It is `np.unique` with its inverse, without a sort where the values lie close together.
@@ -178,12 +179,12 @@ def numbered(values: npt.NDArray[np.signedinteger[Any]]) -> tuple[Whole, Whole]:
     return np.flatnonzero(there) + lowest, (np.cumsum(there) - 1)[above]
 
 
-def exact_sum(values: Whole) -> int:
+def exact_sum(values: IntArray) -> int:
     """Return a sum that cannot wrap around, whatever a file claims."""
     return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
 
 
-def percentile(values: Whole, pct: int) -> int | None:
+def percentile(values: IntArray, pct: int) -> int | None:
     """Return the nearest-rank percentile, which is one of the values; None of none."""
     if not len(values):
         return None
@@ -191,7 +192,7 @@ def percentile(values: Whole, pct: int) -> int | None:
     return int(np.partition(values, place)[place])
 
 
-def by_key(keys: npt.NDArray[np.generic]) -> Iterator[tuple[int, Whole]]:
+def by_key(keys: npt.NDArray[np.generic]) -> Iterator[tuple[int, IntArray]]:
     """Yield each key, in order, with the rows that have it, in theirs; one sort for all keys."""
     if not len(keys):
         return

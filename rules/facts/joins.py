@@ -13,10 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuadvisor.domain.profile import UNKNOWN
-from gpuadvisor.rules.facts.intervals import Mask, Whole, numbered
+from gpuadvisor.rules.facts.intervals import BoolArray, IntArray, numbered
 
 
-def latest_before(keys: Whole, times_ns: Whole, wanted: Whole, wanted_ns: Whole) -> Whole:
+def latest_before(
+    keys: IntArray, times_ns: IntArray, wanted: IntArray, wanted_ns: IntArray
+) -> IntArray:
     """Return for each wanted key the row that has it: of several the last one not after its time.
 
     Where all are later (clocks of host and device drift apart) it is the first; where none has the
@@ -33,15 +35,17 @@ def latest_before(keys: Whole, times_ns: Whole, wanted: Whole, wanted_ns: Whole)
     else:
         place = np.maximum(_not_after(ordered, times_ns[order], wanted, wanted_ns), first)
     known = found & (wanted != UNKNOWN)
-    rows: Whole = np.where(known, order[np.minimum(place, len(keys) - 1)], UNKNOWN)
+    rows: IntArray = np.where(known, order[np.minimum(place, len(keys) - 1)], UNKNOWN)
     return rows
 
 
-def _repeats(ordered: Whole) -> bool:
+def _repeats(ordered: IntArray) -> bool:
     return bool((ordered[1:] == ordered[:-1]).any())
 
 
-def _not_after(ordered: Whole, times_ns: Whole, wanted: Whole, wanted_ns: Whole) -> Whole:
+def _not_after(
+    ordered: IntArray, times_ns: IntArray, wanted: IntArray, wanted_ns: IntArray
+) -> IntArray:
     """Return the last place whose (key, time) is not after the wanted ones."""
     keys, times = np.concatenate((ordered, wanted)), np.concatenate((times_ns, wanted_ns))
     is_wanted = np.concatenate((np.zeros(len(ordered), np.int8), np.ones(len(wanted), np.int8)))
@@ -53,8 +57,8 @@ def _not_after(ordered: Whole, times_ns: Whole, wanted: Whole, wanted_ns: Whole)
 
 
 def enclosing(
-    begin_ns: Whole, end_ns: Whole, thread: Whole, at_ns: Whole, at_thread: Whole
-) -> Whole:
+    begin_ns: IntArray, end_ns: IntArray, thread: IntArray, at_ns: IntArray, at_thread: IntArray
+) -> IntArray:
     """Return for each time the innermost interval of its thread that holds it, else UNKNOWN.
 
     That is the last to begin of those that have not ended. The end belongs to it: traces of whole
@@ -74,11 +78,11 @@ class Nest:
     """How intervals nest on their threads. Places are positions in the order of thread and begin,
     in which whatever an interval holds follows it directly."""
 
-    row: Whole
+    row: IntArray
     """The row at each place."""
-    parent: Whole
+    parent: IntArray
     """Place of the innermost other interval that outlasts it; UNKNOWN where there is none."""
-    stop: Whole
+    stop: IntArray
     """The place after the last one that it holds."""
 
     def sums(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -88,7 +92,7 @@ class Nest:
         result[self.row] = before[self.stop] - before[:-1]
         return result
 
-    def outermost(self, names: npt.NDArray[Any]) -> Mask:
+    def outermost(self, names: npt.NDArray[Any]) -> BoolArray:
         """Return which rows no other of the same name holds."""
         named = names[self.row]
         order = np.argsort(named, kind="stable")
@@ -101,7 +105,7 @@ class Nest:
         return result
 
 
-def nest(begin_ns: Whole, end_ns: Whole, thread: Whole) -> Nest:
+def nest(begin_ns: IntArray, end_ns: IntArray, thread: IntArray) -> Nest:
     """Return how intervals nest."""
     nothing = np.empty(0, np.int64)
     row, parent = _nest(begin_ns, end_ns, thread, nothing, nothing)
@@ -116,8 +120,8 @@ def nest(begin_ns: Whole, end_ns: Whole, thread: Whole) -> Nest:
 
 
 def _nest(
-    begin_ns: Whole, end_ns: Whole, thread: Whole, at_ns: Whole, at_thread: Whole
-) -> tuple[Whole, Whole]:
+    begin_ns: IntArray, end_ns: IntArray, thread: IntArray, at_ns: IntArray, at_thread: IntArray
+) -> tuple[IntArray, IntArray]:
     """Return intervals and times in the order of thread and begin, and the holder's place of each.
 
     Times are rows after the intervals'. The holder is the nearest place before whose end is not
@@ -134,7 +138,7 @@ def _nest(
     return row, _nearest_reaching(needed - is_time[row], needed, starts)
 
 
-def _nearest_reaching(reached: Whole, needed: Whole, starts: Mask) -> Whole:
+def _nearest_reaching(reached: IntArray, needed: IntArray, starts: BoolArray) -> IntArray:
     """Return the nearest place before in the same group that reaches what a place needs, else -1.
 
     All places climb at once from their neighbour along what is found already: nothing between a
@@ -152,8 +156,8 @@ def _nearest_reaching(reached: Whole, needed: Whole, starts: Mask) -> Whole:
 
 
 def thread_keys(
-    process: Whole, thread: Whole, other_process: Whole, other_thread: Whole
-) -> tuple[Whole, Whole]:
+    process: IntArray, thread: IntArray, other_process: IntArray, other_thread: IntArray
+) -> tuple[IntArray, IntArray]:
     """Return a number for each row's process and thread, the same in both tables."""
     _, of_process = numbered(np.concatenate((process, other_process)))
     threads, of_thread = numbered(np.concatenate((thread, other_thread)))

@@ -17,7 +17,7 @@ import numpy as np
 from gpuadvisor.domain.profile import NO_TEXT, UNKNOWN, Columns, DeviceLimits, Profile
 from gpuadvisor.rules.facts.device_work import DeviceWork, Work
 from gpuadvisor.rules.facts.intervals import (
-    Whole,
+    IntArray,
     by_key,
     ends,
     exact_sum,
@@ -78,7 +78,7 @@ def kernel_times(profile: Profile) -> tuple[KernelTime, ...]:
     return tuple(found)
 
 
-def _groups(columns: Columns) -> Whole:
+def _groups(columns: Columns) -> IntArray:
     """Return a number for each row that rows share which agree in all keys."""
     group = np.zeros(len(columns["name"]), np.int64)
     for key in KEYS:
@@ -90,7 +90,7 @@ def _groups(columns: Columns) -> Whole:
     return group
 
 
-def _time(columns: Columns, texts: Sequence[str], row: int, duration_ns: Whole) -> KernelTime:
+def _time(columns: Columns, texts: Sequence[str], row: int, duration_ns: IntArray) -> KernelTime:
     shape = tuple(int(columns[key][row]) for key in SHAPE)
     p50, p95 = percentile(duration_ns, 50), percentile(duration_ns, 95)
     return KernelTime(
@@ -119,7 +119,7 @@ class KernelUse:
     """Empty where it is not known, like the next two."""
     shapes: str
     types: str
-    rows: Whole
+    rows: IntArray
     """Of the device's work."""
     time_ns: int
 
@@ -152,12 +152,12 @@ class KernelUses:
         return sum(each.time_ns for each in self.uses)
 
     @cached_property
-    def rows(self) -> Whole:
+    def rows(self) -> IntArray:
         """Of the device's work."""
         parts = [each.rows for each in self.uses]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
-    def rows_of(self, name: str) -> Whole:
+    def rows_of(self, name: str) -> IntArray:
         """Return those of one kernel."""
         return np.concatenate([self.rows[:0], *(e.rows for e in self.uses if e.name == name)])
 
@@ -195,8 +195,8 @@ def limits_of(profile: Profile, device: int | None) -> DeviceLimits | None:
 
 
 def _alike(
-    profile: Profile, work: DeviceWork, launching: Operators, rows: Whole
-) -> list[tuple[Whole, tuple[int, int, int]]]:
+    profile: Profile, work: DeviceWork, launching: Operators, rows: IntArray
+) -> list[tuple[IntArray, tuple[int, int, int]]]:
     """Return which rows are of one use, with the texts of their operator."""
     columns = profile.columns("operators", ("name", "shapes", "types"))
     operator = launching.of_like_work[rows]
@@ -215,8 +215,8 @@ def _alike(
 def _use(
     profile: Profile,
     work: DeviceWork,
-    duration: Whole,
-    rows: Whole,
+    duration: IntArray,
+    rows: IntArray,
     operator: tuple[int, int, int],
 ) -> KernelUse:
     texts = profile.header.texts

@@ -14,7 +14,14 @@ import numpy.typing as npt
 
 from gpuadvisor.domain.profile import UNKNOWN, Call, Profile
 from gpuadvisor.rules.facts.device_work import DeviceWork
-from gpuadvisor.rules.facts.intervals import Mask, Whole, by_key, ends, exact_sum, percentile
+from gpuadvisor.rules.facts.intervals import (
+    BoolArray,
+    IntArray,
+    by_key,
+    ends,
+    exact_sum,
+    percentile,
+)
 from gpuadvisor.rules.facts.joins import latest_before, thread_keys
 
 ENQUEUING = (Call.LAUNCH, Call.COPY, Call.MEMSET, Call.GRAPH_LAUNCH)
@@ -28,11 +35,11 @@ BLOCKING = (Call.SYNCHRONIZE, Call.COPY, Call.MEMSET, Call.FREE)
 class Calls:
     """The calls into CUDA, as they came."""
 
-    begin_ns: Whole
-    end_ns: Whole
-    process: Whole
-    thread: Whole
-    correlation: Whole
+    begin_ns: IntArray
+    end_ns: IntArray
+    process: IntArray
+    thread: IntArray
+    correlation: IntArray
     kind: npt.NDArray[np.int8]
     name: npt.NDArray[np.int32]
 
@@ -40,12 +47,12 @@ class Calls:
         return len(self.begin_ns)
 
     @cached_property
-    def thread_key(self) -> Whole:
+    def thread_key(self) -> IntArray:
         """A number for each process and thread."""
         return thread_keys(self.process, self.thread, self.process[:0], self.thread[:0])[0]
 
-    def of_kinds(self, kinds: tuple[Call, ...]) -> Mask:
-        of_kinds: Mask = np.isin(self.kind, np.array(kinds, np.int8))
+    def of_kinds(self, kinds: tuple[Call, ...]) -> BoolArray:
+        of_kinds: BoolArray = np.isin(self.kind, np.array(kinds, np.int8))
         return of_kinds
 
 
@@ -53,16 +60,16 @@ class Calls:
 class Launches:
     """For each row of the device's work the call that launched it, as far as it was recorded."""
 
-    call: Whole
+    call: IntArray
     """Row of the calls; UNKNOWN where none was recorded."""
-    begin_ns: Whole
+    begin_ns: IntArray
     """Of the call; meaningless where it is UNKNOWN, like the rest."""
-    end_ns: Whole
-    thread_key: Whole
+    end_ns: IntArray
+    thread_key: IntArray
 
     @property
-    def known(self) -> Mask:
-        known: Mask = self.call != UNKNOWN
+    def known(self) -> BoolArray:
+        known: BoolArray = self.call != UNKNOWN
         return known
 
 
@@ -134,7 +141,7 @@ def queues(work: DeviceWork, launched: Launches) -> tuple[Queue, ...]:
     return tuple(found)
 
 
-def _alone(work: DeviceWork, launched: Launches) -> Mask:
+def _alone(work: DeviceWork, launched: Launches) -> BoolArray:
     """Return which rows have a call of their own that is known."""
     order = np.argsort(launched.call, kind="stable")
     call = launched.call[order]
@@ -142,11 +149,13 @@ def _alone(work: DeviceWork, launched: Launches) -> Mask:
     same = call[1:] == call[:-1]
     shared[order[1:][same]] = True
     shared[order[:-1][same]] = True
-    alone: Mask = (launched.call != UNKNOWN) & ~shared & ~work.in_graph
+    alone: BoolArray = (launched.call != UNKNOWN) & ~shared & ~work.in_graph
     return alone
 
 
-def _stream_state(work: DeviceWork, launched: Launches, alone: Mask) -> tuple[Whole, Mask]:
+def _stream_state(
+    work: DeviceWork, launched: Launches, alone: BoolArray
+) -> tuple[IntArray, BoolArray]:
     """Return how much was queued when each call ended, and whether nothing was as it began."""
     depth, starved = np.zeros(len(work), np.int64), np.zeros(len(work), np.bool_)
     for _, rows in work.by_device():
@@ -168,10 +177,10 @@ def _of_device(
     work: DeviceWork,
     launched: Launches,
     device: int,
-    kernels: Whole,
-    alone: Mask,
-    depth: Whole,
-    starved: Mask,
+    kernels: IntArray,
+    alone: BoolArray,
+    depth: IntArray,
+    starved: BoolArray,
 ) -> Queue:
     duration = work.duration_ns[kernels]
     short = duration < SHORT_NS

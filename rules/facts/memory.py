@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuadvisor.domain.profile import UNKNOWN, Columns, Profile
-from gpuadvisor.rules.facts.intervals import Whole, by_key, ends
+from gpuadvisor.rules.facts.intervals import IntArray, by_key, ends
 from gpuadvisor.rules.facts.steps import Steps
 
 MOST_POINTS = 500
@@ -57,7 +57,7 @@ def memory_use(profile: Profile) -> tuple[MemoryUse, ...]:
     )
 
 
-def _of_device(profile: Profile, columns: Columns, device: int, rows: Whole) -> MemoryUse:
+def _of_device(profile: Profile, columns: Columns, device: int, rows: IntArray) -> MemoryUse:
     allocated, reserved = columns["allocated_bytes"][rows], columns["reserved_bytes"][rows]
     size, time = columns["bytes"][rows], columns["time_ns"][rows]
     peak = int(allocated.argmax())
@@ -80,7 +80,7 @@ def _of_device(profile: Profile, columns: Columns, device: int, rows: Whole) -> 
     )
 
 
-def _alive(address: Whole, size: Whole) -> Whole:
+def _alive(address: IntArray, size: IntArray) -> IntArray:
     """Return the rows whose address was allocated last and not released after."""
     last = np.flatnonzero(address != UNKNOWN)
     _, from_end = np.unique(address[last][::-1], return_index=True)
@@ -88,7 +88,7 @@ def _alive(address: Whole, size: Whole) -> Whole:
     return np.sort(newest[size[newest] > 0])
 
 
-def _operators(profile: Profile, time_ns: Whole) -> list[str]:
+def _operators(profile: Profile, time_ns: IntArray) -> list[str]:
     """Return which operator ran at each time. Memory events tell no thread, so all are looked at:
     of several the last to begin, which can be another thread's."""
     columns = profile.columns("operators", ("begin_ns", "duration_ns", "name"))
@@ -99,14 +99,14 @@ def _operators(profile: Profile, time_ns: Whole) -> list[str]:
     ]
 
 
-def _last_begun(begin_ns: Whole, running: Whole, columns: Columns, profile: Profile) -> str:
+def _last_begun(begin_ns: IntArray, running: IntArray, columns: Columns, profile: Profile) -> str:
     if not len(running):
         return ""
     newest = running[::-1][begin_ns[running[::-1]].argmax()]
     return profile.header.texts[int(columns["name"][newest])]
 
 
-def _curve(time_ns: Whole, allocated: Whole) -> tuple[tuple[int, int], ...]:
+def _curve(time_ns: IntArray, allocated: IntArray) -> tuple[tuple[int, int], ...]:
     if len(time_ns) <= MOST_POINTS:
         picked = np.arange(len(time_ns))
     else:

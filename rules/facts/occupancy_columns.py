@@ -18,8 +18,7 @@ from gpuadvisor.rules.facts.gpu_specs import (
     CapabilityLike,
     architecture,
 )
-
-Integers = npt.NDArray[np.int64]
+from gpuadvisor.rules.facts.intervals import IntArray
 
 NO_LIMIT = np.iinfo(np.int64).max
 """Blocks that a limiter allows which does not limit."""
@@ -32,13 +31,13 @@ class Occupancies:
     """How each launch of a column fits on an SM; all arrays have one element a launch."""
 
     architecture: Architecture
-    blocks: Integers
+    blocks: IntArray
     """Resident on an SM; 0 for a launch that is impossible, UNKNOWN where a figure is not known."""
-    warps: Integers
+    warps: IntArray
     """Resident on an SM; UNKNOWN likewise."""
     fraction: npt.NDArray[np.float64]
     """Of the warps that an SM can hold, 0 to 1; NaN where a figure is not known."""
-    limits: Mapping[str, Integers]
+    limits: Mapping[str, IntArray]
     """Blocks that each limiter alone allows; NO_LIMIT where it does not limit."""
 
     def limited_by(self, limiter: str) -> npt.NDArray[np.bool_]:
@@ -83,12 +82,12 @@ def occupancies(
     return Occupancies(sm, blocks, resident, fraction, found)
 
 
-def _bounded(values: Any) -> Integers:
-    bounded: Integers = np.clip(np.asarray(values), UNKNOWN, _BEYOND).astype(np.int64)
+def _bounded(values: Any) -> IntArray:
+    bounded: IntArray = np.clip(np.asarray(values), UNKNOWN, _BEYOND).astype(np.int64)
     return bounded
 
 
-def _by_registers(sm: Architecture, registers: Integers, warps: Integers) -> Integers:
+def _by_registers(sm: Architecture, registers: IntArray, warps: IntArray) -> IntArray:
     per_warp = -(-registers * WARP_THREADS // sm.register_granule) * sm.register_granule
     needed = per_warp * (-(-warps // sm.sub_partitions) * sm.sub_partitions)
     per_partition = sm.registers // sm.sub_partitions // np.maximum(per_warp, 1)
@@ -97,7 +96,7 @@ def _by_registers(sm: Architecture, registers: Integers, warps: Integers) -> Int
     return np.where(fits, blocks, 0)
 
 
-def _by_shared_memory(sm: Architecture, shared: Integers, carveout: Integers) -> Integers:
+def _by_shared_memory(sm: Architecture, shared: IntArray, carveout: IntArray) -> IntArray:
     granule = sm.shared_granule_bytes
     allocated = -(-(shared + sm.shared_reserved_bytes) // granule) * granule
     sizes = np.array(sm.carveouts_bytes)

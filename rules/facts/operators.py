@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from gpuadvisor.domain.profile import UNKNOWN, Profile
 from gpuadvisor.rules.facts.device_work import DeviceWork
-from gpuadvisor.rules.facts.intervals import Whole, ends, exact_sum, grouped, numbered
+from gpuadvisor.rules.facts.intervals import IntArray, ends, exact_sum, grouped, numbered
 from gpuadvisor.rules.facts.joins import Nest, enclosing, latest_before, nest, thread_keys
 from gpuadvisor.rules.facts.launches import Calls, Launches
 
@@ -29,16 +29,16 @@ _KIND = ("name", "shapes", "types")
 class Operators:
     """The operators of a profile, as they came, and what they launched."""
 
-    begin_ns: Whole
-    end_ns: Whole
-    thread_key: Whole
+    begin_ns: IntArray
+    end_ns: IntArray
+    thread_key: IntArray
     """As in `Calls`: equal numbers are the same process and thread."""
     name: npt.NDArray[np.int32]
-    of_call: Whole
+    of_call: IntArray
     """For each call the operator in which it was made; UNKNOWN outside of all."""
-    of_work: Whole
+    of_work: IntArray
     """For each row of the device's work the operator that launched it."""
-    of_like_work: Whole
+    of_like_work: IntArray
     """The same, and for kernels whose launch was not recorded one that launched a kernel of the
     same name, grid and block, where all of these come from operators alike."""
 
@@ -50,7 +50,7 @@ class Operators:
         """How they call each other."""
         return nest(self.begin_ns, self.end_ns, self.thread_key)
 
-    def own_device_ns(self, work: DeviceWork) -> Whole:
+    def own_device_ns(self, work: DeviceWork) -> IntArray:
         """Return for each the time of what it launched itself."""
         known = self.of_work != UNKNOWN
         return _sum_by(self.of_work[known], work.duration_ns[known], len(self))
@@ -96,7 +96,9 @@ def operators(profile: Profile, work: DeviceWork, host: Calls, launched: Launche
     return Operators(begin, end, key, columns["name"], of_call, of_work, like)
 
 
-def _of_like_work(profile: Profile, work: DeviceWork, of_work: Whole, lost: Whole) -> Whole:
+def _of_like_work(
+    profile: Profile, work: DeviceWork, of_work: IntArray, lost: IntArray
+) -> IntArray:
     """Return what `Operators.of_like_work` says; `lost` are rows whose launch is not known."""
     lost = lost[work.is_kernel[lost] & (of_work[lost] == UNKNOWN)]
     known = np.setdiff1d(np.flatnonzero(work.is_kernel), lost)
@@ -121,8 +123,8 @@ def _of_like_work(profile: Profile, work: DeviceWork, of_work: Whole, lost: Whol
 
 
 def _linked(
-    profile: Profile, work: DeviceWork, rows: Whole, external_id: Whole, begin_ns: Whole
-) -> Whole:
+    profile: Profile, work: DeviceWork, rows: IntArray, external_id: IntArray, begin_ns: IntArray
+) -> IntArray:
     """Return the operators that the trace's own links name."""
     links = profile.columns("links")
     if not len(rows) or np.array_equal(links["external_id"], links["correlation"]):
@@ -157,7 +159,7 @@ def operator_times(work: DeviceWork, launching: Operators, texts: Sequence[str])
     return OperatorTimes(tuple(found), exact_sum(work.duration_ns[lost]))
 
 
-def _sum_by(place: Whole, values: Whole, count: int) -> Whole:
+def _sum_by(place: IntArray, values: IntArray, count: int) -> IntArray:
     summed = np.zeros(count, np.int64)
     np.add.at(summed, place, values)
     return summed

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from gpuadvisor.domain.profile import UNKNOWN, Profile
 from gpuadvisor.rules.facts.communication import type_bytes
 from gpuadvisor.rules.facts.device_work import DeviceWork
-from gpuadvisor.rules.facts.intervals import Whole
+from gpuadvisor.rules.facts.intervals import IntArray
 from gpuadvisor.rules.facts.operators import Operators
 
 FACTORS = {
@@ -229,7 +229,7 @@ def operator_positions(
     return tuple(sorted(found, key=lambda each: -each.device_ns))
 
 
-def _kernel_names(work: DeviceWork, launching: Operators) -> Whole:
+def _kernel_names(work: DeviceWork, launching: Operators) -> IntArray:
     """Return the name of a kernel that each operator launched itself; UNKNOWN without one."""
     names = np.full(len(launching), UNKNOWN, np.int64)
     rows = np.flatnonzero((launching.of_work != UNKNOWN) & work.is_kernel)

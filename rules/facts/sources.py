@@ -20,7 +20,7 @@ import numpy as np
 
 from gpuadvisor.domain.profile import NO_TEXT, UNKNOWN, Profile, Range
 from gpuadvisor.rules.facts.device_work import DeviceWork
-from gpuadvisor.rules.facts.intervals import Whole, ends
+from gpuadvisor.rules.facts.intervals import IntArray, ends
 from gpuadvisor.rules.facts.joins import enclosing, thread_keys
 from gpuadvisor.rules.facts.launches import Calls, Launches
 
@@ -45,28 +45,28 @@ installed file looks like the user's own."""
 class Sources:
     """Times in which code of the user's own ran, or an operator that it called."""
 
-    begin_ns: Whole
-    end_ns: Whole
-    process: Whole
-    thread: Whole
-    line: Whole
+    begin_ns: IntArray
+    end_ns: IntArray
+    process: IntArray
+    thread: IntArray
+    line: IntArray
     """The number of its line in `lines`."""
     lines: tuple[str, ...]
     work: DeviceWork
     host: Calls
     launched: Launches
 
-    def of_work(self, rows: Whole) -> str | None:
+    def of_work(self, rows: IntArray) -> str | None:
         """Return the line that launched most of the time of some rows of the device's work."""
         call = self.launched.call[rows]
         known = call != UNKNOWN
         return self._most(call[known], self.work.duration_ns[rows[known]])
 
-    def of_calls(self, rows: Whole) -> str | None:
+    def of_calls(self, rows: IntArray) -> str | None:
         """Return the line that made those of some calls into CUDA that took most of their time."""
         return self._most(rows, self.host.end_ns[rows] - self.host.begin_ns[rows])
 
-    def _most(self, calls: Whole, weight: Whole) -> str | None:
+    def _most(self, calls: IntArray, weight: IntArray) -> str | None:
         host = self.host
         line = self.at(host.begin_ns[calls], host.process[calls], host.thread[calls])
         known = line != UNKNOWN
@@ -75,13 +75,13 @@ class Sources:
         summed = np.bincount(line[known], weight[known].astype(np.float64))
         return self.lines[int(summed.argmax())]
 
-    def at(self, time_ns: Whole, process: Whole, thread: Whole) -> Whole:
+    def at(self, time_ns: IntArray, process: IntArray, thread: IntArray) -> IntArray:
         """Return the number of the line that was running, for each time on its thread."""
         if not len(self.begin_ns) or not len(time_ns):
             return np.full(len(time_ns), UNKNOWN, np.int64)
         own, asked = thread_keys(self.process, self.thread, process, thread)
         row = enclosing(self.begin_ns, self.end_ns, own, time_ns, asked)
-        found: Whole = np.where(row == UNKNOWN, UNKNOWN, self.line[np.maximum(row, 0)])
+        found: IntArray = np.where(row == UNKNOWN, UNKNOWN, self.line[np.maximum(row, 0)])
         return found
 
 
@@ -116,7 +116,7 @@ def _running(
     column: str,
     line_of: Callable[[str], str | None],
     numbers: dict[str, int],
-) -> tuple[Whole, ...]:
+) -> tuple[IntArray, ...]:
     """Return the rows of a table that are of the user's own code, and number their lines."""
     columns = profile.columns(table, ("begin_ns", "duration_ns", "process", "thread", column))
     texts, used = profile.header.texts, np.unique(columns[column])

@@ -19,9 +19,9 @@ from gpuadvisor.domain.profile import Columns, Header, Profile, Range
 from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
 from gpuadvisor.rules.facts.intervals import (
     LATEST_NS,
+    BoolArray,
+    IntArray,
     Intervals,
-    Mask,
-    Whole,
     by_key,
     covered_ns,
     ends,
@@ -89,10 +89,10 @@ class Steps:
 
 @dataclass(frozen=True, eq=False)
 class _Ranges:
-    begin_ns: Whole
-    end_ns: Whole
-    process: Whole
-    thread: Whole
+    begin_ns: IntArray
+    end_ns: IntArray
+    process: IntArray
+    thread: IntArray
     names: Sequence[str]
 
 
@@ -114,7 +114,7 @@ def find_steps(
     return None
 
 
-def _candidates(columns: Columns, texts: Sequence[str]) -> list[tuple[StepSource, Whole]]:
+def _candidates(columns: Columns, texts: Sequence[str]) -> list[tuple[StepSource, IntArray]]:
     kind, name = columns["kind"], columns["name"]
     user = np.flatnonzero(kind == Range.USER)
     used = np.unique(name[user]).tolist()
@@ -130,7 +130,7 @@ def _candidates(columns: Columns, texts: Sequence[str]) -> list[tuple[StepSource
     ]
 
 
-def _of_one_thread(columns: Columns, texts: Sequence[str], rows: Whole) -> _Ranges | None:
+def _of_one_thread(columns: Columns, texts: Sequence[str], rows: IntArray) -> _Ranges | None:
     """Return the ranges of the thread that has most; None if they are too few or overlap."""
     process, thread = columns["process"][rows], columns["thread"][rows]
     key = thread_keys(process, thread, process[:0], thread[:0])[0]
@@ -217,13 +217,13 @@ class InSteps:
         return {name: column[kept] for name, column in columns.items()}
 
     @cached_property
-    def _kept(self) -> dict[str, Mask]:
+    def _kept(self) -> dict[str, BoolArray]:
         work = device_work(self._profile)
         launched = launches(work, calls(self._profile))
-        at: Whole = np.where(launched.known, launched.begin_ns, work.begin_ns)
+        at: IntArray = np.where(launched.known, launched.begin_ns, work.begin_ns)
         begin = np.array([step.begin_ns for step in self._steps.steps], np.int64)
         duration = np.array([step.duration_ns for step in self._steps.steps], np.int64)
-        inside: Mask = covered_ns(union(begin, begin + duration), at, at + 1) > 0
+        inside: BoolArray = covered_ns(union(begin, begin + duration), at, at + 1) > 0
         return {"kernels": inside[: work.kernels], "copies": inside[work.kernels :]}
 
 
@@ -236,7 +236,7 @@ class OptimizerSteps:
     count: int
     times: Intervals
     """Of the host."""
-    rows: Whole
+    rows: IntArray
     """Of the device's work: kernels that were launched then."""
 
 
@@ -305,22 +305,22 @@ def repetition(
     return Repetition(usual, alike, bool(alike and seldom and alone))
 
 
-def _numbers(profile: Profile) -> Whole:
+def _numbers(profile: Profile) -> IntArray:
     """Return a number for each kernel's name and grid."""
     columns = profile.columns("kernels", ("name", "grid_x", "grid_y", "grid_z"))
     code = columns["name"].astype(np.int64)
     for axis in "xyz":
         code = code * 1_000_003 + columns[f"grid_{axis}"]
-    numbers: Whole = np.unique(code, return_inverse=True)[1]
+    numbers: IntArray = np.unique(code, return_inverse=True)[1]
     return numbers
 
 
-def _times(number: Whole) -> int:
+def _times(number: IntArray) -> int:
     """Return the greatest number of times of which each kernel ran a multiple."""
     return int(np.gcd.reduce(np.bincount(number)))
 
 
-def _in_steps(number: Whole, launched: Launches, steps: Steps) -> tuple[float, bool]:
+def _in_steps(number: IntArray, launched: Launches, steps: Steps) -> tuple[float, bool]:
     """Return how many kernels the median step launches, and whether the others launch the same."""
     begin = np.array([step.begin_ns for step in steps.steps], np.int64)
     stop = begin + np.array([step.duration_ns for step in steps.steps], np.int64)

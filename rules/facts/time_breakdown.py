@@ -20,7 +20,7 @@ import numpy as np
 
 from gpuadvisor.rules.facts.device_work import DeviceWork, Work
 from gpuadvisor.rules.facts.idle import Cause, IdleTime
-from gpuadvisor.rules.facts.intervals import Intervals, Whole, by_key, depths
+from gpuadvisor.rules.facts.intervals import IntArray, Intervals, by_key, depths
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def busy(work: DeviceWork) -> tuple[BusyTime, ...]:
     return tuple(_busy(work, device, rows) for device, rows in work.lasting_by_device())
 
 
-def _busy(work: DeviceWork, device: int, rows: Whole) -> BusyTime:
+def _busy(work: DeviceWork, device: int, rows: IntArray) -> BusyTime:
     kinds = work.kind[rows]
     by_kind = {kind: work.intervals(rows[kinds == kind]) for kind in Work}
     together = _together(by_kind)
@@ -101,7 +101,7 @@ def _together(by_kind: Mapping[Work, Intervals]) -> dict[str, int]:
     return {_called(code): int(spent[code]) for code in range(1, len(spent)) if spent[code]}
 
 
-def _runs(each: Intervals, at_ns: Whole) -> Whole:
+def _runs(each: Intervals, at_ns: IntArray) -> IntArray:
     begun = np.searchsorted(each.begin_ns, at_ns, "right")
     return begun - np.searchsorted(each.end_ns, at_ns, "right")
 
@@ -132,7 +132,7 @@ def concurrency(work: DeviceWork) -> tuple[Concurrency, ...]:
     return tuple(_concurrency(work, device, rows) for device, rows in work.by_device())
 
 
-def _concurrency(work: DeviceWork, device: int, rows: Whole) -> Concurrency:
+def _concurrency(work: DeviceWork, device: int, rows: IntArray) -> Concurrency:
     streams = tuple(work.intervals(rows[at]) for _, at in by_key(work.stream[rows]))
     active = tuple(each for each in streams if len(each))
     if not active:

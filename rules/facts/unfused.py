@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from gpuadvisor.domain.profile import UNKNOWN, Profile
 from gpuadvisor.rules.facts.device_work import DeviceWork
-from gpuadvisor.rules.facts.intervals import Intervals, Mask, Whole, by_key, covered_ns
+from gpuadvisor.rules.facts.intervals import BoolArray, IntArray, Intervals, by_key, covered_ns
 from gpuadvisor.rules.facts.kernel_families import Family, kind_of
 from gpuadvisor.rules.facts.operators import Operators
 
@@ -39,11 +39,11 @@ class Attention:
 
     times: int
     """How often: a softmax with its two products."""
-    products: Whole
+    products: IntArray
     """Rows of the device's work, each once."""
-    between: Whole
+    between: IntArray
     """The same of what passes over the matrix of tokens by tokens, softmax among it."""
-    each: tuple[Whole, ...] = ()
+    each: tuple[IntArray, ...] = ()
     """The same of each softmax: its products and what lies between."""
 
 
@@ -63,7 +63,7 @@ def attention(
     is_batched = np.isin(operator, _numbers(operator, texts, lambda text: text in BATCHED))
     is_batched &= _are_products(work, rows)
     is_backward = np.isin(operator, _numbers(operator, texts, BACKWARD.fullmatch))
-    products, between, each = set[int](), set[int](), list[Whole]()
+    products, between, each = set[int](), set[int](), list[IntArray]()
     for _, at in by_key(work.stream[rows]):
         at = at[np.argsort(work.begin_ns[rows[at]], kind="stable")]
         for first, last in _around_softmax(is_softmax[at], is_batched[at]):
@@ -75,7 +75,7 @@ def attention(
     return Attention(len(each), _sorted(products), _sorted(between - products), tuple(each))
 
 
-def _around_softmax(is_softmax: Mask, is_batched: Mask) -> list[tuple[int, int]]:
+def _around_softmax(is_softmax: BoolArray, is_batched: BoolArray) -> list[tuple[int, int]]:
     """Return the places of the products around each softmax."""
     batched = np.flatnonzero(is_batched)
     softmax = np.flatnonzero(is_softmax)
@@ -87,7 +87,7 @@ def _around_softmax(is_softmax: Mask, is_batched: Mask) -> list[tuple[int, int]]
     return list(zip(first[near].tolist(), last[near].tolist(), strict=True))
 
 
-def _are_products(work: DeviceWork, rows: Whole) -> Mask:
+def _are_products(work: DeviceWork, rows: IntArray) -> BoolArray:
     used, place = np.unique(work.name[rows], return_inverse=True)
     products = [kind_of(work.texts[name]).family is Family.GEMM for name in used.tolist()]
     return np.array(products, np.bool_)[place]
@@ -99,7 +99,7 @@ def _numbers(
     return [name for name in np.unique(operator).tolist() if wanted(texts[name])]
 
 
-def _sorted(rows: set[int]) -> Whole:
+def _sorted(rows: set[int]) -> IntArray:
     return np.array(sorted(rows), np.int64)
 
 
@@ -116,7 +116,7 @@ USUAL_TENSORS = 3
 class Chain:
     """Of kernels."""
 
-    rows: Whole
+    rows: IntArray
     """Of the device's work, in their order."""
     time_ns: int
     moved: int
@@ -137,7 +137,7 @@ class Chain:
 
 
 def chains(
-    work: DeviceWork, device: int | None, launched_ns: Whole, optimizer: Intervals
+    work: DeviceWork, device: int | None, launched_ns: IntArray, optimizer: Intervals
 ) -> tuple[Chain, ...]:
     """Return the chains of a device; `launched_ns` says when each row's call began."""
     rows = np.flatnonzero(work.device == device) if device is not None else np.empty(0, np.int64)
@@ -150,7 +150,7 @@ def chains(
 
 
 def _chains_of(
-    work: DeviceWork, rows: Whole, launched_ns: Whole, optimizer: Intervals
+    work: DeviceWork, rows: IntArray, launched_ns: IntArray, optimizer: Intervals
 ) -> list[Chain]:
     used, place = np.unique(work.name[rows], return_inverse=True)
     tensors = np.array([_tensors(work.texts[name]) if name >= 0 else 0 for name in used.tolist()])

@@ -21,7 +21,6 @@ from enum import IntEnum
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from gpuadvisor.domain.profile import UNKNOWN, Call, Direction, Memory
 from gpuadvisor.rules.facts.device_work import DeviceWork
@@ -32,9 +31,10 @@ from gpuadvisor.rules.facts.idle import (
     launching_times,
 )
 from gpuadvisor.rules.facts.intervals import (
+    BoolArray,
+    FloatArray,
+    IntArray,
     Intervals,
-    Mask,
-    Whole,
     both,
     covered_ns,
     either,
@@ -46,8 +46,6 @@ from gpuadvisor.rules.facts.intervals import (
 from gpuadvisor.rules.facts.launches import Calls, Launches
 from gpuadvisor.rules.facts.loading import Waits
 from gpuadvisor.rules.facts.operators import Operators
-
-Real = npt.NDArray[np.float64]
 
 
 class Host(IntEnum):
@@ -97,31 +95,31 @@ class Timeline:
     """When the threads that launch waited, for the device or for data, or handled its memory."""
     away: Intervals
     """When they were `AWAY`."""
-    rows: Whole
+    rows: IntArray
     """Of the device's work, in the order of their begins, as all that follows."""
-    work_ns: Real
+    work_ns: FloatArray
     """The time of each that none before it covers."""
-    delay_ns: Real
+    delay_ns: FloatArray
     """By how much it began later than it could have, for no reason of the host's."""
-    pageable: Mask
+    pageable: BoolArray
     """Whether it copies from or to pageable memory."""
-    lag_ns: Real
+    lag_ns: FloatArray
     """From the begin of its call to its own, on an idle device; -inf where the call is unknown."""
-    launch_ns: Real
+    launch_ns: FloatArray
     """The host's time before its call: a row for each kind."""
-    waits_before: Whole
+    waits_before: IntArray
     """How many waits were over when its call began."""
-    wait_ns: Real
+    wait_ns: FloatArray
     """The host's time before each wait for the device: a row for each kind."""
-    wait_kind: Whole
+    wait_kind: IntArray
     """`Host`."""
-    wait_call: Whole
+    wait_call: IntArray
     """Row of the call."""
-    waited_for: Whole
+    waited_for: IntArray
     """The last piece of work, in the order of begins, that was done when the wait was over."""
-    covered_ns: Real
+    covered_ns: FloatArray
     """How long before that work of an earlier begin was done."""
-    tail_ns: Real
+    tail_ns: FloatArray
     """What the call took after what it waited for."""
 
     def takes_ns(self, change: Change = AS_IT_WAS) -> float:
@@ -153,7 +151,9 @@ class Timeline:
         latest = self._played(earliest, done, wait, np.where(waits, self.tail_ns, 0.0))
         return float(done[-1] + max(latest, 0.0))
 
-    def _played(self, earliest: Real, done: Real, wait: Real, tail: Real) -> float:
+    def _played(
+        self, earliest: FloatArray, done: FloatArray, wait: FloatArray, tail: FloatArray
+    ) -> float:
         """Go from wait to wait, and through the work between two of them; return the last offset.
 
         Work is done at its `done` and an offset: the latest by which it, or one before it, had to
@@ -249,14 +249,14 @@ def timeline(
 class _Blocked:
     """Calls in which the host waited for the device, in their order; none within another."""
 
-    begin_ns: Whole
-    end_ns: Whole
-    kind: Whole
-    row: Whole
-    call: Whole
+    begin_ns: IntArray
+    end_ns: IntArray
+    kind: IntArray
+    row: IntArray
+    call: IntArray
 
 
-def _pageable(work: DeviceWork, rows: Whole) -> Mask:
+def _pageable(work: DeviceWork, rows: IntArray) -> BoolArray:
     found = np.zeros(len(rows), np.bool_)
     copies = np.flatnonzero(rows >= work.kernels)
     number = rows[copies] - work.kernels
@@ -265,7 +265,9 @@ def _pageable(work: DeviceWork, rows: Whole) -> Mask:
     return found
 
 
-def _blocked(work: DeviceWork, host: Calls, rows: Whole, call: Whole, end: Whole) -> _Blocked:
+def _blocked(
+    work: DeviceWork, host: Calls, rows: IntArray, call: IntArray, end: IntArray
+) -> _Blocked:
     """Return the calls that came back just after what they waited for was done."""
     kind, own = _waiting_kinds(work, host, rows, call)
     threads = np.unique(host.thread_key[call[call != UNKNOWN]])
@@ -284,7 +286,9 @@ def _blocked(work: DeviceWork, host: Calls, rows: Whole, call: Whole, end: Whole
     return _Blocked(begin[waited], stop[waited], kind[chosen][waited], row[waited], chosen[waited])
 
 
-def _waiting_kinds(work: DeviceWork, host: Calls, rows: Whole, call: Whole) -> tuple[Whole, Whole]:
+def _waiting_kinds(
+    work: DeviceWork, host: Calls, rows: IntArray, call: IntArray
+) -> tuple[IntArray, IntArray]:
     """Return as what each call may wait for the device, UNKNOWN for those that do not; and for what
     of it, UNKNOWN where that is all before."""
     kind, own = np.full(len(host), UNKNOWN, np.int64), np.full(len(host), UNKNOWN, np.int64)
@@ -303,7 +307,7 @@ def _waiting_kinds(work: DeviceWork, host: Calls, rows: Whole, call: Whole) -> t
     return kind, own
 
 
-def _right_after(host: Calls, copying: Mask) -> Whole:
+def _right_after(host: Calls, copying: BoolArray) -> IntArray:
     """Return the synchronisations that belong to a copy: PyTorch waits for its stream after each
     copy of pageable memory."""
     order = np.lexsort((host.begin_ns, host.thread_key))
@@ -311,7 +315,7 @@ def _right_after(host: Calls, copying: Mask) -> Whole:
     before, after = order[:-1], order[1:]
     follows = (host.thread_key[before] == host.thread_key[after]) & copying[before]
     soon = host.begin_ns[after] - host.end_ns[before] <= HOST_PACE_NS
-    found: Whole = after[follows & soon & (host.kind[after] == Call.SYNCHRONIZE)]
+    found: IntArray = after[follows & soon & (host.kind[after] == Call.SYNCHRONIZE)]
     return found
 
 
@@ -325,7 +329,7 @@ class _Times:
     working: Intervals
     """The part of the rest that is launching."""
 
-    def before(self, begin_ns: int, until_ns: Whole) -> Real:
+    def before(self, begin_ns: int, until_ns: IntArray) -> FloatArray:
         """Return the time of each kind between the begin of the run and other times."""
         start = np.full(len(until_ns), begin_ns, np.int64)
         spent = np.zeros((len(Host), len(until_ns)))
@@ -343,7 +347,7 @@ class _Times:
 
 
 def _host_times(
-    host: Calls, call: Whole, launching: Operators, waits: Waits, blocked: _Blocked
+    host: Calls, call: IntArray, launching: Operators, waits: Waits, blocked: _Blocked
 ) -> _Times:
     threads, first = np.unique(host.thread_key[call], return_index=True)
     names = {(int(host.process[row]), int(host.thread[row])) for row in call[first]}
@@ -364,7 +368,7 @@ def _host_times(
     return _Times(found, taken, without(working, taken))
 
 
-Spared = Sequence[tuple[Whole | Sequence[int], float]]
+Spared = Sequence[tuple[IntArray | Sequence[int], float]]
 """Rows of the device's work, each at most once, and the share of their time that is saved."""
 
 
@@ -373,7 +377,7 @@ class FasterKernels:
     """Of one device."""
 
     _timeline: Timeline
-    _place: Whole
+    _place: IntArray
     """Of each row of the device's work in the timeline; beyond its end where it is not in it."""
     _launched: Launches
     _host: Calls
@@ -422,7 +426,7 @@ class FasterKernels:
             host[Host.WORKING] -= share * _within(times, until_ns) - of_away
         return replace(given, launch_ns=launch, wait_ns=wait)
 
-    def _less(self, spared: Spared) -> Real:
+    def _less(self, spared: Spared) -> FloatArray:
         less = np.zeros(len(self._timeline.rows) + 1)
         if spared:
             rows = np.concatenate([np.asarray(rows, np.int64) for rows, _ in spared])
@@ -443,6 +447,6 @@ def faster_kernels(
     return FasterKernels(timeline, place, launched, host)
 
 
-def _within(times: Intervals, until_ns: Whole) -> Whole:
+def _within(times: Intervals, until_ns: IntArray) -> IntArray:
     """Return how much of some times lies before others."""
     return covered_ns(times, np.full(len(until_ns), -(2**60), np.int64), until_ns)
