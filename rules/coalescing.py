@@ -13,7 +13,7 @@ from gpuadvisor.rules.rule import Claim
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_EXCESS = 0.10
 """Of all sectors: an access that is only shifted by a few bytes touches a fifth more, and finds
@@ -42,7 +42,7 @@ def uncoalesced(evidence: Evidence, operation: str, what: str, advice: str) -> I
     Where both do it is one fault, mostly of one index, and that of the larger part.
     """
 
-    def look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+    def look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
         from gpuadvisor.rules.facts.kernel_loads import Shares, narrow_slowdown, saved
 
         sectors, ideal = kernel.sectors, kernel.ideal_sectors
@@ -85,7 +85,7 @@ def uncoalesced(evidence: Evidence, operation: str, what: str, advice: str) -> I
     return of_each(evidence, look)
 
 
-def _after(kernel: KernelFigures, loads: Loads, excess: float) -> Loads | None:
+def _after(kernel: KernelMetrics, loads: Loads, excess: float) -> Loads | None:
     """Return the loads without the share of sectors that is not used.
 
     What local memory and shared memory move stays as it is.
@@ -113,7 +113,7 @@ def _after(kernel: KernelFigures, loads: Loads, excess: float) -> Loads | None:
     return replace(loads, dram=dram, l2=l2, l1=l1)
 
 
-def _part(kernel: KernelFigures, operation: str) -> float | None:
+def _part(kernel: KernelMetrics, operation: str) -> float | None:
     """Return which part of the excess these accesses have; None where it is not known."""
     wasted = {each: _wasted(kernel, each) for each in ("ld", "st")}
     if None in wasted.values():
@@ -122,7 +122,7 @@ def _part(kernel: KernelFigures, operation: str) -> float | None:
     return (wasted[operation] or 0.0) / total if total > 0 else None
 
 
-def _waits_most(kernel: KernelFigures, operation: str) -> bool:
+def _waits_most(kernel: KernelMetrics, operation: str) -> bool:
     """Say whether warps wait for these accesses, and more than for the others: where few counters
     were collected nothing else tells whose the excess is."""
     if any(_wasted(kernel, each) is not None for each in ("ld", "st")):
@@ -133,12 +133,12 @@ def _waits_most(kernel: KernelFigures, operation: str) -> bool:
     return (stores > loads) == (operation == "st")
 
 
-def _wasted(kernel: KernelFigures, operation: str) -> float | None:
+def _wasted(kernel: KernelMetrics, operation: str) -> float | None:
     """Return the sectors that these accesses touch without need."""
     sectors = kernel.sectors_of(f"global_op_{operation}")
     if sectors is None:
         return None
-    used = kernel.used_of_sector(operation)
+    used = kernel.sector_efficiency(operation)
     if used is not None:
         return sectors * (1 - used)
     requests = kernel.requests_of(f"global_op_{operation}")

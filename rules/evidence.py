@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # numpy is loaded with the facts of a profile, and the daemon
     from gpuadvisor.domain.telemetry_window import TelemetryWindow
     from gpuadvisor.rules.facts.ceilings import Ceilings
     from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
     from gpuadvisor.rules.facts.ncu_kernels import KernelCounters
     from gpuadvisor.rules.facts.summary import Facts
 
@@ -35,7 +35,7 @@ class Evidence:
     """Versions and settings, such as `torch`."""
 
     @cached_property
-    def counted(self) -> tuple[KernelCounters, ...]:
+    def kernel_counters(self) -> tuple[KernelCounters, ...]:
         """Kernels with hardware counters, alike ones together, those with most time first."""
         if self.facts is None:
             return ()
@@ -44,15 +44,16 @@ class Evidence:
         return kernel_counters(self.facts.profile)
 
     @cached_property
-    def kernel_loads(self) -> tuple[tuple[KernelFigures, Loads | None], ...]:
+    def kernel_loads(self) -> tuple[tuple[KernelMetrics, Loads | None], ...]:
         """The same in our words, with how busy they keep the GPU's units."""
         from gpuadvisor.rules.facts.kernel_loads import loads
-        from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+        from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
         devices = () if self.facts is None else self.facts.profile.header.devices
+        device = next(iter(devices), None)
         dram = None if self.ceilings is None else self.ceilings.get("dram")
         reached = dram.value if dram is not None and dram.is_measured else None
-        found = [KernelFigures(kernel, next(iter(devices), None)) for kernel in self.counted]
+        found = [KernelMetrics(kernel, device) for kernel in self.kernel_counters]
         return tuple((kernel, loads(kernel, reached)) for kernel in found)
 
     @cached_property

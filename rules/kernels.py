@@ -13,9 +13,9 @@ from gpuadvisor.rules.rule import Claim, Saving
 
 if TYPE_CHECKING:  # numpy, which the daemon does without
     from gpuadvisor.rules.facts.kernel_loads import Loads, Shares
-    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
-Look = Callable[["KernelFigures", "Loads"], Claim | None]
+Look = Callable[["KernelMetrics", "Loads"], Claim | None]
 """Looks at one kernel of which time and loads are known."""
 
 LIBRARY = re.compile(
@@ -30,16 +30,20 @@ LEAST_NOTICED = 0.02
 _LONGEST_NAME = 60  # characters
 
 
-def is_library(kernel: KernelFigures) -> bool:
+SPOKEN = {"sm_count": "multiprocessors", "shared_bank_conflicts": "shared conflicts"}
+"""What messages call figures whose names are no words."""
+
+
+def is_library(kernel: KernelMetrics) -> bool:
     """Say whether a kernel comes from a library that is tuned for the GPU."""
     return LIBRARY.search(kernel.name) is not None
 
 
 def knows(*figures: str) -> Need:
-    """Return the need of at least one kernel with time, loads and these of `KernelFigures`."""
+    """Return the need of at least one kernel with time, loads and these of `KernelMetrics`."""
 
     def missing(evidence: Evidence) -> str | None:
-        if not evidence.counted:
+        if not evidence.kernel_counters:
             return "no hardware counters of kernels"
         known = [kernel for kernel, loads in evidence.kernel_loads if loads is not None]
         if not known:
@@ -47,12 +51,13 @@ def knows(*figures: str) -> Need:
         if any(all(_has(kernel, each) for each in figures) for kernel in known):
             return None
         absent = [each for each in figures if not any(_has(kernel, each) for kernel in known)]
-        return f"no kernel has counters for its {(absent or figures)[0].replace('_', ' ')}"
+        what = (absent or figures)[0]
+        return f"no kernel has counters for its {SPOKEN.get(what, what.replace('_', ' '))}"
 
     return Need(missing, WITH_COUNTERS)
 
 
-def _has(kernel: KernelFigures, figure: str) -> bool:
+def _has(kernel: KernelMetrics, figure: str) -> bool:
     return getattr(kernel, figure) not in (None, {})
 
 
@@ -73,7 +78,7 @@ def _worth(claim: Claim) -> float:
 
 
 def claim_of(
-    kernel: KernelFigures,
+    kernel: KernelMetrics,
     summary: str,
     figures: tuple[Figure, ...],
     advice: str,
@@ -93,7 +98,7 @@ def claim_of(
     )
 
 
-def saving_of(kernel: KernelFigures, shares: Shares) -> Saving:
+def saving_of(kernel: KernelMetrics, shares: Shares) -> Saving:
     """Return a saving of a kernel's time."""
     return Saving.of_kernel(kernel.name, kernel.counters.time_ns, shares.low, shares.high)
 
@@ -103,12 +108,12 @@ def notice_at_most(shares: Shares) -> Severity:
     return Severity.NOTICE if shares.middle >= LEAST_NOTICED else Severity.INFO
 
 
-def unless_library(kernel: KernelFigures, shares: Shares) -> Severity | None:
+def unless_library(kernel: KernelMetrics, shares: Shares) -> Severity | None:
     """Return the most severe that a fault within a library's kernel is: nobody can change it."""
     return notice_at_most(shares) if is_library(kernel) else None
 
 
-def short(kernel: KernelFigures) -> str:
+def short(kernel: KernelMetrics) -> str:
     """Return a kernel's name without its arguments, as a sentence can hold it."""
     name = re.sub(r"\((?:[^()]|\([^()]*\))*\)\s*$", "", kernel.name) or kernel.name
     name = name.removeprefix("void ")

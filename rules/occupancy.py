@@ -12,7 +12,7 @@ from gpuadvisor.rules.rule import Claim
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 MOST_OCCUPANCY = 0.70
 """Theoretical occupancy above which more warps seldom help; Nsight Compute speaks below 80 %, and
@@ -49,13 +49,13 @@ gives it as much of the cache as the others leave it a use for, so that it often
 def limited(
     evidence: Evidence,
     limiter: str,
-    because: Callable[[KernelFigures], str],
+    because: Callable[[KernelMetrics], str],
     advice: str,
     fact: str,
 ) -> Iterator[Claim]:
     """Find kernels that wait and of which this limiter keeps more warps out of the SMs."""
 
-    def look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+    def look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
         from gpuadvisor.rules.facts.kernel_loads import Shares, room
 
         occupancy, value = kernel.theoretical_occupancy, getattr(kernel, fact)
@@ -85,12 +85,12 @@ def limited(
     return of_each(evidence, look)
 
 
-def busiest_share(kernel: KernelFigures) -> float:
+def busiest_share(kernel: KernelMetrics) -> float:
     """Return how busy the busiest unit is, of all that it could do."""
     return max(kernel.compute or 0.0, kernel.memory or 0.0)
 
 
-def _waits(kernel: KernelFigures) -> bool:
+def _waits(kernel: KernelMetrics) -> bool:
     """Say whether more warps would have room to work, and these fill the SMs."""
     achieved, theoretical = kernel.achieved_occupancy, kernel.theoretical_occupancy
     resident = kernel.resident
@@ -101,12 +101,12 @@ def _waits(kernel: KernelFigures) -> bool:
     return busiest_share(kernel) < MOST_BUSY and filled and not for_few
 
 
-def _limiter(kernel: KernelFigures) -> str:
+def _limiter(kernel: KernelMetrics) -> str:
     """Return what keeps another block out; empty where that is something else."""
     return next((name for name in ORDER if kernel.limits.get(name) == kernel.resident), "")
 
 
-def _without(kernel: KernelFigures, occupancy: float) -> float:
+def _without(kernel: KernelMetrics, occupancy: float) -> float:
     """Return the occupancy that the next limiter allows."""
     resident = kernel.resident or 1
     next_limit = min((each for each in kernel.limits.values() if each > resident), default=None)

@@ -30,10 +30,10 @@ def device(evidence: Evidence) -> DeviceLimits | None:
     return limits_of(evidence.facts.profile, evidence.facts.kernel_uses.device)
 
 
-def multiprocessors(evidence: Evidence) -> int:
+def sm_count(evidence: Evidence) -> int:
     """Return how many the GPU has; 0 where it is not known."""
     limits = device(evidence)
-    return (limits.multiprocessors if limits is not None else None) or 0
+    return (limits.sm_count if limits is not None else None) or 0
 
 
 def rate(evidence: Evidence, quantity: str) -> Rate | None:

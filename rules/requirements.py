@@ -56,24 +56,6 @@ def table(name: str, how: str = WITH_PROFILE) -> Need:
     return Need(_of_profile(missing), how)
 
 
-def counted(*metrics: str) -> Need:
-    """Return the need of hardware counters, by Nsight Compute's names, of at least one kernel."""
-
-    def missing(evidence: Evidence) -> str | None:
-        if not evidence.counted:
-            return "no hardware counters of kernels"
-        if any(all(name in kernel.metrics for name in metrics) for kernel in evidence.counted):
-            return None
-        absent = [
-            name
-            for name in metrics
-            if not any(name in kernel.metrics for kernel in evidence.counted)
-        ]
-        return f"no kernel has the counter {absent[0] if absent else ' and '.join(metrics)}"
-
-    return Need(missing, WITH_COUNTERS)
-
-
 def sampled(*metrics: str) -> Need:
     """Return the need of telemetry, by our names of metrics, of at least one GPU."""
 

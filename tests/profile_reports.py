@@ -8,10 +8,10 @@ from tests.diagnoses import DIAGNOSIS, RULES
 from tests.profiles import Made
 
 H100 = DeviceLimits(
-    0, "NVIDIA H100 80GB HBM3", compute_capability=(9, 0), multiprocessors=132,
+    0, "NVIDIA H100 80GB HBM3", compute_capability=(9, 0), sm_count=132,
     memory_bytes=85_017_493_504,
 )  # fmt: skip
-V100 = DeviceLimits(0, "Tesla V100-SXM2-32GB", compute_capability=(7, 0), multiprocessors=80)
+V100 = DeviceLimits(0, "Tesla V100-SXM2-32GB", compute_capability=(7, 0), sm_count=80)
 GEMM = "void cutlass::Kernel<at::native::Half, 3>(float*, int)"
 LAUNCH = {
     "grid_x": 64, "grid_y": 2, "grid_z": 1, "block_x": 128, "block_y": 1, "block_z": 1,

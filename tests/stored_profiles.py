@@ -10,7 +10,7 @@ H100 = DeviceLimits(
     0,
     "NVIDIA H100 80GB HBM3",
     compute_capability=(9, 0),
-    multiprocessors=132,
+    sm_count=132,
     memory_bytes=85_520_809_984,
     memory_bandwidth_bytes_per_s=3.35e12,
     uuid="GPU-0",

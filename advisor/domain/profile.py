@@ -193,7 +193,7 @@ class DeviceLimits:
     index: int
     name: str
     compute_capability: tuple[int, int] | None = None
-    multiprocessors: int | None = None
+    sm_count: int | None = None
     memory_bytes: int | None = None
     memory_bandwidth_bytes_per_s: float | None = None
     """Theoretical."""

@@ -121,7 +121,7 @@ def _properties(device: DeviceLimits) -> dict[str, Any]:
         "totalGlobalMem": device.memory_bytes,
         "computeMajor": major,
         "computeMinor": minor,
-        "numSms": device.multiprocessors,
+        "numSms": device.sm_count,
         "regsPerMultiprocessor": device.registers_per_multiprocessor,
         "sharedMemPerMultiprocessor": device.shared_bytes_per_multiprocessor,
         "sharedMemPerBlockOptin": device.shared_bytes_per_block,

@@ -62,7 +62,7 @@ def _device(device: DeviceLimits) -> Json:
         "index": device.index,
         "name": device.name,
         "compute_capability": figures.capability(device.compute_capability),
-        "multiprocessors": device.multiprocessors,
+        "multiprocessors": device.sm_count,
         "memory_bytes": device.memory_bytes,
     }
 
@@ -150,7 +150,7 @@ def _rooflines(report: ProfileReport) -> list[Json]:
          "bound": str(each.position.bound)}
         for each in report.facts.rooflines[:MOST_ROWS]
     ]  # fmt: skip
-    counted = report.facts.counted_kernels[:MOST_ROWS]
+    counted = report.facts.ncu_kernels[:MOST_ROWS]
     return found + [
         {"name": each.name, "shapes": None, "types": None, "precision": None, "count": 1,
          "time_ns": None if each.seconds is None else each.seconds * 1e9,

@@ -186,7 +186,7 @@ def points(report: ProfileReport) -> list[Point]:
             (each.seconds or 0.0) * 1e9,
             str(each.bound),
         )
-        for each in report.facts.counted_kernels
+        for each in report.facts.ncu_kernels
         if plottable(each.intensity_flops_per_byte, each.flops_per_s)
     ]
     return sorted(found, key=lambda point: -point.time_ns)
@@ -196,7 +196,7 @@ def ceilings(report: ProfileReport) -> tuple[float | None, dict[str, float]]:
     """Return bytes a second of the memory, and operations a second of the types that occur."""
     peaks = report.peaks.by_quantity if report.peaks else {}
     used = {each.precision for each in report.facts.rooflines}
-    if report.facts.counted_kernels:
+    if report.facts.ncu_kernels:
         used.add("fp32")
     memory_peak = peaks.get(MEMORY)
     kinds = {name: peak.value for name, peak in peaks.items() if name in used and peak.value > 0}

@@ -145,8 +145,8 @@ def device_rows(device: DeviceLimits) -> Iterator[tuple[str, str]]:
     """Yield what is known of a device, labelled."""
     if device.compute_capability:
         yield "Compute capability", ".".join(map(str, device.compute_capability))
-    if device.multiprocessors:
-        yield "SMs", str(device.multiprocessors)
+    if device.sm_count:
+        yield "SMs", str(device.sm_count)
     if device.memory_bytes:
         yield "Memory", figures.memory(device.memory_bytes)
 

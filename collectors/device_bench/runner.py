@@ -185,7 +185,7 @@ def _limits(event: Mapping[str, Any], gpu: int) -> DeviceLimits:
         index=gpu,
         name=event.get("name", ""),
         compute_capability=None if capability is None else (capability[0], capability[1]),
-        multiprocessors=event.get("multiprocessors"),
+        sm_count=event.get("multiprocessors"),
         memory_bytes=event.get("memory_bytes"),
         l2_bytes=event.get("l2_bytes"),
         uuid=uuid,

@@ -86,7 +86,7 @@ def _device(properties: Mapping[str, Any]) -> DeviceLimits | None:
         name=name,
         # AMD's are those of another architecture: 9.4 is MI300, and 9.0 would be an H100.
         compute_capability=(major, minor) if major and minor is not None and is_nvidia else None,
-        multiprocessors=limit("numSms", "maxComputeUnits"),
+        sm_count=limit("numSms", "maxComputeUnits"),
         memory_bytes=limit("totalGlobalMem"),
         registers_per_multiprocessor=limit("regsPerMultiprocessor"),
         shared_bytes_per_multiprocessor=limit(

@@ -87,7 +87,7 @@ class Attributes:
             index=device,
             name=self._names[device],
             compute_capability=told if major is None else (major, minor or 0),
-            multiprocessors=whole("multiprocessor_count"),
+            sm_count=whole("multiprocessor_count"),
             memory_bytes=whole("total_memory"),
             memory_bandwidth_bytes_per_s=_bandwidth(values),
             l2_bytes=whole("l2_cache_size"),

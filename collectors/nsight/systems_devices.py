@@ -116,7 +116,7 @@ def _limits(number: int, gpu: dict[str, Any]) -> DeviceLimits:
         index=number,
         name=gpu["name"] if isinstance(gpu["name"], str) else "",
         compute_capability=None if major is None else (major, max(minor, 0)),
-        multiprocessors=known("smCount"),
+        sm_count=known("smCount"),
         memory_bytes=known("totalMemory"),
         memory_bandwidth_bytes_per_s=None if bandwidth is None else float(bandwidth),
         l2_bytes=known("l2CacheSize"),

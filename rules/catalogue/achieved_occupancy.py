@@ -14,7 +14,7 @@ from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 MOST_ACHIEVED = 0.75
 """Of the theoretical occupancy, without what the last round of blocks leaves empty: below, a
@@ -35,7 +35,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     from gpuadvisor.rules.facts.kernel_loads import Shares, room
 
     theoretical, achieved = kernel.theoretical_occupancy, kernel.achieved_occupancy

@@ -13,7 +13,7 @@ from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_BUSY = 0.15
 """Share of its time in which the busiest unit for atomics takes some in: one that did nothing but
@@ -55,7 +55,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     from gpuadvisor.rules.facts.kernel_loads import SPREAD, Shares
 
     found = _units(kernel, loads) or _waiting(kernel, loads) or _shared(kernel, loads)
@@ -78,7 +78,7 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
     )
 
 
-def _units(kernel: KernelFigures, loads: Loads) -> tuple[str, tuple[Figure, ...]] | None:
+def _units(kernel: KernelMetrics, loads: Loads) -> tuple[str, tuple[Figure, ...]] | None:
     """Look at the units of the L2 cache: the addresses are spread over them."""
     if kernel.atomics == 0 or kernel.atomic_units is None:
         return None
@@ -93,7 +93,7 @@ def _units(kernel: KernelFigures, loads: Loads) -> tuple[str, tuple[Figure, ...]
     )
 
 
-def _waiting(kernel: KernelFigures, loads: Loads) -> tuple[str, tuple[Figure, ...]] | None:
+def _waiting(kernel: KernelMetrics, loads: Loads) -> tuple[str, tuple[Figure, ...]] | None:
     """Look at what warps wait for: nothing else is busy."""
     waiting = kernel.stalled("long_scoreboard", "lg_throttle", "drain", "membar")
     others = [kernel.requests_of(f"global_op_{each}") for each in ("ld", "st")]
@@ -109,7 +109,7 @@ def _waiting(kernel: KernelFigures, loads: Loads) -> tuple[str, tuple[Figure, ..
     )
 
 
-def _shared(kernel: KernelFigures, loads: Loads) -> tuple[str, tuple[Figure, ...]] | None:
+def _shared(kernel: KernelMetrics, loads: Loads) -> tuple[str, tuple[Figure, ...]] | None:
     if kernel.shared_atomics is None or not kernel.wavefronts:
         return None
     taken, again = kernel.shared_atomics

@@ -21,7 +21,7 @@ from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_CONFLICTS = 0.10
 """Of shared memory's cycles: Nsight Compute's threshold."""
@@ -31,7 +31,7 @@ then no more of the time is saved than conflicts have of the cache's. [own]"""
 
 RULE = Rule(
     Category.BANK_CONFLICT,
-    needs=(knows("shared_conflicts", "shared_wavefronts", "wavefronts"),),
+    needs=(knows("shared_bank_conflicts", "shared_wavefronts", "wavefronts"),),
     hides=("latency", "compute", "dram_bandwidth", "tensor_core", "achieved_occupancy"),
 )
 
@@ -41,11 +41,11 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     from gpuadvisor.rules.facts.kernel_loads import Shares, saved
 
     conflicts, shared, all_cycles = (
-        kernel.shared_conflicts,
+        kernel.shared_bank_conflicts,
         kernel.shared_wavefronts,
         kernel.wavefronts,
     )

@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernel_time import PLAYED, RowGain, row_saving, share_figure
 from gpuadvisor.rules.memory_use import peak_of
-from gpuadvisor.rules.rates import multiprocessors
+from gpuadvisor.rules.rates import sm_count
 from gpuadvisor.rules.requirements import DEVICE, IDLE, LAUNCH_SHAPES, MEMORY
 from gpuadvisor.rules.rule import Claim, Rule
 
@@ -35,7 +35,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     """Find profiles in which most kernel time is in small grids."""
     facts = evidence.facts
     assert facts is not None  # IDLE
-    uses, count, memory = facts.kernel_uses, multiprocessors(evidence), peak_of(evidence)
+    uses, count, memory = facts.kernel_uses, sm_count(evidence), peak_of(evidence)
     found = facts.kernel_shapes
     total = sum(each.time_ns for each in found)
     if not count or memory is None or memory.reserved_share > MOST_MEMORY or not total:

@@ -12,7 +12,7 @@ from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_WAITING = 0.5
 """Of the warps' time that they wait for a load: Nsight Compute speaks from 30 % on, half makes it
@@ -35,7 +35,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     from gpuadvisor.rules.facts.kernel_loads import Shares, room
 
     waiting, high = kernel.load_waits, room(kernel, loads)

@@ -13,7 +13,7 @@ from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_BUSY = 0.15
 """Share of the units for 64 bits: Nsight Compute's threshold."""
@@ -43,14 +43,14 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     yield from of_each(evidence, lambda kernel, loads: _few(kernel, loads) or _back(kernel, loads))
 
 
-def _few(kernel: KernelFigures, loads: Loads) -> Claim | None:
+def _few(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     from gpuadvisor.rules.facts.kernel_loads import saved
 
     capability = kernel.device.compute_capability if kernel.device is not None else None
     busy = kernel.fp64
     if capability is None or capability in FAST or busy is None or busy < LEAST_BUSY:
         return None
-    others = loads.compute if (kernel.compute or 0.0) > busy else kernel.issue
+    others = loads.compute if (kernel.compute or 0.0) > busy else kernel.issue_slot_utilization
     if others is None:
         return None
     shares = saved(loads, replace(loads, compute=max(busy / GAIN, min(others, 1.0))))
@@ -66,11 +66,11 @@ def _few(kernel: KernelFigures, loads: Loads) -> Claim | None:
     )
 
 
-def _back(kernel: KernelFigures, loads: Loads) -> Claim | None:
+def _back(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     """Look for values of 32 bits that are converted for an operation, on any GPU."""
     from gpuadvisor.rules.facts.kernel_loads import Shares, saved
 
-    converting, busy, issue = kernel.conversions, kernel.fp64, kernel.issue
+    converting, busy, issue = kernel.xu_pipe, kernel.fp64, kernel.issue_slot_utilization
     if converting is None or busy is None or issue is None:
         return None
     if converting < max(LEAST_CONVERTING, kernel.compute or 0.0) or (

@@ -12,7 +12,7 @@ from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_IDLE = 0.15
 """Of the SMs' time without any warp: starting and ending a kernel takes a few percent, and a grid
@@ -24,7 +24,7 @@ MARGIN = 0.05
 
 RULE = Rule(
     Category.TAIL,
-    needs=(knows("idle_multiprocessors", "blocks", "multiprocessors"),),
+    needs=(knows("idle_multiprocessors", "blocks", "sm_count"),),
 )
 
 
@@ -33,15 +33,15 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     from gpuadvisor.rules.facts.kernel_loads import SPREAD, Shares
 
-    idle, blocks, multiprocessors = (
+    idle, blocks, sm_count = (
         kernel.idle_multiprocessors,
         kernel.blocks,
-        kernel.multiprocessors,
+        kernel.sm_count,
     )
-    if idle is None or not blocks or not multiprocessors or blocks < multiprocessors:
+    if idle is None or not blocks or not sm_count or blocks < sm_count:
         return None
     if min(idle - loads.fixed, 1 - loads.busiest) < LEAST_IDLE:
         return None

@@ -22,7 +22,7 @@ from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_LOCAL = 0.10
 """Of all sectors in the L1 cache: a few spilled registers cost nothing that can be measured.
@@ -44,7 +44,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     from gpuadvisor.rules.facts.kernel_loads import Shares, saved
 
     local, others = kernel.local_sectors, kernel.sectors
@@ -76,7 +76,7 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
     )
 
 
-def _after(kernel: KernelFigures, loads: Loads, of_first: float, beyond: float | None) -> Loads:
+def _after(kernel: KernelMetrics, loads: Loads, of_first: float, beyond: float | None) -> Loads:
     """Return the loads without local memory. Where it was not counted how much of it goes beyond
     the L1 cache, the rest is what the other sectors need."""
     from gpuadvisor.rules.facts.kernel_loads import bytes_load, scaled

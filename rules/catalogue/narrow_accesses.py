@@ -12,7 +12,7 @@ from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 MOST_SECTORS = 2.2
 """Of a warp's access on average: two are 2 bytes a thread, side by side. Values of 4 bytes are the
@@ -40,7 +40,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     from gpuadvisor.rules.facts.kernel_loads import SPREAD, Shares
     from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES
 
@@ -75,7 +75,7 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
     )
 
 
-def _sectors(kernel: KernelFigures) -> float | None:
+def _sectors(kernel: KernelMetrics) -> float | None:
     """Return the sectors that an access of a warp touches; None unless it uses all of them."""
     touched = requested = 0.0
     for operation in ("ld", "st"):
@@ -83,7 +83,7 @@ def _sectors(kernel: KernelFigures) -> float | None:
         requests = kernel.requests_of(f"global_op_{operation}")
         if sectors is None or requests is None:
             return None
-        used = kernel.used_of_sector(operation)
+        used = kernel.sector_efficiency(operation)
         if sectors and (used is None or used < LEAST_USED):
             return None
         touched, requested = touched + sectors, requested + requests

@@ -16,7 +16,7 @@ from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 ADVICE = "Choose a multiple of 32 threads of which a whole number fills an SM, such as 128 or 256."
 WARP = 32
@@ -53,7 +53,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     )
 
 
-def _broken_warps(kernel: KernelFigures, loads: Loads) -> Claim | None:
+def _broken_warps(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     from gpuadvisor.rules.facts.kernel_loads import saved
 
     if not kernel.threads:

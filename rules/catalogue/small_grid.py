@@ -12,14 +12,14 @@ from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 SHARE_OF_IDLE = 0.8
 """Of the idle SMs' time that at least is saved when the work is cut into more blocks. [own]"""
 
 RULE = Rule(
     Category.SMALL_GRID,
-    needs=(knows("blocks", "multiprocessors"),),
+    needs=(knows("blocks", "sm_count"),),
     hides=(
         "occupancy", "latency", "dram_bandwidth", "compute", "tensor_core", "tail", "coalescing",
     ),
@@ -31,24 +31,24 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     from gpuadvisor.rules.facts.kernel_loads import Shares
 
-    blocks, multiprocessors = kernel.blocks, kernel.multiprocessors
-    if blocks is None or multiprocessors is None or blocks >= multiprocessors:
+    blocks, sm_count = kernel.blocks, kernel.sm_count
+    if blocks is None or sm_count is None or blocks >= sm_count:
         return None
-    idle = 1 - blocks / multiprocessors
-    high = 1 - max(loads.busiest, min(kernel.waves or blocks / multiprocessors, 1.0))
+    idle = 1 - blocks / sm_count
+    high = 1 - max(loads.busiest, min(kernel.waves or blocks / sm_count, 1.0))
     low = min(SHARE_OF_IDLE * idle, high)
     if high <= 0:
         return None
     return claim_of(
         kernel,
         f"{short(kernel)} has {blocks:,} block{'' if blocks == 1 else 's'} for"
-        f" {multiprocessors} multiprocessors: {idle:.0%} of the GPU has nothing to do",
+        f" {sm_count} multiprocessors: {idle:.0%} of the GPU has nothing to do",
         (
-            Figure("blocks", blocks, "", multiprocessors),
-            Figure("multiprocessors", multiprocessors),
+            Figure("blocks", blocks, "", sm_count),
+            Figure("multiprocessors", sm_count),
         ),
         "Cut the work into more blocks: a larger batch, smaller blocks, or several blocks that"
         " share one result (split-K); or run it beside other kernels.",

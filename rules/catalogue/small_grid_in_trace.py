@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category, Figure, Scope, ScopeKind
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_families import NORMALIZES_NCHW
 from gpuadvisor.rules.kernel_time import PLAYED, RowGain, row_saving, share_figure, short
-from gpuadvisor.rules.rates import multiprocessors
+from gpuadvisor.rules.rates import sm_count
 from gpuadvisor.rules.requirements import DEVICE, IDLE, LAUNCH_SHAPES
 from gpuadvisor.rules.rule import Claim, Rule
 
@@ -32,7 +32,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     """Find long kernels with small grids."""
     facts = evidence.facts
     assert facts is not None  # IDLE
-    count, device = multiprocessors(evidence), facts.kernel_uses.device
+    count, device = sm_count(evidence), facts.kernel_uses.device
     found = facts.kernel_shapes
     total = sum(each.time_ns for each in found)
     together = next((each for each in facts.concurrency if each.device == device), None)

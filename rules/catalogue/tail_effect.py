@@ -14,7 +14,7 @@ from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_LOST = 0.08
 """Share of the time: what healthy kernels lose between their first and last block is less. [own]"""
@@ -33,13 +33,13 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     from gpuadvisor.rules.facts.kernel_loads import Shares
 
-    blocks, multiprocessors, waves = kernel.blocks, kernel.multiprocessors, kernel.waves
-    if not blocks or not multiprocessors or waves is None or blocks <= multiprocessors:
+    blocks, sm_count, waves = kernel.blocks, kernel.sm_count, kernel.waves
+    if not blocks or not sm_count or waves is None or blocks <= sm_count:
         return None
-    rounds = waves if waves >= 1 else blocks / multiprocessors
+    rounds = waves if waves >= 1 else blocks / sm_count
     unfilled = 1 - rounds / math.ceil(rounds)
     seen = _seen(kernel, waves, loads.fixed)
     if seen is None or min(unfilled, seen) < LEAST_LOST:
@@ -47,7 +47,7 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
     high = min(unfilled, seen, 1 - loads.busiest)
     if high < LEAST_LOST:
         return None
-    at_once = multiprocessors * (kernel.resident or 1) if waves >= 1 else multiprocessors
+    at_once = sm_count * (kernel.resident or 1) if waves >= 1 else sm_count
     shares = Shares(LEAST_SHARE * high, high)
     return claim_of(
         kernel,
@@ -67,7 +67,7 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
     )
 
 
-def _seen(kernel: KernelFigures, waves: float, fixed: float) -> float | None:
+def _seen(kernel: KernelMetrics, waves: float, fixed: float) -> float | None:
     """Return the share of time or of warps that is really missing."""
     achieved, theoretical = kernel.achieved_occupancy, kernel.theoretical_occupancy
     idle = kernel.idle_multiprocessors

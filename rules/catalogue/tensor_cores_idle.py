@@ -13,7 +13,7 @@ from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 PRODUCT = re.compile(r"gemm|mat_?mul|conv(?!ert)|bmm|_mm_|linear|attention", re.IGNORECASE)
 """In names of kernels that multiply matrices: counters alone do not tell a product from a
@@ -41,7 +41,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     capability = kernel.device.compute_capability if kernel.device is not None else None
     if capability is None or kernel.tensor is None or kernel.tensor >= MOST_TENSOR:
         return None
@@ -57,7 +57,7 @@ def _look(kernel: KernelFigures, loads: Loads) -> Claim | None:
 
 
 def _claim(
-    kernel: KernelFigures, loads: Loads, bits: str, speedup: float, figure: Figure
+    kernel: KernelMetrics, loads: Loads, bits: str, speedup: float, figure: Figure
 ) -> Claim | None:
     from gpuadvisor.rules.facts.kernel_loads import Shares
 

@@ -9,7 +9,7 @@ from gpuadvisor.errors import UsageError
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernels import KernelShape
 from gpuadvisor.rules.kernel_time import PLAYED, RowGain, row_saving, share_figure, short
-from gpuadvisor.rules.rates import device, multiprocessors
+from gpuadvisor.rules.rates import device, sm_count
 from gpuadvisor.rules.requirements import DEVICE, IDLE, LAUNCH_SHAPES
 from gpuadvisor.rules.rule import Claim, Rule
 
@@ -97,6 +97,6 @@ def _occupancy(evidence: Evidence, shape: KernelShape) -> tuple[float | None, st
         )
     except UsageError:
         return None, ""
-    if not found.blocks or shape.blocks < found.blocks * multiprocessors(evidence):
+    if not found.blocks or shape.blocks < found.blocks * sm_count(evidence):
         return None, ""
     return found.fraction, found.limiters[0] if found.limiters else ""

@@ -16,7 +16,7 @@ from gpuadvisor.rules.rule import Claim, Rule
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_WAVEFRONTS = 6.0
 """Of the L1 cache, for each request of a warp: 4 are needed for 16 bytes a thread, side by side;
@@ -48,7 +48,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     yield from found
 
 
-def _by_wavefronts(kernel: KernelFigures, loads: Loads) -> Claim | None:
+def _by_wavefronts(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     """Look at the cycles of the L1 cache where no counts of sectors were collected."""
     from gpuadvisor.rules.facts.kernel_loads import ATTAINABLE, saved
 

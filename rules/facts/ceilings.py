@@ -165,7 +165,7 @@ def _memory(
 
 def _arithmetic(device: DeviceLimits, kind: str, rate: int) -> Peak | None:
     board = gpu_specs.board(device.name)
-    count = device.multiprocessors or (board.multiprocessors if board else None)
+    count = device.sm_count or (board.sm_count if board else None)
     clock_hz = _clock_hz(device, board, kind)
     if not count or not clock_hz or count < 0 or clock_hz < 0:
         return None

@@ -179,7 +179,7 @@ class Board:
 
     pattern: str
     """Of its name, as the driver gives it; the first board of the list that matches counts."""
-    multiprocessors: int
+    sm_count: int
     boost_mhz: int
     memory_gb_per_s: float
     """10^9 bytes."""

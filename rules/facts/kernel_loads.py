@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gpuadvisor.rules.facts.kernel_metrics import KernelFigures
+from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 DRAM_ATTAINABLE = 0.85
 """Of the theoretical bandwidth, by bytes. A copy of 512 MiB on an H100 reached 85 %; of 10 variants
@@ -76,7 +76,7 @@ class Shares:
         return Shares(low * self.low, high * self.high)
 
 
-def loads(kernel: KernelFigures, attainable_bytes_per_s: float | None = None) -> Loads | None:
+def loads(kernel: KernelMetrics, attainable_bytes_per_s: float | None = None) -> Loads | None:
     """Return what a kernel's units need; None unless its time and all their shares are known.
 
     The bandwidth that its GPU was measured to reach is better than the usual one.
@@ -95,7 +95,7 @@ def loads(kernel: KernelFigures, attainable_bytes_per_s: float | None = None) ->
     )
 
 
-def dram_load(kernel: KernelFigures, attainable_bytes_per_s: float | None) -> float | None:
+def dram_load(kernel: KernelMetrics, attainable_bytes_per_s: float | None) -> float | None:
     """Return the share of its time in which a kernel's bytes could be moved."""
     if kernel.dram_bytes is not None:
         moving = bytes_load(kernel, kernel.dram_bytes, attainable_bytes_per_s)
@@ -105,7 +105,7 @@ def dram_load(kernel: KernelFigures, attainable_bytes_per_s: float | None) -> fl
 
 
 def bytes_load(
-    kernel: KernelFigures, moved_bytes: float, attainable_bytes_per_s: float | None
+    kernel: KernelMetrics, moved_bytes: float, attainable_bytes_per_s: float | None
 ) -> float | None:
     """Return the share of a kernel's time in which so many bytes could be moved."""
     bandwidth = attainable_bytes_per_s
@@ -116,11 +116,11 @@ def bytes_load(
     return moved_bytes / bandwidth / kernel.seconds
 
 
-def narrow_slowdown(kernel: KernelFigures) -> float:
+def narrow_slowdown(kernel: KernelMetrics) -> float:
     """Return by how much more than usual moving a kernel's bytes may take if a thread moves 4."""
-    if kernel.dram_peak is None or not kernel.multiprocessors:
+    if kernel.dram_peak is None or not kernel.sm_count:
         return SLOWER
-    narrow = NARROW_BYTES_PER_S * kernel.multiprocessors
+    narrow = NARROW_BYTES_PER_S * kernel.sm_count
     return max(DRAM_ATTAINABLE * kernel.dram_peak / narrow - 1, SLOWER)
 
 
@@ -138,7 +138,7 @@ def saved(now: Loads, after: Loads, slowdown: float = SLOWER) -> Shares:
     return Shares(max(min(low, high), 0.0), high)
 
 
-def room(kernel: KernelFigures, now: Loads) -> float | None:
+def room(kernel: KernelMetrics, now: Loads) -> float | None:
     """Return the share of its time in which a kernel's warps leave the busiest unit waiting.
 
     Time without any warp is no such time: it is the grid's fault. None where it was not counted.

@@ -38,7 +38,7 @@ _ABSURD = 1e18
 
 
 @dataclass(frozen=True)
-class KernelFigures:
+class KernelMetrics:
     """Of one kernel with counters."""
 
     counters: KernelCounters
@@ -84,8 +84,8 @@ class KernelFigures:
         return _product(self.counters.block) or _whole(self.first("launch__block_size"))
 
     @cached_property
-    def multiprocessors(self) -> int | None:
-        told = self.device.multiprocessors if self.device is not None else None
+    def sm_count(self) -> int | None:
+        told = self.device.sm_count if self.device is not None else None
         return told or _whole(self.first("launch__sm_count"))
 
     @cached_property
@@ -117,9 +117,9 @@ class KernelFigures:
     @cached_property
     def waves(self) -> float | None:
         """How often the grid fills the GPU; more exactly than the metric, which is rounded."""
-        if self.resident is None or not self.blocks or not self.multiprocessors:
+        if self.resident is None or not self.blocks or not self.sm_count:
             return None
-        return self.blocks / (self.multiprocessors * self.resident)
+        return self.blocks / (self.sm_count * self.resident)
 
     @cached_property
     def theoretical_occupancy(self) -> float | None:
@@ -165,7 +165,7 @@ class KernelFigures:
         return self._share(f"l1tex__throughput{_ELAPSED}", f"l1tex__throughput{_ACTIVE}")
 
     @cached_property
-    def issue(self) -> float | None:
+    def issue_slot_utilization(self) -> float | None:
         """Of the cycles in which an SM had warps: those in which one issued."""
         per_cycle = self.first("smsp__issue_active.avg.per_cycle_active")
         if per_cycle is not None:
@@ -202,7 +202,7 @@ class KernelFigures:
         )
 
     @cached_property
-    def conversions(self) -> float | None:
+    def xu_pipe(self) -> float | None:
         """The unit for what is seldom: conversions between 64 and 32 bits, roots, sines."""
         return self._share(f"sm__inst_executed_pipe_xu{_ELAPSED}")
 
@@ -218,8 +218,8 @@ class KernelFigures:
         counted = self.first(
             "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum.per_cycle_elapsed"
         )
-        if counted is not None and self.multiprocessors and capability is not None:
-            return min(counted / (lanes * self.multiprocessors), 1.0)
+        if counted is not None and self.sm_count and capability is not None:
+            return min(counted / (lanes * self.sm_count), 1.0)
         both = self._share(f"sm__pipe_fma_cycles_active{_ELAPSED}")
         heavy = self._share(f"sm__pipe_fmaheavy_cycles_active{_ELAPSED}")
         if both is None or heavy is None:
@@ -234,9 +234,7 @@ class KernelFigures:
         counted = self.first(
             "smsp__sass_thread_inst_executed_op_hfma_pred_on.sum.per_cycle_elapsed"
         )
-        return (
-            counted / self.multiprocessors if counted is not None and self.multiprocessors else None
-        )
+        return counted / self.sm_count if counted is not None and self.sm_count else None
 
     # What it moves.
 
@@ -301,7 +299,7 @@ class KernelFigures:
         """Return the instructions of warps of the same."""
         return self.first(f"l1tex__t_requests_pipe_lsu_mem_{what}.sum")
 
-    def used_of_sector(self, operation: str) -> float | None:
+    def sector_efficiency(self, operation: str) -> float | None:
         """Return the share of a sector that a warp uses of it (`ld` or `st`)."""
         name = f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{operation}.ratio"
         used = self.first(name)
@@ -339,7 +337,7 @@ class KernelFigures:
         )
 
     @cached_property
-    def shared_conflicts(self) -> float | None:
+    def shared_bank_conflicts(self) -> float | None:
         """Those of them that there would not be without conflicts of banks."""
         ideal = self.first("memory_l1_wavefronts_shared_ideal")
         told = self.first("memory_l1_wavefronts_shared")

@@ -91,7 +91,7 @@ def _together(
 
 
 @dataclass(frozen=True)
-class CountedKernel:
+class NcuKernel:
     """One kernel; None where its metric was not collected."""
 
     row: int
@@ -109,7 +109,7 @@ class CountedKernel:
     bound: Bound
 
 
-def counted_kernels(profile: Profile) -> tuple[CountedKernel, ...]:
+def ncu_kernels(profile: Profile) -> tuple[NcuKernel, ...]:
     """Return the kernels that have metrics, in their order."""
     metrics = profile.columns("metrics", ("kernel", "metric", "value"))
     names = profile.columns("kernels", ("name",))["name"]
@@ -131,7 +131,7 @@ _USED = {TIME, READ, WRITTEN, MOVED, COMPUTE, MEMORY, CYCLES_PER_S} | {
 }
 
 
-def _counted(row: int, name: str, values: Mapping[str, float]) -> CountedKernel:
+def _counted(row: int, name: str, values: Mapping[str, float]) -> NcuKernel:
     values = {metric: value for metric, value in values.items() if np.isfinite(value)}
     seconds = values.get(TIME)
     moved = values.get(MOVED)
@@ -140,7 +140,7 @@ def _counted(row: int, name: str, values: Mapping[str, float]) -> CountedKernel:
     bandwidth = moved / seconds if moved is not None and seconds else None
     flops = _flops_per_s(values)
     shares = [values[each] / 100 if each in values else None for each in (COMPUTE, MEMORY)]
-    return CountedKernel(
+    return NcuKernel(
         row,
         name,
         seconds,

@@ -31,7 +31,7 @@ from gpuadvisor.rules.facts.kernels import (
 from gpuadvisor.rules.facts.launches import Calls, Launches, Queue, calls, launches, queues
 from gpuadvisor.rules.facts.loading import Loading, Waits, loader_waits, loading
 from gpuadvisor.rules.facts.memory import MemoryUse, allocated_at_steps, memory_use
-from gpuadvisor.rules.facts.ncu_kernels import CountedKernel, counted_kernels
+from gpuadvisor.rules.facts.ncu_kernels import NcuKernel, ncu_kernels
 from gpuadvisor.rules.facts.operators import Operators, OperatorTimes, operator_times, operators
 from gpuadvisor.rules.facts.roofline import Ceilings, OperatorPosition, operator_positions
 from gpuadvisor.rules.facts.sources import Sources, sources
@@ -70,6 +70,8 @@ FACTS: Mapping[str, tuple[str, ...]] = {
     "counted_kernels": ("metrics",),
 }
 """Facts to the tables and columns that they cannot do without, besides what ran on the devices."""
+ATTRIBUTES = {"counted_kernels": "ncu_kernels"}
+"""Facts whose attribute is called otherwise than users see them in JSON."""
 ON_DEVICE = ("kernels", "copies")
 WITHOUT_DEVICE = ("steps", "operators", "memory", "counted_kernels")
 """Facts that say something even where nothing ran on a device."""
@@ -238,8 +240,8 @@ class Facts:
         return operator_positions(self.profile, self.work, self.launching, self.ceilings)
 
     @cached_property
-    def counted_kernels(self) -> tuple[CountedKernel, ...]:
-        return counted_kernels(self.profile)
+    def ncu_kernels(self) -> tuple[NcuKernel, ...]:
+        return ncu_kernels(self.profile)
 
     @cached_property
     def not_measured(self) -> Mapping[str, str]:
@@ -263,7 +265,11 @@ class Facts:
     def as_dict(self) -> dict[str, Any]:
         """Return all facts that are known as plain values, by their names."""
         unknown = self.not_measured
-        known = {fact: _plain(getattr(self, fact)) for fact in FACTS if fact not in unknown}
+        known = {
+            fact: _plain(getattr(self, ATTRIBUTES.get(fact, fact)))
+            for fact in FACTS
+            if fact not in unknown
+        }
         return {**known, "not_measured": dict(unknown)}
 
 

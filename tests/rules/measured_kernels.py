@@ -83,7 +83,7 @@ def _published(told: Mapping[str, Any]) -> Evidence:
 
 def kernel_named(evidence: Evidence, name: str) -> KernelCounters:
     """Return the kernel whose name begins so, whatever its result and arguments are."""
-    bare = {each.name.removeprefix("void "): each for each in evidence.counted}
+    bare = {each.name.removeprefix("void "): each for each in evidence.kernel_counters}
     return next(bare[full] for full in sorted(bare, key=len) if full.startswith(name))
 
 

@@ -18,7 +18,7 @@ A100 = DeviceLimits(
     0,
     "NVIDIA A100-SXM4-80GB",
     compute_capability=(8, 0),
-    multiprocessors=108,
+    sm_count=108,
     memory_bytes=84_990_623_744,
     registers_per_multiprocessor=65_536,
     shared_bytes_per_multiprocessor=167_936,
@@ -26,13 +26,13 @@ A100 = DeviceLimits(
     threads_per_multiprocessor=2048,
 )
 A10G = DeviceLimits(
-    0, "NVIDIA A10G", compute_capability=(8, 6), multiprocessors=80, memory_bytes=24_000_000_000
+    0, "NVIDIA A10G", compute_capability=(8, 6), sm_count=80, memory_bytes=24_000_000_000
 )
 V100 = DeviceLimits(
-    0, "Tesla V100-SXM2-32GB", compute_capability=(7, 0), multiprocessors=80,
+    0, "Tesla V100-SXM2-32GB", compute_capability=(7, 0), sm_count=80,
     memory_bytes=34_089_730_048,
 )  # fmt: skip
-MI300 = DeviceLimits(0, "AMD Instinct MI300X VF", multiprocessors=304)
+MI300 = DeviceLimits(0, "AMD Instinct MI300X VF", sm_count=304)
 
 
 @dataclass(frozen=True)

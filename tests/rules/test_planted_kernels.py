@@ -156,8 +156,8 @@ class Watched(dict):
 def with_metrics(evidence, metrics_of):
     """Return the evidence with other metrics of its kernels."""
     changed = Evidence(facts=evidence.facts)
-    kernels = tuple(replace(each, metrics=metrics_of(each)) for each in evidence.counted)
-    changed.__dict__["counted"] = kernels  # as if a profile had them
+    kernels = tuple(replace(each, metrics=metrics_of(each)) for each in evidence.kernel_counters)
+    changed.__dict__["kernel_counters"] = kernels  # as if a profile had them
     return changed
 
 
@@ -166,7 +166,7 @@ def watched():
     """Return the planted kernels with the metrics that rules look at."""
     evidence = with_metrics(profiled(PLANTED), lambda kernel: Watched(kernel.metrics))
     diagnose(evidence)
-    asked = set().union(*(kernel.metrics.asked for kernel in evidence.counted))
+    asked = set().union(*(kernel.metrics.asked for kernel in evidence.kernel_counters))
     assert len(asked) < FEW_METRICS
     return with_metrics(
         evidence,
@@ -181,7 +181,7 @@ def said(evidence):
 
 
 def names():
-    return sorted({name for kernel in watched().counted for name in kernel.metrics})
+    return sorted({name for kernel in watched().kernel_counters for name in kernel.metrics})
 
 
 def test_no_metric_less_makes_a_new_finding():
@@ -222,7 +222,7 @@ def test_strange_values_do_no_harm(data):
 @given(st.integers(0, 1000))
 def test_the_order_of_kernels_does_not_matter(seed):
     evidence = profiled(PLANTED)
-    kernels = list(watched().counted)
+    kernels = list(watched().kernel_counters)
     changed = Evidence(facts=evidence.facts)
-    changed.__dict__["counted"] = tuple(kernels[seed % 8 :] + kernels[: seed % 8])
+    changed.__dict__["kernel_counters"] = tuple(kernels[seed % 8 :] + kernels[: seed % 8])
     assert diagnose(changed).findings == diagnose(watched()).findings

@@ -19,9 +19,7 @@ SILENT = {
     "a block each": lambda: blocks(132),
     "many blocks": lambda: blocks(10_000),
     "a kernel too short to get shorter": lambda: blocks(4, ms=0.004),
-    "how many multiprocessors is not known": lambda: blocks(
-        4, device=replace(H100, multiprocessors=None)
-    ),
+    "how many multiprocessors is not known": lambda: blocks(4, device=replace(H100, sm_count=None)),
     "how long it took is not known": lambda: kernel(
         {"gpu__time_duration.sum": float("nan")}, grid=4
     ),

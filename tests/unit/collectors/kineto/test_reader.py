@@ -279,7 +279,7 @@ def test_devices_and_ranks_are_as_the_trace_tells() -> None:
     device = header.devices[0]
     assert device.name == "NVIDIA A100-SXM4-80GB"
     assert device.compute_capability == (8, 0)
-    assert (device.multiprocessors, device.threads_per_multiprocessor) == (108, 2048)
+    assert (device.sm_count, device.threads_per_multiprocessor) == (108, 2048)
     assert (device.shared_bytes_per_multiprocessor, device.shared_bytes_per_block) == (
         167_936,
         166_912,
@@ -289,7 +289,7 @@ def test_devices_and_ranks_are_as_the_trace_tells() -> None:
 def test_amd_devices_have_no_compute_capability_and_no_registers() -> None:
     header = profile_of(PROFILES / "mi300_bert_small.json.gz").header
     assert header.devices[0].compute_capability is None
-    assert header.devices[0].multiprocessors == 304
+    assert header.devices[0].sm_count == 304
     assert "kernels.registers" in header.not_measured
 
 

@@ -231,7 +231,7 @@ class TestTables:
 def test_limits_of_a_device_that_no_device_has_are_unknown(small):
     absurd = {**GPU, "maxWarpsPerSm": 2**62, "threadsPerWarp": 32}
     (device,) = small(TARGET_INFO_GPU=[absurd]).header.devices
-    assert (device.threads_per_multiprocessor, device.multiprocessors) == (None, 84)
+    assert (device.threads_per_multiprocessor, device.sm_count) == (None, 84)
 
 
 @pytest.mark.parametrize("shift", [10**30, -(10**30), "9" * 5000])
@@ -276,7 +276,7 @@ class TestVersions:
         assert header.texts[only(profile, "kernels")["name"][0]] == "gemm"
         assert "kernels.graph_node" in header.not_measured
         assert header.devices[0].name == "Tesla V100"
-        assert header.devices[0].multiprocessors is None
+        assert header.devices[0].sm_count is None
         assert header.processes == {}
 
     def test_tables_without_rows_are_not_there(self, small):

@@ -80,7 +80,7 @@ def test_a_gpu_that_is_not_listed_goes_by_what_it_says():
     said = device(
         "NVIDIA H900",
         (9, 0),
-        multiprocessors=100,
+        sm_count=100,
         clock_hz=2e9,
         memory_bandwidth_bytes_per_s=5e12,
     )
@@ -93,12 +93,12 @@ def test_a_gpu_that_is_not_listed_goes_by_what_it_says():
 @pytest.mark.parametrize(
     ("unknown", "quantity"),
     [
-        (device("NVIDIA H900", (9, 0), multiprocessors=100), "bf16"),  # no clock
+        (device("NVIDIA H900", (9, 0), sm_count=100), "bf16"),  # no clock
         (device("NVIDIA H900", (9, 0), clock_hz=2e9), "bf16"),  # no SMs
-        (device("NVIDIA H900", (9, 0), multiprocessors=-1, clock_hz=2e9), "bf16"),
+        (device("NVIDIA H900", (9, 0), sm_count=-1, clock_hz=2e9), "bf16"),
         (device("NVIDIA H100 80GB HBM3 MIG 1g.10gb", (9, 0)), "dram"),
         (device("AMD Instinct MI300X", None), "fp16"),
-        (device("NVIDIA GeForce GTX 1660", (7, 5), multiprocessors=22, clock_hz=2e9), "fp16"),
+        (device("NVIDIA GeForce GTX 1660", (7, 5), sm_count=22, clock_hz=2e9), "fp16"),
         (device("Tesla V100-SXM2-16GB", (7, 0)), "bf16"),
         (device("NVIDIA A100-SXM4-80GB", (8, 0)), "fp8"),
     ],

@@ -141,7 +141,7 @@ def counted(**values):
     made.kernel("other", (0, 1))
     for metric, value in values.items():
         made.row("metrics", kernel=0, metric=metric.replace("9", "."), value=value)
-    return Facts(made.profile()).counted_kernels
+    return Facts(made.profile()).ncu_kernels
 
 
 def test_kernels_that_were_counted():
