@@ -78,7 +78,7 @@ def _operator(facts: Facts) -> str:
     if not len(ran) or not len(times):
         return ""
     spent = covered_ns(times, ran.begin_ns, ran.end_ns)
-    by_name = np.bincount(ran.name, np.where(ran.nested.outermost(ran.name), spent, 0))
+    by_name = np.bincount(ran.name, np.where(ran.call_tree.outermost(ran.name), spent, 0))
     # Of operators that call each other the inner one says more.
     inner = [n for n in np.argsort(-by_name) if by_name[n] >= MOSTLY * times.total_ns]
     return facts.profile.header.texts[inner[-1]] if inner else ""

@@ -7,7 +7,7 @@ from statistics import median
 
 from gpuadvisor.domain.finding import Category, Figure, Scope, ScopeKind
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.communication import Arrivals, arrivals
+from gpuadvisor.rules.facts.communication import RankSkew, collective_skew
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS, RANKS
 from gpuadvisor.rules.rule import Claim, Rule, Saving
@@ -26,7 +26,7 @@ RULE = Rule(Category.COMMUNICATION, needs=(KERNELS, COMMUNICATION, RANKS))
 def check(evidence: Evidence) -> Iterator[Claim]:
     """Find the rank with the shortest kernels of collectives: it came last, and waited for none."""
     ranks = evidence.ranks
-    found = arrivals([(facts.profile, facts.work) for facts in ranks])
+    found = collective_skew([(facts.profile, facts.work) for facts in ranks])
     if found is None or found.collectives < LEAST_COLLECTIVES or evidence.run_ns <= 0:
         return
     late = found.ranks[0]
@@ -57,7 +57,7 @@ def _number(facts: Facts, place: int) -> int:
     return place if rank is None else rank
 
 
-def _saving(late: Arrivals, ranks: tuple[Facts, ...]) -> Saving:
+def _saving(late: RankSkew, ranks: tuple[Facts, ...]) -> Saving:
     told = [each for facts in ranks for each in facts.communication]
     exposed = median(each.exposed_ns / each.time_ns for each in told if each.time_ns > 0)
     spread = (len(ranks) - 1) / len(ranks)

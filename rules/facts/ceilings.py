@@ -157,20 +157,20 @@ def _memory(
         return Peak(value, BYTES_PER_S, source)
     if (given := device.memory_bandwidth_bytes_per_s) is not None and given > 0:
         return Peak(given, BYTES_PER_S, "as the profiler reports it")
-    board = gpu_specs.board(device.name)
-    if board is None:
+    spec = gpu_specs.gpu_spec(device.name)
+    if spec is None:
         return None
-    return Peak(board.memory_gb_per_s * 1e9, BYTES_PER_S, f"data sheet of {device.name}")
+    return Peak(spec.memory_gb_per_s * 1e9, BYTES_PER_S, f"data sheet of {device.name}")
 
 
 def _arithmetic(device: DeviceLimits, kind: str, rate: int) -> Peak | None:
-    board = gpu_specs.board(device.name)
-    count = device.sm_count or (board.sm_count if board else None)
-    clock_hz = _clock_hz(device, board, kind)
+    spec = gpu_specs.gpu_spec(device.name)
+    count = device.sm_count or (spec.sm_count if spec else None)
+    clock_hz = _clock_hz(device, spec, kind)
     if not count or not clock_hz or count < 0 or clock_hz < 0:
         return None
     source = f"{count} SMs x {rate:,} a clock x {clock_hz / 1e6:,.0f} MHz"
-    if board is not None:
+    if spec is not None:
         source += " (data sheet's clock)"
     if (device.compute_capability, kind) in UNVERIFIED:
         source += "; not verified"
@@ -178,12 +178,12 @@ def _arithmetic(device: DeviceLimits, kind: str, rate: int) -> Peak | None:
     return Peak(count * rate * clock_hz, unit, source)
 
 
-def _clock_hz(device: DeviceLimits, board: gpu_specs.Board | None, kind: str) -> float | None:
-    if board is None:
+def _clock_hz(device: DeviceLimits, spec: gpu_specs.GpuSpec | None, kind: str) -> float | None:
+    if spec is None:
         return device.clock_hz
-    if kind in _AT_BOOST_CLOCK or board.tensor_mhz is None:
-        return board.boost_mhz * 1e6
-    return board.tensor_mhz * 1e6
+    if kind in _AT_BOOST_CLOCK or spec.tensor_mhz is None:
+        return spec.boost_mhz * 1e6
+    return spec.tensor_mhz * 1e6
 
 
 def _measured(ceiling: Ceiling) -> Peak:

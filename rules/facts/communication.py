@@ -196,7 +196,7 @@ Key = tuple[str, str, int, int]
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class RankSkew:
     """Of one rank at the collectives that all ranks have in common."""
 
     place: int
@@ -212,18 +212,18 @@ class Arrivals:
 
 
 @dataclass(frozen=True)
-class AllArrivals:
+class CollectiveSkew:
     """Of all ranks."""
 
     collectives: int
     """That were found in all profiles."""
     waited_ns: int
     """The first one to come waited so long for the last, in all of them together."""
-    ranks: tuple[Arrivals, ...]
+    ranks: tuple[RankSkew, ...]
     """Those that others waited for longest first."""
 
 
-def arrivals(ranks: Sequence[tuple[Profile, DeviceWork]]) -> AllArrivals | None:
+def collective_skew(ranks: Sequence[tuple[Profile, DeviceWork]]) -> CollectiveSkew | None:
     """Return who came late; None where the profiles have no collective of all of them in common."""
     found = [_durations(profile, work) for profile, work in ranks]
     common = [
@@ -242,7 +242,7 @@ def arrivals(ranks: Sequence[tuple[Profile, DeviceWork]]) -> AllArrivals | None:
         for place in range(len(ranks))
     ]
     every.sort(key=lambda each: -each.waited_ns)
-    return AllArrivals(len(common), int(waited.sum()), tuple(every))
+    return CollectiveSkew(len(common), int(waited.sum()), tuple(every))
 
 
 def _of_rank(
@@ -251,8 +251,8 @@ def _of_rank(
     waited: IntArray,
     behind_next: IntArray,
     behind_typical: npt.NDArray[np.float64],
-) -> Arrivals:
-    return Arrivals(
+) -> RankSkew:
+    return RankSkew(
         place,
         int(last.sum()),
         int(waited[last].sum()),

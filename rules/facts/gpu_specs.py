@@ -174,7 +174,7 @@ def _shown(capability: CapabilityLike) -> str:
 
 
 @dataclass(frozen=True)
-class Board:
+class GpuSpec:
     """A GPU product."""
 
     pattern: str
@@ -187,34 +187,34 @@ class Board:
     """Clock of the data sheet's tensor core figures, where it is not the boost clock."""
 
 
-BOARDS = (
-    Board(r"V100-(?:SXM2|DGXS)", 80, 1530, 898),
-    Board(r"V100-SXM3", 80, 1597, 981),
-    Board(r"V100S", 80, 1597, 1134),
-    Board(r"V100-PCIE|V100-FHHL", 80, 1380, 898),
-    Board(r"\bT4\b", 40, 1590, 320),
-    Board(r"A100.*80GB PCIe|A100-PCIE-80GB", 108, 1410, 1935),
-    Board(r"A100.*80GB", 108, 1410, 2039),
-    Board(r"A100", 108, 1410, 1555),
-    Board(r"\bA30\b", 56, 1440, 933),
-    Board(r"\bA10G\b", 80, 1710, 600),
-    Board(r"\bA10\b", 72, 1695, 600),
-    Board(r"\bA40\b", 84, 1740, 696),
-    Board(r"RTX A6000", 84, 1800, 768),
-    Board(r"RTX 3090 Ti", 84, 1860, 1008),
-    Board(r"RTX 3090", 82, 1695, 936),
-    Board(r"RTX 4090(?! D| Laptop)", 128, 2520, 1008),
-    Board(r"\bL4\b", 58, 2040, 300),
-    Board(r"\bL40S\b", 142, 2520, 864),
-    Board(r"\bL40\b", 142, 2490, 864),
-    Board(r"RTX 6000 Ada", 142, 2505, 960),
-    Board(r"H100 PCIe", 114, 1755, 2039, tensor_mhz=1620),
-    Board(r"H100 NVL", 132, 1785, 3938, tensor_mhz=1545),
-    Board(r"H100.*HBM3|H100 SXM", 132, 1980, 3352, tensor_mhz=1830),
-    Board(r"H200 NVL", 132, 1785, 4800, tensor_mhz=1545),
-    Board(r"\bH200\b", 132, 1980, 4800, tensor_mhz=1830),
-    Board(r"\bB200\b", 148, 1965, 8000, tensor_mhz=1850),
-    Board(r"RTX 5090(?! D| Laptop)", 170, 2407, 1792),
+GPU_SPECS = (
+    GpuSpec(r"V100-(?:SXM2|DGXS)", 80, 1530, 898),
+    GpuSpec(r"V100-SXM3", 80, 1597, 981),
+    GpuSpec(r"V100S", 80, 1597, 1134),
+    GpuSpec(r"V100-PCIE|V100-FHHL", 80, 1380, 898),
+    GpuSpec(r"\bT4\b", 40, 1590, 320),
+    GpuSpec(r"A100.*80GB PCIe|A100-PCIE-80GB", 108, 1410, 1935),
+    GpuSpec(r"A100.*80GB", 108, 1410, 2039),
+    GpuSpec(r"A100", 108, 1410, 1555),
+    GpuSpec(r"\bA30\b", 56, 1440, 933),
+    GpuSpec(r"\bA10G\b", 80, 1710, 600),
+    GpuSpec(r"\bA10\b", 72, 1695, 600),
+    GpuSpec(r"\bA40\b", 84, 1740, 696),
+    GpuSpec(r"RTX A6000", 84, 1800, 768),
+    GpuSpec(r"RTX 3090 Ti", 84, 1860, 1008),
+    GpuSpec(r"RTX 3090", 82, 1695, 936),
+    GpuSpec(r"RTX 4090(?! D| Laptop)", 128, 2520, 1008),
+    GpuSpec(r"\bL4\b", 58, 2040, 300),
+    GpuSpec(r"\bL40S\b", 142, 2520, 864),
+    GpuSpec(r"\bL40\b", 142, 2490, 864),
+    GpuSpec(r"RTX 6000 Ada", 142, 2505, 960),
+    GpuSpec(r"H100 PCIe", 114, 1755, 2039, tensor_mhz=1620),
+    GpuSpec(r"H100 NVL", 132, 1785, 3938, tensor_mhz=1545),
+    GpuSpec(r"H100.*HBM3|H100 SXM", 132, 1980, 3352, tensor_mhz=1830),
+    GpuSpec(r"H200 NVL", 132, 1785, 4800, tensor_mhz=1545),
+    GpuSpec(r"\bH200\b", 132, 1980, 4800, tensor_mhz=1830),
+    GpuSpec(r"\bB200\b", 148, 1965, 8000, tensor_mhz=1850),
+    GpuSpec(r"RTX 5090(?! D| Laptop)", 170, 2407, 1792),
 )
 
 _CAPABILITIES = (
@@ -242,11 +242,11 @@ def capability(name: str) -> Capability | None:
     return next(found, None)
 
 
-def board(name: str) -> Board | None:
+def gpu_spec(name: str) -> GpuSpec | None:
     """Return what is known of a GPU of this name; None for a part of one (MIG), or an unknown."""
     if "MIG" in name:
         return None
-    return next((each for each in BOARDS if re.search(each.pattern, name)), None)
+    return next((each for each in GPU_SPECS if re.search(each.pattern, name)), None)
 
 
 def halves_tensor_cores(name: str) -> bool:

@@ -64,7 +64,7 @@ def enclosing(
     That is the last to begin of those that have not ended. The end belongs to it: traces of whole
     microseconds cut the calls within an operator off its end otherwise.
     """
-    row, before = _nest(begin_ns, end_ns, thread, at_ns, at_thread)
+    row, before = _in_order(begin_ns, end_ns, thread, at_ns, at_thread)
     count = len(begin_ns)
     result = np.full(len(at_ns), UNKNOWN, np.int64)
     asked = row >= count
@@ -74,7 +74,7 @@ def enclosing(
 
 
 @dataclass(frozen=True, eq=False)
-class Nest:
+class CallTree:
     """How intervals nest on their threads. Places are positions in the order of thread and begin,
     in which whatever an interval holds follows it directly."""
 
@@ -105,21 +105,21 @@ class Nest:
         return result
 
 
-def nest(begin_ns: IntArray, end_ns: IntArray, thread: IntArray) -> Nest:
+def call_tree(begin_ns: IntArray, end_ns: IntArray, thread: IntArray) -> CallTree:
     """Return how intervals nest."""
     nothing = np.empty(0, np.int64)
-    row, parent = _nest(begin_ns, end_ns, thread, nothing, nothing)
+    row, parent = _in_order(begin_ns, end_ns, thread, nothing, nothing)
     last = np.arange(len(row), dtype=np.int64)
     held = np.flatnonzero(parent >= 0)
     last[parent[held]] = held  # of several values for a place numpy keeps the last
     while True:
         further = last[last]
         if np.array_equal(further, last):
-            return Nest(row, parent, last + 1)
+            return CallTree(row, parent, last + 1)
         last = further
 
 
-def _nest(
+def _in_order(
     begin_ns: IntArray, end_ns: IntArray, thread: IntArray, at_ns: IntArray, at_thread: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Return intervals and times in the order of thread and begin, and the holder's place of each.

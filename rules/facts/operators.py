@@ -18,7 +18,7 @@ import numpy.typing as npt
 from gpuadvisor.domain.profile import UNKNOWN, Profile
 from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.intervals import IntArray, ends, exact_sum, grouped, numbered
-from gpuadvisor.rules.facts.joins import Nest, enclosing, latest_before, nest, thread_keys
+from gpuadvisor.rules.facts.joins import CallTree, call_tree, enclosing, latest_before, thread_keys
 from gpuadvisor.rules.facts.launches import Calls, Launches
 
 _SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
@@ -46,9 +46,9 @@ class Operators:
         return len(self.begin_ns)
 
     @cached_property
-    def nested(self) -> Nest:
+    def call_tree(self) -> CallTree:
         """How they call each other."""
-        return nest(self.begin_ns, self.end_ns, self.thread_key)
+        return call_tree(self.begin_ns, self.end_ns, self.thread_key)
 
     def own_device_ns(self, work: DeviceWork) -> IntArray:
         """Return for each the time of what it launched itself."""
@@ -140,9 +140,9 @@ def _linked(
 def operator_times(work: DeviceWork, launching: Operators, texts: Sequence[str]) -> OperatorTimes:
     """Return the devices' and the host's time by operator."""
     own = launching.own_device_ns(work)
-    outermost = launching.nested.outermost(launching.name)
+    outermost = launching.call_tree.outermost(launching.name)
     used, place = numbered(launching.name)
-    total = launching.nested.sums(own)
+    total = launching.call_tree.sums(own)
     columns = (
         np.ones(len(own), np.int64),
         own,

@@ -209,7 +209,7 @@ def operator_positions(
     """
     columns = profile.columns("operators", ("name", "shapes", "types", "flops"))
     texts = profile.header.texts
-    total = launching.nested.sums(launching.own_device_ns(work))
+    total = launching.call_tree.sums(launching.own_device_ns(work))
     products = [number for number, text in enumerate(texts) if text in FACTORS]
     told = (columns["flops"] > 0) | np.isin(columns["name"], products)
     ran = np.flatnonzero((total > 0) & told)

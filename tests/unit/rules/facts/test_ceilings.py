@@ -142,5 +142,5 @@ def test_compute_capability_by_name(name, capability):
 
 def test_tables_agree_with_each_other():
     assert set(OPERATIONS_PER_CLOCK) <= set(ARCHITECTURES)
-    for board in gpu_specs.BOARDS:
-        assert board.tensor_mhz is None or board.tensor_mhz < board.boost_mhz
+    for gpu_spec in gpu_specs.GPU_SPECS:
+        assert gpu_spec.tensor_mhz is None or gpu_spec.tensor_mhz < gpu_spec.boost_mhz

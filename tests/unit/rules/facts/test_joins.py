@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuadvisor.rules.facts.joins import enclosing, latest_before, nest, thread_keys
+from gpuadvisor.rules.facts.joins import call_tree, enclosing, latest_before, thread_keys
 
 UNKNOWN = -1
 keyed = st.lists(st.tuples(st.integers(-1, 4), st.integers(0, 20)), max_size=15)
@@ -64,7 +64,7 @@ def nested_spans():
 @given(nested_spans(), st.lists(st.integers(0, 100), min_size=15, max_size=15))
 def test_sums_take_in_what_an_interval_holds(rows, values):
     begin, end, thread = split(rows, 3)
-    nested = nest(begin, end, thread)
+    nested = call_tree(begin, end, thread)
     total = nested.sums(np.array(values[: len(rows)], np.int64))
     parent = dict(zip(nested.row.tolist(), nested.parent.tolist(), strict=True))
 
@@ -85,7 +85,7 @@ def test_an_interval_lies_in_the_innermost_one_around_it():
     begin = np.array([0, 1, 2, 5, 6, 20, 0])
     end = np.array([10, 4, 3, 9, 8, 30, 5])
     thread = np.array([0, 0, 0, 0, 0, 0, 1])
-    nested = nest(begin, end, thread)
+    nested = call_tree(begin, end, thread)
     assert nested.row[nested.parent[nested.parent >= 0]].tolist() == [0, 1, 0, 3]
     assert nested.outermost(np.array([8, 7, 8, 6, 7, 8, 8])).tolist() == [
         True, True, False, True, True, True, True,
@@ -95,7 +95,7 @@ def test_an_interval_lies_in_the_innermost_one_around_it():
 def test_many_levels_do_not_take_forever():
     levels = 20_000
     begin = np.arange(levels)
-    nested = nest(begin, 2 * levels - begin, np.zeros(levels, np.int64))
+    nested = call_tree(begin, 2 * levels - begin, np.zeros(levels, np.int64))
     assert nested.sums(np.ones(levels, np.int64)).tolist() == list(range(levels, 0, -1))
 
 
@@ -111,5 +111,5 @@ def test_empty_tables_join_to_nothing():
     some = np.array([1, 2])
     assert latest_before(nothing, nothing, some, some).tolist() == [UNKNOWN, UNKNOWN]
     assert enclosing(nothing, nothing, nothing, some, some).tolist() == [UNKNOWN, UNKNOWN]
-    assert nest(nothing, nothing, nothing).sums(nothing).tolist() == []
+    assert call_tree(nothing, nothing, nothing).sums(nothing).tolist() == []
     assert thread_keys(nothing, nothing, nothing, nothing)[0].tolist() == []
