@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Figure
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernels import claim_of, of_each, percent, short
-from gpuadvisor.rules.rule import Claim
+from gpuadvisor.rules.kernels import of_each, percent, result_of, short
+from gpuadvisor.rules.rule import RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
@@ -36,13 +36,13 @@ L2_OVER_DRAM = 2.0
 HIDES = ("dram_bandwidth", "latency", "compute", "occupancy", "tensor_core")
 
 
-def uncoalesced(evidence: Evidence, operation: str, what: str, advice: str) -> Iterator[Claim]:
+def uncoalesced(evidence: Evidence, operation: str, what: str, advice: str) -> Iterator[RuleResult]:
     """Find kernels whose loads or stores (`ld`, `st`) move more than their threads use.
 
     Where both do it is one fault, mostly of one index, and that of the larger part.
     """
 
-    def look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+    def look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         from gpuadvisor.rules.facts.kernel_loads import Shares, narrow_slowdown, saved
 
         sectors, ideal = kernel.sectors, kernel.ideal_sectors
@@ -67,7 +67,7 @@ def uncoalesced(evidence: Evidence, operation: str, what: str, advice: str) -> I
             shares = Shares(shares.low, max(min(shares.high, spared), shares.low))
         if shares.middle < LEAST_SAVED:
             return None
-        return claim_of(
+        return result_of(
             kernel,
             f"{excess:.0%} of what {short(kernel)} moves is not used, {judged} {what}:"
             f" threads touch {sectors / max(ideal, 1):.1f} times as many 32-byte sectors as needed",

@@ -18,7 +18,7 @@ from gpuadvisor.domain.finding import (
 )
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.registry import load_rules
-from gpuadvisor.rules.rule import Claim, Loaded, Saving
+from gpuadvisor.rules.rule import Estimate, Loaded, RuleResult
 
 LOG = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ NS_PER_MS = 1e6
 @dataclass(frozen=True)
 class _Found:
     rule: Loaded
-    claim: Claim
+    result: RuleResult
     finding: Finding
 
 
@@ -49,12 +49,12 @@ def diagnose(evidence: Evidence, rules: Iterable[Loaded] | None = None) -> Diagn
             not_measured.append(NotMeasured(rule.name, *missing))
             continue
         try:
-            claims = tuple(rule.check(evidence))
+            results = tuple(rule.check(evidence))
         except Exception as error:
             LOG.debug("the rule %s failed", rule.name, exc_info=True)
             failed.append((rule.name, f"{type(error).__name__}: {error}"))
             continue
-        found.extend(_Found(rule, claim, _judged(rule, claim, evidence)) for claim in claims)
+        found.extend(_Found(rule, result, _judged(rule, result, evidence)) for result in results)
     ranked = sorted(_hidden(found), key=_rank)
     shown = [each for each in ranked if each.finding.hidden_by is None]
     return Diagnosis(
@@ -66,28 +66,28 @@ def diagnose(evidence: Evidence, rules: Iterable[Loaded] | None = None) -> Diagn
     )
 
 
-def _judged(rule: Loaded, claim: Claim, evidence: Evidence) -> Finding:
-    worth = None if claim.saving is None else _worth(claim.saving, evidence)
+def _judged(rule: Loaded, result: RuleResult, evidence: Evidence) -> Finding:
+    worth = None if result.saving is None else _worth(result.saving, evidence)
     saving_ms = None
-    if worth is not None and claim.saving is not None:
-        saving_ms = (claim.saving.low_ns + claim.saving.high_ns) / 2 / NS_PER_MS
+    if worth is not None and result.saving is not None:
+        saving_ms = (result.saving.low_ns + result.saving.high_ns) / 2 / NS_PER_MS
     return Finding(
         rule.name,
         rule.rule.category,
-        claim.severity or _severity(worth),
-        claim.scope,
-        claim.summary,
-        claim.evidence,
+        result.severity or _severity(worth),
+        result.scope,
+        result.summary,
+        result.evidence,
         worth,
         saving_ms,
-        claim.method,
-        claim.advice,
-        rule.rule.knobs if claim.knobs is None else claim.knobs,
-        claim.source,
+        result.method,
+        result.advice,
+        rule.rule.knobs if result.knobs is None else result.knobs,
+        result.source,
     )
 
 
-def _worth(saving: Saving, evidence: Evidence) -> Span | None:
+def _worth(saving: Estimate, evidence: Evidence) -> Span | None:
     """Return percents of the run; None where its time is not known."""
     total = evidence.run_ns if saving.of_ns is None else saving.of_ns
     if total <= 0:
@@ -125,7 +125,7 @@ class _Causes:
         for each in found:
             if each.finding.severity.rank >= Severity.NOTICE.rank:
                 for hidden in each.rule.rule.hides:
-                    self._by_symptom[hidden, each.claim.scope].append(each)
+                    self._by_symptom[hidden, each.result.scope].append(each)
 
     def root_of(self, symptom: _Found) -> _Found | None:
         """Return what explains a finding: of several the most severe that no other explains."""
@@ -136,7 +136,7 @@ class _Causes:
 
     def _of(self, symptom: _Found) -> list[_Found]:
         names = {symptom.rule.name, str(symptom.rule.rule.category)}
-        scopes = {symptom.claim.scope, RUN}
+        scopes = {symptom.result.scope, RUN}
         found = (self._by_symptom.get((name, at), ()) for name in names for at in scopes)
         return [
             each
@@ -152,7 +152,7 @@ def _yields(one: _Found, other: _Found) -> bool:
     """Return whether of two findings that hide each other the other one is worth more."""
     rule, hides = one.rule, other.rule.rule.hides
     mutual = rule.name in hides or str(rule.rule.category) in hides
-    return mutual and other.claim.scope.covers(one.claim.scope) and _rank(other) < _rank(one)
+    return mutual and other.result.scope.covers(one.result.scope) and _rank(other) < _rank(one)
 
 
 def _rank(each: _Found) -> tuple[bool, int, float, str, str]:
@@ -178,7 +178,7 @@ def _together(shown: Iterable[_Found], run_ns: float) -> Span | None:
     left_low: dict[str, float] = {}
     left_high: dict[str, float] = {}
     for each in shown:
-        saving = each.claim.saving
+        saving = each.result.saving
         if saving is None or saving.of_ns is not None:
             continue
         if each.finding.severity is Severity.INFO:  # nobody is told to mend it
@@ -191,7 +191,7 @@ def _together(shown: Iterable[_Found], run_ns: float) -> Span | None:
     return Span(low, max(low, high))
 
 
-def _taken(saving: Saving, wanted_ns: float, left: dict[str, float]) -> float:
+def _taken(saving: Estimate, wanted_ns: float, left: dict[str, float]) -> float:
     """Return the time that a saving still takes, and leave the rest of its parts."""
     total = sum(saving.parts.values())
     if total <= 0:

@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Scope, ScopeKind
 from gpuadvisor.domain.telemetry import Gpu
 from gpuadvisor.domain.telemetry_window import GpuWindow
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.rule import Saving
+from gpuadvisor.rules.rule import Estimate
 
 LEAST_SAMPLES = 3
 """With the GPU at work: two may be the second in which work begins, and that in which it ends."""
@@ -90,7 +90,7 @@ def clock_loss(window: GpuWindow) -> float | None:
     return None if clocks is None else max(1.0 - clocks[0] / clocks[1], 0.0)
 
 
-def saving_of_clock(evidence: Evidence, window: GpuWindow, loss: float) -> Saving:
+def saving_of_clock(evidence: Evidence, window: GpuWindow, loss: float) -> Estimate:
     """Return what the highest clock would save: of the run, or of the time that it was at work."""
     active = max((window.busy[pipe].mean for pipe in PIPES if pipe in window.busy), default=0.0)
     memory = window.busy.get("dram_active_pct")
@@ -101,14 +101,14 @@ def saving_of_clock(evidence: Evidence, window: GpuWindow, loss: float) -> Savin
     if facts is None or not evidence.has_timeline or not facts.busy:
         seconds = evidence.telemetry.seconds if evidence.telemetry is not None else 0.0
         at_work_ns = 1e9 * seconds * window.busy_share
-        return Saving(low * at_work_ns, high * at_work_ns, {}, at_work_ns)
+        return Estimate(low * at_work_ns, high * at_work_ns, {}, at_work_ns)
     busiest = max(facts.busy, key=lambda each: each.compute_ns)
     parts: dict[str, float] = {}
     for kernel in facts.kernels:
         if kernel.device == busiest.device and COMMUNICATION_KERNELS not in kernel.name.lower():
             part = f"kernel/{kernel.name}"
             parts[part] = parts.get(part, 0.0) + kernel.time_ns
-    return Saving(low * busiest.compute_ns, high * busiest.compute_ns, parts)
+    return Estimate(low * busiest.compute_ns, high * busiest.compute_ns, parts)
 
 
 def reason(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Figure
 from gpuadvisor.rules.host_pace import MARGIN, MOST, loader_sets_pace, paces, parts
-from gpuadvisor.rules.rule import Saving
+from gpuadvisor.rules.rule import Estimate
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.intervals import IntArray, Intervals
@@ -31,7 +31,7 @@ class Gain:
     high: float
 
 
-def saving(facts: Facts, gains: Sequence[Gain]) -> Saving:
+def saving(facts: Facts, gains: Sequence[Gain]) -> Estimate:
     """Return what the run saves when kernels get faster."""
     return row_saving(
         facts, [RowGain(each.use.rows, each.use.time_ns, each.low, each.high) for each in gains]
@@ -53,7 +53,7 @@ def row_saving(
     gains: Sequence[RowGain],
     times: Intervals | None = None,
     host: tuple[float, float] = (0.0, 0.0),
-) -> Saving:
+) -> Estimate:
     """Return what the run saves when some work of the device gets faster, and, of some times of the
     host, a share goes away, at least and at most.
 
@@ -63,7 +63,7 @@ def row_saving(
     """
     player = facts.faster_kernels
     if player is None:
-        return Saving(0.0, 0.0)
+        return Estimate(0.0, 0.0)
     slow, fast = (1.0, 1.0) if loader_sets_pace(facts) else paces(facts)
     low = [(each.rows, each.low) for each in gains]
     high = [(each.rows, each.high) for each in gains]
@@ -78,7 +78,7 @@ def row_saving(
         min(shares) * facts.window.run_ns,
         min(MARGIN * max(shares), MOST) * facts.window.run_ns,
     )
-    return Saving(least, most, parts(most, _times(facts, gains)))
+    return Estimate(least, most, parts(most, _times(facts, gains)))
 
 
 def launching(facts: Facts, groups: Iterable[IntArray]) -> Intervals:

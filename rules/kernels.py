@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Figure, Scope, ScopeKind, Severity
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.requirements import WITH_COUNTERS, Need
-from gpuadvisor.rules.rule import Claim, Saving
+from gpuadvisor.rules.requirements import WITH_COUNTERS, Requirement
+from gpuadvisor.rules.rule import Estimate, RuleResult
 
 if TYPE_CHECKING:  # numpy, which the daemon does without
     from gpuadvisor.rules.facts.kernel_loads import Loads, Shares
     from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
-Look = Callable[["KernelMetrics", "Loads"], Claim | None]
+Look = Callable[["KernelMetrics", "Loads"], RuleResult | None]
 """Looks at one kernel of which time and loads are known."""
 
 LIBRARY = re.compile(
@@ -39,8 +39,8 @@ def is_library(kernel: KernelMetrics) -> bool:
     return LIBRARY.search(kernel.name) is not None
 
 
-def knows(*figures: str) -> Need:
-    """Return the need of at least one kernel with time, loads and these of `KernelMetrics`."""
+def knows(*figures: str) -> Requirement:
+    """Require at least one kernel with time, loads and these of `KernelMetrics`."""
 
     def missing(evidence: Evidence) -> str | None:
         if not evidence.kernel_counters:
@@ -54,30 +54,30 @@ def knows(*figures: str) -> Need:
         what = (absent or figures)[0]
         return f"no kernel has counters for its {SPOKEN.get(what, what.replace('_', ' '))}"
 
-    return Need(missing, WITH_COUNTERS)
+    return Requirement(missing, WITH_COUNTERS)
 
 
 def _has(kernel: KernelMetrics, figure: str) -> bool:
     return getattr(kernel, figure) not in (None, {})
 
 
-def of_each(evidence: Evidence, look: Look) -> Iterator[Claim]:
+def of_each(evidence: Evidence, look: Look) -> Iterator[RuleResult]:
     """Yield what is found; of several launches of one kernel the one that is worth most."""
-    found: dict[str, Claim] = {}
+    found: dict[str, RuleResult] = {}
     for kernel, loads in evidence.kernel_loads:
-        claim = None if loads is None else look(kernel, loads)
-        if claim is not None:
+        result = None if loads is None else look(kernel, loads)
+        if result is not None:
             before = found.get(kernel.name)
-            if before is None or _worth(claim) > _worth(before):
-                found[kernel.name] = claim
+            if before is None or _worth(result) > _worth(before):
+                found[kernel.name] = result
     yield from found.values()
 
 
-def _worth(claim: Claim) -> float:
-    return 0.0 if claim.saving is None else claim.saving.low_ns + claim.saving.high_ns
+def _worth(result: RuleResult) -> float:
+    return 0.0 if result.saving is None else result.saving.low_ns + result.saving.high_ns
 
 
-def claim_of(
+def result_of(
     kernel: KernelMetrics,
     summary: str,
     figures: tuple[Figure, ...],
@@ -85,9 +85,9 @@ def claim_of(
     shares: Shares | None,
     method: str,
     severity: Severity | None = None,
-) -> Claim:
-    """Return a claim about a kernel; the saving is in shares of its own time."""
-    return Claim(
+) -> RuleResult:
+    """Return a result about a kernel; the saving is in shares of its own time."""
+    return RuleResult(
         summary,
         figures,
         advice,
@@ -98,9 +98,9 @@ def claim_of(
     )
 
 
-def saving_of(kernel: KernelMetrics, shares: Shares) -> Saving:
+def saving_of(kernel: KernelMetrics, shares: Shares) -> Estimate:
     """Return a saving of a kernel's time."""
-    return Saving.of_kernel(kernel.name, kernel.counters.time_ns, shares.low, shares.high)
+    return Estimate.of_kernel(kernel.name, kernel.counters.time_ns, shares.low, shares.high)
 
 
 def notice_at_most(shares: Shares) -> Severity:

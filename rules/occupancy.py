@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Figure
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernels import claim_of, is_library, of_each, percent, short
-from gpuadvisor.rules.rule import Claim
+from gpuadvisor.rules.kernels import is_library, of_each, percent, result_of, short
+from gpuadvisor.rules.rule import RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
@@ -52,10 +52,10 @@ def limited(
     because: Callable[[KernelMetrics], str],
     advice: str,
     fact: str,
-) -> Iterator[Claim]:
+) -> Iterator[RuleResult]:
     """Find kernels that wait and of which this limiter keeps more warps out of the SMs."""
 
-    def look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+    def look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         from gpuadvisor.rules.facts.kernel_loads import Shares, room
 
         occupancy, value = kernel.theoretical_occupancy, getattr(kernel, fact)
@@ -67,7 +67,7 @@ def limited(
         high = min(1 - occupancy / reached, room(kernel, loads) or 0.0)
         if high <= 0:
             return None
-        return claim_of(
+        return result_of(
             kernel,
             f"{short(kernel)} has too few warps to hide its waiting: {because(kernel)}"
             f" leave room for {occupancy:.0%} of the warps that an SM can hold",

@@ -26,7 +26,7 @@ WITH_DAEMON = "gpuadvisor daemon start (then run it again)"
 
 
 @dataclass(frozen=True)
-class Need:
+class Requirement:
     """One kind of evidence."""
 
     missing: Missing
@@ -41,23 +41,23 @@ def _of_profile(missing: Callable[[Facts], str | None]) -> Missing:
     return look
 
 
-def fact(name: str, how: str = WITH_PROFILE) -> Need:
-    """Return the need of a fact of the profile, in the words of `analysis.summary.FACTS`."""
-    return Need(_of_profile(lambda facts: facts.not_measured.get(name)), how)
+def fact(name: str, how: str = WITH_PROFILE) -> Requirement:
+    """Require a fact of the profile, in the words of `facts.summary.FACTS`."""
+    return Requirement(_of_profile(lambda facts: facts.not_measured.get(name)), how)
 
 
-def table(name: str, how: str = WITH_PROFILE) -> Need:
-    """Return the need of a table of the profile, or of one of its columns (`table.column`)."""
+def table(name: str, how: str = WITH_PROFILE) -> Requirement:
+    """Require a table of the profile, or of one of its columns (`table.column`)."""
 
     def missing(facts: Facts) -> str | None:
         told = facts.profile.header.not_measured.get(name)
         return told or (None if facts.profile.rows(name.partition(".")[0]) else f"no {name}")
 
-    return Need(_of_profile(missing), how)
+    return Requirement(_of_profile(missing), how)
 
 
-def sampled(*metrics: str) -> Need:
-    """Return the need of telemetry, by our names of metrics, of at least one GPU."""
+def sampled(*metrics: str) -> Requirement:
+    """Require telemetry, by our names of metrics, of at least one GPU."""
 
     def missing(evidence: Evidence) -> str | None:
         if evidence.telemetry is None:
@@ -72,17 +72,17 @@ def sampled(*metrics: str) -> Need:
         )
         return f"telemetry has no {absent}"
 
-    return Need(missing, WITH_DAEMON)
+    return Requirement(missing, WITH_DAEMON)
 
 
-TELEMETRY = Need(
+TELEMETRY = Requirement(
     lambda evidence: (
         None if evidence.telemetry is not None else "there is no telemetry of that time"
     ),
     WITH_DAEMON,
 )
 """Of some GPU, whatever of it could be read."""
-PROCESSES = Need(
+PROCESSES = Requirement(
     lambda evidence: (
         None
         if any(
@@ -96,8 +96,8 @@ PROCESSES = Need(
 """Of GPUs, as the driver lists them."""
 
 
-def either(*choices: tuple[Need, ...]) -> Need:
-    """Return the need of all of one choice, of which the first is the best one."""
+def either(*choices: tuple[Requirement, ...]) -> Requirement:
+    """Require all of one choice, of which the first is the best one."""
 
     def missing(evidence: Evidence) -> str | None:
         lacks = [
@@ -106,7 +106,7 @@ def either(*choices: tuple[Need, ...]) -> Need:
         ]
         return None if None in lacks else lacks[0]
 
-    return Need(missing, choices[0][0].how)
+    return Requirement(missing, choices[0][0].how)
 
 
 def _lacks_kernels(facts: Facts) -> str | None:
@@ -141,9 +141,9 @@ def _unknown_launches(facts: Facts) -> float:
     return 1.0 - float(known.mean()) if len(known) else 0.0
 
 
-KERNELS = Need(_of_profile(_lacks_kernels), WITH_PROFILE)
+KERNELS = Requirement(_of_profile(_lacks_kernels), WITH_PROFILE)
 """A timeline of kernels."""
-IDLE = Need(_of_profile(_lacks_idle), WITH_PROFILE)
+IDLE = Requirement(_of_profile(_lacks_idle), WITH_PROFILE)
 """Idle time with its causes: kernels, copies and calls into CUDA."""
 RANGES = table("ranges")
 """Ranges that were marked, DataLoaders' waiting among them."""
@@ -163,9 +163,9 @@ def _lacks_host_ranges(facts: Facts) -> str | None:
     return None if marked & set(kinds) else "nothing that the program or PyTorch marked"
 
 
-HOST_RANGES = Need(_of_profile(_lacks_host_ranges), WITH_PROFILE)
+HOST_RANGES = Requirement(_of_profile(_lacks_host_ranges), WITH_PROFILE)
 """Ranges of the host: where PyTorch marks none, waits for data cannot be told from other work."""
-COPY_SIZES = Need(
+COPY_SIZES = Requirement(
     _of_profile(lambda facts: facts.profile.header.not_measured.get("copies.bytes")), WITH_PROFILE
 )
 """The sizes of copies, if there are any."""
@@ -173,7 +173,7 @@ COPIES = fact("copies")
 OPERATORS = fact("operators")
 """Operators of the framework."""
 SHAPES = table("operators.shapes")
-STEPS = Need(
+STEPS = Requirement(
     _of_profile(lambda facts: None if facts.steps is not None else "no steps were recorded"),
     WITH_PROFILE,
 )
@@ -182,16 +182,16 @@ MEMORY = fact("memory")
 LAUNCH_SHAPES = table("kernels.registers")
 """Grid, block, registers and shared memory of each kernel."""
 COMMUNICATION = fact("communication")
-RANKS = Need(
+RANKS = Requirement(
     lambda evidence: None if len(evidence.ranks) > 1 else "there is a profile of one rank only",
     "gpuadvisor import FOLDER (with a trace of each rank)",
 )
-SCRIPT = Need(
+SCRIPT = Requirement(
     lambda evidence: None if evidence.measured is not None else "the script was not run",
     "gpuadvisor diagnose SCRIPT",
 )
 """What the harness saw of the script: loaders, optimizers, whether it trains."""
-DEVICE = Need(
+DEVICE = Requirement(
     _of_profile(
         lambda facts: (
             None
@@ -202,13 +202,13 @@ DEVICE = Need(
     WITH_PROFILE,
 )
 """Compute capability and limits of the GPU."""
-CEILINGS = Need(
+CEILINGS = Requirement(
     _of_profile(lambda facts: None if facts.ceilings else "the limits of the GPU are not known"),
     "gpuadvisor bench-device",
 )
 """What the GPU can do at most, measured or from its data sheet."""
 
-CPU_STEPS = Need(
+CPU_STEPS = Requirement(
     _of_profile(_lacks_cpu_steps),
     WITH_PROFILE,
 )

@@ -4,9 +4,9 @@
 
     RULE = Rule(Category.INPUT_BOUND, needs=(IDLE, RANGES), knobs=("dataloader_workers",))
 
-    def check(evidence: Evidence) -> Iterator[Claim]: ...
+    def check(evidence: Evidence) -> Iterator[RuleResult]: ...
 
-A claim says by how much the run would get shorter; how severe it is, what it hides and where it
+A result says by how much the run would get shorter; how severe it is, what it hides and where it
 ranks follow from that and are none of the rule's business.
 """
 
@@ -18,11 +18,11 @@ from typing import TypeAlias
 
 from gpuadvisor.domain.finding import RUN, Category, Figure, Scope, Severity
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.requirements import Need
+from gpuadvisor.rules.requirements import Requirement
 
 
 @dataclass(frozen=True)
-class Saving:
+class Estimate:
     """The time that a cure would save, of what was recorded."""
 
     low_ns: float
@@ -34,25 +34,25 @@ class Saving:
     """The time that it is compared with; that of the run where it is None."""
 
     @classmethod
-    def of_part(cls, name: str, time_ns: float, low: float, high: float) -> Saving:
+    def of_part(cls, name: str, time_ns: float, low: float, high: float) -> Estimate:
         """Return a saving of shares (0 to 1) of one part of the run."""
         return cls(low * time_ns, high * time_ns, {name: time_ns})
 
     @classmethod
-    def of_kernel(cls, name: str, time_ns: float, low: float, high: float) -> Saving:
+    def of_kernel(cls, name: str, time_ns: float, low: float, high: float) -> Estimate:
         """Return a saving of shares of a kernel of which nothing tells its part of a run."""
         return cls(low * time_ns, high * time_ns, {f"kernel/{name}": time_ns}, time_ns)
 
 
 @dataclass(frozen=True)
-class Claim:
+class RuleResult:
     """What a rule says of the evidence."""
 
     summary: str
     """One sentence: what, where, how much."""
     evidence: tuple[Figure, ...]
     advice: str
-    saving: Saving | None = None
+    saving: Estimate | None = None
     """None where it is no matter of time, or cannot be known."""
     method: str = ""
     """How the saving was estimated; starts with `At most` where it is an upper bound."""
@@ -60,11 +60,11 @@ class Claim:
     severity: Severity | None = None
     """Where it is no matter of time, or matters less than its time; else None."""
     knobs: tuple[str, ...] | None = None
-    """Where the rule's own do not fit this claim."""
+    """Where the rule's own do not fit this result."""
     source: str | None = None
 
 
-Check: TypeAlias = Callable[[Evidence], Iterable[Claim]]
+Check: TypeAlias = Callable[[Evidence], Iterable[RuleResult]]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Rule:
     """How a rule stands among the others."""
 
     category: Category
-    needs: tuple[Need, ...]
+    needs: tuple[Requirement, ...]
     knobs: tuple[str, ...] = ()
     """Names of knobs that would try the cure, the most promising first."""
     hides: tuple[str, ...] = ()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short, unless_library
+from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short, unless_library
 from gpuadvisor.rules.occupancy import MOST_BUSY, busiest_share
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
@@ -30,12 +30,12 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels that wait while warps of theirs could run."""
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     from gpuadvisor.rules.facts.kernel_loads import Shares, room
 
     theoretical, achieved = kernel.theoretical_occupancy, kernel.achieved_occupancy
@@ -49,7 +49,7 @@ def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     if high <= 0:
         return None
     shares = Shares(LEAST_SHARE * high, high)
-    return claim_of(
+    return result_of(
         kernel,
         f"{short(kernel)} keeps {achieved:.0%} of the warps running that an SM can hold, though"
         f" {theoretical:.0%} would fit",

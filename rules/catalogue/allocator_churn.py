@@ -14,7 +14,7 @@ from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Change, Host
 from gpuadvisor.rules.host_pace import saved_shares, span_ns
 from gpuadvisor.rules.requirements import IDLE, KERNELS
-from gpuadvisor.rules.rule import Claim, Rule, Saving
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.02
 """Of the run. [own]"""
@@ -31,7 +31,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find calls that allocate or free in the steady part of the run and hold it up."""
     facts = evidence.facts
     assert facts is not None  # KERNELS
@@ -42,7 +42,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     if (low + high) / 2 * evidence.run_ns < LEAST_SHARE * span_ns(facts):
         return
     took = int((facts.host.end_ns[calls] - facts.host.begin_ns[calls]).sum())
-    yield Claim(
+    yield RuleResult(
         f"The run allocates or frees GPU memory {len(calls):,} times, {late:,} of them in its"
         f" second half, and is {(low + high) / 2:.0%} longer for it",
         (
@@ -52,7 +52,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         ),
         "Keep memory: leave out torch.cuda.empty_cache(), allocate buffers once, and let segments"
         " grow (expandable_segments) where sizes change.",
-        Saving(
+        Estimate(
             CERTAIN * low * evidence.run_ns,
             high * evidence.run_ns,
             {"idle/allocating": high * evidence.run_ns},

@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.memory_use import GIB, peak_of
 from gpuadvisor.rules.requirements import DEVICE, MEMORY, table
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_UNUSED = 0.3
 """Of the reserved memory, not in use even at the peak. [own]"""
@@ -25,7 +25,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Compare the peaks of reserved and of allocated memory."""
     peak = peak_of(evidence)
     if peak is None or peak.reserved_share < LEAST_RESERVED:
@@ -33,7 +33,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     unused = 1 - peak.allocated / peak.reserved
     if unused < LEAST_UNUSED:
         return
-    yield Claim(
+    yield RuleResult(
         f"{unused:.0%} of the {peak.reserved / GIB:.1f} GiB that the allocator reserved was never"
         " in use at once",
         (

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short, unless_library
+from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short, unless_library
 from gpuadvisor.rules.requirements import either
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
@@ -50,12 +50,12 @@ RULE = Rule(
 )  # fmt: skip
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels that wait for atomics on few addresses."""
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     from gpuadvisor.rules.facts.kernel_loads import SPREAD, Shares
 
     found = _units(kernel, loads) or _waiting(kernel, loads) or _shared(kernel, loads)
@@ -66,7 +66,7 @@ def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
         return None
     shares = Shares(LEAST_SHARE * high, high)
     where, figures = found
-    return claim_of(
+    return result_of(
         kernel,
         f"The atomics of {short(kernel)} on {where} memory wait for each other",
         figures,

@@ -10,14 +10,14 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernels import (
     LEAST_NOTICED,
-    claim_of,
     knows,
     of_each,
     percent,
+    result_of,
     short,
     unless_library,
 )
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
@@ -36,12 +36,12 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels whose accesses to shared memory are served in many turns."""
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     from gpuadvisor.rules.facts.kernel_loads import Shares, saved
 
     conflicts, shared, all_cycles = (
@@ -61,7 +61,7 @@ def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     if shares.middle < LEAST_NOTICED:
         return None
     turns = shared / max(shared - conflicts, 1.0)
-    return claim_of(
+    return result_of(
         kernel,
         f"Bank conflicts make shared memory of {short(kernel)} take {turns:.1f} turns for each"
         " access that could be served in one",

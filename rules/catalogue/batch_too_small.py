@@ -10,7 +10,7 @@ from gpuadvisor.rules.kernel_time import PLAYED, RowGain, row_saving, share_figu
 from gpuadvisor.rules.memory_use import peak_of
 from gpuadvisor.rules.rates import sm_count
 from gpuadvisor.rules.requirements import DEVICE, IDLE, LAUNCH_SHAPES, MEMORY
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 SMALL = 0.5
 """Blocks for each multiprocessor, below which a kernel leaves most of the GPU idle. Library kernels
@@ -31,7 +31,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find profiles in which most kernel time is in small grids."""
     facts = evidence.facts
     assert facts is not None  # IDLE
@@ -45,7 +45,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         return
     filled = sum(each.time_ns * min(each.blocks / count, 1.0) for each in found) / total
     high, low = 1 - filled, max(1 - SATURATING * filled, 0.0)
-    yield Claim(
+    yield RuleResult(
         f"{small / total:.0%} of the GPU's kernel time goes into kernels with too few blocks for"
         f" half of its {count} multiprocessors;"
         f" {1 - memory.reserved_share:.0%} of its memory is free",

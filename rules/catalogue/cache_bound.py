@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short, unless_library
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short, unless_library
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
@@ -33,12 +33,12 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels that could keep values in registers and load them for each use."""
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     from gpuadvisor.rules.facts.kernel_loads import Shares
 
     l1, dram, done = kernel.l1, kernel.dram, kernel.multiply_adds
@@ -48,7 +48,7 @@ def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
         return None
     low, high = (1 - max(done / reached, loads.dram, loads.fixed) for reached in REACHED)
     shares = Shares(max(low, 0.0), max(high, 0.0))
-    return claim_of(
+    return result_of(
         kernel,
         f"{short(kernel)} keeps the L1 cache {l1:.0%} busy for {done:.0%} of the arithmetic that"
         " the GPU could do: each value is loaded for one use",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernels import claim_of, knows, notice_at_most, of_each, percent, short
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.kernels import knows, notice_at_most, of_each, percent, result_of, short
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
@@ -24,12 +24,12 @@ LEAST_SHARE = 0.2
 RULE = Rule(Category.COMPUTE, needs=(knows("compute", "memory", "idle_multiprocessors"),))
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels of which arithmetic is the largest part, with room left."""
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     from gpuadvisor.rules.facts.kernel_loads import Shares, room
 
     busy, memory = kernel.compute, kernel.memory
@@ -39,7 +39,7 @@ def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     if not high:
         return None
     shares = Shares(LEAST_SHARE * high, high)
-    return claim_of(
+    return result_of(
         kernel,
         f"{short(kernel)} is limited by its instructions, but its multiprocessors reach"
         f" {busy:.0%} of what they can do",

@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.host_pace import GRAPH_GAP_NS, paces, queue, saved_by_launching, span_ns
 from gpuadvisor.rules.requirements import IDLE, KERNELS
-from gpuadvisor.rules.rule import Claim, Rule, Saving
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.05
 """Of the run that the GPU is idle while the host launches, as for `launch_bound`. [own]"""
@@ -26,7 +26,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find steps that are alike, do not wait for the device, and leave it idle."""
     facts = evidence.facts
     assert facts is not None  # KERNELS
@@ -42,7 +42,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     low, high = saved_by_launching(facts)
     high = min(high, launching / evidence.run_ns)
     left = GRAPH_GAP_NS * of_kernels.kernels / paces(facts)[1] / evidence.run_ns
-    yield Claim(
+    yield RuleResult(
         f"Each step launches the same {steps.kernels_a_step:.0f} kernels, {short:.0%} of them"
         " shorter than 10 us, and does not wait in between: a CUDA graph can replay it",
         (
@@ -53,7 +53,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         ),
         "Capture the step: torch.compile(mode='reduce-overhead'), or"
         " torch.cuda.make_graphed_callables.",
-        Saving(
+        Estimate(
             COVERED * max(min(low, high) - left, 0.0) * evidence.run_ns,
             high * evidence.run_ns,
             {"idle/launching": float(launching)},

@@ -10,7 +10,7 @@ from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.device_work import Work
 from gpuadvisor.rules.requirements import KERNELS, OPERATORS, RANGES, either
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 NAME = "DataParallel.forward"
 """The range that torch.nn.DataParallel marks itself (torch/nn/parallel/data_parallel.py)."""
@@ -23,7 +23,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find its forward pass in a profile in which more than one GPU computed."""
     facts = evidence.facts
     assert facts is not None  # KERNELS
@@ -36,7 +36,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     gpus = len(np.unique(facts.work.device[facts.work.kind == Work.COMPUTE]))
     if not calls or gpus < 2:
         return
-    yield Claim(
+    yield RuleResult(
         f"torch.nn.DataParallel drives {gpus} GPUs from one process: it copies the model to each"
         " of them and gathers the outputs in every step",
         (

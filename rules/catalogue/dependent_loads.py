@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short, unless_library
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short, unless_library
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
@@ -30,19 +30,19 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels whose warps wait for loads while all units have room."""
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     from gpuadvisor.rules.facts.kernel_loads import Shares, room
 
     waiting, high = kernel.load_waits, room(kernel, loads)
     if waiting is None or waiting < LEAST_WAITING or high is None or high <= 1 - MOST_BUSY:
         return None
     shares = Shares(LEAST_SHARE * high, high)
-    return claim_of(
+    return result_of(
         kernel,
         f"Warps of {short(kernel)} wait for a load {waiting:.0%} of their time, and no unit of the"
         f" GPU is busy for more than {loads.busiest:.0%} of the kernel's",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernels import LEAST_NOTICED, claim_of, knows, of_each, percent, short
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.kernels import LEAST_NOTICED, knows, of_each, percent, result_of, short
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
@@ -34,12 +34,12 @@ RULE = Rule(
 )  # fmt: skip
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels whose warps take several paths one after the other."""
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     from gpuadvisor.rules.facts.kernel_loads import saved
 
     active, threads = kernel.active_threads, kernel.threads
@@ -56,7 +56,7 @@ def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     shares = shares.times(LEAST_SHARE * weight, weight)
     if shares.middle < LEAST_NOTICED:
         return None
-    return claim_of(
+    return result_of(
         kernel,
         f"An instruction of {short(kernel)} works for {used * most:.1f} of {most:.0f} threads of"
         " its warp on average: they take different paths",

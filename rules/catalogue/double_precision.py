@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernels import LEAST_NOTICED, claim_of, knows, of_each, percent, short
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.kernels import LEAST_NOTICED, knows, of_each, percent, result_of, short
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
@@ -38,12 +38,12 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels that keep the few units for 64-bit floats busy, or convert to them and back."""
     yield from of_each(evidence, lambda kernel, loads: _few(kernel, loads) or _back(kernel, loads))
 
 
-def _few(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+def _few(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     from gpuadvisor.rules.facts.kernel_loads import saved
 
     capability = kernel.device.compute_capability if kernel.device is not None else None
@@ -54,7 +54,7 @@ def _few(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     if others is None:
         return None
     shares = saved(loads, replace(loads, compute=max(busy / GAIN, min(others, 1.0))))
-    return claim_of(
+    return result_of(
         kernel,
         f"{short(kernel)} keeps the units for 64-bit floats {busy:.0%} busy, of which this GPU has"
         " few",
@@ -66,7 +66,7 @@ def _few(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     )
 
 
-def _back(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+def _back(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Look for values of 32 bits that are converted for an operation, on any GPU."""
     from gpuadvisor.rules.facts.kernel_loads import Shares, saved
 
@@ -83,7 +83,7 @@ def _back(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     shares = Shares(min(least.low, most.low), most.high)
     if shares.middle < LEAST_NOTICED:
         return None
-    return claim_of(
+    return result_of(
         kernel,
         f"{short(kernel)} converts values of 32 bits to 64 bits and back, which keeps the unit for"
         f" that {converting:.0%} busy",

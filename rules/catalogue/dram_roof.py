@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.rules.coalescing import LEAST_EXCESS
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
@@ -22,12 +22,12 @@ LEAST_BUSY = 0.80
 RULE = Rule(Category.DRAM_BANDWIDTH, needs=(knows("dram"),), hides=())
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels at the roof of the memory's bandwidth."""
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES
 
     busy = kernel.dram
@@ -42,7 +42,7 @@ def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
         inside = "whether it uses all that it moves was not counted"
     elif (1 - LEAST_EXCESS) * min(kernel.sectors, moved) > kernel.ideal_sectors:
         inside = "but it does not use all that it moves"
-    return claim_of(
+    return result_of(
         kernel,
         f"{short(kernel)} runs at the memory's bandwidth ({busy:.0%} of its peak): {inside}",
         tuple(figures),

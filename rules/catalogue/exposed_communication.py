@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS
-from gpuadvisor.rules.rule import Claim, Rule, Saving
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.05
 """Of the run: the last bucket of a step can hide behind nothing, and is a part of every run.
@@ -19,7 +19,7 @@ first size of DDP's buckets, in about 0.2 ms. [own]"""
 RULE = Rule(Category.COMMUNICATION, needs=(KERNELS, COMMUNICATION), knobs=("batch_size",))
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find communication beside which no compute kernel ran, on the device that has most of it."""
     facts = evidence.facts
     assert facts is not None  # KERNELS
@@ -32,7 +32,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     calls = sum(each.count for each in most.collectives)
     mean_ns = sum(each.time_ns for each in most.collectives) / max(calls, 1)
     names = ", ".join(sorted({each.name for each in most.collectives if each.name})[:3])
-    yield Claim(
+    yield RuleResult(
         f"For {share:.0%} of the run the GPU communicates and computes nothing:"
         f" {calls:,} collectives{f' ({names})' if names else ''} are not hidden behind compute",
         (
@@ -42,7 +42,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
             Figure("compute_that_could_hide_it", round(alone_ns / 1e6, 3), "ms"),
         ),
         _advice(mean_ns),
-        Saving(0.0, min(most.exposed_ns, alone_ns), {"communication/exposed": most.exposed_ns}),
+        Estimate(0.0, min(most.exposed_ns, alone_ns), {"communication/exposed": most.exposed_ns}),
         "At most the communication that no compute hides, as far as there is compute to hide it"
         " behind; nothing of what is waiting for a rank that comes late.",
     )

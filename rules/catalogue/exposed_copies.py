@@ -9,7 +9,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.copies import pinned
 from gpuadvisor.rules.host_pace import span_ns
 from gpuadvisor.rules.requirements import COPIES, IDLE, KERNELS, table
-from gpuadvisor.rules.rule import Claim, Rule, Saving
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.02
 """Of the run. [own, as the catalogue's]"""
@@ -20,7 +20,7 @@ behind. [own]"""
 RULE = Rule(Category.COPY, needs=(KERNELS, IDLE, COPIES, table("copies.bytes")))
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find copies between the GPU and pinned memory that nothing hides."""
     facts = evidence.facts
     assert facts is not None  # KERNELS
@@ -31,7 +31,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         return
     hidden = min(exposed, computing)
     direction = "to the host" if copies.to_host else "from the host"
-    yield Claim(
+    yield RuleResult(
         f"For {exposed / run:.0%} of the run the GPU only copies {direction}",
         (
             Figure("exposed_copies", round(100 * exposed / run, 1), "%", 100 * LEAST_SHARE),
@@ -43,7 +43,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         if copies.to_host
         else "Copy the next batch on a stream of its own while this one computes, or copy fewer"
         " bytes: send 8-bit data and convert on the GPU.",
-        Saving(LEAST_HIDDEN * hidden, hidden, {"copy/exposed": exposed}),
+        Estimate(LEAST_HIDDEN * hidden, hidden, {"copy/exposed": exposed}),
         "At most all of the time in which copies and no kernel ran, as far as there are kernels to"
         " hide it; at least half.",
         source=facts.sources.of_work(copies.rows),

@@ -10,7 +10,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernel_time import LEAST_SHARE, PLAYED, Gain, named, saving, share_figure
 from gpuadvisor.rules.rates import per_clock
 from gpuadvisor.rules.requirements import DEVICE, IDLE
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernels import KernelUse
@@ -26,7 +26,7 @@ OTHER_LOW, OTHER_HIGH = 0.45, 0.95
 RULE = Rule(Category.PRECISION, needs=(IDLE, DEVICE))
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels of doubles."""
     facts = evidence.facts
     assert facts is not None  # IDLE
@@ -39,7 +39,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     share = uses.share(found)
     if share < LEAST_SHARE:
         return
-    yield Claim(
+    yield RuleResult(
         f"{share:.0%} of the GPU's kernel time goes into 64-bit floats ({named(found)}), which this"
         f" GPU computes at 1/{ratio:.0f} of its float32 rate",
         (

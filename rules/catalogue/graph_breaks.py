@@ -15,7 +15,7 @@ from gpuadvisor.rules.facts.steps import Steps
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.host_pace import idle_ns, span_ns
 from gpuadvisor.rules.requirements import IDLE, KERNELS, OPERATORS, STEPS
-from gpuadvisor.rules.rule import Claim, Rule, Saving
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 REGION = re.compile(r"Torch-Compiled Region: (\d+)/(\d+)")
 """How TorchDynamo marks what it compiled: the number of the code, and of its versions."""
@@ -36,7 +36,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Count compiled regions a step, and compilations after the first step."""
     facts = evidence.facts
     assert facts is not None  # KERNELS
@@ -54,7 +54,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         return
     if idle < LEAST_SHARE * span_ns(facts):
         return
-    yield Claim(
+    yield RuleResult(
         f"A step runs {regions / len(steps.steps):.0f} compiled regions of {versions} pieces of"
         " code instead of one: the graph breaks between them",
         (
@@ -65,14 +65,14 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         ),
         "Find the breaks with TORCH_LOGS=graph_breaks and remove them (print, .item(), code that"
         " depends on values), or compile with fullgraph=True to be told.",
-        Saving(LEAST_SAVED * idle, MOST_SAVED * idle, {"idle/launching": idle}),
+        Estimate(LEAST_SAVED * idle, MOST_SAVED * idle, {"idle/launching": idle}),
         "At most six tenths of the idle time in which the host launched or ran Python, by our own"
         " choice: what stays is what one region launches.",
     )  # fmt: skip
 
 
-def _recompiles(evidence: Evidence, count: int, took_ns: float, idle: float) -> Claim:
-    return Claim(
+def _recompiles(evidence: Evidence, count: int, took_ns: float, idle: float) -> RuleResult:
+    return RuleResult(
         f"TorchDynamo compiled {count} times after the first step, and the GPU was idle for"
         f" {idle / evidence.run_ns:.0%} of the run meanwhile",
         (
@@ -81,7 +81,7 @@ def _recompiles(evidence: Evidence, count: int, took_ns: float, idle: float) -> 
         ),
         "Find the reasons with TORCH_LOGS=recompiles: mark sizes that change as dynamic, or pad"
         " inputs to a few sizes.",
-        Saving(0.7 * idle, idle, {"idle/other_host": idle}),
+        Estimate(0.7 * idle, idle, {"idle/other_host": idle}),
         "At most all of the idle time while code was compiled; less where new sizes keep coming.",
     )
 

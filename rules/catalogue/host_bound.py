@@ -12,7 +12,7 @@ from gpuadvisor.rules.facts.intervals import covered_ns
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.host_pace import paces, saved_by_launching, span_ns
 from gpuadvisor.rules.requirements import COPY_SIZES, HOST_RANGES, IDLE, KERNELS, OPERATORS
-from gpuadvisor.rules.rule import Claim, Rule, Saving
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.05
 """Of the run, as for `launch_bound`. [own]"""
@@ -28,7 +28,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find idle time in which the host neither launched nor waited."""
     facts = evidence.facts
     assert facts is not None  # KERNELS
@@ -45,13 +45,13 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     if high * run < LEAST_SHARE * span_ns(facts):
         return
     doing = _operator(facts)
-    yield Claim(
+    yield RuleResult(
         f"The GPU is idle for {idle / run:.0%} of the run while the host does other things than"
         f" launching{f', mostly {doing}' if doing else ''}",
         (Figure("gpu_idle_other_host", round(100 * idle / run, 1), "%", 100 * LEAST_SHARE),),
         "Move this work out of the loop, to another process, or to the GPU; compile what is left"
         " of Python in the model.",
-        Saving(
+        Estimate(
             low * run,
             high * run,
             {"idle/other_host": float(idle), "idle/launching": float(found.launching_ns)},

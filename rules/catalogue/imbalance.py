@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short, unless_library
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short, unless_library
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
@@ -28,12 +28,12 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels in which multiprocessors (SMs) wait for the slowest ones."""
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     from gpuadvisor.rules.facts.kernel_loads import SPREAD, Shares
 
     idle, blocks, sm_count = (
@@ -47,7 +47,7 @@ def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
         return None
     high = min(1 - (1 - MARGIN) * (1 - idle), 1 - (1 - SPREAD) * loads.busiest)
     shares = Shares(LEAST_SHARE * high, high)
-    return claim_of(
+    return result_of(
         kernel,
         f"{short(kernel)} leaves its multiprocessors without work for {idle:.0%} of their time,"
         f" though it has {blocks:,} blocks: some blocks take much longer than others",

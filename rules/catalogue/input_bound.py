@@ -12,7 +12,7 @@ from gpuadvisor.rules.facts.loading import Loading
 from gpuadvisor.rules.facts.what_if import Change, Host
 from gpuadvisor.rules.host_pace import idle_ns, parts, saved_shares
 from gpuadvisor.rules.requirements import CPU_STEPS, IDLE, KERNELS, RANGES, SCRIPT, either
-from gpuadvisor.rules.rule import Claim, Rule, Saving
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.02
 """Of the run: below, nothing that one does to the loader can be told from noise. [own]"""
@@ -43,19 +43,19 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find idle time in which the launching thread waited for a batch, or made one."""
     profiled = not any(need.missing(evidence) for need in (KERNELS, IDLE, RANGES))
     if profiled and evidence.run_ns:
-        claims = [*_waiting(evidence), *_preparing(evidence)]
-        yield from claims[:1]
+        results = [*_waiting(evidence), *_preparing(evidence)]
+        yield from results[:1]
     elif not profiled and evidence.measured is not None:
         yield from _in_script(evidence.measured)
     elif not profiled:
         yield from _on_cpu(evidence)
 
 
-def _waiting(evidence: Evidence) -> Iterator[Claim]:
+def _waiting(evidence: Evidence) -> Iterator[RuleResult]:
     facts = evidence.facts
     assert facts is not None  # IDLE
     idle = idle_ns(facts, Cause.WAITING_FOR_DATA)
@@ -72,7 +72,7 @@ def _waiting(evidence: Evidence) -> Iterator[Claim]:
     else:
         low = SURE_WITH_WORKERS * least
     most_ns = steady * max(low, high) * evidence.run_ns
-    yield Claim(
+    yield RuleResult(
         f"The GPU is idle for {share:.0%} of the run because the script waits for its next batch"
         + (", which it loads itself" if loading.in_process else ""),
         (
@@ -81,7 +81,7 @@ def _waiting(evidence: Evidence) -> Iterator[Claim]:
             Figure("batches", loading.waits),
         ),
         WORKERS,
-        Saving(
+        Estimate(
             steady * low * evidence.run_ns,
             most_ns,
             parts(most_ns, {"idle/waiting_for_data": steady * idle}),
@@ -103,7 +103,7 @@ def _steady(loading: Loading) -> float:
     return 1.0 - (loading.first_ns - loading.median_ns) / loading.total_ns
 
 
-def _preparing(evidence: Evidence) -> Iterator[Claim]:
+def _preparing(evidence: Evidence) -> Iterator[RuleResult]:
     """Without a DataLoader: what the host does before it copies to the device is the input."""
     facts = evidence.facts
     assert facts is not None  # IDLE
@@ -114,7 +114,7 @@ def _preparing(evidence: Evidence) -> Iterator[Claim]:
     share = found.preparing_ns / evidence.run_ns
     if share < LEAST_PREPARING_SHARE:
         return
-    yield Claim(
+    yield RuleResult(
         f"The GPU is idle for {share:.0%} of the run while the script prepares what it then copies"
         " to the GPU",
         (
@@ -128,7 +128,7 @@ def _preparing(evidence: Evidence) -> Iterator[Claim]:
             Figure("bytes_a_copy", round(found.preparing_bytes / copies), "bytes"),
         ),
         "Prepare batches in the worker processes of a DataLoader, or on the GPU.",
-        Saving(
+        Estimate(
             (1 - LEFT_OF_LOADING) * found.preparing_ns,
             found.preparing_ns,
             {"idle/other_host": found.preparing_ns},
@@ -140,7 +140,7 @@ def _preparing(evidence: Evidence) -> Iterator[Claim]:
     )
 
 
-def _in_script(measured: Measurement) -> Iterator[Claim]:
+def _in_script(measured: Measurement) -> Iterator[RuleResult]:
     """The harness knows how long the script waited, but not what the GPU did meanwhile."""
     share = measured.data_wait_share
     if not measured.facts.loaders or share < LEAST_SHARE:
@@ -159,7 +159,7 @@ def _in_script(measured: Measurement) -> Iterator[Claim]:
     )
 
 
-def _on_cpu(evidence: Evidence) -> Iterator[Claim]:
+def _on_cpu(evidence: Evidence) -> Iterator[RuleResult]:
     steps = evidence.facts.steps if evidence.facts is not None else None
     if steps is not None and steps.data_wait_share >= LEAST_SHARE:
         total = sum(step.duration_ns for step in steps.steps)
@@ -169,11 +169,11 @@ def _on_cpu(evidence: Evidence) -> Iterator[Claim]:
         )
 
 
-def _waited(share: float, where: str, total_ns: float, seldom: str) -> Claim:
-    return Claim(
+def _waited(share: float, where: str, total_ns: float, seldom: str) -> RuleResult:
+    return RuleResult(
         f"{share:.0%} of the time goes into waiting for batches{where}",
         (Figure("data_wait", round(100 * share, 1), "%", 100 * LEAST_SHARE),),
         WORKERS,
-        Saving(0.0, share * total_ns, {}, total_ns),
+        Estimate(0.0, share * total_ns, {}, total_ns),
         f"At most all of the waiting; nothing {seldom}.",
     )

@@ -19,7 +19,7 @@ from gpuadvisor.rules.host_pace import (
     span_ns,
 )
 from gpuadvisor.rules.requirements import IDLE, KERNELS
-from gpuadvisor.rules.rule import Claim, Rule, Saving
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.05
 """Of the run. Some idle time between kernels is in every run: 2 to 4 % in well-fed ones. [own]"""
@@ -50,7 +50,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find idle time in which the host was busy launching, or kernels too short to fill it."""
     facts = evidence.facts
     assert facts is not None  # KERNELS
@@ -108,7 +108,7 @@ def _of_device(facts: Facts, of_kernels: Queue) -> float:
 
 def _claim(
     evidence: Evidence, of_kernels: Queue, host: tuple[float, float], between_ns: float
-) -> Claim:
+) -> RuleResult:
     facts = evidence.facts
     assert facts is not None
     run, found = evidence.run_ns, facts.host_idle
@@ -117,7 +117,7 @@ def _claim(
     graphs = facts.repetition.can_be_graphs
     if loader_sets_pace(facts):
         host = (0.0, 0.0)
-    return Claim(
+    return RuleResult(
         f"The GPU is idle for {idle / run:.0%} of the run because the host takes longer to launch"
         f" its {of_kernels.kernels:,} kernels than they run"
         + (f", and for {between_ns / run:.0%} between these" if between_ns else ""),
@@ -130,7 +130,7 @@ def _claim(
         "Launch less: replay the step as a CUDA graph, as it always launches the same kernels."
         if graphs
         else "Launch less: compile the model, or give each launch more to do with a larger batch.",
-        Saving(
+        Estimate(
             host[0] * run + SURE_OF_DEVICE * between_ns,
             host[1] * run + between_ns,
             {
@@ -148,9 +148,9 @@ def _claim(
     )  # fmt: skip
 
 
-def _device_claim(evidence: Evidence, of_kernels: Queue, between_ns: float) -> Claim:
+def _device_claim(evidence: Evidence, of_kernels: Queue, between_ns: float) -> RuleResult:
     share = between_ns / evidence.run_ns
-    return Claim(
+    return RuleResult(
         f"The GPU is idle for {share:.0%} of the run between kernels that had been launched in"
         f" time, {of_kernels.short_kernels / of_kernels.kernels:.0%} of which take less than 10 us",
         (
@@ -159,7 +159,7 @@ def _device_claim(evidence: Evidence, of_kernels: Queue, between_ns: float) -> C
         ),
         "Give each launch more to do: fuse the short kernels, or make batches larger. Look at the"
         " longest gaps first: a profiler that loses kernels of CUDA graphs leaves gaps as well.",
-        Saving(SURE_OF_DEVICE * between_ns, between_ns, {"idle/device": between_ns}),
+        Estimate(SURE_OF_DEVICE * between_ns, between_ns, {"idle/device": between_ns}),
         "At most all of this idle time, and half of it by our own choice: the trace does not tell"
         " what the GPU waited for.",
         knobs=("compile", "batch_size"),

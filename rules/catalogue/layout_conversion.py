@@ -9,7 +9,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_families import NORMALIZES_NCHW
 from gpuadvisor.rules.kernel_time import PLAYED, Gain, named, saving, share_figure
 from gpuadvisor.rules.requirements import DEVICE, IDLE
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_SHARE = 0.03
 """Of the kernel time: what else is faster in NHWC adds to it. [own]"""
@@ -26,7 +26,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find cuDNN's own conversions."""
     facts = evidence.facts
     assert facts is not None  # IDLE
@@ -41,7 +41,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         for each in uses.of("normalization")
         if NORMALIZES_NCHW.search(each.name)
     ]
-    yield Claim(
+    yield RuleResult(
         f"{share:.0%} of the GPU's kernel time goes into converting tensors for convolutions"
         f" ({named(found)})",
         (share_figure("layout_conversions", share, LEAST_SHARE),),

@@ -11,14 +11,14 @@ from gpuadvisor.rules.coalescing import L2_OVER_DRAM
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernels import (
     LEAST_NOTICED,
-    claim_of,
     knows,
     of_each,
     percent,
+    result_of,
     short,
     unless_library,
 )
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
@@ -39,12 +39,12 @@ RULE = Rule(
 )  # fmt: skip
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels that move much of their own local memory."""
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     from gpuadvisor.rules.facts.kernel_loads import Shares, saved
 
     local, others = kernel.local_sectors, kernel.sectors
@@ -59,7 +59,7 @@ def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
         shares = Shares(shares.low, max(min(shares.high, of_first), shares.low))
     if shares.middle < LEAST_NOTICED:
         return None
-    return claim_of(
+    return result_of(
         kernel,
         f"{of_first:.0%} of what {short(kernel)} loads and stores is local memory of its threads",
         (

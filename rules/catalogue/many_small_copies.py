@@ -14,7 +14,7 @@ from gpuadvisor.rules.facts.intervals import IntArray, uncovered_ns, union
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.host_pace import span_ns
 from gpuadvisor.rules.requirements import COPIES, IDLE, KERNELS, table
-from gpuadvisor.rules.rule import Claim, Rule, Saving
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.02
 """Of the run. [own]"""
@@ -26,7 +26,7 @@ LEAST_SAVED = 0.5
 RULE = Rule(Category.COPY, needs=(KERNELS, IDLE, COPIES, table("copies.bytes")))
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find small copies to the GPU whose calls leave it idle."""
     facts = evidence.facts
     assert facts is not None  # KERNELS
@@ -36,7 +36,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     idle = _idle_ns(facts, copies)
     if idle < LEAST_SHARE * span_ns(facts):
         return
-    yield Claim(
+    yield RuleResult(
         f"{copies.count:,} copies of {copies.bytes / copies.count:,.0f} bytes each to the GPU cost"
         f" {idle / run:.0%} of the run",
         (
@@ -45,7 +45,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         ),
         "Make tensors on the GPU (device='cuda'), or gather small values into one tensor and copy"
         " that once.",
-        Saving(LEAST_SAVED * idle, idle, {"copy/exposed": float(copies.exposed_ns),
+        Estimate(LEAST_SAVED * idle, idle, {"copy/exposed": float(copies.exposed_ns),
                                           "idle/launching": max(idle - copies.exposed_ns, 0.0)}),
         "At most all of the time in which these copies or the calls that make them ran and no"
         " kernel did; at least half.",

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernels import (
-    claim_of,
     is_library,
     knows,
     notice_at_most,
     of_each,
     percent,
+    result_of,
     short,
 )
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
@@ -44,12 +44,12 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels that the memory limits and that are below its roof."""
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     from gpuadvisor.rules.facts.kernel_loads import Shares
 
     busy, others = kernel.dram, (kernel.l2, kernel.l1, kernel.compute)
@@ -64,7 +64,7 @@ def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     if usual <= 0:
         return None
     shares = Shares(LEAST_SHARE * usual, min(MOST_SHARE * usual, 1.0))
-    return claim_of(
+    return result_of(
         kernel,
         f"{short(kernel)} is limited by memory, but uses {busy:.0%} of its bandwidth",
         (percent("dram_busy", busy, MOST_BUSY),),

@@ -9,7 +9,7 @@ from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.memory_use import MIB, peak_of
 from gpuadvisor.rules.requirements import DEVICE, MEMORY, STEPS
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 WARM_UP = 2
 """Steps in which optimizers and libraries allocate what they keep. [own]"""
@@ -21,7 +21,7 @@ LEAST_BYTES = MIB
 RULE = Rule(Category.MEMORY_CAPACITY, needs=(MEMORY, STEPS, DEVICE))
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Compare what is allocated at the begin of each step."""
     facts, peak = evidence.facts, peak_of(evidence)
     assert facts is not None  # MEMORY
@@ -31,7 +31,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         return
     rise = sorted(rises)[len(rises) // 2]
     left = (peak.total - peak.allocated) / rise
-    yield Claim(
+    yield RuleResult(
         f"Allocated memory rises by {rise / MIB:,.0f} MiB with every step: the GPU is full in"
         f" {left:,.0f} steps",
         (

@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.memory_use import GIB, peak_of
 from gpuadvisor.rules.requirements import DEVICE, MEMORY
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 NEARLY_FULL = 0.9
 """Of the GPU's memory, as in PyTorch's TensorBoard plugin."""
@@ -16,13 +16,13 @@ NEARLY_FULL = 0.9
 RULE = Rule(Category.MEMORY_CAPACITY, needs=(MEMORY, DEVICE), knobs=("bf16_autocast",))
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Compare the peak with what the GPU has."""
     peak = peak_of(evidence)
     if peak is None or peak.reserved_share < NEARLY_FULL:
         return
     allocated = peak.allocated_share
-    yield Claim(
+    yield RuleResult(
         f"{peak.reserved / GIB:.1f} of the GPU's {peak.total / GIB:.1f} GiB were reserved, and"
         f" {peak.allocated / GIB:.1f} in use at the peak",
         (

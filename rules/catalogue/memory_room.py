@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.memory_use import GIB, peak_of
 from gpuadvisor.rules.requirements import DEVICE, MEMORY, table
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 MOST_SHARE = 0.5
 """Of the GPU's memory, at the peak: so that twice the batch fits. [own]"""
@@ -20,12 +20,12 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Say how much room there is."""
     peak = peak_of(evidence)
     if peak is None or peak.reserved_share > MOST_SHARE:
         return
-    yield Claim(
+    yield RuleResult(
         f"{peak.reserved / GIB:.1f} of the GPU's {peak.total / GIB:.1f} GiB were reserved at"
         " the peak",
         (Figure("reserved", round(100 * peak.reserved_share, 1), "%", 100 * MOST_SHARE),),

@@ -11,7 +11,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernel_time import LEAST_SHARE, PLAYED, Gain, named, saving, share_figure
 from gpuadvisor.rules.rates import per_clock
 from gpuadvisor.rules.requirements import DEVICE, IDLE, SHAPES, table
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 from gpuadvisor.rules.tensor_cores import gain_when_aligned
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find 16-bit products with sizes that do not align, in kernels that are not aligned either."""
     facts = evidence.facts
     assert facts is not None  # IDLE
@@ -45,7 +45,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         return
     odd = ", ".join(str(size) for size in sorted({one for _, sizes in found[:3] for one in sizes}))
     gains = [Gain(each, *gain_when_aligned(evidence, each)) for each in some]
-    yield Claim(
+    yield RuleResult(
         f"{share:.0%} of the GPU's kernel time goes into 16-bit matrix products with sizes that are"
         f" no multiples of {ELEMENTS} ({odd}), in slower kernels ({named(some)})",
         (share_figure("misaligned_products", share),),

@@ -9,7 +9,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernel_time import PLAYED, Gain, named, saving, share_figure
 from gpuadvisor.rules.rates import per_clock
 from gpuadvisor.rules.requirements import DEVICE, IDLE
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_SHARE = 0.2
 """Of the kernel time in TF32 products: what a smaller share saves is lost in the casts. [own]"""
@@ -26,7 +26,7 @@ HIGH_AROUND = 0.25
 RULE = Rule(Category.PRECISION, needs=(IDLE, DEVICE), knobs=("bf16_autocast",))
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find tensor-core products in TF32."""
     facts = evidence.facts
     assert facts is not None  # IDLE
@@ -44,7 +44,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     around = [each for each in uses.of(*AROUND) if each.precision == "fp32"]
     gains = [Gain(each, LOW, HIGH) for each in found]
     gains += [Gain(each, 0.0, HIGH_AROUND) for each in around]
-    yield Claim(
+    yield RuleResult(
         f"{share:.0%} of the GPU's kernel time goes into matrix products in TF32 ({named(found)}),"
         " which bfloat16 does at twice the rate",
         (share_figure("tf32_products", share, LEAST_SHARE),),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short, unless_library
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short, unless_library
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
@@ -35,12 +35,12 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels whose warps move fewer bytes at a time than they could."""
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     from gpuadvisor.rules.facts.kernel_loads import SPREAD, Shares
     from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES
 
@@ -57,7 +57,7 @@ def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     shares = Shares(LEAST_SHARE * high, high)
     told = f"{SECTOR_BYTES * sectors / threads:.1f}".removesuffix(".0")
     size = f"{told} byte{'' if told == '1' else 's'}"
-    return claim_of(
+    return result_of(
         kernel,
         f"The threads of {short(kernel)} load and store {size} at a time, and use"
         f" {loads.dram:.0%} of the memory's bandwidth",

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernels import LEAST_NOTICED, claim_of, knows, of_each, percent, short
+from gpuadvisor.rules.kernels import LEAST_NOTICED, knows, of_each, percent, result_of, short
 from gpuadvisor.rules.occupancy import HIDES, ON_WARPS, limited
 from gpuadvisor.rules.requirements import either
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
@@ -39,7 +39,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels that wait, and whose blocks leave places for warps or threads empty."""
     yield from chain(
         limited(
@@ -53,7 +53,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     )
 
 
-def _broken_warps(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+def _broken_warps(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     from gpuadvisor.rules.facts.kernel_loads import saved
 
     if not kernel.threads:
@@ -65,7 +65,7 @@ def _broken_warps(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     shares = saved(loads, after).times(LEAST_SHARE, loads.busiest)
     if shares.middle < LEAST_NOTICED:
         return None
-    return claim_of(
+    return result_of(
         kernel,
         f"Blocks of {kernel.threads} threads fill {used:.0%} of the warps of {short(kernel)}",
         (

@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernels import knows
 from gpuadvisor.rules.occupancy import HIDES, ON_WARPS, limited
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 ADVICE = (
     "Give a block less shared memory (a smaller tile, fewer stages), or let more threads share it."
@@ -21,7 +21,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels that wait, and of which too few fit on an SM."""
     yield from limited(
         evidence,

@@ -12,7 +12,7 @@ from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Change, Host
 from gpuadvisor.rules.host_pace import parts, saved_shares, span_ns
 from gpuadvisor.rules.requirements import COPIES, IDLE, KERNELS, table
-from gpuadvisor.rules.rule import Claim, Rule, Saving
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.02
 """Of the run in which such a copy and no kernel ran. [own; the catalogue shows them from 1 %]"""
@@ -32,7 +32,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find exposed copies of pageable memory that are too large to be staged at once."""
     facts = evidence.facts
     assert facts is not None  # KERNELS
@@ -40,7 +40,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     if not run or copies.exposed_ns < LEAST_SHARE * span_ns(facts):
         return
     low, high = _saved(facts, copies, run)
-    yield Claim(
+    yield RuleResult(
         f"For {copies.exposed_ns / run:.0%} of the run the GPU only copies"
         f" {'to' if copies.to_host else 'from'} pageable memory ({copies.count:,} times, at"
         f" {copies.bytes_per_s / 1e9:.1f} GB/s)",
@@ -55,7 +55,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         if copies.to_host
         else "Pin the memory (pin_memory=True) and copy with non_blocking=True, so that copies are"
         " faster and the next batch moves while the GPU computes.",
-        Saving(low * run, high * run,
+        Estimate(low * run, high * run,
                parts(high * run, {"copy/exposed": float(copies.exposed_ns)})),
         "At most the run played again with these copies hidden behind kernels, as far as the link"
         " allows; at least what half the usual rate of pinned memory on such a GPU saves of the"

@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.domain.profile import Header
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS
-from gpuadvisor.rules.rule import Claim, Rule, Saving
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 GPUS_OF_A_BOARD = 8
 """Of an HGX board with NVSwitch, the only machines whose link is known from names alone."""
@@ -28,7 +28,7 @@ REACHED = 0.75
 RULE = Rule(Category.COMMUNICATION, needs=(KERNELS, COMMUNICATION))
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find collectives of all GPUs of one board, whose fastest one is below half of its link."""
     facts = evidence.facts
     assert facts is not None  # KERNELS
@@ -41,7 +41,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
             is_large = moved >= LEAST_BYTES * each.count
             if not is_large or each.group_size != GPUS_OF_A_BOARD or speed >= LEAST_SHARE * link:
                 continue
-            yield Claim(
+            yield RuleResult(
                 f"{each.name} passes at most {speed / 1e9:.0f} GB/s over a link of"
                 f" {link / 1e9:.0f} GB/s, with messages of {moved / each.count / 1e6:.0f} MB",
                 (
@@ -53,7 +53,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
                 "See how NCCL connects the GPUs (`NCCL_DEBUG=INFO`, `nvidia-smi topo -m`,"
                 " `nvidia-smi nvlink -s`) and whether NCCL_* variables or a container without"
                 " shared memory or peer access keep it from NVLink.",
-                Saving(
+                Estimate(
                     0.0,
                     each.exposed_ns * (1 - speed / (REACHED * link)),
                     {"communication/exposed": each.exposed_ns},

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernels import claim_of, knows, of_each, short
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.kernels import knows, of_each, result_of, short
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
@@ -26,12 +26,12 @@ RULE = Rule(
 )  # fmt: skip
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels that leave some multiprocessors (SMs) without any block."""
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     from gpuadvisor.rules.facts.kernel_loads import Shares
 
     blocks, sm_count = kernel.blocks, kernel.sm_count
@@ -42,7 +42,7 @@ def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     low = min(SHARE_OF_IDLE * idle, high)
     if high <= 0:
         return None
-    return claim_of(
+    return result_of(
         kernel,
         f"{short(kernel)} has {blocks:,} block{'' if blocks == 1 else 's'} for"
         f" {sm_count} multiprocessors: {idle:.0%} of the GPU has nothing to do",

@@ -10,7 +10,7 @@ from gpuadvisor.rules.facts.kernel_families import NORMALIZES_NCHW
 from gpuadvisor.rules.kernel_time import PLAYED, RowGain, row_saving, share_figure, short
 from gpuadvisor.rules.rates import sm_count
 from gpuadvisor.rules.requirements import DEVICE, IDLE, LAUNCH_SHAPES
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_SHARE = 0.1
 """Of the kernel time, in one kernel. [own]"""
@@ -28,7 +28,7 @@ MOST_STREAMS = 1.2
 RULE = Rule(Category.SMALL_GRID, needs=(IDLE, DEVICE, LAUNCH_SHAPES))
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find long kernels with small grids."""
     facts = evidence.facts
     assert facts is not None  # IDLE
@@ -48,7 +48,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
             continue
         high = 1 - each.blocks / count
         low = max(1 - SATURATING * each.blocks / count, 0.0)
-        yield Claim(
+        yield RuleResult(
             f"{short(each.name)} takes {share:.0%} of the GPU's kernel time with {each.blocks:.0f}"
             f" blocks on {count} multiprocessors",
             (

@@ -10,7 +10,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.communication import RankSkew, collective_skew
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS, RANKS
-from gpuadvisor.rules.rule import Claim, Rule, Saving
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.02
 """Of the run, that all waited for this rank alone: below, steps differ by as much anyway. [own]"""
@@ -23,7 +23,7 @@ LEAST_COLLECTIVES = 10
 RULE = Rule(Category.COMMUNICATION, needs=(KERNELS, COMMUNICATION, RANKS))
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find the rank with the shortest kernels of collectives: it came last, and waited for none."""
     ranks = evidence.ranks
     found = collective_skew([(facts.profile, facts.work) for facts in ranks])
@@ -34,7 +34,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     if share < LEAST_SHARE or part < LEAST_PART:
         return
     number = _number(ranks[late.place], late.place)
-    yield Claim(
+    yield RuleResult(
         f"Rank {number} comes last to {late.collectives:,} of {found.collectives:,} collectives:"
         f" all others wait for it for {share:.0%} of the run",
         (
@@ -57,12 +57,12 @@ def _number(facts: Facts, place: int) -> int:
     return place if rank is None else rank
 
 
-def _saving(late: RankSkew, ranks: tuple[Facts, ...]) -> Saving:
+def _saving(late: RankSkew, ranks: tuple[Facts, ...]) -> Estimate:
     told = [each for facts in ranks for each in facts.communication]
     exposed = median(each.exposed_ns / each.time_ns for each in told if each.time_ns > 0)
     spread = (len(ranks) - 1) / len(ranks)
     high = max(late.behind_typical_ns, late.behind_next_ns)
     part_ns = max([each.exposed_ns for each in told] + [high])
-    return Saving(
+    return Estimate(
         late.behind_next_ns * exposed * spread, high, {"communication/exposed": float(part_ns)}
     )

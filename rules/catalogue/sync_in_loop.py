@@ -16,7 +16,7 @@ from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Change, Host
 from gpuadvisor.rules.host_pace import saved_shares, span_ns
 from gpuadvisor.rules.requirements import IDLE, KERNELS
-from gpuadvisor.rules.rule import Claim, Rule, Saving
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.02
 """Of the run that goes with the waits. [own, as the catalogue's]"""
@@ -48,7 +48,7 @@ class _Waits:
     waited_ns: int
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find waits that keep the host from launching ahead."""
     facts = evidence.facts
     assert facts is not None  # KERNELS
@@ -58,7 +58,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     low, high = saved_shares(facts, Change({Host.SYNCHRONIZING: 0.0}))
     if (low + high) / 2 * evidence.run_ns < LEAST_SHARE * span_ns(facts):
         return
-    yield Claim(
+    yield RuleResult(
         f"The host waits for the GPU {waits.count:,} times in the run, mostly in {waits.what}, and"
         " cannot launch ahead",
         (
@@ -69,7 +69,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         ),
         "Fetch values from the GPU every so many steps only, or after the step's work is launched;"
         " leave out calls that only synchronise.",
-        Saving(
+        Estimate(
             CERTAIN * low * evidence.run_ns,
             high * evidence.run_ns,
             {"idle/synchronizing": high * evidence.run_ns},

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernels import claim_of, knows, of_each, percent, short, unless_library
+from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short, unless_library
 from gpuadvisor.rules.occupancy import MOST_BUSY, busiest_share
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
@@ -28,12 +28,12 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels whose blocks do not fill their last wave, and that lose time by it."""
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     from gpuadvisor.rules.facts.kernel_loads import Shares
 
     blocks, sm_count, waves = kernel.blocks, kernel.sm_count, kernel.waves
@@ -49,7 +49,7 @@ def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
         return None
     at_once = sm_count * (kernel.resident or 1) if waves >= 1 else sm_count
     shares = Shares(LEAST_SHARE * high, high)
-    return claim_of(
+    return result_of(
         kernel,
         f"{short(kernel)} has {blocks:,} blocks and the GPU takes {at_once:,} at a time:"
         f" {unfilled:.0%} of the places in {math.ceil(rounds)} rounds stay empty",

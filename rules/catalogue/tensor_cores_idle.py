@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernels import claim_of, knows, notice_at_most, of_each, percent, short
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.kernels import knows, notice_at_most, of_each, percent, result_of, short
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
@@ -36,12 +36,12 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find matrix products of 16 or 32-bit floats outside of tensor cores."""
     yield from of_each(evidence, _look)
 
 
-def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     capability = kernel.device.compute_capability if kernel.device is not None else None
     if capability is None or kernel.tensor is None or kernel.tensor >= MOST_TENSOR:
         return None
@@ -58,7 +58,7 @@ def _look(kernel: KernelMetrics, loads: Loads) -> Claim | None:
 
 def _claim(
     kernel: KernelMetrics, loads: Loads, bits: str, speedup: float, figure: Figure
-) -> Claim | None:
+) -> RuleResult | None:
     from gpuadvisor.rules.facts.kernel_loads import Shares
 
     high = 1 - max(1 / speedup, loads.dram, loads.fixed)
@@ -67,7 +67,7 @@ def _claim(
     shares = Shares(high / 3, high)
     exact = bits == "32"
     severity: Severity | None = notice_at_most(shares) if exact else None
-    return claim_of(
+    return result_of(
         kernel,
         f"{short(kernel)} multiplies {bits}-bit floats without tensor cores",
         (percent("tensor_cores_busy", kernel.tensor or 0.0, MOST_TENSOR), figure),

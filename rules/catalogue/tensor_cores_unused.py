@@ -9,7 +9,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernel_time import LEAST_SHARE, PLAYED, Gain, named, saving, share_figure
 from gpuadvisor.rules.rates import per_clock
 from gpuadvisor.rules.requirements import DEVICE, IDLE
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 from gpuadvisor.rules.tensor_cores import gain_of
 
 RULE = Rule(
@@ -19,7 +19,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find 16-bit products outside of the tensor cores; before Ampere FP32 ones too."""
     facts = evidence.facts
     assert facts is not None  # IDLE
@@ -41,7 +41,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         Gain(each, *gain_of(evidence, each, "fp32", targets[each.precision])) for each in found
     ]
     mostly_fp32 = 2 * sum(each.time_ns for each in in_fp32) > sum(each.time_ns for each in found)
-    yield Claim(
+    yield RuleResult(
         f"{share:.0%} of the GPU's kernel time goes into matrix products and convolutions in"
         f" {'float32' if mostly_fp32 else '16 bits'} without tensor cores ({named(found)})",
         (share_figure("products_without_tensor_cores", share),),

@@ -10,7 +10,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernel_time import LEAST_SHARE, PLAYED, Gain, named, saving, share_figure
 from gpuadvisor.rules.rates import per_clock
 from gpuadvisor.rules.requirements import DEVICE, IDLE
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 from gpuadvisor.rules.tensor_cores import convolves, gain_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find FP32 products outside of the tensor cores, where none like them uses TF32."""
     facts = evidence.facts
     assert facts is not None  # IDLE
@@ -47,7 +47,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     if share < LEAST_SHARE:
         return
     gains = [Gain(each, *gain_of(evidence, each, "fp32", "tf32")) for each in found]
-    yield Claim(
+    yield RuleResult(
         f"{share:.0%} of the GPU's kernel time goes into float32 matrix products without tensor"
         f" cores ({named(found)})",
         (share_figure("fp32_products_without_tensor_cores", share),),

@@ -11,7 +11,7 @@ from gpuadvisor.rules.facts.kernels import KernelShape
 from gpuadvisor.rules.kernel_time import PLAYED, RowGain, row_saving, share_figure, short
 from gpuadvisor.rules.rates import device, sm_count
 from gpuadvisor.rules.requirements import DEVICE, IDLE, LAUNCH_SHAPES
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_SHARE = 0.1
 """Of the kernel time, in one kernel. [own]"""
@@ -37,7 +37,7 @@ WORDS = {
 RULE = Rule(Category.OCCUPANCY, needs=(IDLE, DEVICE, LAUNCH_SHAPES))
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find long kernels of low theoretical occupancy that are no library's."""
     facts = evidence.facts
     assert facts is not None  # IDLE
@@ -51,7 +51,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         if each.is_library or fraction is None or fraction >= LOW_OCCUPANCY:
             continue
         words, advice = WORDS.get(limiter, ("its launch", "Try other block sizes."))
-        yield Claim(
+        yield RuleResult(
             f"{short(each.name)} takes {share:.0%} of the GPU's kernel time at a theoretical"
             f" occupancy of {fraction:.0%}, limited by {words}",
             (

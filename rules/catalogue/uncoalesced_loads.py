@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.coalescing import HIDES, uncoalesced
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernels import claim_of, knows, of_each, short
+from gpuadvisor.rules.kernels import knows, of_each, result_of, short
 from gpuadvisor.rules.requirements import either
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_loads import Loads
@@ -42,13 +42,13 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels whose loads move more than their threads use."""
     found = chain(uncoalesced(evidence, "ld", "loads", ADVICE), of_each(evidence, _by_wavefronts))
     yield from found
 
 
-def _by_wavefronts(kernel: KernelMetrics, loads: Loads) -> Claim | None:
+def _by_wavefronts(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Look at the cycles of the L1 cache where no counts of sectors were collected."""
     from gpuadvisor.rules.facts.kernel_loads import ATTAINABLE, saved
 
@@ -59,7 +59,7 @@ def _by_wavefronts(kernel: KernelMetrics, loads: Loads) -> Claim | None:
     if kernel.shared_bytes != 0 or each < LEAST_WAVEFRONTS or back < LEAST_LOADS * requests:
         return None
     shares = saved(loads, replace(loads, l1=min(requests / ATTAINABLE, loads.l1)))
-    return claim_of(
+    return result_of(
         kernel,
         f"The loads of {short(kernel)} keep the L1 cache busy {each:.0f} times as long as loads"
         " from neighbouring addresses would",

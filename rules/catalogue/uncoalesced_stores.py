@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.coalescing import HIDES, uncoalesced
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernels import knows
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 ADVICE = (
     "Let neighbouring threads write neighbouring addresses: swap the indices, or collect a tile in"
@@ -22,6 +22,6 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels whose stores move more than their threads write."""
     yield from uncoalesced(evidence, "st", "stores", ADVICE)

@@ -17,7 +17,7 @@ from gpuadvisor.rules.kernel_time import (
 )
 from gpuadvisor.rules.rates import rate
 from gpuadvisor.rules.requirements import DEVICE, IDLE, OPERATORS
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 FEWEST = 2
 """Times in a profile. [own]"""
@@ -41,7 +41,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find softmax between two batched products."""
     facts = evidence.facts
     assert facts is not None  # IDLE
@@ -59,7 +59,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     time = products + between
     rows = [*found.products.tolist(), *found.between.tolist()]
     dispatched = any("scaled_dot_product" in each.name for each in facts.operators.by_name)
-    yield Claim(
+    yield RuleResult(
         f"{share:.0%} of the GPU's kernel time goes into attention in separate steps"
         f" ({found.times:,} times a product, softmax, a product)",
         (

@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernel_time import PLAYED, RowGain, launching, row_saving, share_figure
 from gpuadvisor.rules.requirements import IDLE
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_SHARE = 0.1
 """Of the kernel time, in chains of three kernels and more. [own]"""
@@ -19,7 +19,7 @@ border of what the compiler takes together. [own]"""
 RULE = Rule(Category.FUSION, needs=(IDLE,), knobs=("compile", "compile_max_autotune"))
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find chains; those of optimizers and of attention are other rules' savings."""
     facts = evidence.facts
     assert facts is not None  # IDLE
@@ -38,7 +38,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         for each in fused
     ]
     longest = max(len(each.rows) for each in facts.chains)
-    yield Claim(
+    yield RuleResult(
         f"{share:.0%} of the GPU's kernel time goes into {len(facts.chains):,} chains of"
         f" elementwise kernels (up to {longest:,} in a row), each of which reads and writes memory",
         (

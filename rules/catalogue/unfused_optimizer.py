@@ -11,7 +11,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_families import kind_of
 from gpuadvisor.rules.kernel_time import PLAYED, RowGain, row_saving, share_figure
 from gpuadvisor.rules.requirements import IDLE, RANGES
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_KERNELS = 30
 """In a step of the optimizer: a fused one has as many as it has groups of tensors. [own]"""
@@ -38,7 +38,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find steps of optimizers with many kernels."""
     facts = evidence.facts
     assert facts is not None  # IDLE
@@ -58,7 +58,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     idle = max((each.idle_ns for each in facts.idle_in_run), default=0)
     name = steps.names[0].removeprefix("Optimizer.step#").removesuffix(".step")
     launching = {"idle/launching": min(host[1] * steps.times.total_ns, idle)}
-    yield Claim(
+    yield RuleResult(
         f"{name} launches {kernels:,.0f} kernels in each of its steps, in which the host spends"
         f" {host_share:.0%} of the run",
         (

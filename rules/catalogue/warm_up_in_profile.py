@@ -8,7 +8,7 @@ from statistics import median
 from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import STEPS
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 LONGER = 3.0
 """Times the median of the other steps (gpuprof's threshold)."""
@@ -18,7 +18,7 @@ FEWEST = 3
 RULE = Rule(Category.LATENCY, needs=(STEPS,))
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Compare the first step with the others."""
     facts = evidence.facts
     assert facts is not None
@@ -30,7 +30,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
     usual = median(lengths[1:])
     if not usual or lengths[0] < LONGER * usual:
         return
-    yield Claim(
+    yield RuleResult(
         f"The first step takes {lengths[0] / 1e6:,.1f} ms and the others"
         f" {usual / 1e6:,.1f} ms in the median: the profile contains a warm-up",
         (

@@ -10,7 +10,7 @@ from gpuadvisor.domain.telemetry_window import GpuWindow
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.gpus import called, gpus_of_run, is_at_work, scope
 from gpuadvisor.rules.requirements import either, sampled
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_UTILIZATION_PCT = 90.0
 """On average at work: what `nvidia-smi` shows, and people take for a GPU in full use. [own]"""
@@ -38,7 +38,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find GPUs that seem fully used, by what their SMs did, or on older ones by their power."""
     for window in gpus_of_run(evidence):
         utilization = window.busy.get("gpu_utilization_pct")
@@ -50,11 +50,11 @@ def check(evidence: Evidence) -> Iterator[Claim]:
             yield from _by_power(window, used)
 
 
-def _by_activity(window: GpuWindow, used: Figure) -> Iterator[Claim]:
+def _by_activity(window: GpuWindow, used: Figure) -> Iterator[RuleResult]:
     active = window.busy.get("sm_active_pct")
     if active is None or active.mean >= MOST_SM_ACTIVE_PCT or active.low <= BROKEN_PCT:
         return
-    yield Claim(
+    yield RuleResult(
         f"{called(window.gpu)} seems used to {used.value:.0f} %, but on average only"
         f" {active.mean:.0f} % of its SMs have work",
         (used, Figure("sm_active", round(active.mean, 1), "%", MOST_SM_ACTIVE_PCT)),
@@ -64,12 +64,12 @@ def _by_activity(window: GpuWindow, used: Figure) -> Iterator[Claim]:
     )
 
 
-def _by_power(window: GpuWindow, used: Figure) -> Iterator[Claim]:
+def _by_power(window: GpuWindow, used: Figure) -> Iterator[RuleResult]:
     power, limit = window.busy.get("power_w"), window.series.get("power_limit_w")
     if power is None or limit is None or not _has_no_counters(window.gpu):
         return
     if power.mean < MOST_POWER_SHARE * limit.last:
-        yield Claim(
+        yield RuleResult(
             f"{called(window.gpu)} seems used to {used.value:.0f} %, but draws only"
             f" {power.mean:.0f} of {limit.last:.0f} W: its SMs may have little to do",
             (used, Figure("power", round(power.mean, 1), "W", MOST_POWER_SHARE * limit.last)),

@@ -28,7 +28,7 @@ from gpuadvisor.rules.gpus import (
     scope,
 )
 from gpuadvisor.rules.requirements import sampled
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_LOSS = 0.1
 """Of the clock: the highest one is for light work, and boards differ by some steps. [own]"""
@@ -51,7 +51,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find GPUs at work below their highest clock, where neither power nor heat explains it."""
     for window in gpus_of_run(evidence):
         loss, clocks = clock_loss(window), clocks_mhz(window)
@@ -59,7 +59,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
             continue
         applications = window.busy_shares[reason(APPLICATIONS_CLOCKS)]
         is_told = applications >= SET_SHARE
-        yield Claim(
+        yield RuleResult(
             f"{called(window.gpu)} works at {clocks[0]:.0f} of {clocks[1]:.0f} MHz, held by"
             f" {'its application clocks' if is_told else 'neither power nor heat'}",
             (

@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.gpus import called, gpus_of_run, scope
 from gpuadvisor.rules.requirements import sampled
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 UNCORRECTED = "ecc_uncorrected_volatile"
 CORRECTED = "ecc_corrected_volatile"
@@ -19,12 +19,12 @@ number. [own]"""
 RULE = Rule(Category.HEALTH, needs=(sampled(UNCORRECTED),))
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find errors that were counted within the time; those of before say nothing of this run."""
     for window in gpus_of_run(evidence):
         lost, mended = (window.series.get(name) for name in (UNCORRECTED, CORRECTED))
         if lost is not None and lost.grown >= 1:
-            yield Claim(
+            yield RuleResult(
                 f"The memory of {called(window.gpu)} had {_errors(lost.grown)} that could not be"
                 " corrected: results may be wrong",
                 (Figure(UNCORRECTED, int(lost.grown), "", 1),),
@@ -35,7 +35,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
                 severity=Severity.CRITICAL,
             )
         elif mended is not None and mended.grown >= STORM_ERRORS:
-            yield Claim(
+            yield RuleResult(
                 f"The memory of {called(window.gpu)} had {_errors(mended.grown)} that were"
                 " corrected: it may be failing",
                 (Figure(CORRECTED, int(mended.grown), "", STORM_ERRORS),),

@@ -18,7 +18,7 @@ from gpuadvisor.rules.gpus import (
     scope,
 )
 from gpuadvisor.rules.requirements import sampled
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_SAMPLES = 2
 """The bit is never set on a healthy machine; one reading alone may be a false one. [own]"""
@@ -40,7 +40,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find GPUs with a slowdown by hardware that is not its temperature's."""
     for window in gpus_of_run(evidence):
         read = window.series.get("throttle_reasons")
@@ -49,7 +49,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
             if read is None or round(share * read.count) < LEAST_SAMPLES:
                 continue
             loss = clock_loss(window) if is_at_work(window) else None
-            yield Claim(
+            yield RuleResult(
                 f"{WORDS[name].format(gpu=called(window.gpu))} in {share:.0%} of the time",
                 (Figure(name, round(100 * share, 1), "%", 0.0),),
                 advice,

@@ -10,7 +10,7 @@ from gpuadvisor.domain.telemetry_window import GpuWindow
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.gpus import called, gpus_of_run, is_at_work, scope
 from gpuadvisor.rules.requirements import sampled
-from gpuadvisor.rules.rule import Claim, Rule, Saving
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LINK = ("pcie_generation", "pcie_width")
 LIMITS = tuple(f"{name}_max" for name in LINK)
@@ -19,7 +19,7 @@ LINK_DIRECTIONS = (Direction.HOST_TO_DEVICE, Direction.DEVICE_TO_HOST)
 RULE = Rule(Category.HEALTH, needs=(sampled("gpu_utilization_pct", *LINK, *LIMITS),))
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find GPUs whose link was low in every sample at work: idle ones lower it to save power."""
     for window in gpus_of_run(evidence):
         link = _link(window)
@@ -29,7 +29,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         if generation >= most_generation and width >= most_width:
             continue
         share = _speed(generation, width) / _speed(most_generation, most_width)
-        yield Claim(
+        yield RuleResult(
             f"{called(window.gpu)} works over PCIe {generation} x{width} where"
             f" {most_generation} x{most_width} is possible: copies run at {share:.0%} of the speed",
             (
@@ -62,13 +62,13 @@ def _speed(generation: int, width: int) -> float:
     return float(width * 2**generation)
 
 
-def _saving(evidence: Evidence, share: float) -> tuple[Saving | None, str]:
+def _saving(evidence: Evidence, share: float) -> tuple[Estimate | None, str]:
     facts = evidence.facts
     if facts is None or not evidence.has_timeline or "copies" in facts.not_measured:
         return None, ""
     exposed = sum(copy.exposed_ns for copy in facts.copies if copy.direction in LINK_DIRECTIONS)
     return (
-        Saving.of_part("copy/exposed", exposed, 0.0, 1 - share),
+        Estimate.of_part("copy/exposed", exposed, 0.0, 1 - share),
         "At most the share by which the link is slower, of the time of copies between host and GPU"
         " in which no kernel ran.",
     )

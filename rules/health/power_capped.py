@@ -19,7 +19,7 @@ from gpuadvisor.rules.gpus import (
     scope,
 )
 from gpuadvisor.rules.requirements import sampled
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_SHARE = 0.1
 """Of the samples at work: a GPU that touches its limit now and then loses nothing. [own]"""
@@ -32,7 +32,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find GPUs at work that were at their limit, with the clock below its maximum."""
     for window in gpus_of_run(evidence):
         share = window.busy_shares.get(reason(SW_POWER_CAP), 0.0)
@@ -43,7 +43,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
             continue
         limit = window.series.get("power_limit_w")
         of_watts = f" of {limit.last:.0f} W" if limit else ""
-        yield Claim(
+        yield RuleResult(
             f"{called(window.gpu)} works at {clocks[0]:.0f} of {clocks[1]:.0f} MHz: its power"
             f" limit{of_watts} holds in {share:.0%} of the time that it is at work",
             (

@@ -9,7 +9,7 @@ from gpuadvisor.domain.telemetry_window import GpuWindow
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.gpus import called, gpus_of_run, scope
 from gpuadvisor.rules.requirements import either, sampled
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 PENDING = "remap_pending"
 FAILED = "remap_failed"
@@ -19,12 +19,12 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find what the driver says of rows, as it was said last."""
     for window in gpus_of_run(evidence):
         name = called(window.gpu)
         if _is_set(window, FAILED):
-            yield Claim(
+            yield RuleResult(
                 f"{name} could not replace a failing memory row: it has no spare one left",
                 (Figure(FAILED, 1.0, "", 1.0),),
                 "Take the GPU out of use and have it replaced.",
@@ -32,7 +32,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
                 severity=Severity.CRITICAL,
             )
         if _is_set(window, PENDING):
-            yield Claim(
+            yield RuleResult(
                 f"{name} has failing memory rows that wait for a reset to be replaced",
                 (Figure(PENDING, 1.0, "", 1.0),),
                 f"Reset it with `sudo nvidia-smi --gpu-reset -i {window.gpu.index}` when nothing"

@@ -10,7 +10,7 @@ from gpuadvisor.domain.telemetry_window import GpuWindow
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.gpus import called, gpus_of_run, run_pids, scope
 from gpuadvisor.rules.requirements import PROCESSES
-from gpuadvisor.rules.rule import Claim, Rule, Saving
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 COMPUTE = "compute"
 MPS = "nvidia-cuda-mps"
@@ -23,7 +23,7 @@ METHOD = "At most the share of the time in which another process had kernels on 
 RULE = Rule(Category.HEALTH, needs=(PROCESSES,))
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find compute processes that are no relatives of the run's, or of each other."""
     for window in gpus_of_run(evidence):
         others = _others(evidence, window)
@@ -33,7 +33,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         share = min(sum(each for each in busy if each >= LEAST_SM_PCT) / 100, 1.0)
         held = sum(each.memory_bytes or 0 for each in others)
         who = ", ".join(f"{each.name or 'process'} ({each.pid})" for each in others[:3])
-        yield Claim(
+        yield RuleResult(
             f"{called(window.gpu)} is shared with {_count(others)}: {who}"
             f"{', ...' if len(others) > 3 else ''}",
             (
@@ -83,11 +83,11 @@ def _work(process: GpuProcess) -> tuple[float, int, int]:
     return process.sm_utilization_pct or 0.0, process.memory_bytes or 0, process.pid
 
 
-def _saving(evidence: Evidence, window: GpuWindow, share: float) -> Saving | None:
+def _saving(evidence: Evidence, window: GpuWindow, share: float) -> Estimate | None:
     if not share:
         return None
     facts = evidence.facts
     if facts is None or not evidence.has_timeline or not facts.busy:
         seconds = evidence.telemetry.seconds if evidence.telemetry is not None else 0.0
-        return Saving(0.0, share * 1e9 * seconds, {}, 1e9 * seconds)
-    return Saving(0.0, share * max(each.busy_ns for each in facts.busy))
+        return Estimate(0.0, share * 1e9 * seconds, {}, 1e9 * seconds)
+    return Estimate(0.0, share * max(each.busy_ns for each in facts.busy))

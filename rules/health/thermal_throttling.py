@@ -18,7 +18,7 @@ from gpuadvisor.rules.gpus import (
     scope,
 )
 from gpuadvisor.rules.requirements import sampled
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_SHARE = 0.05
 """Of the samples at work: a healthy GPU never is, and one sample of a minute is none. [own]"""
@@ -30,7 +30,7 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find GPUs at work whose clock was cut for their temperature, by driver or hardware."""
     for window in gpus_of_run(evidence):
         software, hardware = (
@@ -43,7 +43,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         heat, loss = window.series.get("temperature_c"), clock_loss(window)
         warmest = f" (up to {heat.high:.0f} C)" if heat else ""
         by = "hardware" if hardware >= LEAST_SHARE else "driver"
-        yield Claim(
+        yield RuleResult(
             f"The {by} cuts the clock of {called(window.gpu)} for its temperature{warmest} in"
             f" {share:.0%} of the time that it is at work",
             (

@@ -10,7 +10,7 @@ from gpuadvisor.domain.finding import Category, Figure, Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.gpus import called, gpus_of_run, scope
 from gpuadvisor.rules.requirements import TELEMETRY
-from gpuadvisor.rules.rule import Claim, Rule
+from gpuadvisor.rules.rule import Rule, RuleResult
 
 KIND = "xid"
 """Of the events that say so."""
@@ -24,7 +24,7 @@ SEVERITIES = {
 RULE = Rule(Category.HEALTH, needs=(TELEMETRY,))
 
 
-def check(evidence: Evidence) -> Iterator[Claim]:
+def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find the errors of each GPU, one claim for each number."""
     events = evidence.telemetry.events if evidence.telemetry is not None else ()
     for window in gpus_of_run(evidence):
@@ -32,7 +32,7 @@ def check(evidence: Evidence) -> Iterator[Claim]:
         for number, count in sorted(Counter(each.key for each in ours).items()):
             last = next(each for each in reversed(ours) if each.key == number)
             times = "" if count == 1 else f" {count} times"
-            yield Claim(
+            yield RuleResult(
                 f"{called(window.gpu)} had Xid error {number}{times}",
                 (Figure("xid", number), Figure("errors", count, "", 1)),
                 f"{last.message.rstrip('.')}. All numbers: {CATALOGUE_URL}.",

@@ -18,7 +18,7 @@ from gpuadvisor.domain.finding import (
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import MEMORY
-from gpuadvisor.rules.rule import Claim, Loaded, Rule, Saving
+from gpuadvisor.rules.rule import Estimate, Loaded, Rule, RuleResult
 from tests.profiles import Made
 from tests.rules.building import timeline
 
@@ -32,14 +32,16 @@ def evidence():
     return timeline(made)
 
 
-def claim(low=0.0, high=0.0, part=None, **more):
+def result(low=0.0, high=0.0, part=None, **more):
     parts = {} if part is None else {part: more.pop("time", RUN_NS)}
-    saving = Saving(low * RUN_NS, high * RUN_NS, parts)
-    return Claim("It is so", (Figure("time", 1.0, "ms"),), "Do this.", saving, "In words", **more)
+    saving = Estimate(low * RUN_NS, high * RUN_NS, parts)
+    return RuleResult(
+        "It is so", (Figure("time", 1.0, "ms"),), "Do this.", saving, "In words", **more
+    )
 
 
-def rule(name, *claims, hides=(), needs=(), category=Category.COMPUTE):
-    return Loaded(name, name, Rule(category, needs, hides=hides), lambda _: claims, "")
+def rule(name, *results, hides=(), needs=(), category=Category.COMPUTE):
+    return Loaded(name, name, Rule(category, needs, hides=hides), lambda _: results, "")
 
 
 def found(*rules):
@@ -47,7 +49,7 @@ def found(*rules):
 
 
 def test_worth_is_the_runs():
-    (finding,) = found(rule("one", claim(0.1, 0.3))).findings
+    (finding,) = found(rule("one", result(0.1, 0.3))).findings
     assert finding.improvement_pct == Span(10.0, 30.0)
     assert finding.saving_ms == pytest.approx(0.2)
     assert finding.severity is Severity.WARNING
@@ -63,50 +65,50 @@ def test_worth_is_the_runs():
     ],
 )
 def test_severity_follows_worth(share, severity):
-    (finding,) = found(rule("one", claim(share, share))).findings
+    (finding,) = found(rule("one", result(share, share))).findings
     assert finding.severity is severity
 
 
 def test_a_worth_beyond_the_run_is_all_of_it():
-    (finding,) = found(rule("one", claim(-0.5, 7.0))).findings
+    (finding,) = found(rule("one", result(-0.5, 7.0))).findings
     assert finding.improvement_pct == Span(0.0, 100.0)
 
 
 def test_the_most_expensive_is_first():
-    diagnosis = found(rule("a", claim(0.1, 0.1)), rule("b", claim(0.4, 0.4)))
+    diagnosis = found(rule("a", result(0.1, 0.1)), rule("b", result(0.4, 0.4)))
     assert [finding.rule for finding in diagnosis.findings] == ["b", "a"]
 
 
 def test_a_cause_hides_its_symptom_which_matters_less_then():
-    cause = rule("cause", claim(0.2, 0.2), hides=("symptom",))
-    first, second = found(rule("symptom", claim(0.9, 0.9)), cause).findings
+    cause = rule("cause", result(0.2, 0.2), hides=("symptom",))
+    first, second = found(rule("symptom", result(0.9, 0.9)), cause).findings
     assert (first.rule, first.hidden_by) == ("cause", None)
     assert (second.rule, second.hidden_by) == ("symptom", "cause")
     assert second.severity is Severity.NOTICE
 
 
 def test_a_cause_hides_by_category():
-    cause = rule("cause", claim(0.2, 0.2), hides=("latency",))
-    symptom = rule("symptom", claim(0.9, 0.9), category=Category.LATENCY)
+    cause = rule("cause", result(0.2, 0.2), hides=("latency",))
+    symptom = rule("symptom", result(0.9, 0.9), category=Category.LATENCY)
     assert found(symptom, cause).shown[0].rule == "cause"
 
 
 def test_what_costs_nothing_hides_nothing():
-    cause = rule("cause", claim(0.001, 0.001), hides=("symptom",))
-    assert len(found(rule("symptom", claim(0.9, 0.9)), cause).shown) == 2
+    cause = rule("cause", result(0.001, 0.001), hides=("symptom",))
+    assert len(found(rule("symptom", result(0.9, 0.9)), cause).shown) == 2
 
 
 def test_what_costs_little_does_not_explain_what_costs_half_of_the_run():
-    cause = rule("cause", claim(0.03, 0.03), hides=("symptom",))
-    assert len(found(rule("symptom", claim(0.5, 0.5)), cause).shown) == 2
-    assert len(found(rule("symptom", claim(0.1, 0.1)), cause).shown) == 1
+    cause = rule("cause", result(0.03, 0.03), hides=("symptom",))
+    assert len(found(rule("symptom", result(0.5, 0.5)), cause).shown) == 2
+    assert len(found(rule("symptom", result(0.1, 0.1)), cause).shown) == 1
 
 
 def test_a_symptom_names_the_root_of_a_chain():
     rules = (
-        rule("root", claim(0.2, 0.2), hides=("cause", "symptom")),
-        rule("cause", claim(0.5, 0.5), hides=("symptom",)),
-        rule("symptom", claim(0.9, 0.9)),
+        rule("root", result(0.2, 0.2), hides=("cause", "symptom")),
+        rule("cause", result(0.5, 0.5), hides=("symptom",)),
+        rule("symptom", result(0.9, 0.9)),
     )
     hidden = {finding.rule: finding.hidden_by for finding in found(*rules).findings}
     assert hidden == {"root": None, "cause": "root", "symptom": "root"}
@@ -114,8 +116,8 @@ def test_a_symptom_names_the_root_of_a_chain():
 
 def test_of_two_that_hide_each_other_the_one_worth_more_stays():
     rules = (
-        rule("small", claim(0.1, 0.1), hides=("large",)),
-        rule("large", claim(0.6, 0.6), hides=("small",)),
+        rule("small", result(0.1, 0.1), hides=("large",)),
+        rule("large", result(0.6, 0.6), hides=("small",)),
     )
     hidden = {finding.rule: finding.hidden_by for finding in found(*rules).findings}
     assert hidden == {"large": None, "small": "large"}
@@ -123,14 +125,14 @@ def test_of_two_that_hide_each_other_the_one_worth_more_stays():
 
 def test_another_kernels_cause_hides_nothing():
     one, other = (Scope(ScopeKind.KERNEL, name) for name in ("one", "other"))
-    cause = rule("cause", claim(0.2, 0.2, scope=one), hides=("symptom",))
-    symptom = rule("symptom", claim(0.1, 0.1, scope=other), claim(0.1, 0.1, scope=one))
+    cause = rule("cause", result(0.2, 0.2, scope=one), hides=("symptom",))
+    symptom = rule("symptom", result(0.1, 0.1, scope=other), result(0.1, 0.1, scope=one))
     hidden = {str(each.scope): each.hidden_by for each in found(cause, symptom).findings[1:]}
     assert hidden == {"other": None, "one": "cause"}
 
 
 def test_what_is_missing_is_said_with_the_way_to_measure_it():
-    diagnosis = found(rule("one", claim(0.5, 0.5), needs=(MEMORY,)))
+    diagnosis = found(rule("one", result(0.5, 0.5), needs=(MEMORY,)))
     assert diagnosis.findings == ()
     (unknown,) = diagnosis.not_measured
     assert unknown == NotMeasured("one", "the profile has no memory", "gpuadvisor profile SCRIPT")
@@ -146,29 +148,29 @@ def test_a_rule_that_fails_spoils_no_other():
         raise ZeroDivisionError("of zero")
 
     broken = replace(rule("broken"), check=fails)
-    diagnosis = found(broken, rule("one", claim(0.5, 0.5)))
+    diagnosis = found(broken, rule("one", result(0.5, 0.5)))
     assert [finding.rule for finding in diagnosis.findings] == ["one"]
     assert diagnosis.failed == (("broken", "ZeroDivisionError: of zero"),)
 
 
 def test_the_same_time_is_saved_once():
     diagnosis = found(
-        rule("a", claim(0.5, 0.5, part="kernel")), rule("b", claim(0.5, 0.5, part="kernel"))
+        rule("a", result(0.5, 0.5, part="kernel")), rule("b", result(0.5, 0.5, part="kernel"))
     )
     assert diagnosis.together_pct == Span(75.0, 75.0)
 
 
 def test_other_times_add_up():
     diagnosis = found(
-        rule("a", claim(0.5, 0.5, part="kernel", time=RUN_NS / 2)),
-        rule("b", claim(0.25, 0.25, part="idle", time=RUN_NS / 2)),
+        rule("a", result(0.5, 0.5, part="kernel", time=RUN_NS / 2)),
+        rule("b", result(0.25, 0.25, part="idle", time=RUN_NS / 2)),
     )
     assert diagnosis.together_pct == Span(75.0, 75.0)
 
 
 def test_what_is_hidden_is_not_counted():
-    cause = rule("cause", claim(0.2, 0.2), hides=("symptom",))
-    assert found(rule("symptom", claim(0.7, 0.7)), cause).together_pct == Span(20.0, 20.0)
+    cause = rule("cause", result(0.2, 0.2), hides=("symptom",))
+    assert found(rule("symptom", result(0.7, 0.7)), cause).together_pct == Span(20.0, 20.0)
 
 
 shares = st.floats(0, 1)
@@ -178,7 +180,7 @@ parts = st.sampled_from([None, "idle", "kernel", "copy"])
 @given(st.lists(st.tuples(shares, shares, parts), max_size=8))
 def test_together_is_never_more_than_all_of_the_run(made):
     rules = [
-        rule(f"rule {number}", claim(min(low, high), max(low, high), part))
+        rule(f"rule {number}", result(min(low, high), max(low, high), part))
         for number, (low, high, part) in enumerate(made)
     ]
     diagnosis = found(*rules)
