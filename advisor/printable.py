@@ -1,4 +1,4 @@
-"""Text that cannot command a terminal: what scripts, traces, plans and drivers say may hold any."""
+"""Text for people: values and times in brief, and foreign text that cannot command a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ MOST_SHOWN = 60
 def printable(text: str, keep: str = "") -> str:
     """Return the text with a question mark for each letter that no terminal shows.
 
-    Line breaks and tabs are among them, unless `keep` has them.
+    What scripts, traces, plans and drivers say may hold any. Line breaks and tabs are among them,
+    unless `keep` has them.
     """
     return "".join(each if each.isprintable() or each in keep else "?" for each in text)
 
@@ -23,3 +24,17 @@ def brief(value: Any) -> str:
     except ValueError:  # an integer of more digits than Python prints
         text = "a huge number"
     return text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 3] + "..."
+
+
+def duration(seconds: float) -> str:
+    """Return a time for people: `8 s`, `12 min 3 s`, `5 h 20 min`, `3 d 4 h`."""
+    whole = max(round(seconds), 0)
+    for unit_s, unit, next_s, smaller in (
+        (86400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if whole >= unit_s:
+            rest = whole % unit_s // next_s
+            return f"{whole // unit_s} {unit}" + (f" {rest} {smaller}" if rest else "")
+    return f"{whole} s"

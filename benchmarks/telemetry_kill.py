@@ -35,6 +35,7 @@ from typing import Any
 from gpuadvisor.domain.device import Device, Environment
 from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Kind, Metric, Pace
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.domain.telemetry import (
     HOST,
@@ -44,7 +45,6 @@ from gpuadvisor.domain.telemetry import (
     GpuProcess,
     Number,
     Sample,
-    Severity,
     State,
     Trouble,
 )

@@ -7,15 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from gpuadvisor.domain.finding import (
-    RUN,
-    Diagnosis,
-    Finding,
-    NotMeasured,
-    Scope,
-    Severity,
-    Span,
-)
+from gpuadvisor.domain.finding import RUN, Diagnosis, Finding, NotMeasured, Scope, Span
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.registry import load_rules
 from gpuadvisor.rules.rule import Estimate, Loaded, RuleResult

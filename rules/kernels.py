@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from gpuadvisor.domain.finding import Figure, Scope, ScopeKind, Severity
+from gpuadvisor.domain.finding import Figure, Scope, ScopeKind
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import WITH_COUNTERS, Requirement
 from gpuadvisor.rules.rule import Estimate, RuleResult

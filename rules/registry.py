@@ -1,4 +1,4 @@
-"""Which rules there are: the files of `catalogue` and `health`, and those of other packages.
+"""Which rules and events there are: the files of `catalogue` and `health`, and other packages'.
 
 Another package adds a rule by an entry point of the group `gpuadvisor.rules`: its name is the
 rule's, its value the module. The page is the Markdown file of the module's name beside it. One that
@@ -16,6 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 
 from gpuadvisor.rules import catalogue, health
+from gpuadvisor.rules.alert_states import Condition
 from gpuadvisor.rules.rule import Loaded, Rule
 
 GROUP = "gpuadvisor.rules"
@@ -34,7 +35,33 @@ def load_rules() -> tuple[Loaded, ...]:
 @cache
 def load_health_rules() -> tuple[Loaded, ...]:
     """Return our rules about the machine alone, without importing any other."""
-    return tuple(_in_folder(health))
+    return tuple(
+        _loaded(name, module) for name, module in _health().items() if hasattr(module, "RULE")
+    )
+
+
+def load_events() -> tuple[type[Condition], ...]:
+    """Return the conditions of the machine that make events, in the order of their files."""
+    return tuple(each for module in _health().values() for each in getattr(module, "EVENTS", ()))
+
+
+def rules_with_events() -> frozenset[str]:
+    """Return the rules about the machine whose conditions are told as events of their own."""
+    return frozenset(name for name, module in _health().items() if hasattr(module, "EVENTS"))
+
+
+@cache
+def _health() -> dict[str, ModuleType]:
+    """Return the files of `health` by their names.
+
+    Raises:
+        TypeError: if one has neither a rule nor events.
+    """
+    found = dict(_in_folder(health))
+    for name, module in found.items():
+        if not hasattr(module, "RULE") and not hasattr(module, "EVENTS"):
+            raise TypeError(f"{module.__name__} is no condition: {name} needs a RULE or EVENTS")
+    return found
 
 
 def problems() -> tuple[str, ...]:
@@ -44,15 +71,16 @@ def problems() -> tuple[str, ...]:
 
 @cache
 def _all() -> tuple[tuple[Loaded, ...], tuple[str, ...]]:
-    ours = {rule.name: rule for rule in (*_in_folder(catalogue), *load_health_rules())}
+    general = (_loaded(name, module) for name, module in _in_folder(catalogue))
+    ours = {rule.name: rule for rule in (*general, *load_health_rules())}
     others, why = _of_others(entry_points(group=GROUP), ours.keys())
     found = {**others, **ours}
     return tuple(found[name] for name in sorted(found)), why
 
 
-def _in_folder(folder: ModuleType) -> Iterator[Loaded]:
+def _in_folder(folder: ModuleType) -> Iterator[tuple[str, ModuleType]]:
     for module in pkgutil.iter_modules(folder.__path__):
-        yield _loaded(module.name, f"{folder.__name__}.{module.name}")
+        yield module.name, import_module(f"{folder.__name__}.{module.name}")
 
 
 def _of_others(
@@ -67,7 +95,7 @@ def _of_others(
             why.append(f"{package} has a rule {point.name}, but that name is taken: ignored")
             continue
         try:
-            found[point.name] = _loaded(point.name, point.value)
+            found[point.name] = _loaded(point.name, import_module(point.value))
         except Exception as error:  # whatever importing another package's code raises
             LOG.debug("the rule %s of %s failed", point.name, package, exc_info=True)
             reason = " ".join(f"{type(error).__name__}: {error}".split())
@@ -75,11 +103,10 @@ def _of_others(
     return found, tuple(why)
 
 
-def _loaded(name: str, module_name: str) -> Loaded:
-    module = import_module(module_name)
+def _loaded(name: str, module: ModuleType) -> Loaded:
     rule, check = getattr(module, "RULE", None), getattr(module, "check", None)
     if not isinstance(rule, Rule) or not callable(check):
-        raise TypeError(f"{module_name} is no rule: it needs a RULE and a check(evidence)")
+        raise TypeError(f"{module.__name__} is no rule: it needs a RULE and a check(evidence)")
     title = (module.__doc__ or name).strip().splitlines()[0].rstrip(".")
     return Loaded(name, title, rule, check, _page(module))
 

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from gpuadvisor.domain.finding import RUN, Category, Figure, Scope, Severity
+from gpuadvisor.domain.finding import RUN, Category, Figure, Scope
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import Requirement
 

@@ -13,9 +13,9 @@ from gpuadvisor.domain.finding import (
     NotMeasured,
     Scope,
     ScopeKind,
-    Severity,
     Span,
 )
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Gpu
 from gpuadvisor.domain.telemetry_window import GpuWindow, TelemetryWindow
 from gpuadvisor.reports.diagnosis_report import DiagnosisReport

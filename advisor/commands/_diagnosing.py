@@ -12,7 +12,7 @@ from gpuadvisor.collectors.telemetry.recording import KIND
 from gpuadvisor.commands._script import command_of
 from gpuadvisor.commands._written import write, write_or_print
 from gpuadvisor.daemon.sources import window_of_recording
-from gpuadvisor.domain.finding import Severity
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.errors import FindingsError, UsageError
 from gpuadvisor.profiling.diagnosis import diagnosed, diagnosed_telemetry
 from gpuadvisor.profiling.naming import Named, newest_profile, profile_named

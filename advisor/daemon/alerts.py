@@ -20,8 +20,9 @@ from dataclasses import asdict, dataclass
 from functools import cache
 
 from gpuadvisor.daemon.configuration import AlertRule
-from gpuadvisor.daemon.episodes import duration
-from gpuadvisor.domain.telemetry import Event, Gpu, Severity
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Event, Gpu
+from gpuadvisor.printable import duration
 
 LOG = logging.getLogger(__name__)
 WAITING = 100
@@ -257,7 +258,6 @@ def host() -> str:
     return socket.gethostname()
 
 
-_RANK = {severity: rank for rank, severity in enumerate(Severity)}
 Subject = tuple[str, str | None, str]
 """Kind, GPU and key: what is not told again too soon."""
 Identity = tuple[str, str | None, str, float]
@@ -342,7 +342,7 @@ class _Rule:
         rule = self.rule
         if rule.kinds and event.kind not in rule.kinds:
             return False
-        if _RANK[event.severity] < _RANK[rule.severity]:
+        if event.severity.rank < Severity(rule.severity).rank:
             return False
         if not rule.gpus:
             return True

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from gpuadvisor.daemon.daemon import DANGLING_S, STATE_FILE, already
-from gpuadvisor.daemon.episodes import duration
 from gpuadvisor.daemon.store import running, store_folder
 from gpuadvisor.domain.latest import Latest
 from gpuadvisor.domain.telemetry import Event, Gpu, State
 from gpuadvisor.errors import AdvisorError, UsageError
+from gpuadvisor.printable import duration
 
 LOG_FILE = "daemon.log"
 START_S = 60.0

@@ -10,7 +10,6 @@ import difflib
 import ipaddress
 import math
 import os
-import pkgutil
 import re
 import tomllib
 from collections.abc import Iterable
@@ -19,11 +18,11 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 import msgspec
 
-from gpuadvisor.daemon import detectors
 from gpuadvisor.domain.metrics import Pace
-from gpuadvisor.domain.telemetry import Severity
 from gpuadvisor.errors import UsageError
 from gpuadvisor.printable import brief, printable
+from gpuadvisor.rules.conditions import Findings
+from gpuadvisor.rules.registry import load_events
 
 NAME = "gpuadvisor.toml"
 SYSTEM_FILE = Path("/etc/gpuadvisor") / NAME
@@ -36,17 +35,19 @@ DEFAULT_ADDRESS = f"{DEFAULT_HOST}:9465"
 and node-exporter 9100."""
 
 KINDS = (
-    *(module.name for module in pkgutil.iter_modules(detectors.__path__)),
+    *sorted({Findings.kind, *(each.kind for each in load_events())}),
     "sampler",
     "store",
     "xid",
 )
-"""The events that there are: of the detectors, of the collector, and of the daemon itself."""
+"""The events that there are: of conditions, of the collector, and of the daemon itself."""
 
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 LONGEST_S = 100 * 365 * 86400.0
 """A century stands for ever, and no time overflows that is added to today's."""
 LogLevel = Literal["debug", "info", "warning", "error"]
+EventSeverity = Literal["info", "warning", "error"]
+"""The severities that events have."""
 
 
 class Wrong(ValueError):  # noqa: N818 - what is allowed, for the sentence
@@ -227,7 +228,7 @@ class AlertRule(_Table, frozen=True):
     """In a configuration that was read never empty."""
     kinds: Kinds = Kinds()
     """Empty: all."""
-    severity: Severity = Severity.WARNING
+    severity: EventSeverity = "warning"
     """The least severity that is sent."""
     gpus: Gpus = Gpus()
     """Indices and UUIDs; empty: all, and events that concern no GPU."""
@@ -375,7 +376,7 @@ def _one_of(words: Iterable[str]) -> str:
     return "one of " + ", ".join(f'"{each!s}"' for each in words)
 
 
-_WORDS = {"log_level": _one_of(get_args(LogLevel)), "severity": _one_of(Severity)}
+_WORDS = {"log_level": _one_of(get_args(LogLevel)), "severity": _one_of(get_args(EventSeverity))}
 """What is allowed for a key, where it is not true or false."""
 
 

@@ -1,4 +1,4 @@
-"""The daemon: its start, and its loop from the driver to detectors, store, alerts and endpoint."""
+"""The daemon: its start, and its loop from the driver to conditions, store, alerts and endpoint."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from msgspec import structs
 from gpuadvisor.daemon import configuration, log, sources
 from gpuadvisor.daemon.alerts import Alerts, Identity, Senders
 from gpuadvisor.daemon.configuration import Address, Configuration, Prometheus
-from gpuadvisor.daemon.episodes import duration
 from gpuadvisor.daemon.figures import Figures
 from gpuadvisor.daemon.sources import Source
 from gpuadvisor.daemon.store import Backlog, Writer, running, store_folder
 from gpuadvisor.daemon.systemd import Notifier
 from gpuadvisor.domain.metrics import Pace
-from gpuadvisor.domain.telemetry import Event, Frame, Severity
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Event, Frame
 from gpuadvisor.errors import AdvisorError, UsageError
 from gpuadvisor.interruption import stoppable
+from gpuadvisor.printable import duration
 
 if TYPE_CHECKING:
     from gpuadvisor.daemon.exporter import Exporter
@@ -240,7 +241,7 @@ def _exporter(figures: Figures, chosen: Prometheus | None) -> Exporter | None:
 FIRST_GPU_S = 40.0
 """How long a driver may take for its first answer: more than the sampler is given itself."""
 GAP_S = 5.0
-"""As the detector `gap` has it."""
+"""As the condition `gap` has it."""
 DANGLING_S = 400 * 86400.0
 """How far back events are looked for that a killed daemon could not end."""
 

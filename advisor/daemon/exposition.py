@@ -19,11 +19,12 @@ from prometheus_client.registry import Collector
 
 from gpuadvisor.daemon.alerts import host
 from gpuadvisor.daemon.configuration import KINDS, Prometheus
-from gpuadvisor.daemon.detectors.throttling import REASONS
 from gpuadvisor.daemon.figures import Figures
+from gpuadvisor.domain.clock_reasons import SLOWING
 from gpuadvisor.domain.latest import Latest
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Kind, Metric
-from gpuadvisor.domain.telemetry import HOST, Event, Gpu, Severity
+from gpuadvisor.domain.severity import EVENT_SEVERITIES
+from gpuadvisor.domain.telemetry import HOST, Event, Gpu
 
 PREFIX = "gpuadvisor_"
 
@@ -202,8 +203,8 @@ def _throttled(latest: Latest, now_s: float) -> Family:
     family = _family(f"{PREFIX}throttled", text, False, (*GPU_LABELS, "reason"))
     for gpu in latest.gpus:
         mask = _ok(latest, gpu.uuid, "throttle_reasons", now_s)
-        for reason, (bit, _, _) in REASONS.items() if mask is not None else ():
-            _add(family, (*_labels(gpu), reason), int(bool(int(mask or 0) & bit)))
+        for reason in SLOWING.values() if mask is not None else ():
+            _add(family, (*_labels(gpu), reason.name), int(bool(int(mask or 0) & reason.bit)))
     return family
 
 
@@ -300,7 +301,7 @@ def _event_families(began: Mapping[str, int], lasting: Sequence[Event]) -> Famil
         _add(counts, (kind,), began.get(kind, 0))
     yield counts
     now = _family(f"{PREFIX}events_open", "Events that last now", False, ("severity",))
-    for severity in Severity:
+    for severity in EVENT_SEVERITIES:
         _add(now, (str(severity),), sum(event.severity is severity for event in lasting))
     yield now
 

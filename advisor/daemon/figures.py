@@ -6,17 +6,17 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 
-from gpuadvisor.daemon.detectors import Detectors
 from gpuadvisor.domain.latest import Latest
 from gpuadvisor.domain.telemetry import Event, Frame
+from gpuadvisor.rules.conditions import Conditions
 
 
 class Figures:
     """Written by the daemon's loop alone; others read while they hold `lock`, for milliseconds."""
 
-    def __init__(self, detectors: Detectors | None = None) -> None:
+    def __init__(self, conditions: Conditions | None = None) -> None:
         self.lock = threading.Lock()
-        self._detectors = detectors or Detectors()
+        self._conditions = conditions or Conditions()
         self.frames = 0
         self.waiting = 0
         """Frames that the store does not have yet."""
@@ -25,18 +25,18 @@ class Figures:
 
     @property
     def latest(self) -> Latest:
-        return self._detectors.latest
+        return self._conditions.latest
 
     @property
     def open(self) -> list[Event]:
-        return self._detectors.open
+        return self._conditions.open
 
     def observe(self, frame: Frame) -> list[Event]:
         """Take in a frame; return what began or ended."""
         with self.lock:
             self.frames += 1
             before = {event.identity for event in self.open}
-            events = self._detectors.observe(frame)
+            events = self._conditions.observe(frame)
             self._count(event for event in events if event.identity not in before)
             return events
 
@@ -48,7 +48,7 @@ class Figures:
     def close(self, time_s: float) -> list[Event]:
         """End what lasts."""
         with self.lock:
-            return self._detectors.close(time_s)
+            return self._conditions.close(time_s)
 
     def _count(self, events: Iterable[Event]) -> None:
         self.began.update(event.kind for event in events)

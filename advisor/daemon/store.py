@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from gpuadvisor.domain.telemetry import Event, Frame, Severity
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Event, Frame
 from gpuadvisor.errors import StoreError
 
 

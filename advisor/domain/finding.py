@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from gpuadvisor.domain.severity import Severity
+
 
 class Category(str, Enum):
     """What kind of thing is wrong; the words are part of the JSON."""
@@ -44,23 +46,6 @@ class Category(str, Enum):
 
     def __str__(self) -> str:
         return self.value
-
-
-class Severity(str, Enum):
-    """How much a finding matters, the least first."""
-
-    INFO = "info"
-    NOTICE = "notice"
-    WARNING = "warning"
-    CRITICAL = "critical"
-
-    def __str__(self) -> str:
-        return self.value
-
-    @property
-    def rank(self) -> int:
-        """0 to 3; higher matters more."""
-        return list(Severity).index(self)
 
 
 class ScopeKind(str, Enum):

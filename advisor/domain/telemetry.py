@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from gpuadvisor.domain.severity import Severity
+
 Number = int | float
 HOST = "host"
 """Stands for the machine where otherwise a GPU's UUID stands."""
@@ -103,23 +105,12 @@ class GpuProcess:
     """Unix time."""
 
 
-class Severity(str, Enum):
-    """How much an event matters."""
-
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-    def __str__(self) -> str:
-        return self.value
-
-
 @dataclass(frozen=True)
 class Event:
     """Something that happened, or lasts."""
 
     kind: str
-    """Such as `throttling`, `xid`, `gap`: the name of the file that detects it."""
+    """Such as `throttling`, `xid`, `gap`: docs/daemon.md lists them all."""
     began_s: float
     """Unix time."""
     message: str

@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any
 
-from gpuadvisor.daemon.detectors import throttling
-from gpuadvisor.domain.clock_reasons import holds
+from gpuadvisor.domain.clock_reasons import SLOWING, holds
 from gpuadvisor.domain.latest import MISSED_READINGS
 from gpuadvisor.domain.metrics import Pace
 from gpuadvisor.domain.telemetry import HOST, Frame, Gpu, Number, Sample, Trouble
@@ -444,7 +443,7 @@ def _near(reading: tuple[float, Number] | None, time_s: float) -> Number | None:
 def _in_words(masks: Iterable[int]) -> tuple[str, ...]:
     """Return what held the clocks down, without what costs no speed."""
     return tuple(
-        words.removeprefix("by ")
-        for key, (_, _, words) in throttling.REASONS.items()
-        if any(holds(mask, key) for mask in masks)
+        reason.cause
+        for reason in SLOWING.values()
+        if any(holds(mask, reason.name) for mask in masks)
     )

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuadvisor.domain.finding import Finding, Severity
+from gpuadvisor.domain.finding import Finding
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.reports import diagnosis_wording as wording
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport

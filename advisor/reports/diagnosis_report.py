@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from gpuadvisor.domain.finding import Diagnosis, Finding, NotMeasured, Severity
+from gpuadvisor.domain.finding import Diagnosis, Finding, NotMeasured
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry_window import TelemetryWindow
 from gpuadvisor.reports.profile_report import ProfileReport
 from gpuadvisor.rules.rule import Loaded

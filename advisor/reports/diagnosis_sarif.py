@@ -10,7 +10,8 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
-from gpuadvisor.domain.finding import Finding, Severity
+from gpuadvisor.domain.finding import Finding
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.reports import diagnosis_wording as wording
 from gpuadvisor.reports import strict_json
 from gpuadvisor.reports.diagnosis_report import DiagnosisReport

@@ -7,8 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpuadvisor.domain.finding import Diagnosis, Severity
+from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.knobs import Contribution, Settings
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.study import (
     Expectation,
     Objective,

@@ -14,9 +14,10 @@ from gpuadvisor.collectors.environment import environment
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.device import Device, Environment
-from gpuadvisor.domain.finding import Diagnosis, Severity
+from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.knobs import Contribution, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.study import Expectation, StudyResult, TrialState
 from gpuadvisor.errors import AdvisorError, Interrupted, ScriptError
 from gpuadvisor.rules.engine import diagnose

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from gpuadvisor.collectors.nvml import codes
 from gpuadvisor.collectors.nvml.enumerate_gpus import Listed
-from gpuadvisor.domain.telemetry import Event, Gpu, Severity
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Event, Gpu
 
 CATALOGUE_URL = "https://docs.nvidia.com/deploy/xid-errors/"
 

@@ -18,15 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gpuadvisor.collectors.telemetry.codec import decode
-from gpuadvisor.domain.telemetry import (
-    STARTING,
-    Event,
-    Frame,
-    Sample,
-    Severity,
-    State,
-    Trouble,
-)
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import STARTING, Event, Frame, Sample, State, Trouble
 
 SILENCE_S = 2.0
 """Without a frame for so long, values are stale and the child is replaced."""

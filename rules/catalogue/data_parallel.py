@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gpuadvisor.domain.finding import Category, Figure, Severity
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.device_work import Work
 from gpuadvisor.rules.requirements import KERNELS, OPERATORS, RANGES, either

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gpuadvisor.domain.finding import Category, Figure, Severity
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.coalescing import LEAST_EXCESS
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.domain.finding import Category, Figure, Severity
+from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import Header
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult

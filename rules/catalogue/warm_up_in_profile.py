@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from gpuadvisor.domain.finding import Category, Figure, Severity
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import STEPS
 from gpuadvisor.rules.rule import Rule, RuleResult

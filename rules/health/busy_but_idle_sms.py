@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.domain.finding import Category, Figure, Severity
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Gpu
 from gpuadvisor.domain.telemetry_window import GpuWindow
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.gpus import called, gpus_of_run, is_at_work, scope
+from gpuadvisor.rules.health.broken_collector import IDLE_PCT
 from gpuadvisor.rules.requirements import either, sampled
 from gpuadvisor.rules.rule import Rule, RuleResult
 
@@ -16,8 +18,6 @@ LEAST_UTILIZATION_PCT = 90.0
 """On average at work: what `nvidia-smi` shows, and people take for a GPU in full use. [own]"""
 MOST_SM_ACTIVE_PCT = 50.0
 """Of SMs with at least one warp, averaged over SMs and time. [own]"""
-BROKEN_PCT = 0.01
-"""A counter that once read so little from a GPU at work is broken (event `broken_collector`)."""
 MOST_POWER_SHARE = 0.5
 """Of the power limit, where the GPU does not count what its SMs do. [own]"""
 FIRST_WITH_COUNTERS = (9, 0)
@@ -52,7 +52,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
 
 def _by_activity(window: GpuWindow, used: Figure) -> Iterator[RuleResult]:
     active = window.busy.get("sm_active_pct")
-    if active is None or active.mean >= MOST_SM_ACTIVE_PCT or active.low <= BROKEN_PCT:
+    if active is None or active.mean >= MOST_SM_ACTIVE_PCT or active.low <= IDLE_PCT:
         return
     yield RuleResult(
         f"{called(window.gpu)} seems used to {used.value:.0f} %, but on average only"

@@ -4,29 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.domain.clock_reasons import (
-    APPLICATIONS_CLOCKS,
-    HW_POWER_BRAKE_SLOWDOWN,
-    HW_SLOWDOWN,
-    HW_THERMAL_SLOWDOWN,
-    SW_POWER_CAP,
-    SW_THERMAL_SLOWDOWN,
-    SYNC_BOOST,
-)
+from gpuadvisor.domain.clock_reasons import APPLICATIONS_CLOCKS, SLOWING
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.telemetry_window import GpuWindow
+from gpuadvisor.rules.clocks import METHOD, clock_loss, clocks_mhz, reason, saving_of_clock
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.gpus import (
-    METHOD,
-    called,
-    clock_loss,
-    clocks_mhz,
-    gpus_of_run,
-    is_at_work,
-    reason,
-    saving_of_clock,
-    scope,
-)
+from gpuadvisor.rules.gpus import called, gpus_of_run, is_at_work, scope
 from gpuadvisor.rules.requirements import sampled
 from gpuadvisor.rules.rule import Rule, RuleResult
 
@@ -36,14 +19,6 @@ MOST_OTHER_SHARE = 0.1
 """Of the samples at work in which power or heat explain the clock: more is their finding. [own]"""
 SET_SHARE = 0.5
 """Of the samples at work with the reason of application clocks: then these are the cause. [own]"""
-OTHER_REASONS = (
-    SW_POWER_CAP,
-    HW_SLOWDOWN,
-    SYNC_BOOST,
-    SW_THERMAL_SLOWDOWN,
-    HW_THERMAL_SLOWDOWN,
-    HW_POWER_BRAKE_SLOWDOWN,
-)
 
 RULE = Rule(
     Category.HEALTH,
@@ -85,5 +60,5 @@ def _is_set(window: GpuWindow) -> bool:
     return (
         is_at_work(window)
         and bool(shares)
-        and all(shares[reason(name)] < MOST_OTHER_SHARE for name in OTHER_REASONS)
+        and all(shares[reason(name)] < MOST_OTHER_SHARE for name in SLOWING)
     )

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
-from gpuadvisor.domain.finding import Category, Figure, Severity
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.latest import Latest
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Event, Frame, Gpu, Number
+from gpuadvisor.rules.alert_states import GpuCondition, Message
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.gpus import called, gpus_of_run, scope
 from gpuadvisor.rules.requirements import sampled
@@ -13,8 +18,12 @@ from gpuadvisor.rules.rule import Rule, RuleResult
 UNCORRECTED = "ecc_uncorrected_volatile"
 CORRECTED = "ecc_corrected_volatile"
 STORM_ERRORS = 100
-"""Corrected ones of the time looked at: a healthy GPU corrects a few a week, and NVIDIA gives no
-number. [own]"""
+"""Corrected errors of the time looked at that a finding needs, and of `STORM_WINDOW_S` an event.
+A healthy GPU corrects a few a week; NVIDIA's Xid 92 ("high single-bit ECC error rate") is about a
+rate of this order and gives no number. [own]"""
+STORM_WINDOW_S = 60.0
+STORM_END_S = 600.0
+"""Storms come in bursts from one cell; ten minutes make one event of them. [own]"""
 
 RULE = Rule(Category.HEALTH, needs=(sampled(UNCORRECTED),))
 
@@ -47,3 +56,77 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
 
 def _errors(count: float) -> str:
     return "an error" if count == 1 else f"{count:.0f} errors"
+
+
+class Ecc(GpuCondition):
+    """The events of memory errors: each that could not be corrected, and storms of corrected ones.
+
+    The former have no length. A storm ends after `STORM_END_S` without.
+    """
+
+    kind = "ecc"
+    end_after_s = STORM_END_S
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._uncorrected: dict[str, Number] = {}
+        self._corrected: dict[str, deque[tuple[float, Number]]] = {}
+        """The counter of each GPU (UUID) over the last minute, with Unix times."""
+
+    def observe(self, frame: Frame, latest: Latest) -> Iterator[Event]:
+        yield from super().observe(frame, latest)
+        for gpu in latest.gpus:
+            count = _count(gpu, UNCORRECTED, frame)
+            if count is None:
+                continue
+            before = self._uncorrected.get(gpu.uuid)
+            self._uncorrected[gpu.uuid] = count
+            if before is not None and count > before:  # lower: the driver was loaded anew
+                yield _uncorrected(gpu, frame.time_s, int(count - before))
+
+    def judge(self, gpu: Gpu, frame: Frame, latest: Latest) -> Iterator[tuple[str, bool | None]]:
+        count = _count(gpu, CORRECTED, frame)
+        if count is None:
+            yield "corrected", None
+            return
+        history = self._corrected.setdefault(gpu.uuid, deque())
+        if history and (count < history[-1][1] or frame.time_s < history[-1][0]):
+            history.clear()
+        history.append((frame.time_s, count))
+        while frame.time_s - history[0][0] > STORM_WINDOW_S:
+            history.popleft()
+        yield "corrected", count - history[0][1] >= STORM_ERRORS
+
+    def message(self, gpu: Gpu, key: str, latest: Latest) -> Message:
+        history = self._corrected[gpu.uuid]
+        new = int(history[-1][1] - history[0][1])
+        return Message(
+            f"{called(gpu)} corrected {new} memory errors within a minute: its memory may be"
+            " failing; watch it, and reset it when it can be spared.",
+            Severity.WARNING,
+            {"errors": new},
+        )
+
+
+def _count(gpu: Gpu, metric: str, frame: Frame) -> Number | None:
+    """Return a counter, where this frame has it."""
+    sample = frame.samples.get(gpu.uuid)
+    return sample.values.get(metric) if sample else None
+
+
+def _uncorrected(gpu: Gpu, time_s: float, new: int) -> Event:
+    errors = "a memory error" if new == 1 else f"{new} memory errors"
+    return Event(
+        "ecc",
+        time_s,
+        f"{called(gpu)} had {errors} that could not be corrected: results since then may be"
+        " wrong; stop what runs on it, and reset it.",
+        Severity.ERROR,
+        gpu.uuid,
+        time_s,
+        "uncorrected",
+        {"errors": new},
+    )
+
+
+EVENTS = (Ecc,)

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.clock_reasons import HW_POWER_BRAKE_SLOWDOWN, HW_SLOWDOWN
-from gpuadvisor.domain.finding import Category, Figure, Severity
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.rules.clocks import METHOD, Throttling, clock_loss, reason, saving_of_clock
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.gpus import (
-    METHOD,
-    called,
-    clock_loss,
-    gpus_of_run,
-    is_at_work,
-    reason,
-    saving_of_clock,
-    scope,
-)
+from gpuadvisor.rules.gpus import called, gpus_of_run, is_at_work, scope
 from gpuadvisor.rules.requirements import sampled
 from gpuadvisor.rules.rule import Rule, RuleResult
 
@@ -58,3 +51,20 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
                 scope(window.gpu),
                 Severity.CRITICAL,
             )
+
+
+class HardwareSlowdown(Throttling):
+    """The event that the GPU's own hardware holds the clock down, for no more specific reason."""
+
+    reason = HW_SLOWDOWN
+    severity = Severity.ERROR
+
+
+class PowerBrake(Throttling):
+    """The event that the power brake of the machine holds the clock down."""
+
+    reason = HW_POWER_BRAKE_SLOWDOWN
+    severity = Severity.ERROR
+
+
+EVENTS = (HardwareSlowdown, PowerBrake)

@@ -6,18 +6,16 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.clock_reasons import SW_POWER_CAP
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.gpus import (
+from gpuadvisor.rules.clocks import (
     METHOD,
-    called,
+    Throttling,
     clock_loss,
     clocks_mhz,
-    gpus_of_run,
-    is_at_work,
     reason,
     saving_of_clock,
-    scope,
 )
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.gpus import called, gpus_of_run, is_at_work, scope
 from gpuadvisor.rules.requirements import sampled
 from gpuadvisor.rules.rule import Rule, RuleResult
 
@@ -60,3 +58,13 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             f"{METHOD}.",
             scope(window.gpu),
         )
+
+
+class PowerCap(Throttling):
+    """The event that the power limit holds the clock down."""
+
+    reason = SW_POWER_CAP
+    figure = ("power_limit_w", "W")
+
+
+EVENTS = (PowerCap,)

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.clock_reasons import HW_THERMAL_SLOWDOWN, SW_THERMAL_SLOWDOWN
-from gpuadvisor.domain.finding import Category, Figure, Severity
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.rules.clocks import METHOD, Throttling, clock_loss, reason, saving_of_clock
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.gpus import (
-    METHOD,
-    called,
-    clock_loss,
-    gpus_of_run,
-    is_at_work,
-    reason,
-    saving_of_clock,
-    scope,
-)
+from gpuadvisor.rules.gpus import called, gpus_of_run, is_at_work, scope
 from gpuadvisor.rules.requirements import sampled
 from gpuadvisor.rules.rule import Rule, RuleResult
 
@@ -65,3 +58,20 @@ def _severity(hardware: float, loss: float | None) -> Severity | None:
     if hardware >= LEAST_SHARE:
         return Severity.CRITICAL
     return Severity.WARNING if loss is None else None
+
+
+class CutByDriver(Throttling):
+    """The event that the driver cuts the clock for the temperature."""
+
+    reason = SW_THERMAL_SLOWDOWN
+    figure = ("temperature_c", "C")
+
+
+class CutByHardware(Throttling):
+    """The event that the hardware cuts the clock for the temperature."""
+
+    reason = HW_THERMAL_SLOWDOWN
+    severity = Severity.ERROR
+
+
+EVENTS = (CutByDriver, CutByHardware)

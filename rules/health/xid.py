@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from gpuadvisor.domain import telemetry
-from gpuadvisor.domain.finding import Category, Figure, Severity
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.rules.alert_states import Condition
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.gpus import called, gpus_of_run, scope
 from gpuadvisor.rules.requirements import TELEMETRY
 from gpuadvisor.rules.rule import Rule, RuleResult
 
 KIND = "xid"
-"""Of the events that say so."""
+"""The kind of the events that say so."""
+EVENTS: tuple[type[Condition], ...] = ()
+"""None of its own: the collector reports these errors as they come."""
 CATALOGUE_URL = "https://docs.nvidia.com/deploy/xid-errors/"
 SEVERITIES = {
-    telemetry.Severity.INFO: Severity.INFO,
-    telemetry.Severity.WARNING: Severity.WARNING,
-    telemetry.Severity.ERROR: Severity.CRITICAL,
+    Severity.INFO: Severity.INFO,
+    Severity.WARNING: Severity.WARNING,
+    Severity.ERROR: Severity.CRITICAL,
 }
 
 RULE = Rule(Category.HEALTH, needs=(TELEMETRY,))

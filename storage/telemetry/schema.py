@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Kind, Metric, Pace
-from gpuadvisor.domain.telemetry import Event, Gpu, GpuProcess, Number, Severity
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Event, Gpu, GpuProcess, Number
 from gpuadvisor.storage.sqlite_file import check_version, strict
 
 Row = tuple[Any, ...]

@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 
 import gpuadvisor
-from gpuadvisor.domain.telemetry import Event, GpuProcess, Severity
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Event, GpuProcess
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 from tests.telemetry import START_S, frame, h100, sample

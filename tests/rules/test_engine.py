@@ -12,9 +12,9 @@ from gpuadvisor.domain.finding import (
     NotMeasured,
     Scope,
     ScopeKind,
-    Severity,
     Span,
 )
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import MEMORY

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpuadvisor.daemon.sources import window_of_recording
-from gpuadvisor.domain.finding import Category, Severity
+from gpuadvisor.domain.finding import Category
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.registry import load_health_rules

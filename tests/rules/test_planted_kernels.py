@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuadvisor.domain.finding import Category, Severity
+from gpuadvisor.domain.finding import Category
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ncu_kernels import KernelCounters

@@ -8,7 +8,7 @@ from statistics import median
 
 import pytest
 
-from gpuadvisor.domain.finding import Severity
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.engine import diagnose
 from tests.rules.building import timeline
 from tests.rules.cases.unfused_elementwise import MUL

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuadvisor.domain.finding import Severity
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.profiling.reading import read_profile
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence

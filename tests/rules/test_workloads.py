@@ -13,7 +13,7 @@ import pytest
 
 from gpuadvisor.collectors.kineto import reader as kineto
 from gpuadvisor.columns.in_memory import MemoryProfile
-from gpuadvisor.domain.finding import Severity
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.summary import Facts

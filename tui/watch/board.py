@@ -6,9 +6,9 @@ import math
 import time
 from collections.abc import Callable
 
-from gpuadvisor.daemon.detectors import Detectors
 from gpuadvisor.domain.latest import Latest, Reading
 from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, State
+from gpuadvisor.rules.conditions import Conditions
 from gpuadvisor.tui.watch import cells
 from gpuadvisor.tui.watch.events import EventLog
 from gpuadvisor.tui.watch.history import PICTURED, History, Pictured
@@ -45,14 +45,14 @@ class Board:
         """The numbers that stand for the GPUs, by UUID."""
         self.has_begun = False
         """Whether GPUs were listed once; they may be gone again."""
-        self._detectors = Detectors()
+        self._conditions = Conditions()
         self._rate = rate if math.isfinite(rate) else 0.0
         self._clock = clock
         self._heard = clock()
 
     @property
     def latest(self) -> Latest:
-        return self._detectors.latest
+        return self._conditions.latest
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -62,7 +62,7 @@ class Board:
         """Take in a frame; return the events that began or ended with it."""
         self.frames += 1
         self._heard = self._clock()
-        events = self._detectors.observe(frame)
+        events = self._conditions.observe(frame)
         if frame.gpus is not None:
             self.labels = cells.labels(frame.gpus)
         self.has_begun = self.has_begun or bool(self.gpus)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from gpuadvisor.daemon.detectors import throttling
+from gpuadvisor.domain.clock_reasons import slowing
 from gpuadvisor.domain.latest import Reading
 from gpuadvisor.domain.metrics import Metric
 from gpuadvisor.domain.telemetry import Gpu, Number, State
@@ -22,16 +22,6 @@ SIGNS: dict[State, tuple[str, ...]] = {
 }
 """What stands for a state, the clearest first and then what fits a narrow column."""
 CUT = "…"
-
-THROTTLED: tuple[tuple[int, str], ...] = (
-    (throttling.HW_THERMAL_SLOWDOWN, "hw thermal"),
-    (throttling.HW_POWER_BRAKE_SLOWDOWN, "power brake"),
-    (throttling.HW_SLOWDOWN, "hw slowdown"),
-    (throttling.SW_THERMAL_SLOWDOWN, "thermal"),
-    (throttling.SW_POWER_CAP, "power cap"),
-    (throttling.SYNC_BOOST, "sync boost"),
-)
-"""The reasons that cost speed in words, the worst first."""
 
 _STEPS_S = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
@@ -94,14 +84,8 @@ def rate(bytes_per_s: Number) -> str:
 
 
 def reasons(mask: int) -> list[str]:
-    """Return in words what holds the clocks down, the worst first; what costs nothing is left out.
-
-    The general hardware bit is set beside each of the two that say more.
-    """
-    said = throttling.HW_THERMAL_SLOWDOWN | throttling.HW_POWER_BRAKE_SLOWDOWN
-    if mask & said:
-        mask &= ~throttling.HW_SLOWDOWN
-    return [words for bit, words in THROTTLED if mask & bit]
+    """Return what holds the clocks down, the worst first; what costs nothing is left out."""
+    return [reason.label for reason in sorted(slowing(mask), key=lambda each: each.rank)]
 
 
 def name(gpu: Gpu) -> str:

@@ -6,14 +6,14 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from gpuadvisor.domain.telemetry import Event, Severity
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Event
 from gpuadvisor.tui.watch import cells
 
 KEPT = 200
 WIDE = 60
 """From so many characters on, a message has room beside what comes before it."""
 INDENT = "  "
-_RANK = {severity: rank for rank, severity in enumerate(Severity)}
 UUID_END = 8
 """Characters of the UUID of a GPU that is not listed any more."""
 
@@ -51,7 +51,7 @@ class EventLog:
 
 def _place(event: Event) -> tuple[float, int, str, str, str]:
     """Return what events are sorted by, the same in every process."""
-    return -event.began_s, -_RANK[event.severity], event.gpu or "", event.kind, event.key
+    return -event.began_s, -event.severity.rank, event.gpu or "", event.kind, event.key
 
 
 def _wrapped(event: Event, labels: Mapping[str, str], width: int) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import Enum
 
 from gpuadvisor.domain.latest import Reading
-from gpuadvisor.domain.telemetry import Severity, State
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import State
 
 
 class Tone(Enum):

@@ -1,6 +1,7 @@
 """Xid errors of this GPU, of another one, and other events."""
 
-from gpuadvisor.domain.telemetry import Event, Severity
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Event
 from tests.rules.machines import GPU, OTHER, START_S, machine
 
 

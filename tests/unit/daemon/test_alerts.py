@@ -12,7 +12,8 @@ from msgspec.structs import replace as changed
 
 from gpuadvisor.daemon.alerts import WAITING, Alerts, Notice, Senders
 from gpuadvisor.daemon.configuration import AlertRule
-from gpuadvisor.domain.telemetry import Event, Gpu, Severity
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Event, Gpu
 
 GPUS = (Gpu("GPU-a", 0, "H100"), Gpu("GPU-b", 1, "H100"))
 RULE = AlertRule("test", command=("true",))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpuadvisor.daemon import configuration
 from gpuadvisor.daemon.configuration import AlertRule, Configuration, Prometheus, Retention
-from gpuadvisor.domain.telemetry import Severity
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.errors import UsageError
 
 WHOLE = """

@@ -19,6 +19,7 @@ from gpuadvisor.daemon.exporter import CLIENTS, Exporter
 from gpuadvisor.daemon.exposition import GPU_EXPORTED, HOST_EXPORTED, Exposition
 from gpuadvisor.daemon.figures import Figures
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import (
     HOST,
     Event,
@@ -26,7 +27,6 @@ from gpuadvisor.domain.telemetry import (
     Gpu,
     GpuProcess,
     Sample,
-    Severity,
     State,
     Trouble,
 )

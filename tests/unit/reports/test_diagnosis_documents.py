@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpuadvisor.domain.finding import Scope, ScopeKind, Severity
+from gpuadvisor.domain.finding import Scope, ScopeKind
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.reports.diagnosis_document import diagnosis_markdown
 from gpuadvisor.reports.diagnosis_json import VERSION, diagnosis_json, diagnosis_json_text
 from gpuadvisor.reports.diagnosis_sarif import diagnosis_sarif, place_of

@@ -13,9 +13,10 @@ import pytest
 from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.collectors.script.request import Command, RunOutcome
 from gpuadvisor.domain.device import Device
-from gpuadvisor.domain.finding import RUN, Category, Diagnosis, Finding, Severity, Span
+from gpuadvisor.domain.finding import RUN, Category, Diagnosis, Finding, Span
 from gpuadvisor.domain.knobs import AppliedKnob, Level, ScriptFacts
 from gpuadvisor.domain.measurement import Trace
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.study import Objective, TrialState
 from gpuadvisor.errors import Interrupted, ScriptError, UsageError
 from gpuadvisor.reports import study_wording as wording

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from gpuadvisor.collectors.telemetry.codec import decode, encode
 from gpuadvisor.domain.metrics import BY_NAME
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import (
     Event,
     Frame,
     Gpu,
     GpuProcess,
     Sample,
-    Severity,
     State,
     Trouble,
 )

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuadvisor.domain.metrics import GPU_METRICS, Pace
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import (
     HOST,
     Event,
     Frame,
     GpuProcess,
     Sample,
-    Severity,
     State,
     Trouble,
 )

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS
-from gpuadvisor.domain.telemetry import Event, Severity, State, Trouble
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Event, State, Trouble
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.tui.watch import details, plain
 from gpuadvisor.tui.watch.as_json import document

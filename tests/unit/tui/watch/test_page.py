@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from gpuadvisor.domain.telemetry import Event, Severity, State, Trouble
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Event, State, Trouble
 from gpuadvisor.tui.watch.board import Board
 from gpuadvisor.tui.watch.help import Help
 from gpuadvisor.tui.watch.page import Page

@@ -1,25 +1,27 @@
-"""Time in which nothing was measured, and clocks that were set back.
-
-A gap is an event without a present: it is seen when it is over, after more than five seconds
-without a whole frame. A clock that was set back by more than a second is one without length.
-"""
+"""Nothing was measured for a while, or the clock was set back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
-from gpuadvisor.daemon.episodes import duration
 from gpuadvisor.domain.latest import Latest
-from gpuadvisor.domain.telemetry import Event, Frame, Severity
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Event, Frame
+from gpuadvisor.domain.telemetry_tally import SET_BACK_S
+from gpuadvisor.printable import duration
 
 LONGEST_S = 5.0
 """Whole frames come every second, and every sampler that hangs is noticed after two."""
-SET_BACK_S = 1.0
-"""NTP moves clocks by less at a time, or slews them."""
 
 
-class Detector:
-    """Watches the times of whole frames."""
+class Gap:
+    """The event of a time without whole frames, seen when it is over.
+
+    A clock that was set back by more than `SET_BACK_S` is an event without length.
+    """
+
+    kind: ClassVar[str] = "gap"
 
     def __init__(self) -> None:
         self._last_s: float | None = None
@@ -33,7 +35,7 @@ class Detector:
         passed_s = frame.time_s - last_s
         if passed_s > LONGEST_S:
             yield Event(
-                "gap",
+                self.kind,
                 last_s,
                 f"Nothing was measured for {duration(passed_s)}: the machine slept, its clock was"
                 " set, or gpuadvisor was held up.",
@@ -43,7 +45,7 @@ class Detector:
             )
         elif passed_s < -SET_BACK_S:
             yield Event(
-                "gap",
+                self.kind,
                 frame.time_s,
                 f"The clock was set back by {duration(-passed_s)}: times before and after overlap.",
                 Severity.WARNING,
@@ -51,3 +53,6 @@ class Detector:
                 key="clock",
                 data={"seconds": passed_s},
             )
+
+
+EVENTS = (Gap,)

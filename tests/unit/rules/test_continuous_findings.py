@@ -4,10 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpuadvisor.collectors.telemetry.recording import read_recording
-from gpuadvisor.daemon.detectors import Detectors
-from gpuadvisor.daemon.detectors.finding import TOLD_BY, Detector
-from gpuadvisor.domain.telemetry import Frame, Sample, Severity
-from gpuadvisor.rules.registry import load_health_rules
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Frame, Sample
+from gpuadvisor.rules.conditions import Conditions, Findings
+from gpuadvisor.rules.registry import load_health_rules, rules_with_events
 from tests.rules.machines import GPU, IDLE, START_S, frames_of
 
 H100 = Path(__file__).parents[3] / "examples" / "h100.gpr"
@@ -15,8 +15,8 @@ LOCKED = {"sm_clock_mhz": 1200}
 
 
 def observed(frames):
-    detectors = Detectors()
-    return [event for each in frames for event in detectors.observe(each)]
+    conditions = Conditions()
+    return [event for each in frames for event in conditions.observe(each)]
 
 
 def findings(frames):
@@ -64,7 +64,7 @@ def test_it_ends_when_the_gpu_is_removed():
     assert findings([*frames_of((60, LOCKED)), gone])[-1].ended_s == START_S + 60
 
 
-def test_what_another_detector_tells_is_not_told_twice():
+def test_what_has_events_of_its_own_is_not_told_twice():
     capped = {"throttle_reasons": 0x4, "sm_clock_mhz": 1200, "memory_used_bytes": 79 * 2**30}
     events = observed(frames_of((5, {}), (120, {**capped, "pcie_width": 8, "remap_pending": 1})))
     assert {event.kind for event in events} == {
@@ -75,9 +75,12 @@ def test_what_another_detector_tells_is_not_told_twice():
     }
 
 
-def test_what_is_told_by_others_is_a_rule_and_a_detector():
-    assert set(TOLD_BY) <= {rule.name for rule in load_health_rules()}
-    assert set(TOLD_BY.values()) - {"xid"} <= set(Detectors()._detectors)  # Xid is the collector's
+def test_only_these_rules_are_asked_for_events():
+    assert {rule.name for rule in load_health_rules()} - rules_with_events() == {
+        "busy_but_idle_sms",
+        "clocks_below_maximum",
+        "shared_gpu",
+    }
 
 
 def with_idle_end(frames, seconds):
@@ -95,13 +98,13 @@ def with_idle_end(frames, seconds):
 def test_the_power_capped_phase_of_an_h100_is_found_and_ends():
     """A recording with idle, training, input-bound and power-capped phases of 11 s each."""
     frames = with_idle_end(read_recording(H100).frames(), 100)
-    detector, detectors = Detector(), Detectors()
+    asked, conditions = Findings(), Conditions()
     held, events = [], []
     for each in frames:
-        events += detectors.observe(each)
-        list(detector.observe(each, detectors.latest))
+        events += conditions.observe(each)
+        list(asked.observe(each, conditions.latest))
         if each.whole:
-            rules = {finding.rule for finding in detector.diagnosis().findings}
+            rules = {finding.rule for finding in asked.diagnosis().findings}
             held.append((each.time_s - frames[0].time_s, rules))
     capped = [at_s for at_s, rules in held if "power_capped" in rules]
     assert 42 <= capped[0] <= 47

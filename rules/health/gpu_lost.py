@@ -1,23 +1,20 @@
-"""A GPU that the driver lost: it fell off the bus, or was pulled.
-
-Begins with the first whole frame that says so; ends when a value of it is read again, which says
-that it is back, or when it leaves the list of GPUs.
-"""
+"""The driver lost a GPU: it fell off the bus, or was pulled."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.daemon.episodes import GpuDetector, Wording, called
 from gpuadvisor.domain.latest import Latest
-from gpuadvisor.domain.telemetry import Frame, Gpu, Severity, State
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Frame, Gpu, State
+from gpuadvisor.rules.alert_states import GpuCondition, Message
+from gpuadvisor.rules.gpus import called
 
 
-class Detector(GpuDetector):
-    """Watches for troubles with the state LOST."""
+class GpuLost(GpuCondition):
+    """The event of a GPU whose metrics are LOST; ends when a value of it is read again."""
 
-    def __init__(self) -> None:
-        super().__init__("gpu_lost")
+    kind = "gpu_lost"
 
     def judge(self, gpu: Gpu, frame: Frame, latest: Latest) -> Iterator[tuple[str, bool | None]]:
         sample = frame.samples.get(gpu.uuid)
@@ -28,10 +25,13 @@ class Detector(GpuDetector):
         else:
             yield "", False if sample.values else None
 
-    def word(self, gpu: Gpu, key: str, latest: Latest) -> Wording:
-        return Wording(
+    def message(self, gpu: Gpu, key: str, latest: Latest) -> Message:
+        return Message(
             f"{called(gpu)} ({gpu.name}) is lost, it does not answer any more: the kernel log says"
             " why (`dmesg | grep -i xid`), and often only a reboot brings it back.",
             Severity.ERROR,
             {"pci_bus_id": gpu.pci_bus_id or ""},
         )
+
+
+EVENTS = (GpuLost,)

@@ -1,14 +1,15 @@
-"""What each detector says of hand-made frames: when it begins, when it ends, when it is silent."""
+"""What each condition says of hand-made frames: when it begins, when it ends, when it is silent."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuadvisor.daemon.detectors import Detectors
-from gpuadvisor.daemon.detectors.throttling import REASONS
-from gpuadvisor.daemon.episodes import UNKNOWN_END_S, duration
+from gpuadvisor.domain.clock_reasons import SLOWING
 from gpuadvisor.domain.metrics import GPU_METRICS
-from gpuadvisor.domain.telemetry import Event, Frame, Gpu, Sample, Severity, State, Trouble
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Event, Frame, Gpu, Sample, State, Trouble
+from gpuadvisor.rules.alert_states import UNKNOWN_END_S
+from gpuadvisor.rules.conditions import Conditions
 
 GIB = 2**30
 H100 = Gpu("GPU-3", 3, "NVIDIA H100 80GB HBM3", memory_total_bytes=80 * GIB)
@@ -53,8 +54,8 @@ def seconds(*spans):
 
 
 def observed(frames):
-    detectors = Detectors()
-    return [event for each in frames for event in detectors.observe(each)], detectors
+    conditions = Conditions()
+    return [event for each in frames for event in conditions.observe(each)], conditions
 
 
 def told(frames):
@@ -164,9 +165,9 @@ def test_fast_frames_find_a_power_cap_too():
     assert event.kind == "throttling"
 
 
-@pytest.mark.parametrize("key", REASONS)
+@pytest.mark.parametrize("key", SLOWING)
 def test_every_reason_makes_a_sentence(key):
-    bit = REASONS[key][0]
+    bit = SLOWING[key].bit
     ((event,), _) = observed(seconds((4, {"throttle_reasons": bit, "sm_clock_mhz": 1410})))
     assert event.key == key
     assert event.message.startswith("GPU 3 is held at 1410 of 1980 MHz ")
@@ -248,20 +249,12 @@ def test_the_collectors_own_events_pass_through():
 
 
 def test_closing_ends_what_lasts():
-    events, detectors = observed(seconds((4, {**CAP, **FULL})))
+    events, conditions = observed(seconds((4, {**CAP, **FULL})))
     assert len(events) == 2
-    assert detectors.open == sorted(events, key=lambda event: event.began_s)
-    ended = detectors.close(START_S + 9)
+    assert conditions.open == sorted(events, key=lambda event: event.began_s)
+    ended = conditions.close(START_S + 9)
     assert {e.identity: e.ended_s for e in ended} == {e.identity: START_S + 9 for e in events}
-    assert detectors.open == []
-
-
-@pytest.mark.parametrize(
-    ("time_s", "words"),
-    [(0.4, "0 s"), (59, "59 s"), (60, "1 min"), (723, "12 min 3 s"), (19200, "5 h 20 min")],
-)
-def test_duration(time_s, words):
-    assert duration(time_s) == words
+    assert conditions.open == []
 
 
 NAMES = [metric.name for metric in GPU_METRICS]
@@ -289,17 +282,17 @@ FRAMES = st.lists(
 
 @given(FRAMES)
 def test_no_frames_confuse_it(frames):
-    detectors = Detectors()
-    detectors.observe(frame(0, gpus=(H100, OTHER), **FULL))
-    failing = len(detectors._detectors)
-    lasting = {e.identity for e in detectors.open}
+    conditions = Conditions()
+    conditions.observe(frame(0, gpus=(H100, OTHER), **FULL))
+    failing = len(conditions._conditions)
+    lasting = {e.identity for e in conditions.open}
     for each in frames:
-        for event in detectors.observe(each):
+        for event in conditions.observe(each):
             if event.ended_s is None:
                 assert event.identity not in lasting
                 lasting.add(event.identity)
             else:
                 assert event.ended_s >= event.began_s
                 lasting.discard(event.identity)
-    assert len(detectors._detectors) == failing
-    assert {e.identity for e in detectors.open} == lasting
+    assert len(conditions._conditions) == failing
+    assert {e.identity for e in conditions.open} == lasting

@@ -1,0 +1,174 @@
+"""Conditions over time: what holds for long enough fires as an event, and is resolved later.
+
+A delay before an event begins and one before it ends (hysteresis) keep what flickers from being
+told again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import ClassVar, Protocol
+
+from gpuadvisor.domain.latest import Latest
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Event, Frame, Gpu, Number
+
+UNKNOWN_END_S = 60.0
+"""An event whose cause cannot be observed for so long ends when it was seen last. One reading a
+minute is the slowest pace of any metric, so nothing that is still read is taken for unknown."""
+SAME_TIME_STEP_S = 1e-6
+"""Keeps two events apart that begin at one time; floats of today's Unix times resolve 0.24 us."""
+
+
+class Condition(Protocol):
+    """What the classes in `EVENTS` of a file in `health` have."""
+
+    kind: ClassVar[str]
+    """Of the events that it makes; several conditions may share one and have keys of their own."""
+
+    def observe(self, frame: Frame, latest: Latest) -> Iterable[Event]:
+        """Return what began, and what ended with its `ended_s`; `latest` has this frame in it."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """What an event says."""
+
+    text: str
+    severity: Severity = Severity.WARNING
+    data: Mapping[str, Number | str] = field(default_factory=dict)
+
+
+@dataclass
+class _AlertState:
+    began_s: float
+    """Unix time at which it was first seen since it was last over."""
+    seen_s: float
+    """Unix time at which it was last seen."""
+    checked_s: float
+    """Unix time at which it was last known whether it goes on."""
+    held_s: float = 0.0
+    """How long it was seen, without the breaks."""
+    event: Event | None = None
+    """What was reported; None before it has lasted long enough."""
+
+
+class AlertStates:
+    """The pending and firing alerts of one kind, at most one for each GPU and key."""
+
+    def __init__(self, kind: str, *, begin_after_s: float = 0.0, end_after_s: float = 0.0) -> None:
+        self.kind = kind
+        self.begin_after_s = begin_after_s
+        """How long it must have held in sum; breaks below `end_after_s` do not start it anew."""
+        self.end_after_s = end_after_s
+        """How long it must be over."""
+        self._states: dict[tuple[str | None, str], _AlertState] = {}
+        self._last_began_s: dict[tuple[str | None, str], float] = {}
+
+    def is_firing(self, gpu: str | None, key: str = "") -> bool:
+        """Return whether an event that was reported still lasts."""
+        state = self._states.get((gpu, key))
+        return state is not None and state.event is not None
+
+    def is_known(self, gpu: str | None, key: str = "") -> bool:
+        """Return whether there is an alert, reported or pending."""
+        return (gpu, key) in self._states
+
+    def update(
+        self,
+        time_s: float,
+        holds: bool | None,
+        message: Callable[[], Message],
+        gpu: str | None = None,
+        key: str = "",
+    ) -> Iterator[Event]:
+        """Take in whether it holds now (None: not known); yield the event that begins or ends.
+
+        `message` is asked only when the event begins.
+        """
+        name = (gpu, key)
+        state = self._states.get(name)
+        if state is None:
+            if not holds:
+                return
+            state = self._states[name] = _AlertState(time_s, time_s, time_s)
+        elif time_s < state.checked_s:  # the clock was set back: nothing can be measured by it
+            yield from self._end(name, state, time_s)
+            return
+        elif holds:
+            state.held_s += time_s - state.checked_s if state.seen_s == state.checked_s else 0
+            state.seen_s = time_s
+        if holds is not None:
+            state.checked_s = time_s
+        if holds and state.event is None and state.held_s >= self.begin_after_s:
+            state.event = self._begun(name, state.began_s, message())
+            yield state.event
+        elif holds is None and time_s - state.checked_s >= UNKNOWN_END_S:
+            yield from self._end(name, state, state.seen_s)
+        elif holds is False and time_s - state.seen_s >= self.end_after_s:
+            yield from self._end(name, state, time_s)
+
+    def forget(self, gpu: str, time_s: float) -> Iterator[Event]:
+        """End what lasts on a GPU that is not there any more."""
+        for name in [name for name in self._states if name[0] == gpu]:
+            yield from self._end(name, self._states[name], time_s)
+
+    def _begun(self, name: tuple[str | None, str], began_s: float, message: Message) -> Event:
+        if self._last_began_s.get(name) == began_s:
+            began_s += SAME_TIME_STEP_S
+        self._last_began_s[name] = began_s
+        gpu, key = name
+        return Event(
+            self.kind, began_s, message.text, message.severity, gpu, key=key, data=message.data
+        )
+
+    def _end(
+        self, name: tuple[str | None, str], state: _AlertState, time_s: float
+    ) -> Iterator[Event]:
+        del self._states[name]
+        if state.event is not None:
+            yield replace(state.event, ended_s=max(time_s, state.event.began_s))
+
+
+class GpuCondition:
+    """A condition that looks at one GPU after the other, as most of them do."""
+
+    kind: ClassVar[str]
+    begin_after_s: ClassVar[float] = 0.0
+    """For how long it must have held, in sum, before an event begins."""
+    end_after_s: ClassVar[float] = 0.0
+    """For how long it must be over before the event ends."""
+    in_fast_frames: ClassVar[bool] = False
+    """Whether it also looks between the whole frames."""
+
+    def __init__(self) -> None:
+        self.states = AlertStates(
+            self.kind, begin_after_s=self.begin_after_s, end_after_s=self.end_after_s
+        )
+        self._listed: set[str] = set()
+
+    def judge(self, gpu: Gpu, frame: Frame, latest: Latest) -> Iterable[tuple[str, bool | None]]:
+        """Return for each key whether it holds now; None where that is not known."""
+        raise NotImplementedError
+
+    def message(self, gpu: Gpu, key: str, latest: Latest) -> Message:
+        """Return what the event says that begins now."""
+        raise NotImplementedError
+
+    def observe(self, frame: Frame, latest: Latest) -> Iterator[Event]:
+        """Judge every GPU that is listed; what lasts on one that is gone ends."""
+        if frame.gpus is not None:
+            listed = {gpu.uuid for gpu in frame.gpus}
+            for uuid in self._listed - listed:
+                yield from self.states.forget(uuid, frame.time_s)
+            self._listed = listed
+        if not frame.whole and not self.in_fast_frames:
+            return
+        for gpu in latest.gpus:
+            for key, holds in self.judge(gpu, frame, latest):
+                if not holds and not self.states.is_known(gpu.uuid, key):
+                    continue  # nothing to begin or end: nearly always
+                message = partial(self.message, gpu, key, latest)
+                yield from self.states.update(frame.time_s, holds, message, gpu.uuid, key)

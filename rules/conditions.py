@@ -1,0 +1,179 @@
+"""All conditions of the machine over the frames of one source: what begins and what ends.
+
+Each file of `health` names in `EVENTS` the classes that make events of its condition. One with a
+`RULE` and without `EVENTS` is asked every few seconds about the last minute, and its findings
+become events of the kind `finding`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from gpuadvisor.domain.latest import Latest
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Event, Frame
+from gpuadvisor.domain.telemetry_tally import RollingWindow
+from gpuadvisor.rules.alert_states import AlertStates, Condition, Message
+from gpuadvisor.rules.registry import load_events, load_health_rules, rules_with_events
+
+if TYPE_CHECKING:
+    from gpuadvisor.domain.finding import Diagnosis, Finding
+
+LOG = logging.getLogger(__name__)
+
+EVERY_S = 10.0
+"""Between two looks, each of which takes some 5 ms for 8 GPUs: what is of a minute need not be
+known sooner."""
+SEVERITIES = {
+    Severity.INFO: Severity.INFO,
+    Severity.NOTICE: Severity.INFO,
+    Severity.WARNING: Severity.WARNING,
+    Severity.CRITICAL: Severity.WARNING,
+}
+"""What a finding tells costs time, however much; what breaks something has events of its own."""
+
+
+class Conditions:
+    """All conditions, over the frames of one source in their order."""
+
+    def __init__(self) -> None:
+        self.latest = Latest()
+        classes: list[type[Condition]] = [*load_events(), Findings]
+        self._conditions = [each() for each in sorted(classes, key=lambda each: each.kind)]
+        self._open: dict[tuple[str, str | None, str, float], Event] = {}
+
+    @property
+    def open(self) -> list[Event]:
+        """What lasts now, oldest first."""
+        return sorted(self._open.values(), key=lambda event: event.began_s)
+
+    def observe(self, frame: Frame) -> list[Event]:
+        """Take in a frame; return what began or ended, with the collector's own events."""
+        self.latest.update(frame)
+        events = list(frame.events)
+        for condition in list(self._conditions):
+            events.extend(self._ask(condition, frame))
+        for event in events:
+            if event.ended_s is None:
+                self._open[event.identity] = event
+            else:
+                self._open.pop(event.identity, None)
+        return events
+
+    def close(self, time_s: float) -> list[Event]:
+        """End what still lasts, as nobody looks any more."""
+        ended = [replace(event, ended_s=max(time_s, event.began_s)) for event in self.open]
+        self._open.clear()
+        return ended
+
+    def _ask(self, condition: Condition, frame: Frame) -> Iterator[Event]:
+        """Ask one condition; one that fails is left out, as the others must go on."""
+        try:
+            yield from list(condition.observe(frame, self.latest))
+        except Exception:
+            name = type(condition).__name__
+            LOG.exception("the condition %s failed and is left out: report this as a bug", name)
+            self._conditions.remove(condition)
+
+
+class Findings:
+    """The events of findings about the last minute; the key is the rule's name.
+
+    One begins when a rule has spoken for ten seconds, and ends when it was silent for half a
+    minute. What has events of its own is left to them: these are sooner.
+    """
+
+    kind: ClassVar[str] = "finding"
+    begin_after_s = 10.0
+    end_after_s = 30.0
+    """Half of the window: a share near a threshold comes and goes with single samples."""
+
+    def __init__(self) -> None:
+        self._window = RollingWindow()
+        self._states = AlertStates(
+            self.kind, begin_after_s=self.begin_after_s, end_after_s=self.end_after_s
+        )
+        self._lasting: set[tuple[str, str]] = set()
+        """GPUs (UUID) and rules that spoke, and were not silent for long enough since."""
+        self._asked_s: float | None = None
+
+    def observe(self, frame: Frame, latest: Latest) -> Iterator[Event]:
+        self._window.add(frame)
+        if frame.gpus is not None:
+            yield from self._forget({gpu.uuid for gpu in frame.gpus}, frame.time_s)
+        if not frame.whole or not self._is_due(frame.time_s):
+            return
+        self._asked_s = frame.time_s
+        diagnosis = self.diagnosis()
+        if diagnosis is None:
+            return
+        spoken = _by_gpu(diagnosis, latest)
+        unknown = {each.rule for each in diagnosis.not_measured}
+        for gpu, rule in sorted(self._lasting | spoken.keys()):
+            finding = spoken.get((gpu, rule))
+            holds = True if finding else None if rule in unknown else False
+            yield from self._see(frame.time_s, gpu, rule, holds, finding)
+
+    def diagnosis(self) -> Diagnosis | None:
+        """Return all that the rules say of the last minute; None before the first frame."""
+        from gpuadvisor.rules.engine import diagnose
+        from gpuadvisor.rules.evidence import Evidence
+
+        window = self._window.window()
+        if window is None:
+            return None
+        return diagnose(Evidence(telemetry=window), load_health_rules())
+
+    def _is_due(self, time_s: float) -> bool:
+        if self._asked_s is None:  # the first look is not worth its time: nothing lasted so far
+            self._asked_s = time_s
+        return not 0 <= time_s - self._asked_s < EVERY_S
+
+    def _see(
+        self, time_s: float, gpu: str, rule: str, holds: bool | None, finding: Finding | None
+    ) -> Iterator[Event]:
+        def message() -> Message:
+            assert finding is not None  # only what holds begins
+            return _message(finding)
+
+        yield from self._states.update(time_s, holds, message, gpu, rule)
+        if self._states.is_known(gpu, rule):
+            self._lasting.add((gpu, rule))
+        else:
+            self._lasting.discard((gpu, rule))
+
+    def _forget(self, listed: set[str], time_s: float) -> Iterator[Event]:
+        for gpu in {gpu for gpu, _ in self._lasting} - listed:
+            yield from self._states.forget(gpu, time_s)
+        self._lasting = {each for each in self._lasting if each[0] in listed}
+
+
+def _by_gpu(diagnosis: Diagnosis, latest: Latest) -> dict[tuple[str, str], Finding]:
+    """Return the findings without events of their own, by the GPU's UUID and the rule."""
+    from gpuadvisor.rules.gpus import scope
+
+    uuids = {scope(gpu): gpu.uuid for gpu in latest.gpus}
+    told = rules_with_events()
+    return {
+        (uuids[finding.scope], finding.rule): finding
+        for finding in diagnosis.shown
+        if finding.rule not in told and finding.scope in uuids
+    }
+
+
+def _message(finding: Finding) -> Message:
+    worth = finding.improvement_pct
+    costs = (
+        ""
+        if worth is None or worth.high < 1
+        else f", which may cost up to {worth.high:.0f} % of its time at work"
+    )
+    figures = {each.metric: each.value for each in finding.evidence}
+    return Message(
+        f"{finding.summary}{costs}. {finding.advice}",
+        SEVERITIES[finding.severity],
+        figures if worth is None else {**figures, "improvement_pct": worth.middle},
+    )

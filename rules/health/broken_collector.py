@@ -1,0 +1,47 @@
+"""Activity counters read zero on a GPU that is fully busy: they are broken, it is not idle.
+
+Known from others: after Xid 31 the profiling fields read 0 for ever (NVIDIA/DCGM#303 and #202).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.domain.latest import Latest
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Frame, Gpu
+from gpuadvisor.rules.alert_states import GpuCondition, Message
+from gpuadvisor.rules.gpus import called
+
+BUSY_PCT = 99
+IDLE_PCT = 0.01
+"""Percent of SMs that are active, at most: one warp on one of 132 SMs for all of the time is
+0.76 %, and for a seventieth of it 0.01 %."""
+
+
+class BrokenCollector(GpuCondition):
+    """The event of counters that contradict the utilization; ends when an SM is active."""
+
+    kind = "broken_collector"
+    begin_after_s = 30.0
+    """The two average over different times, so they disagree for a second or two around pauses."""
+
+    def judge(self, gpu: Gpu, frame: Frame, latest: Latest) -> Iterator[tuple[str, bool | None]]:
+        active = latest.value(gpu.uuid, "sm_active_pct")
+        utilization = latest.value(gpu.uuid, "gpu_utilization_pct")
+        if active is None or utilization is None:
+            yield "", None
+        elif active > IDLE_PCT:
+            yield "", False
+        else:  # once it is broken, only activity proves that it is mended
+            yield "", utilization >= BUSY_PCT or self.states.is_firing(gpu.uuid)
+
+    def message(self, gpu: Gpu, key: str, latest: Latest) -> Message:
+        return Message(
+            f"{called(gpu)} is fully busy while its counters say that no SM is active: the"
+            " counters are broken; stop other profilers, and if that does not help, reset the GPU.",
+            Severity.WARNING,
+        )
+
+
+EVENTS = (BrokenCollector,)
