@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Never
 
-from gpuadvisor.commands import load_commands
+from gpuadvisor.commands import Command, load_commands
 from gpuadvisor.errors import AdvisorError, ScriptError, UsageError
 from gpuadvisor.printable import printable
 
@@ -41,12 +41,20 @@ def build_parser() -> argparse.ArgumentParser:
             name,
             help=summary,
             description=f"{summary}\n{details}".strip(),
+            epilog=getattr(command, "EPILOG", None),
+            formatter_class=_formatter(command),
             allow_abbrev=False,  # a script's own `--seed-all` must not be taken for our `--seed`
         )
         subparser.add_argument("--debug", action="store_true", help="show tracebacks of errors")
         command.add_arguments(subparser)
         subparser.set_defaults(run=command.run)
     return parser
+
+
+def _formatter(command: Command) -> type[argparse.HelpFormatter]:
+    """Return what lays out a command's help: examples keep their lines."""
+    has_examples = hasattr(command, "EPILOG")
+    return argparse.RawDescriptionHelpFormatter if has_examples else argparse.HelpFormatter
 
 
 def main(argv: Sequence[str] | None = None) -> int:

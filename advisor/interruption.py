@@ -68,13 +68,19 @@ class Stop:
 
 @contextmanager
 def stoppable() -> Iterator[Stop]:
-    """Turn the signals into requests while the block runs; what `nohup` ignores stays ignored."""
+    """Turn the signals into requests while the block runs; what `nohup` ignores stays ignored.
+
+    Interrupted leaves the block with the exit status of the signal.
+    """
     global _stop
     _stop = stop = Stop()
     asked = [number for number in NUMBERS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, stop.request) for number in asked}
     try:
         yield stop
+    except Interrupted as interruption:
+        interruption.exit_code = stop.exit_status
+        raise
     finally:
         _stop = None
         for number, handler in before.items():

@@ -1,4 +1,5 @@
-"""The subcommands. Each module has `add_arguments(parser)` and `run(args) -> exit status`.
+"""The subcommands. Each module has `add_arguments(parser)` and `run(args) -> exit status`; its
+`EPILOG`, if it has one, holds the examples of its help.
 
 A new file here is a new command, whose name has hyphens for underscores and loses one at its end;
 its docstring's first line is its help.

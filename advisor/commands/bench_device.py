@@ -8,9 +8,10 @@ Exit status: 0; 1 where there is no GPU or no torch.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from gpuadvisor.commands._arguments import add_json, add_python
 
 if TYPE_CHECKING:
     from gpuadvisor.collectors.device_bench.runner import BenchResult
@@ -23,14 +24,7 @@ EPILOG = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
-    parser.add_argument(
-        "--python",
-        metavar="PATH",
-        default=sys.executable,
-        help="a Python that has torch (default: the one that runs gpuadvisor)",
-    )
+    add_python(parser, "a Python that has torch")
     parser.add_argument(
         "--gpu", metavar="N", type=int, default=0, help="torch's number of the GPU (default: 0)"
     )
@@ -40,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-store", action="store_true", help="only print, keep nothing for later diagnoses"
     )
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    add_json(parser, "print the results as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,7 +56,7 @@ def _measured(args: argparse.Namespace) -> BenchResult:
     from rich.text import Text
 
     from gpuadvisor.collectors.device_bench.runner import bench_device
-    from gpuadvisor.commands._console import messages
+    from gpuadvisor.commands._output import messages
 
     # On a pipe the status shows nothing.
     with messages().status(Text(f"Asking {args.python} for its torch ...")) as status:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from gpuadvisor.commands._arguments import add_json, add_markdown
+
 EPILOG = """examples:
   gpuadvisor compare before after
   gpuadvisor compare old.pt.trace.json.gz new.pt.trace.json.gz --markdown
@@ -17,28 +19,20 @@ EPILOG = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("before", metavar="BEFORE", help="a stored profile's name, or a trace file")
     parser.add_argument("after", metavar="AFTER", help="the same")
     parser.add_argument("--all", action="store_true", help="print every change, not the largest")
-    parser.add_argument(
-        "--markdown",
-        nargs="?",
-        const="-",
-        metavar="FILE",
-        help="write Markdown to a file, or to the standard output with `-` or without FILE",
-    )
-    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    add_markdown(parser)
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpuadvisor.commands._written import write_or_print
-    from gpuadvisor.profiling.naming import profile_named
+    from gpuadvisor.commands._output import write_or_print
+    from gpuadvisor.profiling.resolving import resolve_profile
     from gpuadvisor.rules.facts.comparison import compare
     from gpuadvisor.rules.facts.summary import Facts
 
-    before, after = (profile_named(name) for name in (args.before, args.after))
+    before, after = (resolve_profile(name) for name in (args.before, args.after))
     names = (before.name, after.name) if before.name != after.name else (args.before, args.after)
     comparison = compare(Facts(before.profile), Facts(after.profile), names)
     if args.json:

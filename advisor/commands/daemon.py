@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuadvisor.commands._arguments import add_json
 from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         _add_run_options(each)
     add("stop", "end it", _stop)
     status = add("status", "say whether it runs, and what it sees", _status)
-    status.add_argument("--json", action="store_true", help="print it as JSON")
+    add_json(status)
     add("reload", "have it read its configuration again", _reload)
     install = add("install", "write a systemd unit for it", _install)
     whose = install.add_mutually_exclusive_group()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuadvisor.commands._arguments import add_json
 from gpuadvisor.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ Action = Callable[[argparse.Namespace], int]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     actions = parser.add_subparsers(
         metavar="ACTION", dest="action", required=True, help="what to do, one of the following"
     )
@@ -41,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         return made
 
     check = add("check", "read every file of the store and say whether it is sound", _check)
-    check.add_argument("--json", action="store_true", help="print it as JSON")
+    add_json(check)
     add("vacuum", "give the room of removed rows back to the disk", _vacuum)
     _add_export(add("export", "write telemetry as CSV or Parquet", _export))
 

@@ -11,9 +11,29 @@ profiled, or failed by itself; 5 when the store fails; 129, 130, 131 or 143 when
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gpuadvisor.commands._script import add_script_arguments
+from gpuadvisor.commands._arguments import (
+    add_json,
+    add_markdown,
+    add_profile_name,
+    add_script_arguments,
+    add_steps,
+    add_timeout,
+    check_positive,
+    command_of,
+    is_script,
+)
+from gpuadvisor.errors import FindingsError, ScriptError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuadvisor.profiling.diagnosing import DiagnoseOptions
+    from gpuadvisor.profiling.recording import RecordOptions
+    from gpuadvisor.reports.diagnosis_report import DiagnosisReport
 
 EPILOG = """examples:
   gpuadvisor diagnose train.py -- --epochs 1    profile a script, and say what to fix
@@ -28,8 +48,6 @@ What follows -- is the script's own. `gpuadvisor explain RULE` says what a rule 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     add_script_arguments(
         parser,
         "a Python script, a stored profile, a trace file, or a recording (.gpr) of telemetry; the"
@@ -55,35 +73,20 @@ def _add_choice_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_recording_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how a script is profiled")
-    group.add_argument(
-        "--steps", metavar="N", type=int, default=5, help="steps to record (default: 5)"
-    )
+    add_steps(group)
     group.add_argument(
         "--stacks",
         action="store_true",
         help="also source lines, which slows the host down in the recorded steps",
     )
-    group.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=float,
-        help="longest wait for the first step (default: 600)",
-    )
-    group.add_argument(
-        "--name", metavar="NAME", help="name of the profile in the store (default: the script's)"
-    )
+    add_timeout(group, "longest wait for the first step (default: 600)")
+    add_profile_name(group)
 
 
 def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("for others")
-    group.add_argument(
-        "--markdown",
-        nargs="?",
-        const="-",
-        metavar="FILE",
-        help="write Markdown to a file, or to the standard output with `-` or without FILE",
-    )
-    group.add_argument("--json", action="store_true", help="print it as JSON")
+    add_markdown(group)
+    add_json(group)
     group.add_argument(
         "--sarif",
         type=Path,
@@ -98,19 +101,115 @@ def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpuadvisor.commands import _diagnosing
-    from gpuadvisor.errors import Interrupted, ScriptError
-    from gpuadvisor.interruption import stoppable
+    _check(args)
+    from gpuadvisor.profiling.diagnosing import diagnose_target
 
-    _diagnosing.check(args)
-    if not _diagnosing.is_script(args):
-        _diagnosing.show(args, _diagnosing.of_what_is_there(args))
+    if not is_script(args):
+        _show(args, diagnose_target(_options(args)))
         return 0
+    from gpuadvisor.commands._output import messages
+    from gpuadvisor.interruption import stoppable
+    from gpuadvisor.profiling.diagnosing import diagnose_script
+    from gpuadvisor.profiling.progress import Stages
+
     with stoppable() as stop:
-        try:
-            report, failed = _diagnosing.of_script(args, stop.requested)
-        except Interrupted as interruption:
-            interruption.exit_code = stop.exit_status
-            raise
-    _diagnosing.show(args, report)
+        options, record = _options(args), _record_options(args, stop.requested)
+        with Stages(messages()) as stages:
+            report, failed = diagnose_script(options, record, stages)
+    _show(args, report)
     return ScriptError.exit_code if failed else 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    """UsageError if options do not go together, before a script runs for nothing."""
+    check_positive(args, "--steps", "--timeout", "--limit")
+    if args.rule:
+        from gpuadvisor.profiling.rules import select_rules
+
+        select_rules(args.rule)
+    if args.is_module and not args.script:
+        raise UsageError("-m needs the name of a module")
+    if is_script(args):
+        return
+    target = args.script or "the newest profile"
+    for given, option in ((args.stacks, "--stacks"), (args.name, "--name")):
+        if given:
+            raise UsageError(f"{option} is for scripts, and {target} was recorded already")
+    if args.rest:
+        raise UsageError(
+            f"what follows -- is a script's own, and {target} is none: name a script that ends in "
+            ".py, or a module with -m"
+        )
+
+
+def _options(args: argparse.Namespace) -> DiagnoseOptions:
+    from gpuadvisor.profiling.diagnosing import DiagnoseOptions
+
+    return DiagnoseOptions(args.script, args.name, tuple(args.rule))
+
+
+def _record_options(args: argparse.Namespace, cancelled: Callable[[], bool]) -> RecordOptions:
+    """Return how to record the script; UsageError if there is none, or its name is taken."""
+    from gpuadvisor.profiling.importing import check_name
+    from gpuadvisor.profiling.recording import TIMEOUT_S, RecordOptions
+    from gpuadvisor.tuning.preparation import check_script
+
+    command = command_of(args)
+    check_script(command)
+    if args.name is not None:
+        check_name(args.name)
+    timeout_s = args.timeout or TIMEOUT_S
+    return RecordOptions(command, args.steps, args.stacks, timeout_s=timeout_s, cancelled=cancelled)
+
+
+def _show(args: argparse.Namespace, report: DiagnosisReport) -> None:
+    """Write what was asked for; FindingsError where that is to be told by the exit status."""
+    from gpuadvisor.commands._output import note
+
+    _write(args, report if args.limit is None else report.limited(args.limit))
+    for sentence in report.notes:
+        note(sentence)
+    if args.fail_on is not None:
+        _fail(report, args.fail_on)
+
+
+def _write(args: argparse.Namespace, report: DiagnosisReport) -> None:
+    from gpuadvisor.commands._output import messages_stream, write, write_or_print
+
+    said_on = messages_stream(json=args.json, markdown=args.markdown)
+    if args.json:
+        from gpuadvisor.reports.diagnosis_json import diagnosis_json_text
+
+        print(diagnosis_json_text(report), flush=True)
+    if args.markdown is not None:
+        from gpuadvisor.reports.diagnosis_document import diagnosis_markdown
+
+        write_or_print(args.markdown, diagnosis_markdown(report), said_on)
+    if not args.json and args.markdown is None:
+        _print(report, everything=args.all)
+    if args.sarif is not None:
+        from gpuadvisor.reports.diagnosis_sarif import diagnosis_sarif
+
+        write(args.sarif, diagnosis_sarif(report), said_on)
+
+
+def _print(report: DiagnosisReport, *, everything: bool) -> None:
+    from gpuadvisor.commands._output import output
+    from gpuadvisor.reports.diagnosis_document import print_diagnosis
+
+    print_diagnosis(output(), report, everything)
+    if report.script and report.stored is not None:
+        print(f"\nKept as {report.stored}: `gpuadvisor report {report.stored}` has all figures.")
+    sys.stdout.flush()
+
+
+def _fail(report: DiagnosisReport, least: str) -> None:
+    """FindingsError if something of this severity or above was found."""
+    from gpuadvisor.domain.severity import Severity
+
+    rank = Severity(least).rank
+    found = [each for each in report.diagnosis.shown if each.severity.rank >= rank]
+    if found:
+        number = f"{len(found)} finding{'s' * (len(found) != 1)}"
+        names = ", ".join(dict.fromkeys(each.rule for each in found))
+        raise FindingsError(f"{number} at {least} or above: {names}")

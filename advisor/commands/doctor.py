@@ -8,24 +8,21 @@ from __future__ import annotations
 import argparse
 import sys
 
+from gpuadvisor.commands._arguments import add_json, add_python
+
 EXAMPLE = "example: gpuadvisor doctor --python ~/venvs/train/bin/python"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLE
-    parser.add_argument(
-        "--python",
-        metavar="PATH",
-        default=sys.executable,
-        help="the Python that runs your scripts (default: the one that runs gpuadvisor)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    add_python(parser, "the Python that runs your scripts")
+    add_json(parser, "print the results as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     from rich.text import Text
 
-    from gpuadvisor.commands._console import messages, output
+    from gpuadvisor.commands._output import messages, output
     from gpuadvisor.doctor import render
     from gpuadvisor.doctor.check import gather
     from gpuadvisor.doctor.registry import examine

@@ -16,23 +16,21 @@ EPILOG = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     parser.add_argument(
         "rule", nargs="?", metavar="RULE", help="as `diagnose` names it; a list of all without"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpuadvisor.commands._console import output
-    from gpuadvisor.profiling.rules import chosen
+    from gpuadvisor.commands._output import output
+    from gpuadvisor.profiling.rules import select_rules
     from gpuadvisor.reports.rules_text import page_of, print_rules
 
     console = output()
     if args.rule is None:
-        print_rules(console, chosen())
+        print_rules(console, select_rules())
         return 0
-    page = page_of(*chosen([args.rule]))
+    page = page_of(*select_rules([args.rule]))
     if console.is_terminal:
         from rich.markdown import Markdown
 

@@ -20,8 +20,6 @@ ENDINGS = (".json", ".json.gz")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("profile", metavar="PROFILE", help="a stored profile, or a trace file")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", required=True, help="FILE.json or FILE.json.gz"
@@ -34,12 +32,12 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.output} ends in neither .json nor .json.gz: choose one of them.")
     if args.output.exists() and not args.force:
         raise UsageError(f"{args.output} is there already: choose another name, or add --force")
-    from gpuadvisor.commands._profile_report import profile_report
+    from gpuadvisor.profiling.diagnosing import profile_report
     from gpuadvisor.profiling.exporting import export
-    from gpuadvisor.profiling.naming import profile_named
+    from gpuadvisor.profiling.resolving import resolve_profile
     from gpuadvisor.reports.diagnosis_report import matters
 
-    report = profile_report(profile_named(args.profile))
+    report = profile_report(resolve_profile(args.profile))
     shown = report.diagnosis.shown if report.diagnosis is not None else ()
     found = [finding for finding in shown if matters(finding)]
     count = export(report.facts, args.output, found)

@@ -7,16 +7,14 @@ profile. Exit status: 0 where every file is stored now; 1 where one could not be
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuadvisor.errors import AdvisorError, Interrupted, StoreError, UsageError
-from gpuadvisor.interruption import stoppable
+from gpuadvisor.commands._arguments import add_json
+from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuadvisor.profiling.reading import TraceFile
+    from gpuadvisor.profiling.importing import Imported
     from gpuadvisor.storage.profiles.library import Profiles
 
 EPILOG = """examples:
@@ -27,12 +25,10 @@ EPILOG = """examples:
   gpuadvisor import --remove train
 """
 VERSION = 1
-"""Of the JSON."""
+"""The version of the JSON document."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     parser.add_argument(
         "files", nargs="*", type=Path, metavar="FILE", help="a trace, or a folder of traces"
     )
@@ -45,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--remove", metavar="NAME", action="append", default=[],
         help="remove this profile instead; may be given again",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -60,65 +56,41 @@ def run(args: argparse.Namespace) -> int:
             return _list(profiles, args.json)
         if args.remove:
             return _remove(profiles, args.remove, args.json)
-        with stoppable() as stop:
-            try:
-                return _import(profiles, args, stop.requested)
-            except Interrupted as interruption:
-                interruption.exit_code = stop.exit_status
-                raise
+        return _import(profiles, args)
 
 
-def _import(profiles: Profiles, args: argparse.Namespace, cancelled: Callable[[], bool]) -> int:
-    from gpuadvisor.commands._console import messages
+def _import(profiles: Profiles, args: argparse.Namespace) -> int:
+    from gpuadvisor.commands._output import messages, note
+    from gpuadvisor.interruption import stoppable
     from gpuadvisor.printable import printable
-    from gpuadvisor.profiling import importing, summary
-    from gpuadvisor.profiling.importing import ProgressBar
-    from gpuadvisor.profiling.reading import trace_files
+    from gpuadvisor.profiling import summary
+    from gpuadvisor.profiling.importing import ImportOptions, import_files
+    from gpuadvisor.profiling.progress import ImportProgress
 
-    files = trace_files(args.files)
     done: list[dict[str, Any]] = []
     failed: list[dict[str, str]] = []
-    for file in files:
-        name, file = _named(file, args.name, alone=len(files) == 1)
-        try:
-            with ProgressBar(messages(), cancelled) as progress:
-                found = importing.import_trace(profiles, file, name, progress)
-            done.append(summary.as_json(found.profile, is_new=found.is_new))
-            if not args.json:
-                print("\n".join(summary.lines(found.profile, is_new=found.is_new)), flush=True)
-        except (Interrupted, StoreError, BrokenPipeError):
-            raise  # of a store the other files would fail as well
-        except Exception as error:
-            if args.debug:
-                raise
-            sentence = _sentence(file.path, error)
-            failed.append({"path": str(file.path), "error": sentence})
-            print(printable(f"gpuadvisor: {sentence}"), file=sys.stderr)
+
+    def on_imported(found: Imported) -> None:
+        done.append(summary.as_json(found.profile, is_new=found.is_new))
+        if not args.json:
+            print("\n".join(summary.lines(found.profile, is_new=found.is_new)), flush=True)
+
+    def on_failure(path: Path, error: Exception, sentence: str) -> None:
+        if args.debug:
+            raise error
+        failed.append({"path": str(path), "error": sentence})
+        note(printable(sentence))
+
+    with stoppable() as stop:
+
+        def progress() -> ImportProgress:
+            return ImportProgress(messages(), stop.requested)
+
+        options = ImportOptions(args.files, args.name)
+        import_files(profiles, options, progress, on_imported, on_failure)
     if args.json:
         _print_json({"profiles": done, "failed": failed})
     return int(bool(failed))
-
-
-def _sentence(path: Path, error: Exception) -> str:
-    """Say why a file could not be stored; the others go on even where it is our fault."""
-    if isinstance(error, AdvisorError):
-        return str(error)
-    what = " ".join(f"{type(error).__name__}: {error}".split())
-    return (
-        f"{path}: this is a bug in gpuadvisor ({what}): import it again with --debug and report "
-        "the output"
-    )
-
-
-def _named(file: TraceFile, name: str | None, *, alone: bool) -> tuple[str | None, TraceFile]:
-    """Return the profile's name, None where only its begin is given, which the file then has."""
-    from dataclasses import replace
-
-    from gpuadvisor.profiling.reading import stem
-
-    if name is None or alone:
-        return name, file
-    return None, replace(file, stem=f"{name}-{stem(file.path)}")
 
 
 def _list(profiles: Profiles, as_json: bool) -> int:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuadvisor.commands._arguments import add_json
 from gpuadvisor.errors import AdvisorError, UsageError
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ _UNITS = {"": 1, "b": 1, "k": 1024, "kb": 1024, "kib": 1024, "m": 1 << 20, "mib"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     device = parser.add_mutually_exclusive_group()
     device.add_argument("--cc", metavar="X.Y", help="compute capability, 7.0 to 12.1")
     device.add_argument(
@@ -57,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--barriers", metavar="N", type=int, default=0, help="barriers of a block (default: 0)"
     )
     parser.add_argument("--svg", metavar="FILE", type=Path, help="write the plots to a file too")
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    add_json(parser, "print the results as JSON")
 
 
 def run(args: argparse.Namespace) -> int:

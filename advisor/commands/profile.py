@@ -11,9 +11,25 @@ not record; 2 for a wrong command line; 3 when the script cannot be profiled, or
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gpuadvisor.commands._script import add_script_arguments
+from gpuadvisor.commands._arguments import (
+    add_json,
+    add_profile_name,
+    add_script_arguments,
+    add_steps,
+    add_timeout,
+    check_positive,
+    command_of,
+    is_script,
+)
+from gpuadvisor.errors import ScriptError, UsageError
+
+if TYPE_CHECKING:
+    from gpuadvisor.profiling.nvidia_tools import Program
+    from gpuadvisor.profiling.profiler import ProfileOptions, ProfileResult
 
 EPILOG = """examples:
   gpuadvisor profile train.py -- --epochs 1
@@ -29,8 +45,6 @@ attached to when its script calls `gpuadvisor.profile_on_demand()`.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     add_script_arguments(
         parser, "the Python script, as you would give it to python; or any program for NVIDIA's"
     )
@@ -50,9 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_recording_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to record")
-    group.add_argument(
-        "--steps", metavar="N", type=int, default=5, help="steps to record (default: 5)"
-    )
+    add_steps(group)
     group.add_argument(
         "--stacks", action="store_true", help="also the Python stacks, which slows the steps down"
     )
@@ -66,56 +78,40 @@ def _add_recording_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--keep-running", action="store_true", help="let the script go on to its own end"
     )
-    group.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=float,
-        help="longest wait for the first step, or for another program's end (default: 600)",
+    add_timeout(
+        group, "longest wait for the first step, or for another program's end (default: 600)"
     )
 
 
 def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what is kept")
-    group.add_argument(
-        "--name", metavar="NAME", help="name of the profile in the store (default: the script's)"
-    )
+    add_profile_name(group)
     group.add_argument(
         "--output", metavar="FILE", type=Path, help="also keep the trace; .gz compresses it"
     )
-    group.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
+    add_json(group, "print the result as JSON on stdout")
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpuadvisor.commands import _profiling
-    from gpuadvisor.errors import Interrupted
-    from gpuadvisor.interruption import stoppable
-    from gpuadvisor.profiling.keeping import check_name, check_output
-
     _check(args)
-    if args.output is not None:
-        check_output(args.output)
-    if args.name is not None:
-        check_name(args.name)
+    from gpuadvisor.commands._output import messages, note
+    from gpuadvisor.interruption import stoppable
+    from gpuadvisor.profiling.profiler import profile
+    from gpuadvisor.profiling.progress import Stages
+
+    show = _print_json if args.json else _print
     with stoppable() as stop:
-        try:
-            status = _profiling.profile(args, stop.requested)
-        except Interrupted as interruption:
-            interruption.exit_code = stop.exit_status
-            raise
-    return stop.exit_status if stop.requested() else status
+        options = _options(args)
+        with Stages(messages()) as stages:
+            failed = profile(options, stages, show, note, stop.requested)
+    if stop.requested():
+        return stop.exit_status
+    return ScriptError.exit_code if failed else 0
 
 
 def _check(args: argparse.Namespace) -> None:
     """UsageError if options do not go together."""
-    from gpuadvisor.errors import UsageError
-
-    for name, value in (
-        ("--steps", args.steps),
-        ("--timeout", args.timeout),
-        ("--seconds", args.seconds),
-    ):
-        if value is not None and not value > 0:
-            raise UsageError(f"{name} {value:g}: give a number above zero")
+    check_positive(args, "--steps", "--timeout", "--seconds")
     if args.attach is not None and (args.script or args.rest):
         raise UsageError("--attach profiles a process that runs: name no script or program")
     if args.attach is None and not args.script and not args.rest:
@@ -132,3 +128,60 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("--stacks is for the torch profiler: leave out --nsys or --ncu")
     if args.seconds is not None and args.attach is None and not args.nsys:
         raise UsageError("--seconds is for --attach and --nsys; scripts have --steps")
+
+
+def _options(args: argparse.Namespace) -> ProfileOptions:
+    """Return what to profile; UsageError if that, or where it shall be kept, cannot be."""
+    from gpuadvisor.profiling.importing import check_name
+    from gpuadvisor.profiling.profiler import ProfileOptions, Tool, check_output
+
+    if args.output is not None:
+        check_output(args.output)
+    if args.name is not None:
+        check_name(args.name)
+    # The standard output belongs to JSON, where it goes there.
+    script_output = sys.stderr if args.json else sys.stdout
+    return ProfileOptions(
+        program=None if args.attach is not None else _program(args),
+        pid=args.attach,
+        tool=Tool.NSYS if args.nsys else Tool.NCU if args.ncu else Tool.TORCH,
+        steps=args.steps,
+        stacks=args.stacks,
+        seconds=args.seconds,
+        keep_running=args.keep_running,
+        timeout_s=args.timeout,
+        name=args.name,
+        output=args.output,
+        on_script_output=script_output.buffer.write if args.keep_running else None,
+    )
+
+
+def _program(args: argparse.Namespace) -> Program:
+    """Return what to run; UsageError if there is no such script or program."""
+    from gpuadvisor.profiling.nvidia_tools import Program, check_program
+    from gpuadvisor.tuning.preparation import check_script
+
+    if is_script(args) or not (args.nsys or args.ncu):
+        command = command_of(args)
+        check_script(command)
+        return Program(command)
+    words = [args.script] if args.script else []
+    return Program(None, check_program([*words, *args.rest]))
+
+
+def _print(result: ProfileResult) -> None:
+    from gpuadvisor.profiling import summary
+    from gpuadvisor.reports import diagnosis_wording
+
+    for line in summary.lines(result.imported.profile, is_new=result.imported.is_new):
+        print(line)
+    for line in summary.look_lines(summary.where_time_went(result.facts)):
+        print(f"  {line}")
+    print(f"  {diagnosis_wording.first(result.report)}")
+    print(f"\nNext: gpuadvisor diagnose {result.imported.profile.record.name}", flush=True)
+
+
+def _print_json(result: ProfileResult) -> None:
+    from gpuadvisor.reports import strict_json
+
+    print(strict_json.line(result.document()), flush=True)

@@ -18,8 +18,6 @@ FAST_S = 0.1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=Path, required=True, help="the recording, FILE.gpr"
     )

@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from gpuadvisor.commands._arguments import add_json, add_markdown
 from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuadvisor.domain.knobs import Snippet
     from gpuadvisor.domain.study import StudyResult
-    from gpuadvisor.profiling.naming import Named
+    from gpuadvisor.profiling.resolving import ResolvedProfile
     from gpuadvisor.storage.database import Store
 
 EPILOG = """examples:
@@ -25,8 +26,6 @@ EPILOG = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "name", nargs="?", metavar="NAME",
         help="a study, a stored profile or a trace file; the newest study by default,"
@@ -38,14 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="write the page here; NAME.html by default"
     )
-    parser.add_argument(
-        "--markdown",
-        nargs="?",
-        const="-",
-        metavar="FILE",
-        help="write Markdown to a file, or to the standard output with `-` or without FILE",
-    )
-    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    add_markdown(parser)
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -63,17 +56,17 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _found(store: Store, name: str | None, kind: str | None) -> str | Named:
+def _found(store: Store, name: str | None, kind: str | None) -> str | ResolvedProfile:
     """Return the name of the study that has a result, or the profile."""
-    from gpuadvisor.profiling import naming
+    from gpuadvisor.profiling import resolving
 
     known = store.study_names()
     if name is not None:
-        return naming.meant(name, known, None if kind is None else naming.Kind(kind))
+        return resolving.resolve(name, known, None if kind is None else resolving.Kind(kind))
     newest = None if kind == "profile" else store.latest_study(finished=True)
     if newest is not None:
         return newest
-    if kind != "study" and (profile := naming.newest_profile()) is not None:
+    if kind != "study" and (profile := resolving.newest_profile()) is not None:
         return profile
     if kind == "profile":
         raise UsageError("no profile is stored yet: `gpuadvisor import FILE` adds one")
@@ -91,7 +84,7 @@ def _listed(names: list[str], most: int = 10) -> str:
 
 
 def _report_study(args: argparse.Namespace, result: StudyResult, said_on: TextIO) -> None:
-    from gpuadvisor.commands._written import file_name, write, write_or_print
+    from gpuadvisor.commands._output import file_name, write, write_or_print
 
     if args.json:
         from gpuadvisor.reports.study_json import study_json_text
@@ -115,11 +108,11 @@ def _snippets(result: StudyResult) -> tuple[Snippet, ...]:
     return permanent_snippets(result.settings, load_knobs())
 
 
-def _report_profile(args: argparse.Namespace, named: Named, said_on: TextIO) -> None:
-    from gpuadvisor.commands._profile_report import profile_report
-    from gpuadvisor.commands._written import file_name, write, write_or_print
+def _report_profile(args: argparse.Namespace, resolved: ResolvedProfile, said_on: TextIO) -> None:
+    from gpuadvisor.commands._output import file_name, write, write_or_print
+    from gpuadvisor.profiling.diagnosing import profile_report
 
-    report = profile_report(named)
+    report = profile_report(resolved)
     if args.json:
         from gpuadvisor.reports.profile_json import profile_json_text
 
@@ -131,4 +124,4 @@ def _report_profile(args: argparse.Namespace, named: Named, said_on: TextIO) -> 
     if args.html or not (args.json or args.markdown):
         from gpuadvisor.reports.profile_page import profile_html
 
-        write(args.html or Path(file_name(named.name, "profile")), profile_html(report), said_on)
+        write(args.html or Path(file_name(resolved.name, "profile")), profile_html(report), said_on)

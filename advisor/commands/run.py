@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from gpuadvisor.commands._script import add_script_arguments, command_of
+from gpuadvisor.commands._arguments import add_script_arguments, command_of
 
 EPILOG = """example:
   gpuadvisor run --plan train.plan.toml train.py -- --epochs 90
@@ -17,8 +17,6 @@ EPILOG = """example:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     parser.add_argument(
         "--plan", metavar="FILE", type=Path, required=True, help="as written by `gpuadvisor tune`"
     )

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuadvisor.commands._script import add_script_arguments, command_of
+from gpuadvisor.commands._arguments import add_json, add_script_arguments, command_of
 
 if TYPE_CHECKING:
     from gpuadvisor.tuning.options import TuneOptions
@@ -29,8 +29,6 @@ at its start (logs, folders) it writes each time. What follows -- is the script'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     add_script_arguments(parser)
     parser.add_argument(
         "--level",
@@ -107,28 +105,21 @@ def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--plan", metavar="FILE", type=Path, help="where to write the plan (SCRIPT.plan.toml)"
     )
-    group.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
+    add_json(group, "print the result as JSON on stdout")
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpuadvisor.commands._console import messages, output
-    from gpuadvisor.errors import Interrupted
+    from gpuadvisor.commands._output import messages, output
     from gpuadvisor.interruption import stoppable
-    from gpuadvisor.profiling.baseline import profile_baseline
+    from gpuadvisor.profiling.diagnosing import profile_baseline
     from gpuadvisor.tui.progress import ConsoleProgress
     from gpuadvisor.tuning.study import tune
 
     options = _options(args)
     progress = ConsoleProgress(messages(), options.objective)
     with stoppable() as stop, progress:
-        try:
-            profile = (
-                None if args.no_profile else partial(profile_baseline, cancelled=stop.requested)
-            )
-            result = tune(options, progress, stop.requested, profile)
-        except Interrupted as interruption:
-            interruption.exit_code = stop.exit_status
-            raise
+        profile = None if args.no_profile else partial(profile_baseline, cancelled=stop.requested)
+        result = tune(options, progress, stop.requested, profile)
     if args.json:
         from gpuadvisor.reports.study_json import study_json_text
 

@@ -26,8 +26,6 @@ PIPE_WIDTH = 200
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     parser.add_argument(
         "--replay", metavar="FILE", type=Path, help="a recording of `gpuadvisor record`"
     )

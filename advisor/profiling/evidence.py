@@ -13,9 +13,9 @@ from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.profile import Header, Profile
 from gpuadvisor.domain.telemetry_window import TelemetryWindow
 from gpuadvisor.errors import StoreError
-from gpuadvisor.profiling.naming import Named, peaks_of
+from gpuadvisor.profiling.resolving import ResolvedProfile
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.ceilings import Ceilings
+from gpuadvisor.rules.facts.ceilings import Ceilings, theoretical
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.storage.profiles.library import open_profiles
 from gpuadvisor.storage.profiles.stored import StoredProfile
@@ -25,19 +25,31 @@ MOST_RANKS = 64
 _TORCH = re.compile(r"torch (\d[\w.+]*)")
 
 
-def evidence_of(named: Named, measured: Measurement | None = None) -> Evidence:
+def evidence_of(resolved: ResolvedProfile, measured: Measurement | None = None) -> Evidence:
     """Return what is known of a profile's run; its facts are computed when they are asked for."""
-    header = named.profile.header
+    header = resolved.profile.header
     peaks = peaks_of(header)
-    facts = facts_of(named.profile, peaks)
+    facts = facts_of(resolved.profile, peaks)
     return Evidence(
         facts,
-        _ranks(named.profile, facts, peaks),
+        _ranks(resolved.profile, facts, peaks),
         telemetry_of(header),
         measured,
         peaks,
         environment(header),
     )
+
+
+def peaks_of(header: Header) -> Ceilings | None:
+    """Return what the profile's device can do, as measured if it was; None without a device."""
+    if not header.devices:
+        return None
+    device = header.devices[0]
+    try:
+        measured = open_profiles().newest_ceilings(device.uuid, device.name)
+    except StoreError:  # a trace can be looked at without a store
+        measured = {}
+    return theoretical(device).preferring(measured)
 
 
 def facts_of(profile: Profile, peaks: Ceilings | None) -> Facts:
@@ -92,8 +104,8 @@ def _others(profile: StoredProfile, facts: Facts, peaks: Ceilings | None) -> Ite
             yield found
 
 
-class Seen:
-    """Takes the harness's events of a run in which a profiler counted the steps."""
+class HarnessEvents:
+    """What the harness saw of a script while a profiler counted its steps."""
 
     def __init__(self) -> None:
         self._recorder = Recorder(lambda: None)

@@ -1,30 +1,27 @@
-"""Trace files into the store: recognised, read once, kept once, with the progress on a terminal."""
+"""Trace files into the store: recognised, read once, kept once."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import Protocol
 
 from gpuadvisor.domain.profile import Columns, Header, Sink
-from gpuadvisor.errors import Interrupted, UsageError
-from gpuadvisor.profiling.reading import TraceFile, known_reader, rank_in_name, stem
-from gpuadvisor.storage.profiles.library import Profiles
+from gpuadvisor.errors import AdvisorError, Interrupted, StoreError, UsageError
+from gpuadvisor.profiling.reading import TraceFile, known_reader, rank_in_name, stem, trace_files
+from gpuadvisor.storage.profiles.library import Profiles, open_profiles
 from gpuadvisor.storage.profiles.stored import StoredProfile
 from gpuadvisor.storage.profiles.writer import Origin
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 BLOCK_BYTES = 1 << 20
 
 
 class Progress(Protocol):
-    """Is told how far the reading of a file is."""
+    """Shows how far the reading of a file is."""
 
     def hashed(self, path: Path, done_bytes: int, size_bytes: int) -> None: ...
 
@@ -32,7 +29,7 @@ class Progress(Protocol):
 
 
 class Silence:
-    """Says nothing."""
+    """Shows no progress."""
 
     def hashed(self, path: Path, done_bytes: int, size_bytes: int) -> None: ...
 
@@ -46,6 +43,52 @@ class Imported:
     profile: StoredProfile
     is_new: bool
     """False where it was stored before."""
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """Which files to store, and how to call their profiles."""
+
+    files: Sequence[Path]
+    """Traces, or folders of traces, one for each rank of a run."""
+    name: str | None = None
+    """The name of the only profile; with several files what all names begin with."""
+
+
+def import_files(
+    profiles: Profiles,
+    options: ImportOptions,
+    progress: Callable[[], AbstractContextManager[Progress]],
+    on_imported: Callable[[Imported], None],
+    on_failure: Callable[[Path, Exception, str], None],
+) -> None:
+    """Store all files, the others too where one cannot be read.
+
+    `on_imported` takes each as soon as it is stored; `on_failure` the path of one that cannot be,
+    its error, and a sentence that says why. StoreError and Interrupted end it.
+    """
+    files = trace_files(options.files)
+    for file in files:
+        name, file = _with_name(file, options.name, alone=len(files) == 1)
+        try:
+            with progress() as shown:
+                imported = import_trace(profiles, file, name, shown)
+            on_imported(imported)
+        except (Interrupted, StoreError, BrokenPipeError):
+            raise  # the store would fail for the other files as well
+        except Exception as error:  # the others go on even where it is our fault
+            on_failure(file.path, error, _sentence(file.path, error))
+
+
+def import_recorded(trace: Path, stem: str, name: str | None, *, is_temporary: bool) -> Imported:
+    """Store a trace that was recorded just now; without a name it is called `stem`."""
+    file = TraceFile(trace.absolute(), stem, is_temporary=is_temporary)
+    return import_trace(open_profiles(), file, name)
+
+
+def check_name(name: str) -> None:
+    """UsageError if no profile can get this name."""
+    open_profiles().check_free(name)
 
 
 def import_file(
@@ -99,6 +142,24 @@ def import_trace(
     return Imported(profiles.get(kept.profile_id), kept.is_new)
 
 
+def _with_name(file: TraceFile, name: str | None, *, alone: bool) -> tuple[str | None, TraceFile]:
+    """Return the profile's name, None where only its begin is given, which the file then has."""
+    if name is None or alone:
+        return name, file
+    return None, replace(file, stem=f"{name}-{stem(file.path)}")
+
+
+def _sentence(path: Path, error: Exception) -> str:
+    """Return why a file could not be stored."""
+    if isinstance(error, AdvisorError):
+        return str(error)
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return (
+        f"{path}: this is a bug in gpuadvisor ({what}): import it again with --debug and report "
+        "the output"
+    )
+
+
 def _joined(profiles: Profiles, known: StoredProfile, file: TraceFile) -> StoredProfile:
     if not file.ranks_of or known.record.ranks_of:
         return known
@@ -146,89 +207,3 @@ def _digest(path: Path, tell: Callable[[Path, int, int], None]) -> str:
             done += len(block)
             tell(path, done, size)
     return found.hexdigest()
-
-
-DESCRIPTORS = Path("/proc/self/fd")
-
-
-class ProgressBar:
-    """A bar a file with the bytes that its reader has taken; nothing on a pipe.
-
-    What it is told of is where an import can end early: it raises Interrupted once `cancelled`.
-    An exception at any other moment would be lost in SQLite's callbacks, or leave rows behind.
-    """
-
-    def __init__(self, console: Console, cancelled: Callable[[], bool] = lambda: False) -> None:
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
-
-        self._cancelled = cancelled
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            DownloadColumn(),
-            TextColumn("{task.fields[rows]}"),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self._bar.add_task("", rows="")
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
-
-    def hashed(self, path: Path, done_bytes: int, size_bytes: int) -> None:
-        """Show how much of a file was looked at, to see whether it is stored."""
-        self._go_on()
-        what = f"Looking at {path.name}"
-        self._bar.update(
-            self._task, description=what, completed=done_bytes, total=size_bytes, rows=""
-        )
-
-    def read(self, path: Path, rows: int) -> None:
-        """Show how much of a file was read into rows."""
-        self._go_on()
-        if self._bar.disable:
-            return
-        done = _position(path)
-        self._bar.update(
-            self._task,
-            description=f"Reading {path.name}",
-            completed=done,  # stays where the reader does not read by position, as with SQLite
-            rows=f"{rows:,} rows",
-        )
-
-    def _go_on(self) -> None:
-        if self._cancelled():
-            raise Interrupted("interrupted")
-
-
-def _position(path: Path) -> int | None:
-    """Return how far this process has read in a file; None where the system does not tell.
-
-    Readers take a path and no stream, as SQLite does; the kernel knows how far they are.
-    """
-    try:
-        target = str(path.resolve())
-        for link in DESCRIPTORS.iterdir():
-            if str(link.readlink()) == target:
-                told = DESCRIPTORS.with_name("fdinfo") / link.name
-                return int(told.read_text("ascii").split(None, 2)[1]) or None
-    except (OSError, ValueError, IndexError):
-        pass
-    return None

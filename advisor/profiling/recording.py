@@ -17,8 +17,12 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Application
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import Interrupted, ScriptError
+from gpuadvisor.profiling.progress import Stages
+from gpuadvisor.tuning.preparation import target_python
 
 APPLIER = "gpuadvisor.collectors.script.child.torch_profiler:PROFILER"
+TIMEOUT_S = 600.0
+"""Longest wait for a script's first step, unless the user says otherwise."""
 DEFAULT_STEPS = 5
 """Enough to see which step is unlike the others, and few enough to keep a trace small."""
 FEWEST_STEPS = 2
@@ -33,7 +37,7 @@ class RecordOptions:
     steps: int = DEFAULT_STEPS
     stacks: bool = False
     keep_running: bool = False
-    timeout_s: float = 600.0
+    timeout_s: float = TIMEOUT_S
     """Longest wait for the first step."""
     on_event: Callable[[Event], None] | None = None
     on_output: Callable[[bytes], object] | None = None
@@ -46,7 +50,7 @@ class RecordOptions:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A trace, and what is known of it beside."""
+    """A trace that was recorded, and what is known of it beside."""
 
     file: Path
     steps: int
@@ -62,8 +66,8 @@ class Recorded:
 
 
 @dataclass
-class _Heard:
-    """What the script's process told of the recording."""
+class _RecordingEvents:
+    """What the script's process reported of the recording."""
 
     steps: int = 0
     warm_after: int = 0
@@ -93,28 +97,51 @@ def record(
     `ready` gets it as soon as it is there; with `keep_running` the script goes on meanwhile, and
     this returns when it has ended. ScriptError where nothing could be recorded; Interrupted.
     """
-    heard, outcome = _run(options, folder, Schedule(), ready)
-    if _was_too_short(heard, outcome):
+    events, outcome = _run(options, folder, Schedule(), ready)
+    if _was_too_short(events, outcome):
         # It ended by itself before it was warm, so it takes little time to run it again.
-        heard, outcome = _run(options, folder, _earlier(options, outcome.steps), ready)
-    recorded = _recorded(options, folder, heard)
+        events, outcome = _run(options, folder, _earlier(options, outcome.steps), ready)
+    recorded = _recorded(options, folder, events)
     if recorded is None:
-        raise _failure(options, heard, outcome)
-    notes = () if heard.stopped else _notes(outcome)
+        raise _failure(options, events, outcome)
+    notes = () if events.stopped else _notes(outcome)
     return replace(recorded, notes=(*recorded.notes, *notes), failed=bool(notes))
+
+
+def record_steps(
+    options: RecordOptions,
+    folder: Path,
+    stages: Stages,
+    on_recorded: Callable[[Recorded], None] = lambda _: None,
+) -> Recorded:
+    """Record some steps of a script while its stages are shown, and return the trace in `folder`.
+
+    `on_recorded` takes it when it is there, which is before the end of a script that is kept
+    running. UsageError where the interpreter cannot run the script; ScriptError; Interrupted.
+    """
+    options = replace(options, on_event=stages.event)
+    try:
+        recorded = record(options, folder, on_recorded if options.keep_running else lambda _: None)
+    except ScriptError:
+        if not stages.saw_torch:
+            target_python(options.command)  # it says better why, if the interpreter is the reason
+        raise
+    if not options.keep_running:
+        on_recorded(recorded)
+    return recorded
 
 
 def _run(
     options: RecordOptions, folder: Path, schedule: Schedule, ready: Callable[[Recorded], None]
-) -> tuple[_Heard, RunOutcome]:
-    heard = _Heard()
+) -> tuple[_RecordingEvents, RunOutcome]:
+    events = _RecordingEvents()
 
     def take(event: Event) -> None:
-        before = heard.report
-        heard.take(event)
+        before = events.report
+        events.take(event)
         if options.on_event is not None:
             options.on_event(event)
-        if heard.report is not before and (recorded := _recorded(options, folder, heard)):
+        if events.report is not before and (recorded := _recorded(options, folder, events)):
             ready(recorded)
 
     value = {"file": str(_trace(folder)), "steps": options.steps, "stacks": options.stacks}
@@ -131,12 +158,12 @@ def _run(
         all_gpus=options.device is None,
         on_event=take,
         on_output=options.on_output,
-        cancelled=lambda: bool(heard.refusal) or options.cancelled(),
+        cancelled=lambda: bool(events.refusal) or options.cancelled(),
     )
     outcome = run_script(request)
-    if options.cancelled() and not heard.report:
+    if options.cancelled() and not events.report:
         raise Interrupted("interrupted: nothing was recorded")
-    return heard, outcome
+    return events, outcome
 
 
 def _earlier(options: RecordOptions, steps: int) -> Schedule:
@@ -157,19 +184,19 @@ def _trace(folder: Path) -> Path:
     return folder / "trace.json"
 
 
-def _was_too_short(heard: _Heard, outcome: RunOutcome) -> bool:
+def _was_too_short(events: _RecordingEvents, outcome: RunOutcome) -> bool:
     ended = outcome.state in (TrialState.COMPLETE, TrialState.UNSUPPORTED)
-    return ended and not heard.report and not heard.refusal and outcome.steps >= FEWEST_STEPS
+    return ended and not events.report and not events.refusal and outcome.steps >= FEWEST_STEPS
 
 
-def _recorded(options: RecordOptions, folder: Path, heard: _Heard) -> Recorded | None:
-    if not heard.report or not _trace(folder).is_file():
+def _recorded(options: RecordOptions, folder: Path, events: _RecordingEvents) -> Recorded | None:
+    if not events.report or not _trace(folder).is_file():
         return None
-    steps, notes = int(heard.report["steps"]), []
+    steps, notes = int(events.report["steps"]), []
     if steps < options.steps:
-        notes.append(f"{steps} of {options.steps} steps were recorded: {heard.report['why']}")
+        notes.append(f"{steps} of {options.steps} steps were recorded: {events.report['why']}")
     return Recorded(
-        _trace(folder), steps, heard.warm_after, bool(heard.report["with_gpu"]), tuple(notes)
+        _trace(folder), steps, events.warm_after, bool(events.report["with_gpu"]), tuple(notes)
     )
 
 
@@ -181,11 +208,11 @@ def _notes(outcome: RunOutcome) -> tuple[str, ...]:
     return (f"the script failed after that: {outcome.reason}{place}",)
 
 
-def _failure(options: RecordOptions, heard: _Heard, outcome: RunOutcome) -> ScriptError:
+def _failure(options: RecordOptions, events: _RecordingEvents, outcome: RunOutcome) -> ScriptError:
     """Return why nothing was recorded, in a sentence."""
     name = options.command.script
-    if heard.refusal:
-        return ScriptError(f"{name} cannot be profiled: {heard.refusal}", outcome.output)
+    if events.refusal:
+        return ScriptError(f"{name} cannot be profiled: {events.refusal}", outcome.output)
     if outcome.state in (TrialState.COMPLETE, TrialState.UNSUPPORTED) and outcome.steps:
         steps = f"{outcome.steps} step{'s' * (outcome.steps != 1)}"
         reason = f"it ended after {steps}, too few to profile one whole step: let it make more"

@@ -15,7 +15,7 @@ MOST_NAMES = 3
 """That an error proposes."""
 
 
-def chosen(names: Collection[str] = ()) -> tuple[Loaded, ...]:
+def select_rules(names: Collection[str] = ()) -> tuple[Loaded, ...]:
     """Return the rules of these names, or all; UsageError, with near names, where there is none."""
     _warn()
     known = {rule.name: rule for rule in load_rules()}

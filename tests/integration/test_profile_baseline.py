@@ -10,7 +10,7 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts
 from gpuadvisor.domain.measurement import Window
 from gpuadvisor.errors import ScriptError
-from gpuadvisor.profiling.baseline import profile_baseline
+from gpuadvisor.profiling.diagnosing import profile_baseline
 from tests.simulation import measurement
 
 pytest.importorskip("torch")

@@ -12,8 +12,8 @@ from gpuadvisor.domain.profile import TABLES, Range
 from gpuadvisor.domain.telemetry import Gpu
 from gpuadvisor.domain.telemetry_window import GpuWindow, TelemetryWindow
 from gpuadvisor.profiling import evidence as gathering
-from gpuadvisor.profiling.evidence import Seen, environment, evidence_of
-from gpuadvisor.profiling.naming import Named, profile_named
+from gpuadvisor.profiling.evidence import HarnessEvents, environment, evidence_of
+from gpuadvisor.profiling.resolving import ResolvedProfile, resolve_profile
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.registry import load_rules
 from gpuadvisor.storage.profiles.library import open_profiles
@@ -194,16 +194,16 @@ def test_all_ranks_of_the_folder_are_evidence_by_rank(capsys):
         keep(f"rank{rank}", ranks_of="/data/run", rank=rank)
     keep("other", ranks_of="/data/other", rank=0)
     keep("alone")
-    gathered = evidence_of(profile_named("rank1"))
+    gathered = evidence_of(resolve_profile("rank1"))
     assert [each.profile.header.rank for each in gathered.ranks] == [0, 1, 2]
     assert gathered.ranks[1] is gathered.facts
-    assert evidence_of(profile_named("alone")).ranks == ()
+    assert evidence_of(resolve_profile("alone")).ranks == ()
 
 
 def test_of_a_rank_that_was_imported_twice_one_is_looked_at():
     for name, rank in (("a", 0), ("b", 0), ("c", 1)):
         keep(name, ranks_of="/data/run", rank=rank)
-    gathered = evidence_of(profile_named("a"))
+    gathered = evidence_of(resolve_profile("a"))
     assert [each.profile.header.rank for each in gathered.ranks] == [0, 1]
     assert gathered.ranks[0] is gathered.facts
 
@@ -223,13 +223,13 @@ def test_telemetry_is_of_the_same_machine_or_none(gpu, is_taken, monkeypatch):
     profile = steps(Made()).profile(
         devices=(H100,), begin_unix_ns=1_700_000_000 * 10**9, duration_ns=4 * 10**9
     )
-    found = evidence_of(Named("train", "", profile)).telemetry
+    found = evidence_of(ResolvedProfile("train", "", profile)).telemetry
     assert (found is not None) is is_taken
     assert asked == [(1_700_000_000.0, 1_700_000_004.0)]
 
 
 def test_without_the_time_of_day_there_is_no_telemetry():
-    assert evidence_of(Named("train", "", whole())).telemetry is None
+    assert evidence_of(ResolvedProfile("train", "", whole())).telemetry is None
 
 
 def test_the_version_of_torch_is_known_by_its_name():
@@ -238,7 +238,7 @@ def test_the_version_of_torch_is_known_by_its_name():
 
 
 def test_what_the_harness_saw_is_of_the_profiled_steps():
-    seen = Seen()
+    seen = HarnessEvents()
     loader = {"batch_size": 8, "num_workers": 0, "pin_memory": False,
               "persistent_workers": False, "prefetch_factor": None, "iterable": False}  # fmt: skip
     for event in (
@@ -260,8 +260,8 @@ def test_what_the_harness_saw_is_of_the_profiled_steps():
 
 
 def test_where_no_step_was_seen_nothing_was_measured():
-    assert Seen().measurement(Facts(steps(Made()).profile())) is None
-    assert Seen().measurement(Facts(Made().profile())) is None
+    assert HarnessEvents().measurement(Facts(steps(Made()).profile())) is None
+    assert HarnessEvents().measurement(Facts(Made().profile())) is None
 
 
 # -- explain -----------------------------------------------------------------------------------

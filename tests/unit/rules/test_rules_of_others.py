@@ -21,7 +21,7 @@ POINTS = {
 }
 ASK = """
 import json, sys
-from gpuadvisor.profiling.rules import chosen
+from gpuadvisor.profiling.rules import select_rules
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from tests.profiles import Made
@@ -30,7 +30,7 @@ from tests.rules.building import timeline
 made = Made()
 made.launched("kernel", call=(0, 5), runs=(10, 90))
 made.operator("save", (0, 30))
-rules = {rule.name: rule for rule in (*chosen(), *chosen())}
+rules = {rule.name: rule for rule in (*select_rules(), *select_rules())}
 mine = rules["checkpoint_every_step"]
 (found,) = diagnose(timeline(made), [mine]).findings
 print(json.dumps({

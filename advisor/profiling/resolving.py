@@ -8,10 +8,9 @@ from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 
-from gpuadvisor.domain.profile import Header, Profile
-from gpuadvisor.errors import StoreError, UsageError
+from gpuadvisor.domain.profile import Profile
+from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling.reading import read_profile, stem
-from gpuadvisor.rules.facts.ceilings import Ceilings, theoretical
 
 MOST_NAMES = 6
 """That an error proposes."""
@@ -27,7 +26,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Named:
+class ResolvedProfile:
     """A profile, and how it is called."""
 
     name: str
@@ -36,7 +35,7 @@ class Named:
     profile: Profile
 
 
-def meant(wanted: str, studies: Sequence[str], kind: Kind | None = None) -> str | Named:
+def resolve(wanted: str, studies: Sequence[str], kind: Kind | None = None) -> str | ResolvedProfile:
     """Return the study's name, or the profile, that a word means; UsageError if that is not clear.
 
     A file is a profile, whatever else has its name.
@@ -56,14 +55,14 @@ def meant(wanted: str, studies: Sequence[str], kind: Kind | None = None) -> str 
     raise UsageError(_unknown(wanted, studies, kind))
 
 
-def profile_named(wanted: str) -> Named:
+def resolve_profile(wanted: str) -> ResolvedProfile:
     """Return the profile in a file, or the stored one; UsageError with near names if none is."""
-    found = meant(wanted, (), Kind.PROFILE)
-    assert isinstance(found, Named)
+    found = resolve(wanted, (), Kind.PROFILE)
+    assert isinstance(found, ResolvedProfile)
     return found
 
 
-def newest_profile() -> Named | None:
+def newest_profile() -> ResolvedProfile | None:
     """Return the profile that was stored last; None where there is none."""
     from gpuadvisor.storage.profiles.library import open_profiles
 
@@ -72,28 +71,14 @@ def newest_profile() -> Named | None:
     if not records:
         return None
     stored = profiles.get(records[0].id)
-    return Named(stored.record.name, stored.record.path, stored)
+    return ResolvedProfile(stored.record.name, stored.record.path, stored)
 
 
-def peaks_of(header: Header) -> Ceilings | None:
-    """Return what the profile's device can do, as measured if it was; None without a device."""
-    from gpuadvisor.storage.profiles.library import open_profiles
-
-    if not header.devices:
-        return None
-    device = header.devices[0]
-    try:
-        measured = open_profiles().newest_ceilings(device.uuid, device.name)
-    except StoreError:  # a trace can be looked at without a store
-        measured = {}
-    return theoretical(device).preferring(measured)
+def _from_file(path: Path) -> ResolvedProfile:
+    return ResolvedProfile(stem(path), str(path.absolute()), read_profile(path))
 
 
-def _from_file(path: Path) -> Named:
-    return Named(stem(path), str(path.absolute()), read_profile(path))
-
-
-def _stored(wanted: str) -> Named | None:
+def _stored(wanted: str) -> ResolvedProfile | None:
     from gpuadvisor.storage.profiles.library import open_profiles
 
     try:
@@ -102,7 +87,7 @@ def _stored(wanted: str) -> Named | None:
         if str(error).startswith("There is no profile"):
             return None
         raise
-    return Named(stored.record.name, stored.record.path, stored)
+    return ResolvedProfile(stored.record.name, stored.record.path, stored)
 
 
 def _unknown(wanted: str, studies: Sequence[str], kind: Kind | None) -> str:

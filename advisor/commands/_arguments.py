@@ -1,0 +1,104 @@
+"""Arguments that several commands share, and what they mean."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, TypeAlias
+
+from gpuadvisor.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuadvisor.collectors.script.request import Command
+
+
+Arguments: TypeAlias = "argparse.ArgumentParser | argparse._ArgumentGroup"
+"""A parser, or a group of it, to which arguments are added."""
+SCRIPT_HELP = "the Python script, as you would give it to python"
+
+
+def add_script_arguments(
+    parser: argparse.ArgumentParser, script: str = SCRIPT_HELP, name: str | None = None
+) -> None:
+    """Declare the script; what follows `--` on the command line is the script's own.
+
+    With another help than the usual for it, it may be left out; `name` is how the help calls it.
+    """
+    if script == SCRIPT_HELP:
+        parser.add_argument("script", help=script)
+    else:
+        parser.add_argument("script", nargs="?", metavar=name, help=script)
+    parser.add_argument(
+        "-m",
+        dest="is_module",
+        action="store_true",
+        help=f"{name or 'SCRIPT'} is a module, as for python -m",
+    )
+    add_python(parser, "the Python that runs the script")
+    parser.set_defaults(takes_rest=True)
+
+
+def command_of(args: argparse.Namespace) -> Command:
+    """Return the script as its user would start it; UsageError if there is no such Python."""
+    from gpuadvisor.collectors.interpreter import locate
+    from gpuadvisor.collectors.script.request import Command
+
+    return Command(locate(args.python), args.script, tuple(args.rest), args.is_module)
+
+
+def is_script(args: argparse.Namespace) -> bool:
+    """Return whether what is named is a Python script or a module, which can be run."""
+    return bool(args.is_module or (args.script or "").endswith(".py"))
+
+
+def check_positive(args: argparse.Namespace, *options: str) -> None:
+    """UsageError if one of these options, as `--steps`, has a number that is not above zero."""
+    for option in options:
+        value = getattr(args, option.lstrip("-").replace("-", "_"))
+        if value is not None and not value > 0:
+            raise UsageError(f"{option} {value:g}: give a number above zero")
+
+
+def add_python(arguments: Arguments, help_: str) -> None:
+    """Declare `--python`: an interpreter, that of gpuadvisor by default."""
+    arguments.add_argument(
+        "--python",
+        metavar="PATH",
+        default=sys.executable,
+        help=f"{help_} (default: the one that runs gpuadvisor)",
+    )
+
+
+def add_json(arguments: Arguments, help_: str = "print it as JSON") -> None:
+    """Declare `--json`."""
+    arguments.add_argument("--json", action="store_true", help=help_)
+
+
+def add_markdown(arguments: Arguments) -> None:
+    """Declare `--markdown`: a file, or `-` for the standard output."""
+    arguments.add_argument(
+        "--markdown",
+        nargs="?",
+        const="-",
+        metavar="FILE",
+        help="write Markdown to a file, or to the standard output with `-` or without FILE",
+    )
+
+
+def add_steps(arguments: Arguments) -> None:
+    """Declare `--steps`: how many steps of a script are recorded."""
+    arguments.add_argument(
+        "--steps", metavar="N", type=int, default=5, help="steps to record (default: 5)"
+    )
+
+
+def add_timeout(arguments: Arguments, help_: str, default: float | None = None) -> None:
+    """Declare `--timeout`, in seconds."""
+    arguments.add_argument("--timeout", metavar="SECONDS", type=float, default=default, help=help_)
+
+
+def add_profile_name(arguments: Arguments) -> None:
+    """Declare `--name`: how a recorded profile is called in the store."""
+    arguments.add_argument(
+        "--name", metavar="NAME", help="name of the profile in the store (default: the script's)"
+    )

@@ -1,0 +1,70 @@
+"""Where commands write to: the terminal or the pipe, and files that hold a report."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from gpuadvisor.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def output() -> Console:
+    """Return the console of the standard output; BrokenPipeError where its reader is gone."""
+    return _console(stderr=False)
+
+
+def messages() -> Console:
+    """Return the console of the standard error, for progress; BrokenPipeError as above."""
+    return _console(stderr=True)
+
+
+def _console(stderr: bool) -> Console:
+    from rich.console import Console
+
+    class Ours(Console):
+        def on_broken_pipe(self) -> None:
+            # Rich's own ends the program with the exit status 1, which is that of a failure.
+            raise BrokenPipeError
+
+    return Ours(stderr=stderr, highlight=False)
+
+
+def note(sentence: str) -> None:
+    """Say on the standard error what the user should know."""
+    print(f"gpuadvisor: {sentence}", file=sys.stderr)
+
+
+def messages_stream(*, json: bool, markdown: str | None = None) -> TextIO:
+    """Return the stream that says which files were written.
+
+    The standard output belongs to JSON and Markdown, where they go there.
+    """
+    return sys.stderr if json or markdown == "-" else sys.stdout
+
+
+def file_name(name: str, fallback: str, ending: str = ".html") -> str:
+    """Return a file name for what is called so: a name that the user chose may hold slashes."""
+    return (re.sub(r"[^\w.+-]+", "-", name).strip(".-") or fallback) + ending
+
+
+def write(path: Path, text: str, said_on: TextIO) -> None:
+    """Write a file and say where it is; UsageError where it cannot be written."""
+    try:
+        path.write_bytes(text.encode("utf-8", "replace"))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"cannot write {path}: {reason}; choose another file") from None
+    print(f"wrote {path.absolute()}", file=said_on)
+
+
+def write_or_print(target: str, text: str, said_on: TextIO) -> None:
+    """Write a file, or print the text where the target is `-`."""
+    if target == "-":
+        sys.stdout.write(text)
+    else:
+        write(Path(target), text, said_on)

@@ -1,0 +1,228 @@
+"""Say what is wrong with a run: of a script, a stored profile, a trace file or a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpuadvisor import __version__
+from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.collectors.script.run_folder import run_folder
+from gpuadvisor.collectors.telemetry.recording import KIND
+from gpuadvisor.daemon.sources import window_of_recording
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.finding import Diagnosis
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.profile import Profile
+from gpuadvisor.errors import AdvisorError, ScriptError, UsageError
+from gpuadvisor.profiling.evidence import HarnessEvents, evidence_of
+from gpuadvisor.profiling.importing import import_recorded
+from gpuadvisor.profiling.progress import Stages
+from gpuadvisor.profiling.reading import head_of, read_profile
+from gpuadvisor.profiling.recording import (
+    DEFAULT_STEPS,
+    FEWEST_STEPS,
+    Recorded,
+    RecordOptions,
+    record,
+    record_steps,
+)
+from gpuadvisor.profiling.resolving import ResolvedProfile, newest_profile, resolve_profile
+from gpuadvisor.profiling.rules import select_rules
+from gpuadvisor.reports.diagnosis_report import DiagnosisReport
+from gpuadvisor.reports.profile_report import ProfileReport
+from gpuadvisor.rules import engine
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.storage.profiles.stored import StoredProfile
+
+BASELINE_MS = 10_000.0
+"""Longest time of the steps that are recorded before tuning, unless two take longer: it is the
+budget's."""
+
+
+@dataclass(frozen=True)
+class DiagnoseOptions:
+    """What to diagnose, and which rules to ask."""
+
+    target: str | None = None
+    """A stored profile (the newest by default), a trace file, a recording, or a script."""
+    name: str | None = None
+    """The name that the profile of a script gets in the store; that of the script by default."""
+    rules: Collection[str] = ()
+    """The rules to ask; all by default."""
+
+
+def diagnose_target(options: DiagnoseOptions) -> DiagnosisReport:
+    """Return what the rules say of a profile or a recording; UsageError where there is none."""
+    target = options.target
+    if target is not None and _is_recording(Path(target)):
+        return _diagnose_recording(Path(target), options.rules)
+    resolved = _resolve_target(target)
+    report = diagnose_profile(resolved, options.rules)
+    return replace(report, notes=tuple(resolved.profile.header.warnings))
+
+
+def diagnose_script(
+    options: DiagnoseOptions, record: RecordOptions, stages: Stages
+) -> tuple[DiagnosisReport, bool]:
+    """Profile a script and store the profile; return what the rules say, and if the script failed.
+
+    Raises:
+        ScriptError: if the script cannot be profiled.
+        Interrupted: if it was cancelled.
+    """
+    command = record.command
+    with run_folder() as folder:
+        stages.say(f"Running {command.script} until it is warm")
+        recorded = record_steps(record, folder, stages)
+        stages.say("Reading the trace")
+        stem = Path(command.script).stem
+        stored = import_recorded(recorded.file, stem, options.name, is_temporary=True).profile
+        stages.say("Looking for what to fix")
+        report = diagnose_run(stored, recorded, stages.harness, options.rules)
+    words = ("-m", command.script) if command.is_module else (command.script,)
+    return replace(report, script=(*words, *command.args)), recorded.failed
+
+
+def diagnose_run(
+    profile: StoredProfile,
+    recorded: Recorded,
+    harness: HarnessEvents,
+    rules: Collection[str] = (),
+) -> DiagnosisReport:
+    """Return what the rules say of a recorded run, with what the harness saw meanwhile."""
+    resolved = ResolvedProfile(profile.record.name, profile.record.path, profile)
+    evidence = evidence_of(resolved)
+    if evidence.facts is not None:
+        evidence = replace(evidence, measured=harness.measurement(evidence.facts))
+    report = _report(resolved, evidence, rules)
+    return replace(report, notes=(*recorded.notes, *_doubts(recorded, profile)))
+
+
+def diagnose_profile(
+    resolved: ResolvedProfile, rules: Collection[str] = (), measured: Measurement | None = None
+) -> DiagnosisReport:
+    """Return what the rules say of a profile; UsageError where there is no rule of a name.
+
+    `measured` is what the harness saw of the script.
+    """
+    return _report(resolved, evidence_of(resolved, measured), rules)
+
+
+def profile_report(resolved: ResolvedProfile) -> ProfileReport:
+    """Return what is to be said of a profile; facts are computed when they are asked for."""
+    report = diagnose_profile(resolved).profile
+    assert report is not None  # there is a profile
+    return report
+
+
+def profile_baseline(
+    command: Command,
+    measured: Measurement,
+    device: Device,
+    cores: tuple[int, ...] = (),
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Diagnosis:
+    """Profile some steps of a script on one GPU and return what is wrong with it.
+
+    Tuning begins with it; the profile is not stored. The script keeps to `cores` (empty for all),
+    as the runs do that it is compared with.
+
+    Raises:
+        ScriptError: if it cannot be profiled, or its trace not be read.
+        Interrupted: if it was cancelled.
+    """
+    steps = min(DEFAULT_STEPS, max(FEWEST_STEPS, int(BASELINE_MS / measured.mean_step_ms)))
+    with run_folder() as folder:
+        options = RecordOptions(command, steps, device=device, cores=cores, cancelled=cancelled)
+        recorded = record(options, folder)
+        try:
+            profile = read_profile(recorded.file)
+            resolved = ResolvedProfile(command.script, str(recorded.file), profile)
+            return engine.diagnose(evidence_of(resolved, measured))
+        except AdvisorError as error:
+            raise ScriptError(f"its trace cannot be read: {error}") from error
+        except Exception as error:  # tuning can do without
+            what = f"{type(error).__name__}: {error}"
+            raise ScriptError(f"its trace cannot be read ({what}): report this bug") from error
+
+
+def _report(
+    resolved: ResolvedProfile, evidence: Evidence, names: Collection[str]
+) -> DiagnosisReport:
+    """Return what the rules of these names say of a profile's run."""
+    assert evidence.facts is not None  # a profile has some
+    rules = select_rules(names)
+    diagnosis = engine.diagnose(evidence, rules)
+    profile = ProfileReport(
+        resolved.name,
+        evidence.facts,
+        evidence.ceilings,
+        resolved.file,
+        __version__,
+        diagnosis=diagnosis,
+        rules=rules,
+    )
+    return DiagnosisReport(
+        resolved.name,
+        diagnosis,
+        rules,
+        profile,
+        stored=resolved.name if isinstance(resolved.profile, StoredProfile) else None,
+        file=resolved.file,
+        version=__version__,
+    )
+
+
+def _diagnose_recording(path: Path, names: Collection[str]) -> DiagnosisReport:
+    """Return what the rules say of a recording of telemetry alone."""
+    rules = select_rules(names)
+    window = window_of_recording(path)
+    diagnosis = engine.diagnose(Evidence(telemetry=window), rules)
+    return DiagnosisReport(
+        path.name,
+        diagnosis,
+        rules,
+        telemetry=window,
+        file=str(path.absolute()),
+        version=__version__,
+    )
+
+
+def _is_recording(path: Path) -> bool:
+    """Say whether a file is a recording of telemetry; UsageError where it cannot be read."""
+    if not path.is_file():
+        return False
+    try:
+        return path.suffix == ".gpr" or f'"kind": "{KIND}"'.encode() in head_of(path)[0]
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(f"{path} cannot be read ({reason}): check its permissions.") from error
+
+
+def _resolve_target(target: str | None) -> ResolvedProfile:
+    if target is not None and Path(target).is_dir():
+        raise UsageError(
+            f"{target} is a folder: `gpuadvisor import {target}` stores the traces in it, of which "
+            "each can be diagnosed by its name, and with all ranks of the run"
+        )
+    if target is not None:
+        return resolve_profile(target)
+    newest = newest_profile()
+    if newest is None:
+        raise UsageError(
+            "no profile is stored yet: name a script or a trace file, as in "
+            "`gpuadvisor diagnose train.py`"
+        )
+    return newest
+
+
+def _doubts(recorded: Recorded, profile: Profile) -> tuple[str, ...]:
+    """Return why a profile may not show what it should, in sentences."""
+    if recorded.with_gpu and not profile.rows("kernels") and profile.rows("operators"):
+        return (
+            "the script uses the GPU, but no kernel was recorded: another profiler may hold it "
+            "(CUPTI serves one at a time)",
+        )
+    return ()
