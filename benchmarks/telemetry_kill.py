@@ -34,7 +34,14 @@ from typing import Any
 
 from gpuadvisor.domain.device import Device, Environment
 from gpuadvisor.domain.knobs import Level
-from gpuadvisor.domain.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Kind, Metric, Pace
+from gpuadvisor.domain.metrics import (
+    BY_NAME,
+    GPU_METRICS,
+    HOST_METRICS,
+    Kind,
+    Metric,
+    SamplingInterval,
+)
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.domain.telemetry import (
@@ -46,7 +53,7 @@ from gpuadvisor.domain.telemetry import (
     Number,
     Sample,
     State,
-    Trouble,
+    Unavailable,
 )
 from gpuadvisor.storage.telemetry.day_file import FAST_KEPT_S
 from gpuadvisor.storage.telemetry.files import day_begin
@@ -56,7 +63,7 @@ from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 BEGIN_S = 1_700_000_000.0 // 86400 * 86400 + 82800
 """An hour before midnight (UTC)."""
 EARLIER_S = (-0.75, -0.5, -0.25)
-"""When the fast frames of an append were, before its whole one."""
+"""When the fast frames of an append were, before its full one."""
 TEND_EVERY = 23
 LIFE_S = 3.0
 """A writer lives for up to so long after its first append."""
@@ -71,7 +78,7 @@ GIVEN_UP_S = 60.0
 
 
 def time_of(number: int) -> float:
-    """Return when the whole frame of this append was."""
+    """Return when the full frame of this append was."""
     return BEGIN_S + number
 
 
@@ -83,7 +90,9 @@ def gpus_of(number: int) -> tuple[Gpu, ...]:
 
 def due(metric: Metric, number: int, whole: bool) -> bool:
     """Return whether a collector would have read it then."""
-    return metric.pace is Pace.FAST or (whole and number % round(metric.pace.value) == 0)
+    return metric.interval is SamplingInterval.FAST or (
+        whole and number % round(metric.interval.value) == 0
+    )
 
 
 def values(metrics: Sequence[Metric], number: int, quarter: int, gpu: int) -> dict[str, Number]:
@@ -94,7 +103,7 @@ def values(metrics: Sequence[Metric], number: int, quarter: int, gpu: int) -> di
             continue
         if metric.kind is Kind.COUNTER:
             value = number * 10.0 + gpu
-        elif metric.kind is Kind.FLAGS:
+        elif metric.kind is Kind.BITMASK:
             value = 1 << (number + gpu) % 9
         else:
             value = (number * 7919 + quarter * 1299 + gpu * 104729 + place * 31) % 100_003 / 7
@@ -103,7 +112,7 @@ def values(metrics: Sequence[Metric], number: int, quarter: int, gpu: int) -> di
 
 
 def frame(number: int, quarter: int, gpus: tuple[Gpu, ...]) -> Frame:
-    """Return one of an append's frames; quarter 0 is the whole one."""
+    """Return one of an append's frames; quarter 0 is the full one."""
     whole = quarter == 0
     at_s = time_of(number) + (0.0 if whole else EARLIER_S[quarter - 1])
     samples = {
@@ -111,9 +120,11 @@ def frame(number: int, quarter: int, gpus: tuple[Gpu, ...]) -> Frame:
         for index, gpu in enumerate(gpus)
     }
     if not whole:
-        return Frame(at_s, samples, whole=False)
+        return Frame(at_s, samples, full=False)
     if number % 40 < 10:
-        stale = Trouble(State.STALE, time_of(number - number % 40), "the driver does not answer")
+        stale = Unavailable(
+            State.STALE, time_of(number - number % 40), "the driver does not answer"
+        )
         without = {n: v for n, v in samples["GPU-3"].values.items() if n != "fan_pct"}
         samples["GPU-3"] = Sample(without, {"fan_pct": stale})
     samples[HOST] = Sample(values(HOST_METRICS, number, 0, 8))
@@ -267,7 +278,7 @@ def check_frames(folder: Path, life: Life, found: Found, *, with_fast: bool) -> 
         for wanted in frames_of(number):
             is_old = wanted.time_s <= following - FAST_KEPT_S or not with_fast
             got = there.pop(wanted.time_s, None)
-            if got is None and is_old and not wanted.whole:
+            if got is None and is_old and not wanted.full:
                 continue
             found.lost += differing(wanted, got)
             found.twice += len(got.samples.keys() - wanted.samples.keys()) if got else 0
@@ -283,7 +294,7 @@ def differing(wanted: Frame, got: Frame | None) -> int:
     if got is None:
         return len(wanted.samples)
     missed = sum(got.samples.get(device) != each for device, each in wanted.samples.items())
-    return missed + (got.processes != wanted.processes or got.whole != wanted.whole)
+    return missed + (got.processes != wanted.processes or got.full != wanted.full)
 
 
 def check_halfway(life: Life, there: dict[float, Frame], found: Found) -> None:
@@ -384,7 +395,7 @@ def agrees(row: Mapping[str, Any], sweeps: Sequence[Mapping[str, Number]]) -> bo
         kind = BY_NAME[name].kind
         if kind is Kind.COUNTER:
             wanted |= {name: numbers[-1], f"first_{name}": numbers[0]}
-        elif kind is Kind.FLAGS:
+        elif kind is Kind.BITMASK:
             wanted[name] = sum({int(number) for number in numbers})  # each is one bit
         else:
             rank = math.ceil(0.95 * len(numbers)) - 1
@@ -407,7 +418,7 @@ class Done:
     failed: int = 0
     first_failure: str = ""
     seen: list[int] = field(default_factory=list)
-    """Appends whose whole frame a follower got."""
+    """Appends whose full frame a follower got."""
 
     def fail(self, reason: str) -> None:
         self.failed += 1
@@ -434,8 +445,8 @@ def read(folder: Path, stop: Stop, answers: multiprocessing.Queue[Done], number:
 
 
 def follow(each: Frame, done: Done) -> Iterator[int]:
-    """Yield the append's number of a whole frame; one with rows missing is a failure."""
-    if each.whole:
+    """Yield the append's number of a full frame; one with rows missing is a failure."""
+    if each.full:
         number = round(each.time_s - BEGIN_S)
         devices = {HOST, *(gpu.uuid for gpu in gpus_of(number))}
         if each.samples.keys() != devices or (each.processes is None) == (number % 5 == 0):

@@ -61,7 +61,7 @@ def inventory(environ: Mapping[str, str] = os.environ) -> Inventory:
     """
     try:
         return nvml.query(lambda library: _inventory(library, environ))
-    except nvml.Unavailable as error:
+    except nvml.QueryError as error:
         return Inventory(reason=str(error))
 
 

@@ -35,7 +35,7 @@ class EnergyMeter:
             return None
         try:
             energy_mj = nvml.query(self._counter_mj)
-        except nvml.Unavailable as error:
+        except nvml.QueryError as error:
             self._reason = f"the energy of {self._device.name} is not measured: {error}"
             return None
         self._reason = None
@@ -68,7 +68,7 @@ def other_processes(device: Device, own_pids: Collection[int] = ()) -> list[GpuP
         return []
     try:
         running = nvml.query(lambda library: _running(library, device))
-    except nvml.Unavailable:
+    except nvml.QueryError:
         return None
     if running is None:
         return None

@@ -57,7 +57,7 @@ def _gpu_state(device: Device) -> _GpuState:
         return _GpuState()
     try:
         return nvml.query(lambda library: _read(library, device))
-    except nvml.Unavailable:
+    except nvml.QueryError:
         return _GpuState()
 
 

@@ -141,7 +141,7 @@ class GpuCondition:
     end_after_s: ClassVar[float] = 0.0
     """For how long it must be over before the event ends."""
     in_fast_frames: ClassVar[bool] = False
-    """Whether it also looks between the whole frames."""
+    """Whether it also looks between the full frames."""
 
     def __init__(self) -> None:
         self.states = AlertStates(
@@ -164,7 +164,7 @@ class GpuCondition:
             for uuid in self._listed - listed:
                 yield from self.states.forget(uuid, frame.time_s)
             self._listed = listed
-        if not frame.whole and not self.in_fast_frames:
+        if not frame.full and not self.in_fast_frames:
             return
         for gpu in latest.gpus:
             for key, holds in self.judge(gpu, frame, latest):

@@ -94,7 +94,7 @@ class Throttling(GpuCondition):
         mask = sample.values.get(METRIC) if sample else None
         if mask is not None:
             yield self.reason, holds(int(mask), self.reason)
-        elif frame.whole:
+        elif frame.full:
             yield self.reason, None
 
     def message(self, gpu: Gpu, key: str, latest: Latest) -> Message:

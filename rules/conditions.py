@@ -104,7 +104,7 @@ class Findings:
         self._window.add(frame)
         if frame.gpus is not None:
             yield from self._forget({gpu.uuid for gpu in frame.gpus}, frame.time_s)
-        if not frame.whole or not self._is_due(frame.time_s):
+        if not frame.full or not self._is_due(frame.time_s):
             return
         self._asked_s = frame.time_s
         diagnosis = self.diagnosis()

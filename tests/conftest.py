@@ -108,10 +108,10 @@ def scene(**settings):
 def start():
     return Sampler(clock=lambda: clock[0])
 
-def sweep(sampler, after_s=1.0, whole=True):
+def poll(sampler, after_s=1.0, full=True):
     clock[0] += after_s
     time.sleep(0.001)  # GPM compares two instants
-    return sampler.sweep(whole=whole)
+    return sampler.poll(full=full)
 """
 
 

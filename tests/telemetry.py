@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, Number, Sample, State, Trouble
+from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, Number, Sample, State, Unavailable
 
 GIB = 2**30
 START_S = 1_700_000_000.0
@@ -40,15 +40,19 @@ def h100(index: int) -> Gpu:
     return Gpu(f"GPU-{index}", index, "NVIDIA H100 80GB HBM3", memory_total_bytes=80 * GIB)
 
 
-def sample(troubles: Mapping[str, Trouble] | None = None, **changes: Number | None) -> Sample:
+def sample(
+    unavailable: Mapping[str, Unavailable] | None = None, **changes: Number | None
+) -> Sample:
     """A busy GPU with some values changed, or left out (None)."""
     values = {n: v for n, v in {**BUSY, **changes}.items() if v is not None}
-    return Sample({n: v for n, v in values.items() if n not in (troubles or {})}, troubles or {})
+    return Sample(
+        {n: v for n, v in values.items() if n not in (unavailable or {})}, unavailable or {}
+    )
 
 
 def all_in(state: State, since_s: float, reason: str = "") -> Sample:
     """A GPU of which nothing can be read."""
-    return Sample({}, {name: Trouble(state, since_s, reason) for name in BUSY})
+    return Sample({}, {name: Unavailable(state, since_s, reason) for name in BUSY})
 
 
 def frame(
@@ -58,7 +62,7 @@ def frame(
     problem: str | None = None,
     gpus: tuple[Gpu, ...] | None = None,
 ) -> Frame:
-    """A whole frame `at_s` seconds after the start, with a sample for each GPU from number 0."""
+    """A full frame `at_s` seconds after the start, with a sample for each GPU from number 0."""
     by_uuid = {h100(index).uuid: each for index, each in enumerate(samples)}
     listed = tuple(h100(index) for index in range(len(samples))) if gpus is None else gpus
     return Frame(

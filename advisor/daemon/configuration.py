@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 import msgspec
 
-from gpuadvisor.domain.metrics import Pace
+from gpuadvisor.domain.metrics import SamplingInterval
 from gpuadvisor.errors import UsageError
 from gpuadvisor.printable import brief, printable
 from gpuadvisor.rules.conditions import Findings
@@ -179,9 +179,9 @@ class DayOrMore(Seconds):
 
 
 class FastPeriod(Seconds):
-    """The period of fast frames: what is slower than twice a second is left to whole frames."""
+    """The period of fast frames: what is slower than twice a second is left to full frames."""
 
-    lowest_s, highest_s = Pace.FAST.period_s, 0.5
+    lowest_s, highest_s = SamplingInterval.FAST.period_s, 0.5
 
 
 class Timeout(Seconds):
@@ -204,7 +204,7 @@ class _Table(
 
 class _Daemon(_Table, frozen=True):
     fast: bool = False
-    fast_period_s: FastPeriod = FastPeriod(Pace.FAST.period_s)
+    fast_period_s: FastPeriod = FastPeriod(SamplingInterval.FAST.period_s)
     log_level: LogLevel = "info"
 
 
@@ -260,7 +260,7 @@ class Configuration(msgspec.Struct, frozen=True):
     path: Path | None = None
     """None where no file was found and everything is at its default."""
     fast_period_s: float | None = None
-    """The period of fast frames; None: there are only whole ones."""
+    """The period of fast frames; None: there are only full ones."""
     log_level: LogLevel = "info"
     prometheus: Prometheus | None = None
     """None: no endpoint."""

@@ -24,7 +24,7 @@ from gpuadvisor.daemon.figures import Figures
 from gpuadvisor.daemon.sources import Source
 from gpuadvisor.daemon.store import Backlog, Writer, running, store_folder
 from gpuadvisor.daemon.systemd import Notifier
-from gpuadvisor.domain.metrics import Pace
+from gpuadvisor.domain.metrics import SamplingInterval
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Frame
 from gpuadvisor.errors import AdvisorError, UsageError
@@ -113,7 +113,7 @@ class Service:
         events = self._earlier + self._figures.observe(frame)
         self._earlier = []
         self._backlog.add(frame, events)
-        if frame.whole:
+        if frame.full:
             events += self._store(frame.time_s)
             self._figures.waiting = len(self._backlog)
             self._notifier.alive()
@@ -261,7 +261,7 @@ class Chosen:
         """Return the configuration as it is to be; UsageError where it is wrong."""
         made = configuration.read(self.configuration)
         if self.fast and made.fast_period_s is None:
-            made = structs.replace(made, fast_period_s=Pace.FAST.period_s)
+            made = structs.replace(made, fast_period_s=SamplingInterval.FAST.period_s)
         if self.address:
             endpoint = structs.replace(made.prometheus or Prometheus(), address=self.address)
             made = structs.replace(made, prometheus=endpoint)

@@ -36,7 +36,7 @@ CLIENTS = 16
 CLIENT_TIMEOUT_S = 10.0
 """Without a byte; Prometheus gives up after as long (scrape_timeout)."""
 ANSWERED_S = 1.0
-"""How long an answer is used again: whole frames come once a second."""
+"""How long an answer is used again: full frames come once a second."""
 FORMATS = 4
 """Answers that are kept; clients may ask for versions of a format that nobody has heard of."""
 MAX_TOKEN_BYTES = 4096

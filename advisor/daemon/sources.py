@@ -55,9 +55,9 @@ class Live:
         self._sampler = SamplerProcess(fast_period_s=fast_period_s)
 
     def frames(self) -> Iterator[Frame]:
-        """Yield the sampler's frames, with the machine in each whole one: also in its silence."""
+        """Yield the sampler's frames, with the machine in each full one: also in its silence."""
         for frame in self._sampler.frames():
-            if frame.whole:
+            if frame.full:
                 frame = replace(frame, samples={**frame.samples, HOST: self._host.sample()})
             yield frame
 
@@ -144,7 +144,7 @@ class FromStore:
 
 
 def live(*, fast_period_s: float | None = None) -> Source:
-    """Return this machine now; with `fast_period_s`, fast values come between the whole frames."""
+    """Return this machine now; with `fast_period_s`, fast values come between the full frames."""
     return Live(fast_period_s=fast_period_s)
 
 

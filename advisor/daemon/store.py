@@ -32,7 +32,7 @@ def running(folder: Path) -> int | None:
 
 LOG = logging.getLogger(__name__)
 MAX_WHOLE_FRAMES = 300
-"""Five minutes of whole frames, about 60 kB each with 8 GPUs: 18 MB of the daemon's 80."""
+"""Five minutes of full frames, about 60 kB each with 8 GPUs: 18 MB of the daemon's 80."""
 MAX_EVENTS = 10_000
 
 
@@ -114,8 +114,8 @@ class Backlog:
         return [ended]
 
     def _shrink(self) -> None:
-        """Keep whole frames alone, and only so many."""
-        whole = [frame for frame in self._frames if frame.whole]
+        """Keep full frames alone, and only so many."""
+        whole = [frame for frame in self._frames if frame.full]
         self._dropped += max(len(whole) - MAX_WHOLE_FRAMES, 0)
         self._frames = deque(whole[-MAX_WHOLE_FRAMES:])
 

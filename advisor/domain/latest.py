@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuadvisor.domain.metrics import BY_NAME, Pace
-from gpuadvisor.domain.telemetry import Frame, Gpu, GpuProcess, Number, State, Trouble
+from gpuadvisor.domain.metrics import BY_NAME, SamplingInterval
+from gpuadvisor.domain.telemetry import Frame, Gpu, GpuProcess, Number, State, Unavailable
 
 MISSED_READINGS = 3
 """A value is stale once so many readings of it are overdue."""
@@ -39,7 +39,7 @@ class Latest:
         self.time_s = 0.0
         """Unix time of the newest frame; 0 before the first."""
         self._values: dict[str, dict[str, tuple[float, Number]]] = {}
-        self._troubles: dict[str, dict[str, Trouble]] = {}
+        self._unavailable: dict[str, dict[str, Unavailable]] = {}
 
     def update(self, frame: Frame) -> None:
         """Take in a frame; frames come in order of time."""
@@ -52,19 +52,19 @@ class Latest:
         for device, sample in frame.samples.items():
             values = self._values.setdefault(device, {})
             values.update((name, (frame.time_s, value)) for name, value in sample.values.items())
-            if frame.whole:
-                self._troubles[device] = dict(sample.troubles)
+            if frame.full:
+                self._unavailable[device] = dict(sample.unavailable)
 
     def reading(self, device: str, metric: str, now_s: float | None = None) -> Reading | None:
         """Return a metric of a GPU (its UUID) or of HOST; None where it was never read.
 
         `now_s` is the Unix time by which its age is judged, the newest frame's unless given.
         """
-        trouble = self._troubles.get(device, {}).get(metric)
+        absence = self._unavailable.get(device, {}).get(metric)
         known = self._values.get(device, {}).get(metric)
-        if trouble is not None:
-            last = known[1] if known and trouble.state is State.STALE else None
-            return Reading(last, trouble.state, trouble.since_s, trouble.reason)
+        if absence is not None:
+            last = known[1] if known and absence.state is State.STALE else None
+            return Reading(last, absence.state, absence.since_s, absence.reason)
         if known is None:
             return None
         time_s, value = known
@@ -79,7 +79,10 @@ class Latest:
 
 
 _PATIENCE_S = {
-    name: max(STALE_AFTER_S, MISSED_READINGS * max(metric.pace.period_s, Pace.NORMAL.period_s))
+    name: max(
+        STALE_AFTER_S,
+        MISSED_READINGS * max(metric.interval.period_s, SamplingInterval.NORMAL.period_s),
+    )
     for name, metric in BY_NAME.items()
 }
 """For each metric, the age from which its value is stale."""

@@ -35,7 +35,7 @@ class State(str, Enum):
 
 
 @dataclass(frozen=True)
-class Trouble:
+class Unavailable:
     """Why a metric has no value now."""
 
     state: State
@@ -69,12 +69,12 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Sample:
-    """What was read of one GPU, or of the machine, in one sweep."""
+    """What was read of one GPU, or of the machine, in one poll."""
 
     values: Mapping[str, Number]
-    """By the metric's name. A metric in neither mapping was not due in this sweep."""
-    troubles: Mapping[str, Trouble] = field(default_factory=dict)
-    """By the metric's name, in every whole frame all that are not OK; see `Frame.whole`."""
+    """Values by the metric's name. A metric in neither mapping was not due in this poll."""
+    unavailable: Mapping[str, Unavailable] = field(default_factory=dict)
+    """Metrics without a value, in every full frame all that are not OK; see `Frame.full`."""
 
 
 @dataclass(frozen=True)
@@ -134,14 +134,14 @@ class Event:
 
 @dataclass(frozen=True)
 class Frame:
-    """One sweep over everything."""
+    """What one poll of everything read."""
 
     time_s: float
-    """Unix time at which the sweep began."""
+    """Unix time at which the poll began."""
     samples: Mapping[str, Sample] = field(default_factory=dict)
-    """By the GPU's UUID, and HOST for the machine."""
-    whole: bool = True
-    """Once a second a frame is whole: all troubles are in it. Those between hold fast values."""
+    """Samples by the GPU's UUID, and by HOST for the machine."""
+    full: bool = True
+    """Whether all that is due or unavailable is in it, as once a second; else fast values only."""
     gpus: tuple[Gpu, ...] | None = None
     """All GPUs, in the first frame and where they have changed; else None."""
     processes: tuple[GpuProcess, ...] | None = None

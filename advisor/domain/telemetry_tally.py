@@ -9,16 +9,16 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 
 from gpuadvisor.domain.clock_reasons import BITS, holds
-from gpuadvisor.domain.metrics import BY_NAME, Pace
-from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, GpuProcess, Number, Trouble
+from gpuadvisor.domain.metrics import BY_NAME, SamplingInterval
+from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, GpuProcess, Number, Unavailable
 from gpuadvisor.domain.telemetry_window import BUSY_PCT, GpuWindow, Series, TelemetryWindow
 
 UTILIZATION = "gpu_utilization_pct"
 FLAGS = "throttle_reasons"
 CARRIED_S = {
-    name: 3 * metric.pace.period_s
+    name: 3 * metric.interval.period_s
     for name, metric in BY_NAME.items()
-    if metric.pace in (Pace.SLOW, Pace.RARE)
+    if metric.interval in (SamplingInterval.SLOW, SamplingInterval.RARE)
 }
 """For how long a value holds of what is read rarely: as `Latest` has it, until three readings of
 it are overdue."""
@@ -40,7 +40,7 @@ Samples = dict[str, list[float]]
 class GpuTally:
     """One GPU."""
 
-    __slots__ = ("busy", "busy_masks", "every", "last_s", "masks", "troubles")
+    __slots__ = ("busy", "busy_masks", "every", "last_s", "masks", "unavailable")
 
     def __init__(self) -> None:
         self.every: Samples = {}
@@ -49,10 +49,10 @@ class GpuTally:
         self.busy_masks: Counter[int] = Counter()
         self.last_s: dict[str, float] = {}
         """When what is read rarely was read last, in Unix time."""
-        self.troubles: Mapping[str, Trouble] = {}
+        self.unavailable: Mapping[str, Unavailable] = {}
 
     def add(self, time_s: float, values: Mapping[str, Number]) -> None:
-        """Take in one sweep."""
+        """Take in one poll."""
         _add_all(self.every, values)
         for name in CARRIED_S.keys() & values.keys():
             self.last_s[name] = time_s
@@ -72,7 +72,7 @@ class GpuTally:
         self.masks.update(later.masks)
         self.busy_masks.update(later.busy_masks)
         self.last_s.update(later.last_s)
-        self.troubles = later.troubles
+        self.unavailable = later.unavailable
 
     def carried(self, now_s: float) -> GpuTally:
         """Return a tally of the last values that still hold then, of what is read rarely."""
@@ -92,7 +92,7 @@ class GpuTally:
             _shares(self.masks),
             _series(self.busy),
             _shares(self.busy_masks),
-            self.troubles,
+            self.unavailable,
             processes,
         )
 
@@ -116,8 +116,8 @@ class Tally:
             if tally is None:
                 tally = self.by_gpu[uuid] = GpuTally()
             tally.add(frame.time_s, sample.values)
-            if frame.whole:
-                tally.troubles = sample.troubles
+            if frame.full:
+                tally.unavailable = sample.unavailable
         if frame.gpus is not None:
             self.gpus = frame.gpus
         if frame.processes is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpuadvisor.domain.telemetry import Event, Gpu, GpuProcess, Trouble
+from gpuadvisor.domain.telemetry import Event, Gpu, GpuProcess, Unavailable
 
 BUSY_PCT = 50
 """Utilization from which a GPU is at work. It is an average over up to a second, so in the second
@@ -36,7 +36,7 @@ class GpuWindow:
 
     gpu: Gpu
     series: Mapping[str, Series] = field(default_factory=dict)
-    """By the metric's name; those that never had a value are in `troubles` or nowhere. What is
+    """By the metric's name; those that never had a value are in `unavailable` or nowhere. What is
     read every ten seconds or less often begins with the last value from before, if that still
     held. Of sets of bits only the count says something."""
     shares: Mapping[str, float] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class GpuWindow:
     """As `series`, of the samples that found the GPU at work (`BUSY_PCT`)."""
     busy_shares: Mapping[str, float] = field(default_factory=dict)
     """As `shares`, of the samples that found the GPU at work."""
-    troubles: Mapping[str, Trouble] = field(default_factory=dict)
+    unavailable: Mapping[str, Unavailable] = field(default_factory=dict)
     processes: tuple[GpuProcess, ...] | None = None
     """The last known; None where they were not asked for."""
 

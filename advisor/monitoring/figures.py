@@ -13,10 +13,10 @@ from typing import Any
 
 from gpuadvisor.domain.clock_reasons import SLOWING, holds
 from gpuadvisor.domain.latest import MISSED_READINGS
-from gpuadvisor.domain.metrics import Pace
-from gpuadvisor.domain.telemetry import HOST, Frame, Gpu, Number, Sample, Trouble
+from gpuadvisor.domain.metrics import SamplingInterval
+from gpuadvisor.domain.telemetry import HOST, Frame, Gpu, Number, Sample, Unavailable
 
-GAP_S = MISSED_READINGS * Pace.NORMAL.period_s
+GAP_S = MISSED_READINGS * SamplingInterval.NORMAL.period_s
 """Between two readings that are further apart, nothing is known."""
 MEAN_SHARE = 0.5
 """A mean must rest on readings over this share of the block,"""
@@ -73,7 +73,7 @@ class Average(Level):
     def take(self, time_s: float, value: Number, began_s: float) -> None:
         since_s = self.last[0] if self.last else -inf
         if time_s - since_s > GAP_S:
-            since_s = time_s - Pace.NORMAL.period_s
+            since_s = time_s - SamplingInterval.NORMAL.period_s
         self._cover(min(time_s, self.ended_s) - max(since_s, began_s), value)
         self.last = (time_s, value)
 
@@ -310,17 +310,17 @@ class _GpuTally:
         self._presence = Level()
         self._masks: set[int] = set()
         self._counter = Counter()
-        self._troubles: Mapping[str, Trouble] = {}
+        self._unavailable: Mapping[str, Unavailable] = {}
         self._samples = 0
 
     def add(self, frame: Frame, sample: Sample, began_s: float, ended_s: float) -> None:
-        if frame.whole:
-            lasting = self._troubles
-            self._troubles = {
+        if frame.full:
+            lasting = self._unavailable
+            self._unavailable = {
                 name: lasting[name]
-                if name in lasting and lasting[name].state is trouble.state
-                else trouble
-                for name, trouble in sample.troubles.items()
+                if name in lasting and lasting[name].state is absence.state
+                else absence
+                for name, absence in sample.unavailable.items()
             }
         values = {name: value for name, value in sample.values.items() if name in READ}
         for name in AVERAGES:
@@ -423,10 +423,10 @@ class _GpuTally:
 
     def _why(self, metric: str, seconds: float) -> str:
         """Return why a figure of this metric is not known."""
-        trouble = self._troubles.get(metric)
-        if trouble is not None:
-            state = str(trouble.state).replace("_", " ")
-            return f"{state}: {trouble.reason}" if trouble.reason else state
+        absence = self._unavailable.get(metric)
+        if absence is not None:
+            state = str(absence.state).replace("_", " ")
+            return f"{state}: {absence.reason}" if absence.reason else state
         folded = {**self._levels, **self._averages}.get(metric)
         if folded is None or not folded.covered_s:
             return "no reading came in the block"

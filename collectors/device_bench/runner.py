@@ -210,7 +210,7 @@ def clocks(uuid: str | None) -> Clocks:
         return Clocks()
     try:
         return nvml.query(lambda library: _ask(library, uuid))
-    except nvml.Unavailable:
+    except nvml.QueryError:
         return Clocks()
 
 

@@ -13,7 +13,7 @@ from gpuadvisor.collectors.nvml import codes
 from gpuadvisor.collectors.nvml.codes import PENDING, Answer
 from gpuadvisor.collectors.nvml.gpm import Gpm
 from gpuadvisor.collectors.nvml.pcie_throughput import PcieThroughput
-from gpuadvisor.domain.metrics import BY_NAME, Pace
+from gpuadvisor.domain.metrics import BY_NAME, SamplingInterval
 from gpuadvisor.domain.telemetry import Number
 
 _BYTES_PER_KIB = 1024
@@ -65,14 +65,14 @@ class Call:
         self.for_instances = for_instances
 
     @property
-    def pace(self) -> Pace:
-        """The pace of the fastest of the metrics."""
-        return min((BY_NAME[name].pace for name in self.metrics), key=lambda pace: pace.period_s)
+    def interval(self) -> SamplingInterval:
+        """The sampling interval of the fastest of the metrics."""
+        return min((BY_NAME[name].interval for name in self.metrics), key=lambda one: one.period_s)
 
     @property
     def fast_metrics(self) -> int:
         """How many metrics are read with every frame, whole or not."""
-        return sum(BY_NAME[name].pace is Pace.FAST for name in self.metrics)
+        return sum(BY_NAME[name].interval is SamplingInterval.FAST for name in self.metrics)
 
 
 def get(function: str, *constants: str, members: Sequence[str | None] = ()) -> Way:

@@ -1,7 +1,7 @@
 """GPM (GPU performance monitoring): what the SMs do between two samples of their counters.
 
 Hopper and later, without a profiler and without root. The driver wants samples 100 ms or more
-apart; ours are as far apart as whole frames.
+apart; ours are as far apart as full frames.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BYTES_PER_MIB = 1024 * 1024
 _ROUNDING_PCT = 1.0
 """Percentages may come out a little above 100, as two counters are not read at one instant."""
 MIN_GAP_S = 0.1
-"""Closer together, all calls of a sweep share the newest pair of samples."""
+"""Closer together, all calls of a poll share the newest pair of samples."""
 _MISFITS = 3
 """How often in a row two samples may not belong together, as after a reset of the GPU."""
 

@@ -49,18 +49,18 @@ LONGEST_WAIT_S = 60.0
 """The waits between two attempts to start double from the first to the longest."""
 
 
-class Unavailable(Exception):  # noqa: N818 - an answer, not a failure
+class QueryError(Exception):
     """NVML could not answer; `str(error)` is the reason, for the user."""
 
 
 def query(ask: Callable[[Any], T]) -> T:
     """Return `ask(pynvml)`, with NVML initialised.
 
-    Raises `Unavailable`, and nothing else: also when the answer takes too long.
+    Raises `QueryError`, and nothing else: also when the answer takes too long.
     """
     _stuck[:] = [thread for thread in _stuck if thread.is_alive()]
     if _stuck:
-        raise Unavailable("the NVIDIA driver does not answer; an earlier query still waits for it")
+        raise QueryError("the NVIDIA driver does not answer; an earlier query still waits for it")
     limit_s = CALL_TIMEOUT_S if _library.cache_info().currsize else START_TIMEOUT_S
     answer: Future[T] = Future()
     thread = Thread(target=_answer, args=(answer, ask), name="nvml", daemon=True)
@@ -69,9 +69,9 @@ def query(ask: Callable[[Any], T]) -> T:
         return answer.result(limit_s)
     except TimeoutError:
         _stuck.append(thread)
-        raise Unavailable(f"the NVIDIA driver did not answer within {limit_s:g} s") from None
+        raise QueryError(f"the NVIDIA driver did not answer within {limit_s:g} s") from None
     except Exception as error:
-        raise Unavailable(reason(error)) from error
+        raise QueryError(reason(error)) from error
 
 
 def read(nvml: Any, function: str, *args: object) -> Any:
@@ -156,7 +156,7 @@ class Driver:
         return self.nvml
 
     def works(self) -> None:
-        """Note that a sweep came to its end."""
+        """Note that a poll came to its end."""
         self._back_off.worked()
 
     def lost(self, now_s: float, error: BaseException | None, *, unload: bool) -> None:

@@ -1,4 +1,4 @@
-"""The sampler: sweeps over all GPUs, each metric at its own pace, and survives what drivers do.
+"""The sampler: polls all GPUs, each metric at its own interval, and survives what drivers do.
 
 It runs in a process of its own: a call into a driver may never return, and only somebody outside
 can see that. Two threads take what waits: for Xid errors, and for the counter of PCIe bytes.
@@ -42,9 +42,9 @@ class Sampler:
         hurried: Sequence[str] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`fast_period_s`: how often fast metrics are read between the whole frames, by the
-        caller's rhythm; None where never. `hurried`: metrics that are read with every whole frame,
-        whatever their pace. `clock` returns Unix time.
+        """`fast_period_s`: how often fast metrics are read between the full frames, by the
+        caller's rhythm; None where never. `hurried`: metrics that are read with every full frame,
+        whatever their interval. `clock` returns Unix time.
         """
         self.fast_period_s = fast_period_s
         self._hurried = tuple(hurried)
@@ -62,8 +62,8 @@ class Sampler:
         self._count = 0
         self._counted_s = self._listed_s = self._processes_s = self._last_s = 0.0
 
-    def sweep(self, *, whole: bool) -> Frame:
-        """Return a frame: a whole one with all that is due, or one with the fast metrics only.
+    def poll(self, *, full: bool) -> Frame:
+        """Return a frame: a full one with all that is due, or one with the fast metrics only.
 
         It never raises, but may never return: only another process can see to that.
         """
@@ -74,15 +74,15 @@ class Sampler:
         try:
             nvml = self._driver.ready(now_s)
             if nvml is None:
-                return self._frame_of_problem(now_s, whole)
-            return self._read_whole(nvml, now_s) if whole else self._read_fast(nvml, now_s)
+                return self._frame_of_problem(now_s, full)
+            return self._read_full(nvml, now_s) if full else self._read_fast(nvml, now_s)
         except codes.LibraryGoneError as error:
             self._lose_library(now_s, error)
         except Exception as error:
             if not hasattr(error, "value"):  # no NVMLError
                 LOG.exception("reading the GPUs failed: report this as a bug")
             self._lose_library(now_s, error)
-        return self._frame_of_problem(now_s, whole)
+        return self._frame_of_problem(now_s, full)
 
     def close(self) -> None:
         """End the threads and let go of the driver."""
@@ -95,9 +95,9 @@ class Sampler:
             sample = watched.read_fast(nvml, now_s)
             if sample is not None:
                 samples[watched.gpu.uuid] = sample
-        return Frame(now_s, samples, whole=False)
+        return Frame(now_s, samples, full=False)
 
-    def _read_whole(self, nvml: Any, now_s: float) -> Frame:
+    def _read_full(self, nvml: Any, now_s: float) -> Frame:
         self._keep_roster(nvml, now_s)
         if self._xid is not None:
             for uuid in self._xid.take_ecc():
@@ -206,11 +206,11 @@ class Sampler:
             watched.hurry()
         self._counted_s = self._listed_s = self._processes_s = 0.0
 
-    def _frame_of_problem(self, now_s: float, whole: bool) -> Frame:
-        """Return a frame without values; in a whole one all that was known is stale."""
+    def _frame_of_problem(self, now_s: float, full: bool) -> Frame:
+        """Return a frame without values; in a full one all that was known is stale."""
         problem = self._driver.problem or NO_GPU
-        if not whole:
-            return Frame(now_s, whole=False, problem=problem)
+        if not full:
+            return Frame(now_s, full=False, problem=problem)
         samples = {w.gpu.uuid: w.silence(now_s, problem) for w in self._gpus}
         return Frame(now_s, samples, events=self._take_events(), problem=problem)
 

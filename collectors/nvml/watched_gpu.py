@@ -10,8 +10,8 @@ from gpuadvisor.collectors.nvml import codes
 from gpuadvisor.collectors.nvml.calls import Call, Device
 from gpuadvisor.collectors.nvml.codes import NOT_VALUES, PENDING, Answer
 from gpuadvisor.collectors.nvml.library import reason
-from gpuadvisor.domain.metrics import GPU_METRICS, Pace
-from gpuadvisor.domain.telemetry import Gpu, Number, Sample, State, Trouble
+from gpuadvisor.domain.metrics import GPU_METRICS, SamplingInterval
+from gpuadvisor.domain.telemetry import Gpu, Number, Sample, State, Unavailable
 
 RECHECK_S = 3600.0
 """What is not supported is asked again hourly: drivers are upgraded."""
@@ -31,23 +31,24 @@ _NOT_FOR_INSTANCES = "the driver offers it for whole GPUs only"
 class MetricQuery:
     """One call for one GPU: the way that works here, when it is due, and what is wrong with it."""
 
-    def __init__(self, call: Call, troubles: dict[str, Trouble], phase: float = 0.0) -> None:
-        """`troubles` are those of the GPU, by metric, and are kept up to date.
+    def __init__(self, call: Call, unavailable: dict[str, Unavailable], phase: float = 0.0) -> None:
+        """`unavailable` holds the GPU's metrics that have no value, and is kept up to date.
 
-        `phase`, 0 to 1, spreads calls of the same slow pace over its period.
+        `phase`, 0 to 1, spreads calls of the same long interval over it.
         """
         self.call = call
         self.due_s = 0.0
         """Unix time; in the past where it is asked with every frame."""
         self.good_s = 0.0
         """Unix time of the last good answer; 0 before the first."""
-        self._troubles = troubles
+        self._unavailable = unavailable
         self._plan = [
             (metric, *_range(metric), divisor)
             for metric, divisor in zip(call.metrics, call.divisors, strict=True)
         ]
         self._fast_plan = self._plan[: call.fast_metrics]
-        self._period_s = call.pace.period_s if call.pace in (Pace.SLOW, Pace.RARE) else 0.0
+        is_slow = call.interval in (SamplingInterval.SLOW, SamplingInterval.RARE)
+        self._period_s = call.interval.period_s if is_slow else 0.0
         self._next_s = 0.0
         self._phase = phase
         self.restart()
@@ -61,7 +62,7 @@ class MetricQuery:
     def ask(
         self, nvml: Any, device: Device, now_s: float, values: dict[str, Number], fast: bool = False
     ) -> None:
-        """Put what the driver says into `values` and the troubles.
+        """Put what the driver says into `values`, and what it cannot say into `unavailable`.
 
         With `fast` only the fast metrics. Raises GpuGoneError and LibraryGoneError.
         """
@@ -80,11 +81,11 @@ class MetricQuery:
             if not isinstance(answer, (int, float)):
                 unsupported = self._take_other(metric, answer, now_s) and unsupported
             elif answer in NOT_VALUES or not lowest <= answer <= highest:
-                self._trouble(metric, State.NOT_SUPPORTED, now_s, _SENTINEL)
+                self._note(metric, State.NOT_SUPPORTED, now_s, _SENTINEL)
             else:
                 values[metric] = answer if divisor == 1 else answer / divisor
-                if metric in self._troubles:
-                    del self._troubles[metric]
+                if metric in self._unavailable:
+                    del self._unavailable[metric]
                 unsupported = False
         if unsupported:
             self._wait(now_s, self._period_s if self.good_s else RECHECK_S)
@@ -98,12 +99,12 @@ class MetricQuery:
         if answer is PENDING:
             return False
         if answer is None:
-            self._trouble(metric, State.NOT_SUPPORTED, now_s)
+            self._note(metric, State.NOT_SUPPORTED, now_s)
             return True
         assert isinstance(answer, Exception)
         _raise_if_gone(answer)
         state = _state(answer)
-        self._trouble(metric, state, now_s, _words(answer))
+        self._note(metric, state, now_s, _words(answer))
         return state is State.NOT_SUPPORTED
 
     def _fall_back(self, nvml: Any, device: Device, error: Exception) -> bool:
@@ -121,7 +122,7 @@ class MetricQuery:
     def _fail(self, error: Exception, now_s: float) -> None:
         state = _state(error)
         for metric in self.call.metrics:
-            self._trouble(metric, state, now_s, _words(error))
+            self._note(metric, state, now_s, _words(error))
         if state is State.NOT_SUPPORTED:
             self.restart()
             self._wait(now_s, RECHECK_S)
@@ -130,13 +131,13 @@ class MetricQuery:
         else:
             self._wait(now_s, self._period_s)
 
-    def _trouble(self, metric: str, state: State, now_s: float, why: str = "") -> None:
-        """Note a trouble; one that lasts keeps its beginning."""
-        known = self._troubles.get(metric)
+    def _note(self, metric: str, state: State, now_s: float, why: str = "") -> None:
+        """Note why a metric has no value; what lasts keeps its beginning."""
+        known = self._unavailable.get(metric)
         if known is None:
-            self._troubles[metric] = Trouble(state, self.good_s or now_s, why)
+            self._unavailable[metric] = Unavailable(state, self.good_s or now_s, why)
         elif known.state is not state or known.reason != why:
-            self._troubles[metric] = Trouble(state, known.since_s, why)
+            self._unavailable[metric] = Unavailable(state, known.since_s, why)
 
     def _wait(self, now_s: float, seconds: float) -> None:
         self.due_s = now_s + seconds if seconds else 0.0
@@ -199,12 +200,12 @@ class WatchedGpu:
         self.device = device
         self.is_lost = False
         self._calls = [call for call in calls if call.for_instances or not gpu.is_instance]
-        self._troubles: dict[str, Trouble] = {}
+        self._unavailable: dict[str, Unavailable] = {}
         self._good_s = 0.0
         self._first_s = now_s
         first = gpu.index * len(calls)
         self._queries = [
-            MetricQuery(call, self._troubles, (first + i) * _GOLDEN_RATIO % 1)
+            MetricQuery(call, self._unavailable, (first + i) * _GOLDEN_RATIO % 1)
             for i, call in enumerate(self._calls)
         ]
         self._fast = [query for query in self._queries if query.call.fast_metrics]
@@ -216,7 +217,7 @@ class WatchedGpu:
         self._restart()
 
     def hurry(self, metrics: Sequence[str] = ()) -> None:
-        """Ask with the next whole frame for these metrics, or for all."""
+        """Ask with the next full frame for these metrics, or for all."""
         for query in self._queries:
             if not metrics or any(metric in metrics for metric in query.call.metrics):
                 query.due_s = 0.0
@@ -237,7 +238,7 @@ class WatchedGpu:
         return Sample(values)
 
     def read(self, nvml: Any, now_s: float) -> Sample:
-        """Return what is due, and all troubles. Raises LibraryGoneError."""
+        """Return what is due, and all that is unavailable. Raises LibraryGoneError."""
         values: dict[str, Number] = {}
         if not self.is_lost:
             try:
@@ -248,36 +249,36 @@ class WatchedGpu:
             except codes.GpuGoneError as error:
                 self.lose(now_s, error)
                 values = {}
-        return Sample(values, dict(self._troubles))
+        return Sample(values, dict(self._unavailable))
 
     def lose(self, now_s: float, error: Exception | None = None) -> None:
         """Note that the GPU does not answer any more; nothing of it is asked until `renew`."""
         self.is_lost = True
         self.device.pcie.forget(self.device.uuid)
         why = reason(error.__cause__) if error and isinstance(error.__cause__, Exception) else ""
-        self._trouble_all(State.LOST, now_s, why)
+        self._note_all(State.LOST, now_s, why)
 
     def silence(self, now_s: float, why: str) -> Sample:
         """Return a sample that says that nothing can be read now, whatever the GPU."""
-        self._trouble_all(State.STALE, now_s, why)
-        return Sample({}, dict(self._troubles))
+        self._note_all(State.STALE, now_s, why)
+        return Sample({}, dict(self._unavailable))
 
-    def _trouble_all(self, state: State, now_s: float, why: str) -> None:
+    def _note_all(self, state: State, now_s: float, why: str) -> None:
         lasting = (State.NOT_SUPPORTED, State.NO_PERMISSION)
         for query in self._queries:
             for metric in query.call.metrics:
-                known = self._troubles.get(metric)
+                known = self._unavailable.get(metric)
                 if known and known.state in lasting and state is State.STALE:
                     continue
                 since_s = known.since_s if known else query.good_s or now_s
-                self._troubles[metric] = Trouble(state, since_s, why)
+                self._unavailable[metric] = Unavailable(state, since_s, why)
         if state is State.LOST:
-            for metric, known in self._troubles.items():
-                self._troubles[metric] = Trouble(state, known.since_s, why)
+            for metric, known in self._unavailable.items():
+                self._unavailable[metric] = Unavailable(state, known.since_s, why)
 
     def _restart(self) -> None:
         self.is_lost = False
-        self._troubles.clear()
+        self._unavailable.clear()
         for query in self._queries:
             query.restart()
         self._add_what_instances_lack()
@@ -287,5 +288,6 @@ class WatchedGpu:
         asked = {metric for call in self._calls for metric in call.metrics}
         for metric in GPU_METRICS:
             if metric.name not in asked:
-                trouble = Trouble(State.NOT_SUPPORTED, self._first_s, _NOT_FOR_INSTANCES)
-                self._troubles[metric.name] = trouble
+                self._unavailable[metric.name] = Unavailable(
+                    State.NOT_SUPPORTED, self._first_s, _NOT_FOR_INSTANCES
+                )

@@ -1,6 +1,6 @@
 """The sampler's process: `python -m gpuadvisor.collectors.telemetry.child [--fast SECONDS]`.
 
-`--hurry METRIC` reads that one with every whole frame.
+`--hurry METRIC` reads that one with every full frame.
 
 A frame a line on the standard output. It ends when its standard input does, so that it outlives
 nobody, even when a call into the driver never returns.
@@ -18,9 +18,9 @@ from collections.abc import Iterator
 
 from gpuadvisor.collectors.nvml.sampler import Sampler
 from gpuadvisor.collectors.telemetry.codec import encode
-from gpuadvisor.domain.metrics import Pace
+from gpuadvisor.domain.metrics import SamplingInterval
 
-WHOLE_S = Pace.NORMAL.period_s
+WHOLE_S = SamplingInterval.NORMAL.period_s
 
 
 def main() -> None:
@@ -33,16 +33,16 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sampler = Sampler(fast_period_s=fast_s, hurried=chosen.hurry)
-    for whole in rhythm(fast_s):
+    for full in rhythm(fast_s):
         try:
-            sys.stdout.buffer.write(encode(sampler.sweep(whole=whole)) + b"\n")
+            sys.stdout.buffer.write(encode(sampler.poll(full=full)) + b"\n")
             sys.stdout.buffer.flush()
         except BrokenPipeError:
             os._exit(0)
 
 
 def rhythm(fast_s: float | None) -> Iterator[bool]:
-    """Return when it is time for a sweep: True for a whole one, False for one between.
+    """Return when it is time for a poll: True for a full one, False for one between.
 
     The times are multiples on the monotonic clock, so nothing drifts; what is missed is left out.
     """
@@ -50,12 +50,12 @@ def rhythm(fast_s: float | None) -> Iterator[bool]:
     period_s = WHOLE_S / steps
     began_s = time.monotonic()
     step = 0
-    last_whole = -1
+    last_full = -1
     while True:
-        whole = step // steps > last_whole
-        if whole:
-            last_whole = step // steps
-        yield whole
+        full = step // steps > last_full
+        if full:
+            last_full = step // steps
+        yield full
         passed = (time.monotonic() - began_s) / period_s
         step = max(step + 1, int(passed))
         time.sleep(max(0.0, began_s + step * period_s - time.monotonic()))

@@ -21,7 +21,7 @@ from gpuadvisor.domain.telemetry import (
     Number,
     Sample,
     State,
-    Trouble,
+    Unavailable,
 )
 
 
@@ -29,7 +29,7 @@ class _Sample(msgspec.Struct, array_like=True):
     """A sample of one device: the values, and what is unavailable where anything is."""
 
     values: dict[str, Number] = {}
-    troubles: dict[str, tuple[State, Number, str]] = {}
+    unavailable: dict[str, tuple[State, Number, str]] = {}
     """State, Unix time since when, and reason of each metric without a value."""
 
 
@@ -54,7 +54,7 @@ def encode(frame: Frame) -> bytes:
     line: dict[str, Any] = {"t": frame.time_s}
     if frame.samples:
         line["s"] = {device: _as_list(sample) for device, sample in frame.samples.items()}
-    if not frame.whole:
+    if not frame.full:
         line["fast"] = True
     if frame.gpus is not None:
         line["gpus"] = [_differing(gpu) for gpu in frame.gpus]
@@ -80,7 +80,7 @@ def decode(line: bytes | str) -> Frame:
         raise ValueError(f"not a frame: {error}") from error
     samples = {
         device: Sample(
-            sample.values, {name: Trouble(*found) for name, found in sample.troubles.items()}
+            sample.values, {name: Unavailable(*found) for name, found in sample.unavailable.items()}
         )
         for device, sample in read.s.items()
     }
@@ -90,13 +90,13 @@ def decode(line: bytes | str) -> Frame:
 
 
 def _as_list(sample: Sample) -> list[Any]:
-    if not sample.troubles:
+    if not sample.unavailable:
         return [sample.values]
-    troubles = {
-        name: (trouble.state, trouble.since_s, trouble.reason)
-        for name, trouble in sample.troubles.items()
+    unavailable = {
+        name: (absence.state, absence.since_s, absence.reason)
+        for name, absence in sample.unavailable.items()
     }
-    return [sample.values, troubles]
+    return [sample.values, unavailable]
 
 
 def _differing(thing: Gpu | GpuProcess | Event) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _refuse_infinite(frame: Frame) -> None:
     found: list[object] = [frame.time_s]
     for sample in frame.samples.values():
         found += sample.values.values()
-        found += [trouble.since_s for trouble in sample.troubles.values()]
+        found += [absence.since_s for absence in sample.unavailable.values()]
     for process in frame.processes or ():
         found += vars(process).values()
     for event in frame.events:

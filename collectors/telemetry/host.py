@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpuadvisor.domain.telemetry import Number, Sample, State, Trouble
+from gpuadvisor.domain.telemetry import Number, Sample, State, Unavailable
 
 PRESSURE = Path("/proc/pressure")
 STALLS = {"cpu_stall_pct": "cpu", "io_stall_pct": "io", "memory_stall_pct": "memory"}
@@ -35,8 +35,8 @@ class HostCollector:
             values |= _rates(last[1], totals, now_s - last[0])
         missing = (name for name in STALLS if name not in totals)
         reason = "this kernel does not count pressure (/proc/pressure)"
-        troubles = {n: Trouble(State.NOT_SUPPORTED, self._since_s, reason) for n in missing}
-        return Sample(values, troubles)
+        unavailable = {n: Unavailable(State.NOT_SUPPORTED, self._since_s, reason) for n in missing}
+        return Sample(values, unavailable)
 
     def _stalls(self) -> dict[str, float]:
         """Return the microseconds in which some process waited (Documentation/accounting/psi)."""

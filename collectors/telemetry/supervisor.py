@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from gpuadvisor.collectors.telemetry.codec import decode
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.telemetry import STARTING, Event, Frame, Sample, State, Trouble
+from gpuadvisor.domain.telemetry import STARTING, Event, Frame, Sample, State, Unavailable
 
 SILENCE_S = 2.0
 """Without a frame for so long, values are stale and the child is replaced."""
@@ -53,9 +53,9 @@ class SamplerProcess:
         start_s: float = START_S,
         replace_every_s: float = REPLACE_EVERY_S,
     ) -> None:
-        """Start it. With `fast_period_s`, frames with fast values come between the whole ones.
+        """Start it. With `fast_period_s`, frames with fast values come between the full ones.
 
-        `hurried` metrics are read with every whole one, whatever their pace.
+        `hurried` metrics are read with every full one, whatever their interval.
         """
         fast = [] if fast_period_s is None else ["--fast", str(fast_period_s)]
         self._command = [*command, *fast, *(f"--hurry={metric}" for metric in hurried)]
@@ -64,7 +64,7 @@ class SamplerProcess:
         self._start_s = start_s
         self._replace_every_s = replace_every_s
         self._known: dict[str, dict[str, float]] = {}
-        self._trouble: Event | None = None
+        self._failure: Event | None = None
         self._replaced_s: float | None = None
         self._closed = threading.Event()
         self._child = _Child(self._command, self._environ)
@@ -101,10 +101,10 @@ class SamplerProcess:
         for device, sample in frame.samples.items():
             times = self._known.setdefault(device, {})
             times.update(dict.fromkeys(sample.values, frame.time_s))
-        if self._trouble is None:
+        if self._failure is None:
             return frame
-        over = replace(self._trouble, ended_s=max(frame.time_s, self._trouble.began_s))
-        self._trouble = None
+        over = replace(self._failure, ended_s=max(frame.time_s, self._failure.began_s))
+        self._failure = None
         return replace(frame, events=(*frame.events, over))
 
     def _silence(self) -> str | None:
@@ -119,21 +119,21 @@ class SamplerProcess:
         now_s = time.time()
         silent = self._child.silent_s() >= self._silence_s
         if reason is None and not silent:
-            return Frame(now_s, whole=False)  # late by less than counts
+            return Frame(now_s, full=False)  # late by less than counts
         problem = STARTING if reason is None else f"{reason[0].upper()}{reason[1:]}."
         samples = {
-            device: Sample({}, {n: Trouble(State.STALE, t, problem) for n, t in times.items()})
+            device: Sample({}, {n: Unavailable(State.STALE, t, problem) for n, t in times.items()})
             for device, times in self._known.items()
         }
         events: tuple[Event, ...] = ()
-        if reason is not None and self._trouble is None:
-            self._trouble = Event(
+        if reason is not None and self._failure is None:
+            self._failure = Event(
                 "sampler",
                 now_s,
                 f"Nothing is measured, because {reason}: the sampler is started anew.",
                 Severity.WARNING,
             )
-            events = (self._trouble,)
+            events = (self._failure,)
         return Frame(now_s, samples, events=events, problem=problem)
 
     def _may_replace(self) -> bool:

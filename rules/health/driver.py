@@ -12,7 +12,7 @@ from gpuadvisor.rules.alert_states import AlertStates, Message
 
 
 class Driver:
-    """The event of a problem that whole frames name; ends with the first one that names none.
+    """The event of a problem that full frames name; ends with the first one that names none.
 
     A problem that turns into another one is another event. A driver that has just been started
     says nothing yet, which is neither.
@@ -25,7 +25,7 @@ class Driver:
         self._problem: str | None = None
 
     def observe(self, frame: Frame, latest: Latest) -> Iterator[Event]:
-        if not frame.whole or frame.problem == STARTING:
+        if not frame.full or frame.problem == STARTING:
             return
         problem, before = frame.problem, self._problem
         self._problem = problem

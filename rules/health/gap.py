@@ -16,7 +16,7 @@ LONGEST_S = 5.0
 
 
 class Gap:
-    """The event of a time without whole frames, seen when it is over.
+    """The event of a time without full frames, seen when it is over.
 
     A clock that was set back by more than `SET_BACK_S` is an event without length.
     """
@@ -27,7 +27,7 @@ class Gap:
         self._last_s: float | None = None
 
     def observe(self, frame: Frame, latest: Latest) -> Iterator[Event]:
-        if not frame.whole:
+        if not frame.full:
             return
         last_s, self._last_s = self._last_s, frame.time_s
         if last_s is None:

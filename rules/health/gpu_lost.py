@@ -20,7 +20,7 @@ class GpuLost(GpuCondition):
         sample = frame.samples.get(gpu.uuid)
         if sample is None:
             yield "", None
-        elif any(trouble.state is State.LOST for trouble in sample.troubles.values()):
+        elif any(absence.state is State.LOST for absence in sample.unavailable.values()):
             yield "", True
         else:
             yield "", False if sample.values else None

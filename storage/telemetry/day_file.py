@@ -24,7 +24,7 @@ from gpuadvisor.storage.telemetry.schema import (
 )
 
 FAST_KEPT_S = 900.0
-"""Ten sweeps a second for eight GPUs are 630 MB a day; the last quarter of an hour is 7 MB."""
+"""Ten polls a second for eight GPUs are 630 MB a day; the last quarter of an hour is 7 MB."""
 
 
 class DayFile:
@@ -74,7 +74,7 @@ class DayFile:
             HOST_SAMPLES.name: [],
         }
         for frame in frames:
-            gpus = GPU_SAMPLES if frame.whole else GPU_FAST
+            gpus = GPU_SAMPLES if frame.full else GPU_FAST
             for device, sample in frame.samples.items():
                 number = HOST_ID if device == HOST else ids[device]
                 table = HOST_SAMPLES if device == HOST else gpus

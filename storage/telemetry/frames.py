@@ -18,7 +18,7 @@ from gpuadvisor.domain.telemetry import (
     Number,
     Sample,
     State,
-    Trouble,
+    Unavailable,
 )
 from gpuadvisor.storage.telemetry.files import DAY_S, begin_of_path, day_paths, reading
 from gpuadvisor.storage.telemetry.schema import (
@@ -41,8 +41,8 @@ CHUNK_S = 60.0
 
 
 @dataclass
-class _Sweep:
-    whole: bool = False
+class _Poll:
+    full: bool = False
     values: dict[int, dict[str, Number]] = field(default_factory=dict)
     """By the GPU's number."""
     processes: list[tuple[int, Sequence[Any]]] | None = None
@@ -66,35 +66,35 @@ class FrameReader:
             begin_s = max(self.since_s, begin_of_path(path))
             end_s = min(until_s, begin_of_path(path) + DAY_S)
             while (found := _next(path, begin_s, end_s)) is not None:
-                sweeps = _chunk(path, found, min(found + CHUNK_S, end_s))
+                polls = _chunk(path, found, min(found + CHUNK_S, end_s))
                 self._words.read(self._folder)  # after the rows: it has all of their GPUs
-                for time_s in sorted(sweeps):
+                for time_s in sorted(polls):
                     self.since_s = math.nextafter(time_s, math.inf)
-                    yield self._frame(time_s, sweeps[time_s])
+                    yield self._frame(time_s, polls[time_s])
                 begin_s = self.since_s  # more may have come into this minute
 
-    def _frame(self, time_s: float, sweep: _Sweep) -> Frame:
+    def _frame(self, time_s: float, poll: _Poll) -> Frame:
         words = self._words
-        if sweep.whole:
+        if poll.full:
             words.advance(time_s)
         gpus = words.gpus if words.gpus != self._gpus else None
         self._gpus = words.gpus
         samples, processes = {}, None
         names = words.names  # an index that was made anew may lack some
-        for number, values in sweep.values.items():
+        for number, values in poll.values.items():
             if device := names.get(number):
-                troubles = words.troubles.get(device, {}) if sweep.whole else {}
-                samples[device] = Sample(values, troubles)
-        if sweep.processes is not None:
-            listed = [(names.get(gpu), row) for gpu, row in sweep.processes]
+                unavailable = words.unavailable.get(device, {}) if poll.full else {}
+                samples[device] = Sample(values, unavailable)
+        if poll.processes is not None:
+            listed = [(names.get(gpu), row) for gpu, row in poll.processes]
             processes = tuple(process_of(gpu, row) for gpu, row in listed if gpu)
         return Frame(
             time_s,
             samples,
-            whole=sweep.whole,
+            full=poll.full,
             gpus=gpus,
             processes=processes,
-            events=words.take_events(time_s) if sweep.whole else (),
+            events=words.take_events(time_s) if poll.full else (),
             problem=words.problem,
         )
 
@@ -114,8 +114,8 @@ def _next(path: Path, begin_s: float, end_s: float) -> float | None:
         return min((each for each in found if each is not None), default=None)
 
 
-def _chunk(path: Path, begin_s: float, end_s: float) -> dict[float, _Sweep]:
-    sweeps: dict[float, _Sweep] = {}
+def _chunk(path: Path, begin_s: float, end_s: float) -> dict[float, _Poll]:
+    polls: dict[float, _Poll] = {}
     with reading(path) as connection:
         if connection is None:
             return {}
@@ -127,28 +127,28 @@ def _chunk(path: Path, begin_s: float, end_s: float) -> dict[float, _Sweep]:
                 f"SELECT ts, gpu, {', '.join(metrics)} FROM {table.name} WHERE ts >= ? AND ts < ?",
                 (begin_s, end_s),
             ):
-                sweep = sweeps.setdefault(time_s, _Sweep())
-                sweep.whole |= table is not GPU_FAST
+                poll = polls.setdefault(time_s, _Poll())
+                poll.full |= table is not GPU_FAST
                 pairs = zip(metrics, values, strict=True)
-                sweep.values[gpu] = {name: v for name, v in pairs if v is not None}
-        _add_processes(connection, begin_s, end_s, sweeps)
-    return sweeps
+                poll.values[gpu] = {name: v for name, v in pairs if v is not None}
+        _add_processes(connection, begin_s, end_s, polls)
+    return polls
 
 
 def _add_processes(
-    connection: sqlite3.Connection, begin_s: float, end_s: float, sweeps: dict[float, _Sweep]
+    connection: sqlite3.Connection, begin_s: float, end_s: float, polls: dict[float, _Poll]
 ) -> None:
     span = (begin_s, end_s)
     for (time_s,) in connection.execute("SELECT ts FROM listings WHERE ts >= ? AND ts < ?", span):
-        sweep = sweeps.setdefault(time_s, _Sweep())
-        sweep.whole, sweep.processes = True, []
+        poll = polls.setdefault(time_s, _Poll())
+        poll.full, poll.processes = True, []
     rows = connection.execute(
         f"SELECT ts, {PROGRAM_COLUMNS}, {PROCESS_COLUMNS} FROM processes"
         " JOIN programs ON programs.id = program WHERE ts >= ? AND ts < ? ORDER BY ts, program",
         span,
     )
     for time_s, gpu, *row in rows:
-        processes = sweeps[time_s].processes
+        processes = polls[time_s].processes
         if processes is not None:
             processes.append((gpu, row))
 
@@ -159,11 +159,11 @@ class _Words:
     def __init__(self, since_s: float) -> None:
         self.gpus: tuple[Gpu, ...] = ()
         self.names: dict[int, str] = {}
-        self.troubles: dict[str, dict[str, Trouble]] = {}
+        self.unavailable: dict[str, dict[str, Unavailable]] = {}
         self.problem: str | None = None
         self._since_s = since_s
         self._last_state = self._last_problem = self._last_change = 0
-        self._states: deque[tuple[float, str, str, Trouble | None]] = deque()
+        self._states: deque[tuple[float, str, str, Unavailable | None]] = deque()
         self._problems: deque[tuple[float, str | None]] = deque()
         self._events: list[Event] = []
 
@@ -178,12 +178,12 @@ class _Words:
     def advance(self, time_s: float) -> None:
         """Take in what changed until then."""
         while self._states and self._states[0][0] <= time_s:
-            _, device, metric, trouble = self._states.popleft()
-            changed = dict(self.troubles.get(device, {}))  # frames have the one before
+            _, device, metric, absence = self._states.popleft()
+            changed = dict(self.unavailable.get(device, {}))  # frames have the one before
             changed.pop(metric, None)
-            if trouble:
-                changed[metric] = trouble
-            self.troubles[device] = changed
+            if absence:
+                changed[metric] = absence
+            self.unavailable[device] = changed
         while self._problems and self._problems[0][0] <= time_s:
             self.problem = self._problems.popleft()[1]
 
@@ -207,8 +207,8 @@ class _Words:
             f" AND (ts > :since OR {old}) ORDER BY id",
             values,
         ):
-            trouble = Trouble(State(state), since_s, reason) if state != State.OK else None
-            self._states.append((time_s, self.names[gpu], metric, trouble))
+            absence = Unavailable(State(state), since_s, reason) if state != State.OK else None
+            self._states.append((time_s, self.names[gpu], metric, absence))
             self._last_state = row
         for row, time_s, problem in index.execute(
             "SELECT id, ts, problem FROM problems WHERE id > ? ORDER BY id", (self._last_problem,)

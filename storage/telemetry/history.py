@@ -107,7 +107,7 @@ def hour(index: sqlite3.Connection, folder: Path, begin_s: float) -> Iterator[Ro
 
 
 def _seconds(folder: Path, table: Table, gpu: int, begin_s: float) -> dict[str, Sequence[Number]]:
-    """Return an hour's values of whole frames, by gauge."""
+    """Return an hour's values of full frames, by gauge."""
     gauges = {metric.name for metric in table.metrics if metric.kind is Kind.GAUGE}
     with reading(day_path(folder, begin_s)) as connection:
         if connection is None:

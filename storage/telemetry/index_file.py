@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, State, Trouble
+from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, State, Unavailable
 from gpuadvisor.storage.sqlite_file import connect, explained
 from gpuadvisor.storage.telemetry import schema
 from gpuadvisor.storage.telemetry.rollups import Rolled
@@ -48,7 +48,7 @@ class IndexFile:
         self.ids: dict[str, int] = dict(rows)
         """A GPU's number by its UUID."""
         self._gpus: tuple[Gpu, ...] | None = None
-        self._troubles: dict[str, Mapping[str, Trouble]] = self._last_troubles()
+        self._unavailable: dict[str, Mapping[str, Unavailable]] = self._last_unavailable()
         problem = self.connection.execute(
             "SELECT problem FROM problems ORDER BY id DESC LIMIT 1"
         ).fetchone()
@@ -94,7 +94,7 @@ class IndexFile:
         self, frames: Sequence[Frame], events: Sequence[Event], rolled: Sequence[RolledRow]
     ) -> None:
         """Write what is new; nothing is written where nothing is."""
-        troubles, changes = self._changes(frames)
+        unavailable, changes = self._changes(frames)
         problems = self._new_problems(frames)
         if not (events or rolled or changes or problems):
             return
@@ -110,7 +110,7 @@ class IndexFile:
             for row in rolled:
                 self._write_rolled(*row)
             connection.executemany("INSERT INTO problems (ts, problem) VALUES (?, ?)", problems)
-        self._troubles = troubles
+        self._unavailable = unavailable
         self._problem = problems[-1][1] if problems else self._problem
 
     def close(self) -> None:
@@ -142,37 +142,37 @@ class IndexFile:
 
     def _changes(
         self, frames: Iterable[Frame]
-    ) -> tuple[dict[str, Mapping[str, Trouble]], list[Row]]:
-        """Return the troubles after these frames, and a row for each state that has changed."""
-        troubles, changes = dict(self._troubles), list[Row]()
+    ) -> tuple[dict[str, Mapping[str, Unavailable]], list[Row]]:
+        """Return what is unavailable after these frames, and a row for each changed state."""
+        unavailable, changes = dict(self._unavailable), list[Row]()
         for frame in frames:
-            if not frame.whole:
+            if not frame.full:
                 continue
             for device, sample in frame.samples.items():
-                before = troubles.get(device, {})
-                if sample.troubles == before:
+                before = unavailable.get(device, {})
+                if sample.unavailable == before:
                     continue
                 number = HOST_ID if device == HOST else self.ids[device]
-                changes += _differences(frame.time_s, number, before, sample.troubles)
-                troubles[device] = sample.troubles
-        return troubles, changes
+                changes += _differences(frame.time_s, number, before, sample.unavailable)
+                unavailable[device] = sample.unavailable
+        return unavailable, changes
 
     def _new_problems(self, frames: Iterable[Frame]) -> list[tuple[float, str | None]]:
         """Return when which problem began, or ended (None)."""
         found, last = list[tuple[float, str | None]](), self._problem
         for frame in frames:
-            if frame.whole and frame.problem != last:
+            if frame.full and frame.problem != last:
                 last = frame.problem
                 found.append((frame.time_s, last))
         return found
 
-    def _last_troubles(self) -> dict[str, Mapping[str, Trouble]]:
+    def _last_unavailable(self) -> dict[str, Mapping[str, Unavailable]]:
         names = {number: uuid for uuid, number in self.ids.items()} | {HOST_ID: HOST}
-        found: dict[str, dict[str, Trouble]] = {}
+        found: dict[str, dict[str, Unavailable]] = {}
         for gpu, metric, state, since_s, reason in self.connection.execute(LAST_STATES):
             if state != _OK and gpu in names:
-                trouble = Trouble(State(state), since_s, reason)
-                found.setdefault(names[gpu], {})[metric] = trouble
+                absence = Unavailable(State(state), since_s, reason)
+                found.setdefault(names[gpu], {})[metric] = absence
         return dict(found)
 
 
@@ -183,11 +183,11 @@ LAST_STATES = (
 
 
 def _differences(
-    time_s: float, gpu: int, before: Mapping[str, Trouble], now: Mapping[str, Trouble]
+    time_s: float, gpu: int, before: Mapping[str, Unavailable], now: Mapping[str, Unavailable]
 ) -> Iterator[Row]:
-    for metric, trouble in now.items():
-        if before.get(metric) != trouble:
-            yield (time_s, gpu, metric, str(trouble.state), trouble.since_s, trouble.reason)
+    for metric, absence in now.items():
+        if before.get(metric) != absence:
+            yield (time_s, gpu, metric, str(absence.state), absence.since_s, absence.reason)
     for metric in before.keys() - now.keys():
         yield (time_s, gpu, metric, _OK, time_s, "")
 

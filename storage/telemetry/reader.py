@@ -58,7 +58,7 @@ class TelemetryReader:
     def frames(self, since_s: float, until_s: float = float("inf")) -> Iterator[Frame]:
         """Yield what was stored from `since_s` until before `until_s`, in order of time.
 
-        The first frame has the GPUs. Frames between two whole ones are kept for 15 minutes.
+        The first frame has the GPUs. Frames between two full ones are kept for 15 minutes.
         """
         yield from FrameReader(self.folder, since_s).read(until_s)
 

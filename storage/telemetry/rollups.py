@@ -1,4 +1,4 @@
-"""Roll-ups: a minute of sweeps, and an hour of minutes, in one row for each GPU."""
+"""Roll-ups: a minute of polls, and an hour of minutes, in one row for each GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Rolled = dict[str, Number | None]
 
 
 class Minute:
-    """The sweeps of one minute."""
+    """The polls of one minute."""
 
     def __init__(self, begin_s: float) -> None:
         self.begin_s = begin_s
@@ -33,7 +33,7 @@ class Minute:
             self.add_values(device, sample.values.items())
 
     def add_values(self, device: str, values: Iterable[tuple[str, Number]]) -> None:
-        """Take in one sweep over a GPU, or over the machine."""
+        """Take in one poll of a GPU, or of the machine."""
         self._sweeps[device] = self._sweeps.get(device, 0) + 1
         known = self._values.setdefault(device, defaultdict(list))
         for name, value in values:
@@ -73,7 +73,7 @@ def _of_metric(metric: Metric, values: Sequence[Number]) -> Rolled:
     name = metric.name
     if metric.kind is Kind.COUNTER:
         return {name: values[-1], f"first_{name}": values[0]}
-    if metric.kind is Kind.FLAGS:
+    if metric.kind is Kind.BITMASK:
         return {name: reduce(or_, map(int, values))}
     return {
         name: fsum(values) / len(values),
@@ -91,7 +91,7 @@ def hour(
     """Return the sweeps and the statistics of an hour.
 
     `minutes` are the rows of one device in their order; means are weighted with their sweeps.
-    `seconds` are the values of the whole frames by metric, for the 95th percentile: it cannot be
+    `seconds` are the values of the full frames by metric, for the 95th percentile: it cannot be
     had from minutes, and where the raw rows are gone it stays unknown.
     """
     rolled: Rolled = {}
@@ -108,7 +108,7 @@ def _of_minutes(metric: Metric, rows: Sequence[Mapping[str, Any]]) -> Rolled:
     name = metric.name
     if metric.kind is Kind.COUNTER:
         return {name: rows[-1][name], f"first_{name}": rows[0][f"first_{name}"]}
-    if metric.kind is Kind.FLAGS:
+    if metric.kind is Kind.BITMASK:
         return {name: reduce(or_, (row[name] for row in rows))}
     weight = sum(row["sweeps"] for row in rows)
     return {

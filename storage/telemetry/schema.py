@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Kind, Metric, Pace
+from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Kind, Metric, SamplingInterval
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Gpu, GpuProcess, Number
 from gpuadvisor.storage.sqlite_file import check_version, strict
@@ -52,7 +52,7 @@ class Table:
     name: str
     metrics: tuple[Metric, ...]
     period_s: float
-    """0: a row for each sweep. Else each row is about so many seconds, from its `ts` on."""
+    """0: a row for each poll. Else each row is about so many seconds, from its `ts` on."""
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
@@ -98,11 +98,11 @@ def rolled_columns(metric: Metric) -> tuple[Column, ...]:
 
 MINUTE_S = 60.0
 HOUR_S = 3600.0
-_FAST = tuple(metric for metric in GPU_METRICS if metric.pace is Pace.FAST)
+_FAST = tuple(metric for metric in GPU_METRICS if metric.interval is SamplingInterval.FAST)
 
 GPU_SAMPLES = Table("gpu_samples", GPU_METRICS, 0.0)
 GPU_FAST = Table("gpu_fast", _FAST, 0.0)
-"""The sweeps between two whole ones, kept for some minutes only."""
+"""The polls between two full ones, kept for some minutes only."""
 HOST_SAMPLES = Table("host_samples", HOST_METRICS, 0.0)
 GPU_MINUTES = Table("gpu_minutes", GPU_METRICS, MINUTE_S)
 HOST_MINUTES = Table("host_minutes", HOST_METRICS, MINUTE_S)

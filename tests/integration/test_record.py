@@ -36,7 +36,7 @@ def test_what_a_command_does_to_the_gpus_is_recorded(record, tmp_path):
     assert err.startswith("run.gpr: 2 GPUs, ")
     frames = list(read_recording(tmp_path / "run.gpr").frames())
     assert [gpu.name for gpu in frames[0].gpus] == ["NVIDIA H100 80GB HBM3"] * 2
-    whole = [frame for frame in frames if frame.whole]
+    whole = [frame for frame in frames if frame.full]
     assert len(whole) >= 2
     assert len(frames) > 2 * len(whole)
     gpu = frames[0].gpus[0].uuid

@@ -77,7 +77,7 @@ READER = """
     while not is_last:
         is_last = stop.exists()
         for each in follower.read():
-            if each.whole:
+            if each.full:
                 assert len(each.samples) == 9, each
                 seen.append(round(each.time_s - START_S))
         newest_s = reader.newest_s() or START_S
@@ -124,7 +124,7 @@ def test_eight_readers_and_a_study_beside_a_writer(folder):
         with TelemetryWriter(folder, clock=lambda: now_s) as writer:
             for at in seconds:
                 now_s = START_S + at
-                quick = Frame(now_s - 0.5, {"GPU-0": sample()}, whole=False)
+                quick = Frame(now_s - 0.5, {"GPU-0": sample()}, full=False)
                 event = Event("xid", now_s, "Xid 79", gpu="GPU-1", ended_s=now_s)
                 writer.append([quick, frame(at, *[sample()] * 8)], [event])
                 if at % 20 == 0:
@@ -258,7 +258,7 @@ def test_a_day_that_is_removed_as_it_is_opened_is_no_failure(folder, monkeypatch
 
 
 def minutes_of(folder):
-    """Return the sweeps of each minute, by its number from the first whole one on."""
+    """Return the sweeps of each minute, by its number from the first full one on."""
     with sqlite3.connect(folder / "index.db") as connection:
         rows = connection.execute("SELECT ts, sweeps FROM gpu_minutes ORDER BY ts").fetchall()
     connection.close()

@@ -1,4 +1,4 @@
-"""`gpuadvisor watch` without a screen: the table once, or an object for each whole frame."""
+"""`gpuadvisor watch` without a screen: the table once, or an object for each full frame."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuadvisor.tui.watch.as_json import document
 from gpuadvisor.tui.watch.board import Board
 
 SETTLED_FRAMES = 2
-"""Rates and GPM compare two readings, so that the second whole frame is the first to have them."""
+"""Rates and GPM compare two readings, so that the second full frame is the first to have them."""
 SHOWN_EVENTS = 10
 
 
@@ -26,21 +26,21 @@ def once(source: Source, board: Board, *, to_the_end: bool) -> None:
     settled = 0
     for frame in _frames(source):
         board.update(frame)
-        settled += frame.whole and bool(frame.samples)
+        settled += frame.full and bool(frame.samples)
         if settled >= SETTLED_FRAMES and not to_the_end:
             return
     board.end()
 
 
 def stream(source: Source, board: Board, out: TextIO) -> None:
-    """Write a line of JSON for each whole frame, as it comes; AdvisorError where there is no GPU.
+    """Write a line of JSON for each full frame, as it comes; AdvisorError where there is no GPU.
 
-    Events of the frames between are told with the next whole one.
+    Events of the frames between are told with the next full one.
     """
     events: list[Event] = []
     for frame in _frames(source):
         events.extend(board.update(frame))
-        if frame.whole:
+        if frame.full:
             print(json.dumps(document(board, events)), file=out, flush=True)
             events.clear()
 

@@ -28,7 +28,7 @@ from gpuadvisor.domain.telemetry import (
     GpuProcess,
     Sample,
     State,
-    Trouble,
+    Unavailable,
 )
 from gpuadvisor.errors import AdvisorError, UsageError
 
@@ -38,11 +38,11 @@ LOST = Gpu("GPU-b", 1, "H100", 80 << 30)
 XID = Event("xid", NOW_S, "Xid 31.", Severity.ERROR, "GPU-a", NOW_S)
 VALUES = {metric.name: 50 for metric in GPU_METRICS}
 MISSING = {
-    "fan_pct": Trouble(State.NOT_SUPPORTED, NOW_S - 9),
-    "sm_active_pct": Trouble(State.STALE, NOW_S - 9, "does not answer"),
-    "throttle_reasons": Trouble(State.NO_PERMISSION, NOW_S - 9),
+    "fan_pct": Unavailable(State.NOT_SUPPORTED, NOW_S - 9),
+    "sm_active_pct": Unavailable(State.STALE, NOW_S - 9, "does not answer"),
+    "throttle_reasons": Unavailable(State.NO_PERMISSION, NOW_S - 9),
 }
-GONE = {metric.name: Trouble(State.LOST, NOW_S - 9) for metric in GPU_METRICS}
+GONE = {metric.name: Unavailable(State.LOST, NOW_S - 9) for metric in GPU_METRICS}
 
 
 @pytest.fixture
@@ -365,7 +365,7 @@ NAMED = sorted(set(re.findall(r"gpuadvisor_[a-z0-9_]+", DASHBOARD.read_text("utf
 def everything():
     """The names of all series that a machine without any trouble can have."""
     figures = Figures()
-    sample = Sample(VALUES, {"fan_pct": Trouble(State.NOT_SUPPORTED, NOW_S)})
+    sample = Sample(VALUES, {"fan_pct": Unavailable(State.NOT_SUPPORTED, NOW_S)})
     host = Sample({metric.name: 50 for metric in HOST_METRICS})
     process = GpuProcess(H100.uuid, 71, "compute", 5 << 30, "python")
     seen = Frame(NOW_S, {H100.uuid: sample, HOST: host}, gpus=(H100,), processes=(process,))

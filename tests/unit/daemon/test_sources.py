@@ -38,7 +38,7 @@ def test_the_first_sample_has_no_rates_and_the_second_has_all(tmp_path):
     second = host.sample()
     assert set(second.values) <= NAMES
     assert {"disk_read_bytes_per_s", "network_receive_bytes_per_s"} <= set(second.values)
-    assert not second.troubles
+    assert not second.unavailable
 
 
 def test_a_stall_is_the_share_of_the_time_that_passed(tmp_path):
@@ -51,8 +51,8 @@ def test_a_stall_is_the_share_of_the_time_that_passed(tmp_path):
 
 def test_a_kernel_that_counts_no_pressure_is_not_a_machine_without(tmp_path):
     sample = collector(tmp_path, [5, 6]).sample()
-    trouble = sample.troubles["memory_stall_pct"]
-    assert (trouble.state, trouble.since_s) == (State.NOT_SUPPORTED, 5)
+    absence = sample.unavailable["memory_stall_pct"]
+    assert (absence.state, absence.since_s) == (State.NOT_SUPPORTED, 5)
     assert "memory_stall_pct" not in sample.values
 
 

@@ -28,7 +28,7 @@ SWEEPS = st.lists(st.dictionaries(st.sampled_from([*UUIDS, HOST]), SAMPLES), max
 def frames_of(sweeps):
     gpus = (h100(0), h100(1))
     return [
-        Frame(START_S + at_s, samples, whole=at_s % 3 == 0, gpus=gpus if at_s == 0 else None)
+        Frame(START_S + at_s, samples, full=at_s % 3 == 0, gpus=gpus if at_s == 0 else None)
         for at_s, samples in enumerate(sweeps)
     ]
 
@@ -123,7 +123,7 @@ def test_what_is_read_rarely_holds_for_three_readings():
 
 def test_a_frame_that_comes_a_little_late_changes_nothing():
     frames = [frame(at_s, sample()) for at_s in range(20)]
-    silent = Frame(frames[10].time_s + 0.004, whole=False)
+    silent = Frame(frames[10].time_s + 0.004, full=False)
     assert rolled([*frames[:10], silent, *frames[10:]]) == rolled(frames)
 
 

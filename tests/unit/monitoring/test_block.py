@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpuadvisor
-from gpuadvisor.domain.telemetry import Gpu, Sample, State, Trouble
+from gpuadvisor.domain.telemetry import Gpu, Sample, State, Unavailable
 from gpuadvisor.errors import UsageError
 from gpuadvisor.monitoring.block import choose
 from gpuadvisor.monitoring.figures import Tally, summarize
@@ -32,7 +32,7 @@ def at_10_hz(until_s, counter_j=None, skip=lambda t: False, **values):
         if not skip(t):
             counted = {"energy_j": counter_j(t)} if counter_j and step % 100 == 0 else {}
             whole = frame(t, sample(**values, **counted))
-            yield whole if step % 10 == 0 else replace(whole, whole=False)
+            yield whole if step % 10 == 0 else replace(whole, full=False)
 
 
 times = st.lists(st.floats(0.01, 2.9), min_size=1, max_size=30)
@@ -168,9 +168,9 @@ def test_what_the_driver_last_said_is_why():
 
 
 def test_what_is_not_supported_is_unknown_and_not_zero():
-    trouble = Trouble(State.NOT_SUPPORTED, START_S, "GPM needs Hopper")
+    absence = Unavailable(State.NOT_SUPPORTED, START_S, "GPM needs Hopper")
     names = ("sm_active_pct", "tensor_active_pct", "power_w", "throttle_reasons", "temperature_c")
-    frames = [frame(t, sample(dict.fromkeys(names, trouble))) for t in range(-1, 5)]
+    frames = [frame(t, sample(dict.fromkeys(names, absence))) for t in range(-1, 5)]
     found = gpu(frames, 0, 4)
     figures = (
         "sm_active_mean_pct",
@@ -197,7 +197,7 @@ def test_a_short_block_has_the_levels_around_it_but_no_averages():
     around = [(0, 100.0, 10 * GIB), (0.1, 300.0, 30 * GIB)]
     frames = [
         replace(
-            frame(t, sample(power_w=w, memory_used_bytes=used, sm_active_pct=None)), whole=t == 0
+            frame(t, sample(power_w=w, memory_used_bytes=used, sm_active_pct=None)), full=t == 0
         )
         for t, w, used in around
     ]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gpuadvisor.domain.clock_reasons import SLOWING
 from gpuadvisor.domain.metrics import GPU_METRICS
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.telemetry import Event, Frame, Gpu, Sample, State, Trouble
+from gpuadvisor.domain.telemetry import Event, Frame, Gpu, Sample, State, Unavailable
 from gpuadvisor.rules.alert_states import UNKNOWN_END_S
 from gpuadvisor.rules.conditions import Conditions
 
@@ -39,8 +39,8 @@ HEALTHY = {
 }
 
 
-def frame(at_s, gpus=None, troubles=None, **values):
-    sample = Sample({**LIMITS, **HEALTHY, **values}, troubles or {})
+def frame(at_s, gpus=None, unavailable=None, **values):
+    sample = Sample({**LIMITS, **HEALTHY, **values}, unavailable or {})
     return Frame(START_S + at_s, {H100.uuid: sample}, gpus=gpus)
 
 
@@ -159,7 +159,7 @@ def test_fast_frames_find_a_power_cap_too():
         yield frame(0, gpus=(H100,))
         for tenth in range(1, 40):
             sample = Sample({"throttle_reasons": 0x4})
-            yield Frame(START_S + tenth / 10, {H100.uuid: sample}, whole=tenth % 10 == 0)
+            yield Frame(START_S + tenth / 10, {H100.uuid: sample}, full=tenth % 10 == 0)
 
     (event,) = observed(frames())[0]
     assert event.kind == "throttling"
@@ -175,7 +175,7 @@ def test_every_reason_makes_a_sentence(key):
 
 
 def test_what_was_lost_and_came_back():
-    lost = {name: Trouble(State.LOST, START_S + 2, "GPU is lost") for name in HEALTHY}
+    lost = {name: Unavailable(State.LOST, START_S + 2, "GPU is lost") for name in HEALTHY}
     frames = [
         frame(0, gpus=(H100,)),
         frame(1),
@@ -235,7 +235,7 @@ def test_a_driver_that_goes_and_comes():
 
 
 def test_what_cannot_be_seen_for_a_minute_ends_when_it_was_seen_last():
-    unread = {name: Trouble(State.STALE, START_S) for name in HEALTHY}
+    unread = {name: Unavailable(State.STALE, START_S) for name in HEALTHY}
     frames = [frame(0, gpus=(H100,), **FULL), frame(1, **FULL)]
     frames += [Frame(START_S + at_s, {H100.uuid: Sample({}, unread)}) for at_s in range(2, 70)]
     assert told(frames) == [("memory_full", "", 0, None), ("memory_full", "", 0, 1)]
@@ -260,7 +260,7 @@ def test_closing_ends_what_lasts():
 NAMES = [metric.name for metric in GPU_METRICS]
 NUMBERS = st.one_of(st.integers(0, 2**40), st.floats(0, 1e12, allow_nan=False), st.just(100))
 TROUBLES = st.builds(
-    Trouble, st.sampled_from([s for s in State if s is not State.OK]), st.just(0.0)
+    Unavailable, st.sampled_from([s for s in State if s is not State.OK]), st.just(0.0)
 )
 SAMPLES = st.builds(
     Sample,

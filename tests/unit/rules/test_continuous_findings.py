@@ -103,7 +103,7 @@ def test_the_power_capped_phase_of_an_h100_is_found_and_ends():
     for each in frames:
         events += conditions.observe(each)
         list(asked.observe(each, conditions.latest))
-        if each.whole:
+        if each.full:
             rules = {finding.rule for finding in asked.diagnosis().findings}
             held.append((each.time_s - frames[0].time_s, rules))
     capped = [at_s for at_s, rules in held if "power_capped" in rules]

@@ -10,7 +10,7 @@ from gpuadvisor.collectors.nvml.processes import ProcessFacts
 FIRST = "GPU-fa4e0000-0000-4000-8000-000000000000"
 LISTED = """
 sampler = start()
-result = sweep(sampler).processes
+result = poll(sampler).processes
 """
 CALL = "nvmlDeviceGet{}RunningProcesses{}"
 
@@ -73,7 +73,7 @@ def test_processes_that_are_not_known_are_not_none(play, code):
 def test_they_are_listed_every_few_seconds(play):
     program = """
 sampler = start()
-result = [sweep(sampler).processes is not None for _ in range(11)]
+result = [poll(sampler).processes is not None for _ in range(11)]
 """
     assert play(program) == [True, *[False] * 4] * 2 + [True]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuadvisor.collectors.nvml.calls import CALLS
-from gpuadvisor.domain.metrics import GPU_METRICS, Pace
+from gpuadvisor.domain.metrics import GPU_METRICS, SamplingInterval
 
 FIRST, SECOND, THIRD = (f"GPU-fa4e000{i}-0000-4000-8000-00000000000{i}" for i in (0, 1, 2))
 HOUR_S = 3600
@@ -16,20 +16,24 @@ def test_every_metric_is_filled_by_one_call():
 
 def test_fast_metrics_come_first_in_a_call():
     for call in CALLS:
-        fast = [metric.pace is Pace.FAST for metric in GPU_METRICS if metric.name in call.metrics]
+        fast = [
+            metric.interval is SamplingInterval.FAST
+            for metric in GPU_METRICS
+            if metric.name in call.metrics
+        ]
         assert call.fast_metrics == sum(fast)
         assert set(call.metrics[: call.fast_metrics]) <= {
-            metric.name for metric in GPU_METRICS if metric.pace is Pace.FAST
+            metric.name for metric in GPU_METRICS if metric.interval is SamplingInterval.FAST
         }
 
 
 READ = """
 sampler = start()
-frames = [sweep(sampler) for _ in range(3)] + [sweep(sampler, 0.1, whole=False)]
+frames = [poll(sampler) for _ in range(3)] + [poll(sampler, 0.1, full=False)]
 end = time.monotonic() + 10
 while "pcie_tx_bytes_per_s" not in frames[2].samples[frames[0].gpus[1].uuid].values:
     assert time.monotonic() < end
-    frames[2] = sweep(sampler)
+    frames[2] = poll(sampler)
 sampler.close()
 result = frames
 """
@@ -101,10 +105,11 @@ def test_values_are_in_the_units_of_the_metrics(play):
     frames = play(READ, FAKE_NVML_MODELS="h100,t4", FAKE_NVML_LOAD="busy", FAKE_NVML_NVLINKS="18")
     assert merged(frames, FIRST) == H100
     assert {
-        name: trouble["state"] for name, trouble in frames[2]["samples"][FIRST]["troubles"].items()
+        name: absence["state"]
+        for name, absence in frames[2]["samples"][FIRST]["unavailable"].items()
     } == {"fan_pct": "not_supported"}
-    fast = {metric.name for metric in GPU_METRICS if metric.pace is Pace.FAST}
-    assert not frames[3]["whole"]
+    fast = {metric.name for metric in GPU_METRICS if metric.interval is SamplingInterval.FAST}
+    assert not frames[3]["full"]
     assert {uuid: set(s["values"]) for uuid, s in frames[3]["samples"].items()} == {
         FIRST: fast,
         SECOND: fast,
@@ -120,14 +125,14 @@ def test_values_are_in_the_units_of_the_metrics(play):
         "parent_uuid": None,
     }
 
-    t4, troubles = merged(frames, SECOND), frames[2]["samples"][SECOND]["troubles"]
+    t4, unavailable = merged(frames, SECOND), frames[2]["samples"][SECOND]["unavailable"]
     assert (t4["fan_pct"], t4["power_w"], t4["gpu_utilization_pct"]) == (30, 66.85, 95)
     assert (t4["pcie_tx_bytes_per_s"], t4["pcie_rx_bytes_per_s"]) == (1000 * 1024, 2000 * 1024)
     assert t4["nvlink_tx_bytes_per_s"] == pytest.approx(2 * 2**30, rel=0.01)
     assert t4["nvlink_rx_bytes_per_s"] == pytest.approx(4 * 2**30, rel=0.01)
     activity = {m for m in H100 if m.endswith("_active_pct") or m == "sm_occupancy_pct"}
-    assert set(troubles) == activity | {m for m in H100 if m.startswith("remap")}
-    assert {trouble["state"] for trouble in troubles.values()} == {"not_supported"}
+    assert set(unavailable) == activity | {m for m in H100 if m.startswith("remap")}
+    assert {absence["state"] for absence in unavailable.values()} == {"not_supported"}
 
 
 NVML = "nvmlDeviceGet"
@@ -186,10 +191,10 @@ for case in {list(CASES)}:
     name, _, setting = case.partition("=")
     scene(LOAD="busy", MODELS="h100", **{{name: setting}})
     sampler = start()
-    first, second = sweep(sampler), sweep(sampler)
+    first, second = poll(sampler), poll(sampler)
     assert second.problem is None, second.problem
     samples = [list(frame.samples.values())[0] for frame in (first, second)]
-    known = {{name: trouble.state for name, trouble in samples[1].troubles.items()}}
+    known = {{name: absence.state for name, absence in samples[1].unavailable.items()}}
     result.append({{**samples[0].values, **samples[1].values, **known}})
     sampler.close()
 """
@@ -204,20 +209,20 @@ def test_a_value_that_was_good_is_stale_since_then_and_says_why(play):
     program = """
 scene(MODELS="h100")
 sampler = start()
-sweep(sampler)
+poll(sampler)
 scene(MODELS="h100", FAULTS="nvmlDeviceGetPowerUsage=999,nvmlDeviceGetEnforcedPowerLimit=999")
-broken = [sweep(sampler), sweep(sampler), sweep(sampler, 0.1, whole=False)]
+broken = [poll(sampler), poll(sampler), poll(sampler, 0.1, full=False)]
 scene(MODELS="h100")
-result = [*broken, sweep(sampler)]
+result = [*broken, poll(sampler)]
 """
     first, second, fast, mended = [f["samples"][FIRST] for f in play(program)]
-    trouble = first["troubles"]["power_w"]
-    assert (trouble["state"], trouble["since_s"]) == ("stale", 1e9 + 1)
-    assert "Unknown Error" in trouble["reason"]
-    assert second["troubles"]["power_w"] == trouble
+    absence = first["unavailable"]["power_w"]
+    assert (absence["state"], absence["since_s"]) == ("stale", 1e9 + 1)
+    assert "Unknown Error" in absence["reason"]
+    assert second["unavailable"]["power_w"] == absence
     assert "power_w" not in fast["values"]
     assert mended["values"]["power_w"] == 70.0
-    assert "power_w" not in mended["troubles"]
+    assert "power_w" not in mended["unavailable"]
 
 
 def test_what_is_not_supported_is_asked_again_hourly_and_what_is_not_permitted_each_minute(play):
@@ -225,9 +230,9 @@ def test_what_is_not_supported_is_asked_again_hourly_and_what_is_not_permitted_e
 faults = "nvmlDeviceGetPowerUsage=3,nvmlDeviceGetUtilizationRates=4"
 scene(MODELS="h100", FAULTS=faults)
 sampler = start()
-sweep(sampler)
+poll(sampler)
 scene(MODELS="h100")
-later = [sweep(sampler, after_s).samples["{FIRST}"] for after_s in (58, 3, {HOUR_S - 63}, 3)]
+later = [poll(sampler, after_s).samples["{FIRST}"] for after_s in (58, 3, {HOUR_S - 63}, 3)]
 result = [[name in s.values for name in ("power_w", "gpu_utilization_pct")] for s in later]
 """
     assert play(program) == [[False, False], [False, True], [False, True], [True, True]]
@@ -237,10 +242,12 @@ def test_slow_metrics_of_several_gpus_are_spread_over_the_sweeps(play):
     program = """
 scene(MODELS=",".join(["h100"] * 8))
 sampler = start()
-result = [[list(s.values) for s in sweep(sampler).samples.values()] for _ in range(31)]
+result = [[list(s.values) for s in poll(sampler).samples.values()] for _ in range(31)]
 """
     first, *others = play(program)
-    slow = [m.name for m in GPU_METRICS if m.pace is Pace.SLOW and m.name in first[0]]
+    slow = [
+        m.name for m in GPU_METRICS if m.interval is SamplingInterval.SLOW and m.name in first[0]
+    ]
     assert "energy_j" in slow
     for metric in slow:
         together = [sum(metric in values for values in frame) for frame in others]
@@ -255,9 +262,9 @@ def test_a_clock_that_goes_back_makes_nothing_wait(play):
     program = f"""
 scene(MODELS="h100", FAULTS="nvmlDeviceGetFanSpeed=0")
 sampler = start()
-sweep(sampler)
-result = [name in sweep(sampler, -{HOUR_S}).samples["{FIRST}"].values for name in ("energy_j",)]
-result += [sweep(sampler).problem, sampler.close()]
+poll(sampler)
+result = [name in poll(sampler, -{HOUR_S}).samples["{FIRST}"].values for name in ("energy_j",)]
+result += [poll(sampler).problem, sampler.close()]
 """
     assert play(program) == [True, None, None]
 
@@ -266,11 +273,11 @@ def test_a_counter_of_pcie_bytes_that_never_answers_delays_nothing_else(play):
     program = f"""
 scene(MODELS="t4", HANG="nvmlDeviceGetPcieThroughput")
 sampler = start()
-sweep(sampler)
+poll(sampler)
 time.sleep(0.05)
 pcie_throughput.PATIENCE_S = 0.04
-result = sweep(sampler).samples["{FIRST}"]
+result = poll(sampler).samples["{FIRST}"]
 """
     sample = play(program)
-    assert sample["troubles"]["pcie_tx_bytes_per_s"]["state"] == "stale"
+    assert sample["unavailable"]["pcie_tx_bytes_per_s"]["state"] == "stale"
     assert sample["values"]["gpu_utilization_pct"] == 0

@@ -9,25 +9,25 @@ INSTANCES = [f"MIG-fa4e0000-0000-4000-8000-{part}00000000000" for part in (1, 2)
 
 
 def states(frame, uuid):
-    return {trouble["state"] for trouble in frame["samples"][uuid]["troubles"].values()}
+    return {absence["state"] for absence in frame["samples"][uuid]["unavailable"].values()}
 
 
 def test_a_gpu_lost_in_the_middle_of_a_sweep_is_lost_and_the_others_go_on(play):
     program = """
 scene(MODELS="h100,h100,h100")
 sampler = start()
-sweep(sampler)
+poll(sampler)
 scene(MODELS="h100,h100,h100", LOST_AFTER="*@1=10")
-result = [sweep(sampler), sweep(sampler), sweep(sampler, 0.1, whole=False)]
+result = [poll(sampler), poll(sampler), poll(sampler, 0.1, full=False)]
 """
     first, second, fast = play(program)
     assert states(first, SECOND) == {"lost"}
-    troubles = first["samples"][SECOND]["troubles"]
-    assert len(troubles) == 53
+    unavailable = first["samples"][SECOND]["unavailable"]
+    assert len(unavailable) == 53
     assert first["samples"][SECOND]["values"] == {}
-    assert troubles["power_w"]["since_s"] == 1e9 + 1
-    assert "fell off the bus" in troubles["power_w"]["reason"]
-    assert second["samples"][SECOND]["troubles"] == troubles
+    assert unavailable["power_w"]["since_s"] == 1e9 + 1
+    assert "fell off the bus" in unavailable["power_w"]["reason"]
+    assert second["samples"][SECOND]["unavailable"] == unavailable
     assert second["gpus"] is None
     assert set(fast["samples"]) == {FIRST, THIRD}
     for frame in (first, second, fast):
@@ -40,15 +40,15 @@ def test_a_lost_gpu_is_looked_for_and_comes_back(play, code):
     program = f"""
 scene(MODELS="h100,h100")
 sampler = start()
-sweep(sampler)
+poll(sampler)
 scene(MODELS="h100,h100", FAULTS="*@1={code}")
-frames = [sweep(sampler) for _ in range(6)]
+frames = [poll(sampler) for _ in range(6)]
 scene(MODELS="h100,h100")
-result = [frames[0], frames[-1], *(sweep(sampler, 1) for _ in range(9))]
+result = [frames[0], frames[-1], *(poll(sampler, 1) for _ in range(9))]
 """
     first, last, *later = play(program)
     assert states(first, SECOND) == states(last, SECOND) == {"lost"}
-    assert last["samples"][SECOND]["troubles"]["power_w"]["since_s"] == 1e9 + 1
+    assert last["samples"][SECOND]["unavailable"]["power_w"]["since_s"] == 1e9 + 1
     assert later[-1]["samples"][SECOND]["values"]["power_w"] == 70.0
     assert "lost" not in states(later[-1], SECOND)
 
@@ -57,11 +57,11 @@ def test_a_gpu_that_is_pulled_leaves_the_list_and_one_that_is_added_joins_it(pla
     program = """
 scene(MODELS="h100#0,h100#1,h100#2")
 sampler = start()
-sweep(sampler)
+poll(sampler)
 scene(MODELS="h100#0,h100#2")
-result = [sweep(sampler), sweep(sampler), sweep(sampler)]
+result = [poll(sampler), poll(sampler), poll(sampler)]
 scene(MODELS="h100#0,h100#2,t4#1")
-result += [sweep(sampler, 11), sweep(sampler)]
+result += [poll(sampler, 11), poll(sampler)]
 """
     first, pulled, usual, added, last = play(program)
     assert states(first, SECOND) == {"lost"}
@@ -88,9 +88,9 @@ def test_no_gpu_is_a_problem_in_words_until_there_is_one(play, scene, words):
     program = f"""
 scene({scene})
 sampler = start()
-result = [sweep(sampler), sweep(sampler, 0.1, whole=False), sweep(sampler)]
+result = [poll(sampler), poll(sampler, 0.1, full=False), poll(sampler)]
 scene()
-result += [sweep(sampler, 61)]
+result += [poll(sampler, 61)]
 """
     first, _, later, last = play(program)
     for frame in (first, later):
@@ -103,7 +103,7 @@ result += [sweep(sampler, 61)]
 def test_without_a_library_or_nvidia_ml_py_nothing_is_read_and_it_is_said(play, tmp_path):
     program = """
 sampler = start()
-result = [sweep(sampler).problem, sweep(sampler, 0.1, whole=False).problem]
+result = [poll(sampler).problem, poll(sampler, 0.1, full=False).problem]
 """
     (tmp_path / "libnvidia-ml.so.1").write_text("not a library")
     for problem in play(program, LD_LIBRARY_PATH=str(tmp_path)):
@@ -121,13 +121,13 @@ def test_a_driver_upgraded_under_the_sampler_is_started_again(play, fake_nvml, t
 import shutil
 scene(MODELS="h100")
 sampler = start()
-sweep(sampler)
+poll(sampler)
 scene(MODELS="h100", FAULTS="*={code}")
 shutil.copy({str(library)!r}, "{library}.new")
 os.replace("{library}.new", {str(library)!r})
-result = [sweep(sampler, 1), sweep(sampler, 0.1, whole=False), sweep(sampler, 0.4)]
+result = [poll(sampler, 1), poll(sampler, 0.1, full=False), poll(sampler, 0.4)]
 scene(MODELS="h100")
-result += [sweep(sampler, 0.1), sweep(sampler, 60)]
+result += [poll(sampler, 0.1), poll(sampler, 60)]
 maps = Path("/proc/self/maps").read_text()
 result += ["libnvidia-ml.so.1" in maps, "libnvidia-ml.so.1 (deleted)" in maps]
 """
@@ -138,9 +138,9 @@ result += ["libnvidia-ml.so.1" in maps, "libnvidia-ml.so.1 (deleted)" in maps]
         assert frame["problem"].startswith("The GPUs cannot be read: ")
         assert all(sample["values"] == {} for sample in frame["samples"].values())
     assert lost["problem"] == later["problem"]
-    assert lost["samples"][FIRST]["troubles"]["power_w"]["state"] == "stale"
-    assert lost["samples"][FIRST]["troubles"]["power_w"]["since_s"] == 1e9 + 1
-    assert lost["samples"][FIRST]["troubles"]["fan_pct"]["state"] == "not_supported"
+    assert lost["samples"][FIRST]["unavailable"]["power_w"]["state"] == "stale"
+    assert lost["samples"][FIRST]["unavailable"]["power_w"]["since_s"] == 1e9 + 1
+    assert lost["samples"][FIRST]["unavailable"]["fan_pct"]["state"] == "not_supported"
     assert back["problem"] is None
     assert back["samples"][FIRST]["values"]["power_w"] == 70.0
     assert states(back, FIRST) == {"not_supported"}
@@ -151,9 +151,9 @@ def test_mig_instances_are_gpus_of_their_own_with_what_the_driver_has_for_them(p
     program = """
 scene(MODELS="h100,t4", MIG="@0=2", PIDS="1")
 sampler = start()
-first = sweep(sampler)
+first = poll(sampler)
 scene(MODELS="h100,t4", MIG="@0=1")
-result = [first, sweep(sampler, 60)]
+result = [first, poll(sampler, 60)]
 """
     first, after = play(program)
     assert [gpu["uuid"] for gpu in first["gpus"]] == [FIRST, *INSTANCES, SECOND]
@@ -164,7 +164,7 @@ result = [first, sweep(sampler, 60)]
     memory = set(sample["values"])
     assert memory == {f"memory_{part}_bytes" for part in ("used", "free", "reserved", "total")}
     assert sample["values"]["memory_total_bytes"] == 85520809984 // 8
-    assert len(sample["troubles"]) == 53 - len(memory)
+    assert len(sample["unavailable"]) == 53 - len(memory)
     assert states(first, INSTANCES[0]) == {"not_supported"}
     assert [process["gpu"] for process in first["processes"]] == [*INSTANCES, SECOND]
     assert [gpu["uuid"] for gpu in after["gpus"]] == [FIRST, INSTANCES[0], SECOND]
@@ -174,16 +174,16 @@ def test_each_xid_error_is_an_event_of_its_own(play):
     program = """
 scene(MODELS="h100,h100", XIDS="0:31,1:79,0:31")
 sampler = start()
-frames, end = [sweep(sampler)], time.monotonic() + 10
+frames, end = [poll(sampler)], time.monotonic() + 10
 while sum(len(frame.events) for frame in frames) < 3:
     assert time.monotonic() < end
-    frames.append(sweep(sampler))
+    frames.append(poll(sampler))
 scene(MODELS="h100,h100", XIDS="0:31,1:79,0:31,1:4711")
 while sum(len(frame.events) for frame in frames) < 4:
     assert time.monotonic() < end
-    frames.append(sweep(sampler))
+    frames.append(poll(sampler))
 time.sleep(0.1)
-frames.append(sweep(sampler))
+frames.append(poll(sampler))
 result = [[event, event.identity] for frame in frames for event in frame.events]
 sampler.close()
 """
@@ -212,9 +212,9 @@ result = []
 for faults in {faults}:
     scene(MODELS="h100", XIDS="0:31", FAULTS=faults)
     sampler = start()
-    sweep(sampler)
+    poll(sampler)
     time.sleep(0.05)
-    result.append(sweep(sampler))
+    result.append(poll(sampler))
     sampler.close()
 """
     for frame in play(program):
@@ -227,7 +227,7 @@ def test_closing_frees_what_the_driver_lent(play):
 import ctypes
 scene(MODELS="h100,t4")
 sampler = start()
-sweep(sampler)
+poll(sampler)
 fake = ctypes.CDLL("libnvidia-ml.so.1")
 result = [fake.fakeGpmSamples()]
 sampler.close()

@@ -17,7 +17,7 @@ from gpuadvisor.domain.telemetry import (
     GpuProcess,
     Sample,
     State,
-    Trouble,
+    Unavailable,
 )
 
 whole_number = st.integers(0, 2**63 - 1)
@@ -25,13 +25,13 @@ number = st.floats(allow_nan=False, allow_infinity=False)
 metric = st.sampled_from(sorted(BY_NAME))
 uuid = st.sampled_from(["GPU-1", "GPU-2", "MIG-1", "host"])
 words = st.text(max_size=20)
-trouble = st.builds(
-    Trouble, st.sampled_from([state for state in State if state is not State.OK]), number, words
+absence = st.builds(
+    Unavailable, st.sampled_from([state for state in State if state is not State.OK]), number, words
 )
 sample = st.builds(
     Sample,
     st.dictionaries(metric, whole_number | number, max_size=4),
-    st.dictionaries(metric, trouble, max_size=3),
+    st.dictionaries(metric, absence, max_size=3),
 )
 gpu = st.builds(
     Gpu,
@@ -90,7 +90,7 @@ NO_NUMBERS = {
     "a value": Frame(1.0, {"GPU-1": Sample({"power_w": NAN})}),
     "an infinite value": Frame(1.0, {"GPU-1": Sample({"power_w": -INFINITE})}),
     "a time of failure": Frame(
-        1.0, {"GPU-1": Sample({}, {"power_w": Trouble(State.STALE, INFINITE)})}
+        1.0, {"GPU-1": Sample({}, {"power_w": Unavailable(State.STALE, INFINITE)})}
     ),
     "of a process": Frame(1.0, processes=(GpuProcess("GPU-1", 1, "", 1, "", cpu_pct=NAN),)),
     "of an event": Frame(1.0, events=(Event("gap", 1.0, "", ended_s=INFINITE),)),

@@ -66,10 +66,10 @@ def test_the_childs_frames_are_handed_on():
 def test_what_was_known_becomes_stale_and_the_reason_is_said(program, words):
     with sampler(program) as source:
         frame = first(source.frames(), lambda frame: frame.problem)
-        trouble = frame.samples["GPU-1"].troubles["power_w"]
+        absence = frame.samples["GPU-1"].unavailable["power_w"]
     assert frame.problem.startswith(words)
-    assert trouble.state is State.STALE
-    assert trouble.since_s in (0, 1, 2)  # when the value was read
+    assert absence.state is State.STALE
+    assert absence.since_s in (0, 1, 2)  # when the value was read
     (event,) = frame.events
     assert (event.kind, event.ended_s) == ("sampler", None)
 

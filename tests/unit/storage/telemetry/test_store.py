@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuadvisor.domain.metrics import GPU_METRICS, Pace
+from gpuadvisor.domain.metrics import GPU_METRICS, SamplingInterval
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import (
     HOST,
@@ -23,7 +23,7 @@ from gpuadvisor.domain.telemetry import (
     GpuProcess,
     Sample,
     State,
-    Trouble,
+    Unavailable,
 )
 from gpuadvisor.errors import StoreError, UsageError
 from gpuadvisor.storage.telemetry.day_file import FAST_KEPT_S
@@ -57,10 +57,10 @@ def stored(folder, *frames, events=(), clock=None, **options):
 
 
 def fast(at_s, **values):
-    return Frame(START_S + at_s, {h100(0).uuid: Sample(values)}, whole=False)
+    return Frame(START_S + at_s, {h100(0).uuid: Sample(values)}, full=False)
 
 
-NOT_SUPPORTED = Trouble(State.NOT_SUPPORTED, START_S, "the driver has no such field")
+NOT_SUPPORTED = Unavailable(State.NOT_SUPPORTED, START_S, "the driver has no such field")
 
 
 def test_frames_come_back_as_they_were(folder):
@@ -89,13 +89,13 @@ def test_the_gpus_come_with_the_first_frame_from_wherever_it_is_read(folder):
 
 
 def test_states_hold_until_they_change_also_over_a_new_start(folder):
-    stale = Trouble(State.STALE, START_S, "no answer")
+    stale = Unavailable(State.STALE, START_S, "no answer")
     stored(folder, frame(0, sample({"power_w": stale})))
     assert index_count(folder, "states") == 1
     stored(folder, frame(10, sample({"power_w": stale})), frame(11, sample()))
     reader = TelemetryReader(folder)
-    troubles = [each.samples["GPU-0"].troubles for each in reader.frames(START_S + 5)]
-    assert troubles == [{"power_w": stale}, {}]
+    unavailable = [each.samples["GPU-0"].unavailable for each in reader.frames(START_S + 5)]
+    assert unavailable == [{"power_w": stale}, {}]
     assert index_count(folder, "states") == 2
 
 
@@ -364,9 +364,9 @@ def test_a_clock_that_is_far_ahead_does_not_empty_the_store(folder):
 
 def test_fast_rows_stay_for_a_quarter_of_an_hour(folder):
     reader = stored(folder, frame(0, sample()), fast(0.5, power_w=1.0))
-    assert [f.whole for f in reader.frames(0)] == [True, False]
+    assert [f.full for f in reader.frames(0)] == [True, False]
     stored(folder, frame(FAST_KEPT_S + 1, sample()))
-    assert [f.whole for f in reader.frames(0)] == [True, True]
+    assert [f.full for f in reader.frames(0)] == [True, True]
 
 
 def test_on_a_disk_that_is_nearly_full_minutes_go_on_and_it_is_said(folder):
@@ -508,7 +508,9 @@ def test_a_file_without_a_newer_metric_is_read_and_gets_its_column(folder):
 
 
 def test_every_fast_metric_has_its_column(folder):
-    values = {m.name: 1 if m.whole else 1.0 for m in GPU_METRICS if m.pace is Pace.FAST}
+    values = {
+        m.name: 1 if m.whole else 1.0 for m in GPU_METRICS if m.interval is SamplingInterval.FAST
+    }
     reader = stored(folder, frame(0, sample()), fast(0.1, **values))
     assert list(reader.frames(0))[1].samples["GPU-0"].values == values
 

@@ -6,7 +6,7 @@ import pytest
 
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.telemetry import Event, State, Trouble
+from gpuadvisor.domain.telemetry import Event, State, Unavailable
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.tui.watch import details, plain
 from gpuadvisor.tui.watch.as_json import document
@@ -150,9 +150,9 @@ def test_only_the_newest_events_are_kept():
 
 
 def test_json_has_every_metric_with_its_state(board):
-    lost = Trouble(State.NOT_SUPPORTED, START_S, "no sensor")
+    lost = Unavailable(State.NOT_SUPPORTED, START_S, "no sensor")
     board.update(frame(0, sample({"fan_pct": lost}, gpu_utilization_pct=0)))
-    stale = Trouble(State.STALE, START_S, "silence")
+    stale = Unavailable(State.STALE, START_S, "silence")
     told = event(1, "Odd.")
     board.update(frame(1, sample({"power_w": stale, "fan_pct": lost}), events=(told,)))
     said = json.loads(json.dumps(document(board, [told])))
@@ -185,7 +185,7 @@ def test_a_stream_tells_each_event_once_with_the_next_whole_frame(board, capsys)
     from dataclasses import replace
     from sys import stdout
 
-    between = replace(frame(1, sample(), events=(event(1, "Odd."),)), whole=False)
+    between = replace(frame(1, sample(), events=(event(1, "Odd."),)), full=False)
     plain.stream(Frames(frame(0, sample()), between, frame(2, sample())), board, stdout)
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [each["time_s"] - START_S for each in said] == [0, 2]
@@ -224,7 +224,7 @@ def test_the_plain_table_has_a_line_for_each_gpu_and_the_newest_events(board):
 
 @pytest.mark.parametrize("width", [20, 40, 80, 160])
 def test_the_details_have_each_value_or_why_there_is_none(board, width):
-    denied = Trouble(State.NO_PERMISSION, START_S, "ask the administrator")
+    denied = Unavailable(State.NO_PERMISSION, START_S, "ask the administrator")
     board.update(frame(0, sample({"energy_j": denied})))
     text = ["".join(span for span, _ in line) for line in details.lines(board, h100(0), width)]
     assert max(map(len, text)) <= width

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuadvisor.domain.telemetry import Gpu, State, Trouble
+from gpuadvisor.domain.telemetry import Gpu, State, Unavailable
 from gpuadvisor.tui.watch import cells, columns
 from gpuadvisor.tui.watch.board import Board
 from tests.telemetry import BUSY, GIB, START_S, all_in, frame, h100, sample
@@ -68,7 +68,7 @@ def test_what_matters_least_goes_first(board):
 
 def test_what_no_gpu_has_takes_no_room(board):
     lacking = {
-        name: Trouble(State.NOT_SUPPORTED, START_S)
+        name: Unavailable(State.NOT_SUPPORTED, START_S)
         for name in BUSY
         if name.startswith(("sm_", "nvlink_")) and name.endswith(("active_pct", "per_s"))
     }
@@ -140,7 +140,7 @@ def test_several_reasons_are_counted_where_there_is_no_room(board):
 
 
 def test_a_gpu_that_does_not_tell_its_reasons_answers(board):
-    board.update(frame(0, sample({"throttle_reasons": Trouble(State.NOT_SUPPORTED, START_S)})))
+    board.update(frame(0, sample({"throttle_reasons": Unavailable(State.NOT_SUPPORTED, START_S)})))
     assert row(board)["state"] == "answers"
 
 
@@ -152,7 +152,7 @@ def test_the_largest_memory_fits(board):
 
 
 def test_the_picture_goes_through_what_a_gpu_has(board):
-    lacking = {"tensor_active_pct": Trouble(State.NOT_SUPPORTED, START_S)}
+    lacking = {"tensor_active_pct": Unavailable(State.NOT_SUPPORTED, START_S)}
     board.update(frame(0, sample(lacking)))
     seen = []
     for _ in range(20):

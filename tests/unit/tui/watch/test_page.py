@@ -7,7 +7,7 @@ import time
 import pytest
 
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.telemetry import Event, State, Trouble
+from gpuadvisor.domain.telemetry import Event, State, Unavailable
 from gpuadvisor.tui.watch.board import Board
 from gpuadvisor.tui.watch.help import Help
 from gpuadvisor.tui.watch.page import Page
@@ -110,8 +110,8 @@ def wave(at_s, index):
 SINCE_S = START_S + 87
 POWER_CAP = {"throttle_reasons": 0x4}
 DENIED = {
-    "power_w": Trouble(State.NO_PERMISSION, START_S, "the driver allows it to root only"),
-    "tensor_active_pct": Trouble(State.NOT_SUPPORTED, START_S),
+    "power_w": Unavailable(State.NO_PERMISSION, START_S, "the driver allows it to root only"),
+    "tensor_active_pct": Unavailable(State.NOT_SUPPORTED, START_S),
 }
 XID = Event(
     "xid",
