@@ -118,10 +118,10 @@ def _report_profile(args: argparse.Namespace, resolved: ResolvedProfile, said_on
 
         print(profile_json_text(report))
     if args.markdown is not None:
-        from gpuadvisor.reports.profile_markdown import profile_markdown
+        from gpuadvisor.reports.profile_document import profile_markdown
 
         write_or_print(args.markdown, profile_markdown(report), said_on)
     if args.html or not (args.json or args.markdown):
-        from gpuadvisor.reports.profile_page import profile_html
+        from gpuadvisor.reports.profile_document import profile_html
 
         write(args.html or Path(file_name(resolved.name, "profile")), profile_html(report), said_on)

@@ -1,237 +1,414 @@
-"""The sections of a profile's page that hold plots, each with the same figures in a table."""
+"""Plots of a profile: where its time went, its steps, its timeline, its memory, its roofline."""
 
 from __future__ import annotations
 
-from gpuadvisor.reports import figures, profile_wording
-from gpuadvisor.reports.html_sections import NOTHING, section, table
-from gpuadvisor.reports.markup import Markup, join
-from gpuadvisor.reports.plot_memory import plot_memory
-from gpuadvisor.reports.plot_profile_steps import plot_profile_steps
-from gpuadvisor.reports.plot_roofline import MOST_POINTS, Point, plot_roofline, plottable
-from gpuadvisor.reports.plot_time_account import MOST_BARS, plot_time_account
-from gpuadvisor.reports.plot_timeline import KINDS, STRETCHES, plot_timeline
-from gpuadvisor.reports.profile_parts import (
-    CORNER,
-    as_table,
-    figure,
-    kernel_name,
-    lead,
-    legend,
-    note,
-    shown,
-    wide_table,
-)
-from gpuadvisor.reports.profile_report import ProfileReport
-from gpuadvisor.reports.svg import WIDE
-from gpuadvisor.rules.facts.activity import activity, halved
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, floor, isfinite, log10
+
+from gpuadvisor.reports import figures, svg
+from gpuadvisor.reports.markup import Markup, element
+from gpuadvisor.reports.profile_wording import PARTS, rate
+from gpuadvisor.rules.facts.activity import Activity, Band, Lane
 from gpuadvisor.rules.facts.memory import MemoryUse
-from gpuadvisor.rules.facts.roofline import MEMORY
-from gpuadvisor.rules.facts.time_breakdown import TimeCategory, added
+from gpuadvisor.rules.facts.steps import Step, Steps
+from gpuadvisor.rules.facts.time_breakdown import TimeBreakdown, TimeCategory
 
-_BAND_PARTS = {
-    "compute": TimeCategory.COMPUTING,
-    "communication": TimeCategory.COMMUNICATING,
-    "memory": TimeCategory.COPYING,
-    "call": TimeCategory.LAUNCHING,
-    "operator": TimeCategory.DEVICE,
-    "loader": TimeCategory.WAITING_FOR_DATA,
+MOST_BARS = 16
+_TIME_BAR, _TIME_GAP, _TIME_TITLE, _TIME_AXIS = 30, 14, 18, 22
+_LABEL_FROM = 44
+"""Pixels: a narrower part has no room for its number."""
+
+_STEPS_LEFT, _STEPS_RIGHT, _STEPS_TOP, _STEPS_BOTTOM = 56, 4, 10, 26
+_STEPS_HEIGHT = 190
+_MOST_STEP_BARS = 120
+"""Of more steps, each bar is the slowest one of its stretch."""
+
+STRETCHES = 480
+"""Of the timeline: about one for every pixel and a half of a wide page."""
+_LANE_HEIGHT, _BAND_HEIGHT, _LANE_AXIS, _LANE_STEPS = 40, 20, 26, 18
+_MOST_MARKED_STEPS = 60
+KINDS = {
+    "compute": "computing",
+    "communication": "communicating",
+    "memory": "copying",
+    "operator": "operators",
+    "call": "calls into CUDA",
+    "loader": "waiting for a DataLoader",
 }
-_MOST_CURVES = 8
-_PERCENTILES = (5, 50, 95, 100)
+
+_MEMORY_LEFT, _MEMORY_RIGHT, _MEMORY_TOP, _MEMORY_BOTTOM = 72, 6, 24, 26
+_MEMORY_HEIGHT = 200
+
+MOST_POINTS = 40
+_ROOF_LEFT, _ROOF_RIGHT, _ROOF_TOP, _ROOF_BOTTOM = 76, 10, 14, 44
+_ROOF_HEIGHT = 340
+_LARGEST, _SMALLEST = 11.0, 3.0
+"""Radius of the point with most time, and of the least."""
 
 
-def where_time_goes(report: ProfileReport) -> Markup:
-    """Return the time of each device by what it did, or why it did nothing."""
-    if not report.accounts:
-        return NOTHING
-    total = added(report.accounts)
-    parts = [part for part in TimeCategory if total.parts_ns[part] > 0]
-    rows = [
-        [
-            profile_wording.PARTS[part],
-            figures.percent(total.share(part)),
-            figures.milliseconds(total.parts_ns[part] / 1e6),
-            profile_wording.EXPLAINED[part],
-        ]
-        for part in parts
-    ]
-    busy = figures.percent(total.busy_share), figures.milliseconds(total.busy_ns / 1e6)
-    rows.append(["busy, together", *busy, "At least one kernel or copy runs."])
-    words = "What the device did, and why it did nothing, as parts that exclude each other."
-    if len(report.accounts) > 1:
-        words += f" The table adds {len(report.accounts)} devices up."
-    left_out = len(report.accounts) - MOST_BARS
-    if left_out > 0:
-        words += f" {figures.count(left_out, 'more device')} not drawn."
-    return section(
-        "Where the time goes",
-        lead(words),
-        figure(lambda width: plot_time_account(report.accounts, width)),
-        legend((f"part {part}", profile_wording.PARTS[part]) for part in parts),
-        table(["Part", "Share", "Time", "Which means"], rows, class_="account"),
+def plot_time_breakdown(accounts: Mapping[int, TimeBreakdown], width: float) -> Markup:
+    """Return a stacked bar for each device, 0 to 100 % of its own time."""
+    shown = list(accounts.items())[:MOST_BARS]
+    row = _TIME_BAR + _TIME_GAP + (_TIME_TITLE if len(shown) > 1 else 0)
+    height = row * len(shown) + _TIME_AXIS
+    x = svg.Scale(0, 1, 0, width)
+    parts = []
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        anchor = {0.0: "start", 1.0: "end"}.get(share, "middle")
+        parts.append(svg.line(x(share), 0, x(share), height - _TIME_AXIS, "grid"))
+        parts.append(svg.label(x(share), height - 6, f"{share * 100:.0f} %", "tick", anchor))
+    for place, (device, account) in enumerate(shown):
+        top = row * place
+        if len(shown) > 1:
+            words = f"GPU {device}, {figures.milliseconds(account.span_ns / 1e6)}"
+            parts.append(svg.label(0, top + 13, words, "halo"))
+            top += _TIME_TITLE
+        parts += _time_bar(account, top, x)
+    described = "; ".join(
+        f"GPU {device}: "
+        + ", ".join(f"{PARTS[part]} {figures.percent(share)}" for part, share in _shares(each))
+        for device, each in shown
     )
+    return svg.canvas("account", width, height, "Where the time goes", described, *parts)
 
 
-def steps(report: ProfileReport) -> Markup:
-    """Return how long the steps took."""
-    found = report.facts.steps
-    if found is None or not found.steps:
-        reason = report.facts.not_measured.get("steps", "the trace marks no steps that are certain")
-        return section("Steps", note(f"Not measured: {reason}."))
-    times = sorted(step.duration_ns for step in found.steps)
-    whole = sum(times)
-    busy = sum(step.device_busy_ns for step in found.steps)
-    names = [{50: "Median", 100: "Longest"}.get(each, f"{each}th percentile")
-             for each in _PERCENTILES]  # fmt: skip
-    figures_of = [
-        figures.milliseconds(times[max(-(-percent * len(times) // 100) - 1, 0)] / 1e6)
-        for percent in _PERCENTILES
-    ]
-    shares = [figures.percent(busy / whole if whole else None),
-              figures.percent(found.data_wait_share)]  # fmt: skip
-    waits = [("part device", "step"), ("part waiting_for_data", "of which waiting for data")]
-    header = [CORNER, *names, "Device busy", "Waiting for data"]
-    rows = [[figures.count(len(times), "step"), *figures_of, *shares]]
-    source = profile_wording.STEP_SOURCES.get(found.source, str(found.source))
-    return section(
-        "Steps",
-        lead(f"{figures.count(len(found.steps), 'step')}: {source}. Times are the host’s."),  # noqa: RUF001
-        figure(lambda width: plot_profile_steps(found, width)),
-        legend(waits) if found.data_wait_share else "",
-        table(header, rows),
-    )
+def _shares(account: TimeBreakdown) -> list[tuple[TimeCategory, float]]:
+    return [(part, account.share(part)) for part in TimeCategory if account.parts_ns[part] > 0]
 
 
-def timeline(report: ProfileReport) -> Markup:
-    """Return what each stream and thread did over time."""
-    found = activity(report.facts, STRETCHES) if report.has_timeline else None
-    if found is None or not found.lanes:
-        return NOTHING
-    narrow = halved(found)
-    kinds = {band.kind for lane in found.lanes for band in lane.bands}
-    words = "Streams of the device, then threads of the host. A bar’s height is the share of its"  # noqa: RUF001
-    words += (
-        f" {figures.milliseconds(found.span_ns / found.stretches / 1e6)} in which something ran."
-    )
-    if found.omitted:
-        words += f" {figures.count(found.omitted, 'lane')} with less to do not drawn."
-    return section(
-        "Timeline",
-        lead(words),
-        legend((f"part {_BAND_PARTS[kind]}", KINDS[kind]) for kind in KINDS if kind in kinds),
-        figure(
-            lambda width: plot_timeline(
-                found if width >= WIDE else narrow, report.facts.steps, width
+def _time_bar(account: TimeBreakdown, top: float, x: svg.Scale) -> list[Markup]:
+    parts, done = [], 0.0
+    for part, share in _shares(account):
+        left, right = x.clamp(done), x.clamp(done + share)
+        done += share
+        title = element("title", f"{PARTS[part]}: {figures.percent(share)}")
+        parts.append(
+            element(
+                "rect",
+                title,
+                x=left,
+                y=float(top),
+                width=max(right - left, 0.3),
+                height=_TIME_BAR,
+                class_=f"part {part}",
             )
-        ),
-    )
-
-
-def memory(report: ProfileReport) -> Markup:
-    """Return the curve of each device's memory with its peak."""
-    known = [use for use in report.facts.memory if use.curve]
-    # What the host gives out is seldom a problem, and in `--json`.
-    uses = [use for use in known if use.device >= 0] or known
-    if not uses:
-        return NOTHING
-    uses.sort(key=lambda use: -use.peak_allocated_bytes)
-    parts = [_memory_of(use) for use in uses[:_MOST_CURVES]]
-    return section(
-        "Memory",
-        lead("What the framework’s allocator had given out."),  # noqa: RUF001
-        join(parts),
-    )
-
-
-def _memory_of(use: MemoryUse) -> Markup:
-    reserved = figures.memory(use.peak_reserved_bytes)
-    who = "the host" if use.device < 0 else f"GPU {use.device}"
-    sentence = (
-        f"Peak on {who}: {figures.memory(use.peak_allocated_bytes)}, reserved {reserved};"
-        f" {figures.memory(use.older_bytes)} of the peak is older than the recording."
-    )
-    rows = [
-        [each.operator[:120] or "not known", figures.memory(each.bytes),
-         figures.milliseconds(each.time_ns / 1e6)]
-        for each in use.alive_at_peak
-    ]  # fmt: skip
-    largest = table(["Allocated in", "Size", "At"], rows)
-    return join(
-        [
-            note(sentence),
-            figure(lambda width: plot_memory(use, width)),
-            as_table(largest, "The largest allocations that lived at the peak") if rows else "",
-        ]
-    )
-
-
-def points(report: ProfileReport) -> list[Point]:
-    """Return what can stand on the roofline: operators, and kernels that were counted."""
-    found = [
-        Point(
-            f"{each.operator} {each.shapes[:120]}".strip(),
-            each.position.intensity_flops_per_byte or 0.0,
-            each.position.flops_per_s or 0.0,
-            each.device_ns,
-            str(each.position.bound),
         )
-        for each in report.facts.rooflines
-        if plottable(each.position.intensity_flops_per_byte, each.position.flops_per_s)
-    ]
-    found += [
-        Point(
-            profile_wording.short_name(each.name),
-            each.intensity_flops_per_byte or 0.0,
-            each.flops_per_s or 0.0,
-            (each.seconds or 0.0) * 1e9,
-            str(each.bound),
+        if right - left >= _LABEL_FROM:
+            middle = (left + right) / 2
+            words = f"{share * 100:.0f} %"
+            parts.append(svg.label(middle, top + _TIME_BAR / 2 + 5, words, "on-part", "middle"))
+    return parts
+
+
+def plot_steps(steps: Steps, width: float) -> Markup:
+    """Return a bar for each step, in their order."""
+    bars = _slowest(steps.steps, _MOST_STEP_BARS if width >= svg.WIDE else _MOST_STEP_BARS // 2)
+    longest = max(step.duration_ns for _, step in bars) / 1e6 or 1.0
+    y = svg.Scale(0, longest * 1.06, _STEPS_HEIGHT - _STEPS_BOTTOM, _STEPS_TOP)
+    x = svg.Scale(0, len(bars), _STEPS_LEFT, width - _STEPS_RIGHT)
+    parts = []
+    values = svg.ticks(0, y.high, 4)
+    decimals = svg.tick_decimals(values)
+    for value in values:
+        parts.append(svg.line(_STEPS_LEFT, y(value), width - _STEPS_RIGHT, y(value), "grid"))
+        parts.append(
+            svg.label(_STEPS_LEFT - 8, y(value) + 4, f"{value:,.{decimals}f}", "tick", "end")
         )
-        for each in report.facts.ncu_kernels
-        if plottable(each.intensity_flops_per_byte, each.flops_per_s)
-    ]
-    return sorted(found, key=lambda point: -point.time_ns)
-
-
-def ceilings(report: ProfileReport) -> tuple[float | None, dict[str, float]]:
-    """Return bytes a second of the memory, and operations a second of the types that occur."""
-    peaks = report.peaks.by_quantity if report.peaks else {}
-    used = {each.precision for each in report.facts.rooflines}
-    if report.facts.ncu_kernels:
-        used.add("fp32")
-    memory_peak = peaks.get(MEMORY)
-    kinds = {name: peak.value for name, peak in peaks.items() if name in used and peak.value > 0}
-    return (memory_peak.value if memory_peak else None), kinds
-
-
-def roofline(report: ProfileReport) -> Markup:
-    """Return where operators or kernels stand against what the device can do."""
-    found = points(report)
-    if not found:
-        return NOTHING
-    bytes_per_s, kinds = ceilings(report)
-    drawn = found[:MOST_POINTS]
-    words = "Operations a second over operations a byte; a larger point took longer."
-    if report.facts.rooflines:
-        words += " The bytes of a matrix product are the least that it needs, so that it stands"
-        words += " at its rightmost place."
-    if not kinds:
-        words += " The device’s ceilings are not known."  # noqa: RUF001
-    elif report.peaks and not all(peak.measured for peak in report.peaks.by_quantity.values()):
-        words += " Ceilings are theoretical ones: `gpuadvisor bench-device` measures real ones."
-    rows = [
-        [kernel_name(point.name, point.name), figures.milliseconds(point.time_ns / 1e6),
-         profile_wording.rate(point.flops_per_s, "FLOP/s"), figures.number(point.intensity),
-         point.bound if point.bound != "unknown" else "not known"]
-        for point in drawn
-    ]  # fmt: skip
-    bounds = [each for each in ("compute", "memory", "latency", "unknown")
-              if any(point.bound == each for point in drawn)]  # fmt: skip
-    names = {"unknown": "bound not known"}
-    return section(
-        "Roofline",
-        lead(words),
-        legend((f"bound {each}", names.get(each, f"bound by {each}")) for each in bounds),
-        figure(lambda width: plot_roofline(drawn, bytes_per_s, kinds, width)),
-        as_table(wide_table(["What", "Time", "Achieved", "FLOP a byte", "Bound by"], rows)),
-        note(more) if (more := shown(len(found), len(drawn), "point")) else "",
+    parts.append(svg.label(0, _STEPS_HEIGHT - 6, "ms", "tick"))
+    wide = max((x(1) - x(0)) * 0.8, 1.0)
+    every = max(1, -(-len(bars) * 44 // int(x.end - x.start)))
+    for place, (number, step) in enumerate(bars):
+        left = x(place + 0.5) - min(wide, 60) / 2
+        parts += _step_bars(step, left, min(wide, 60), y)
+        if place % every == 0:
+            words = str(number + 1)
+            parts.append(svg.label(x(place + 0.5), _STEPS_HEIGHT - 6, words, "tick", "middle"))
+    median = steps.median_ns / 1e6
+    parts.append(svg.line(_STEPS_LEFT, y(median), width - _STEPS_RIGHT, y(median), "median"))
+    described = (
+        f"{figures.count(len(steps.steps), 'step')}, median {figures.milliseconds(median)},"
+        f" longest {figures.milliseconds(longest)}."
     )
+    return svg.canvas("profile-steps", width, _STEPS_HEIGHT, "Time of each step", described, *parts)
+
+
+def _step_bars(step: Step, left: float, wide: float, y: svg.Scale) -> list[Markup]:
+    whole, waits = step.duration_ns / 1e6, min(step.data_wait_ns, step.duration_ns) / 1e6
+    words = f"{step.name[:80]}: {figures.milliseconds(whole)}"
+    if waits:
+        words += f", of which waiting for data {figures.milliseconds(waits)}"
+    parts = [
+        element(
+            "rect",
+            element("title", words),
+            x=left,
+            y=y(whole),
+            width=wide,
+            height=max(y(0) - y(whole), 0.0),
+            class_="part step",
+        )
+    ]
+    if waits:
+        parts.append(
+            element(
+                "rect",
+                element("title", words),
+                x=left,
+                y=y(waits),
+                width=wide,
+                height=max(y(0) - y(waits), 0.0),
+                class_="part waiting_for_data",
+            )
+        )
+    return parts
+
+
+def _slowest(steps: tuple[Step, ...], most: int) -> list[tuple[int, Step]]:
+    numbered = list(enumerate(steps))
+    if len(numbered) <= most:
+        return numbered
+    size = -(-len(numbered) // most)
+    stretches = (numbered[start : start + size] for start in range(0, len(numbered), size))
+    return [max(stretch, key=lambda each: each[1].duration_ns) for stretch in stretches]
+
+
+def plot_timeline(activity: Activity, steps: Steps | None, width: float) -> Markup:
+    """Return a lane for each stream and thread; a bar's height is the share of its stretch."""
+    top = _LANE_STEPS if steps is not None and len(steps.steps) <= _MOST_MARKED_STEPS else 0
+    height = top + _LANE_HEIGHT * len(activity.lanes) + _LANE_AXIS
+    x = svg.Scale(0, activity.span_ns / 1e6, 0, width)
+    values = svg.ticks(0, x.high, 8 if width >= svg.WIDE else 4)
+    decimals = svg.tick_decimals(values)
+    parts = []
+    for place, value in enumerate(values):
+        unit = " ms" if place == len(values) - 1 else ""
+        anchor = "start" if x(value) < 12 else "end" if x(value) > width - 40 else "middle"
+        parts.append(svg.line(x(value), top, x(value), height - _LANE_AXIS, "grid"))
+        words = f"{value:,.{decimals}f}{unit}"
+        parts.append(svg.label(x(value), height - 6, words, "tick", anchor))
+    if steps is not None and top:
+        parts += _step_marks(steps, activity, x)
+    for place, lane in enumerate(activity.lanes):
+        parts += _lane(lane, activity, top + _LANE_HEIGHT * place, x)
+    described = (
+        f"{figures.count(len(activity.lanes), 'lane')} over"
+        f" {figures.milliseconds(activity.span_ns / 1e6)}: "
+        + "; ".join(
+            f"{_lane_title(lane)}: {_lane_summary(lane, activity)}" for lane in activity.lanes
+        )
+    )
+    return svg.canvas("timeline", width, height, "Timeline", described, *parts)
+
+
+def _lane_title(lane: Lane) -> str:
+    """Return what a lane is."""
+    if lane.is_device:
+        return f"GPU {lane.owner}, stream {lane.number}"
+    return f"process {lane.owner}, thread {lane.number}"
+
+
+def _lane_summary(lane: Lane, activity: Activity) -> str:
+    return ", ".join(
+        f"{KINDS.get(band.kind, band.kind)} {figures.percent(band.active_ns / activity.span_ns)}"
+        for band in lane.bands
+    )
+
+
+def _step_marks(steps: Steps, activity: Activity, x: svg.Scale) -> list[Markup]:
+    parts = []
+    for place, step in enumerate(steps.steps):
+        left = x.clamp((step.begin_ns - activity.begin_ns) / 1e6)
+        right = x.clamp((step.begin_ns + step.duration_ns - activity.begin_ns) / 1e6)
+        parts.append(
+            element(
+                "rect",
+                element("title", step.name[:80]),
+                x=left,
+                y=2,
+                width=max(right - left - 1, 0.5),
+                height=12,
+                class_="part step-mark" + (" odd" if place % 2 else ""),
+            )
+        )
+    return parts
+
+
+def _lane(lane: Lane, activity: Activity, top: float, x: svg.Scale) -> list[Markup]:
+    floor = top + _LANE_HEIGHT - 4
+    words = svg.shorten(f"{_lane_title(lane)}: {_lane_summary(lane, activity)}", x.end - x.start)
+    parts = [svg.label(0, top + 12, words, "lane halo")]
+    parts.append(svg.line(x.start, floor, x.end, floor, "axis"))
+    for band in lane.bands:
+        path = _band_path(band, x, floor)
+        if path:
+            parts.append(element("path", d=path, class_=f"band {band.kind}"))
+    return parts
+
+
+def _band_path(band: Band, x: svg.Scale, floor: float) -> str:
+    """Return bars of the stretches in which something ran; neighbours of equal height are one."""
+    wide = (x.end - x.start) / len(band.shares)
+    heights = [
+        0 if not share else max(1, round(_BAND_HEIGHT * share)) for share in band.shares.tolist()
+    ]
+    path, place = [], 0
+    while place < len(heights):
+        until = place
+        while until < len(heights) and heights[until] == heights[place]:
+            until += 1
+        if heights[place]:
+            left, length = x.start + place * wide, (until - place) * wide
+            path.append(f"M{left:.1f} {floor:g}v-{heights[place]}h{length:.1f}v{heights[place]}z")
+        place = until
+    return "".join(path)
+
+
+def plot_memory(use: MemoryUse, width: float) -> Markup:
+    """Return the curve of one device with its peak."""
+    begin, end = use.curve[0][0], max(use.curve[-1][0], use.peak_ns)
+    x = svg.Scale(0, max((end - begin) / 1e6, 1e-6), _MEMORY_LEFT, width - _MEMORY_RIGHT)
+    most = max(use.peak_allocated_bytes, 1)
+    y = svg.Scale(0, most * 1.08, _MEMORY_HEIGHT - _MEMORY_BOTTOM, _MEMORY_TOP)
+    parts = []
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        parts.append(
+            svg.line(_MEMORY_LEFT, y(share * most), width - _MEMORY_RIGHT, y(share * most), "grid")
+        )
+        words = figures.memory(share * most)
+        parts.append(svg.label(_MEMORY_LEFT - 8, y(share * most) + 4, words, "tick", "end"))
+    values = svg.ticks(0, x.high, 6 if width >= svg.WIDE else 3)
+    decimals = svg.tick_decimals(values)
+    for place, value in enumerate(values):
+        anchor = "end" if x(value) > width - 40 else "middle"
+        unit = " ms" if place == len(values) - 1 else ""
+        words = f"{value:,.{decimals}f}{unit}"
+        parts.append(svg.label(x(value), _MEMORY_HEIGHT - 6, words, "tick", anchor))
+    parts.append(element("path", d=_memory_path(use, begin, x, y), class_="memory-curve"))
+    peak = x.clamp((use.peak_ns - begin) / 1e6), y(use.peak_allocated_bytes)
+    parts.append(element("circle", cx=peak[0], cy=peak[1], r=4, class_="peak"))
+    anchor = "end" if peak[0] > width / 2 else "start"
+    words = f"peak {figures.memory(use.peak_allocated_bytes)}"
+    parts.append(svg.label(peak[0], peak[1] - 10, words, "halo figure", anchor))
+    owner = "host" if use.device < 0 else f"GPU {use.device}"
+    return svg.canvas(
+        f"memory-{'host' if use.device < 0 else use.device}", width, _MEMORY_HEIGHT,
+        f"Allocated memory, {owner}",
+        f"{words} at {figures.milliseconds(use.peak_ns / 1e6)} of the recording.",
+        *parts,
+    )  # fmt: skip
+
+
+def _memory_path(use: MemoryUse, begin: int, x: svg.Scale, y: svg.Scale) -> str:
+    """Return steps: between two events nothing changes."""
+    first = use.curve[0]
+    path = [f"M{x(0):.1f} {y(max(first[1], 0)):.1f}"]
+    for time, allocated in use.curve[1:]:
+        path.append(f"H{x.clamp((time - begin) / 1e6):.1f}V{y.clamp(allocated):.1f}")
+    path.append(f"H{x.end:.1f}V{y(0):.1f}H{x.start:.1f}z")
+    return "".join(path)
+
+
+@dataclass(frozen=True)
+class RooflinePoint:
+    """An operator or a kernel."""
+
+    name: str
+    intensity: float
+    """Operations a byte."""
+    flops_per_s: float
+    time_ns: float
+    bound: str
+
+    @property
+    def is_drawable(self) -> bool:
+        """Whether it can stand on logarithmic axes."""
+        return all(isfinite(each) and each > 0 for each in (self.intensity, self.flops_per_s))
+
+
+def plot_roofline(
+    points: Sequence[RooflinePoint],
+    bytes_per_s: float | None,
+    ceilings: Mapping[str, float],
+    width: float,
+) -> Markup:
+    """Return the points, and the roof of each ceiling that is known."""
+    x, y = _roof_scales(points, bytes_per_s, ceilings, width)
+    parts = [*_roof_grid(x, y, width)]
+    for kind, most in ceilings.items():
+        parts += _roof(kind, most, bytes_per_s, x, y)
+    longest = max(point.time_ns for point in points) or 1.0
+    for point in points:
+        radius = max(_LARGEST * (point.time_ns / longest) ** 0.5, _SMALLEST)
+        words = (
+            f"{point.name[:160]}: {rate(point.flops_per_s, 'FLOP/s')},"
+            f" {figures.number(point.intensity)} FLOP a byte,"
+            f" {figures.milliseconds(point.time_ns / 1e6)}, bound by {point.bound}"
+        )
+        parts.append(
+            element(
+                "circle",
+                element("title", words),
+                cx=x(log10(point.intensity)),
+                cy=y(log10(point.flops_per_s)),
+                r=radius,
+                class_=f"bound {point.bound}",
+            )
+        )
+    described = f"{figures.count(len(points), 'point')}; all are in the table below."
+    return svg.canvas("roofline", width, _ROOF_HEIGHT, "Roofline", described, *parts)
+
+
+def _roof_scales(
+    points: Sequence[RooflinePoint],
+    bytes_per_s: float | None,
+    ceilings: Mapping[str, float],
+    width: float,
+) -> tuple[svg.Scale, svg.Scale]:
+    """Return both axes in powers of ten, wide enough for points, roofs and their ridges."""
+    rates = [point.flops_per_s for point in points] + list(ceilings.values())
+    intensities = [point.intensity for point in points]
+    if bytes_per_s:
+        intensities += [most / bytes_per_s for most in ceilings.values()]
+    low, high = floor(log10(min(intensities))), ceil(log10(max(intensities)) + 0.3)
+    bottom, top = floor(log10(min(rates))), ceil(log10(max(rates)) + 0.05)
+    return (
+        svg.Scale(low, max(high, low + 2), _ROOF_LEFT, width - _ROOF_RIGHT),
+        svg.Scale(bottom, max(top, bottom + 2), _ROOF_HEIGHT - _ROOF_BOTTOM, _ROOF_TOP),
+    )
+
+
+def _roof_grid(x: svg.Scale, y: svg.Scale, width: float) -> list[Markup]:
+    parts = []
+    every = max(1, round((x.high - x.low) / (10 if width >= svg.WIDE else 5)))
+    for power in range(int(x.low), int(x.high) + 1, every):
+        parts.append(svg.line(x(power), _ROOF_TOP, x(power), _ROOF_HEIGHT - _ROOF_BOTTOM, "grid"))
+        words = f"{10.0**power:,.0f}" if 0 <= power <= 6 else f"{10.0**power:g}"
+        parts.append(svg.label(x(power), _ROOF_HEIGHT - _ROOF_BOTTOM + 16, words, "tick", "middle"))
+    every = max(1, round((y.high - y.low) / 8))
+    for power in range(int(y.low), int(y.high) + 1, every):
+        parts.append(svg.line(_ROOF_LEFT, y(power), width - _ROOF_RIGHT, y(power), "grid"))
+        words = rate(10.0**power, "FLOP/s")
+        parts.append(svg.label(_ROOF_LEFT - 8, y(power) + 4, words, "tick", "end"))
+    words = "FLOP a byte of device memory"
+    parts.append(svg.label(width - _ROOF_RIGHT, _ROOF_HEIGHT - 6, words, "muted", "end"))
+    return parts
+
+
+def _roof(
+    kind: str, most: float, bytes_per_s: float | None, x: svg.Scale, y: svg.Scale
+) -> list[Markup]:
+    level = log10(most)
+    words = f"{kind} {rate(most, 'FLOP/s')}"
+    label = svg.label(x.end, y(level) - 5, words, "tick halo", "end")
+    if not bytes_per_s:
+        return [svg.line(x.start, y(level), x.end, y(level), "roof"), label]
+    ridge = min(max(level - log10(bytes_per_s), x.low), x.high)
+    # Left of the ridge the memory limits: one power of ten in x is one in y.
+    left = max(x.low, y.low - log10(bytes_per_s))
+    start = min(left, ridge)
+    path = (
+        f"M{x(start):.1f} {y.clamp(start + log10(bytes_per_s)):.1f}"
+        f"L{x(ridge):.1f} {y.clamp(ridge + log10(bytes_per_s)):.1f}H{x.end:.1f}"
+    )
+    return [element("path", d=path, class_="roof"), label]

@@ -37,13 +37,13 @@ def html(document: Document) -> str:
     body = element(
         "body",
         _masthead(document),
-        element("main", _verdict(document), *map(html_section, document.sections)),
+        element("main", _verdict(document), *map(_section, document.sections)),
         element("footer", *(element("p", words) for words in document.footer)),
     )
     return "<!DOCTYPE html>\n" + element("html", _head(document), body, lang="en") + "\n"
 
 
-def html_section(section: Section) -> Markup:
+def _section(section: Section) -> Markup:
     """Return a section with its heading."""
     return element("section", element("h2", section.title), *map(_block, section.blocks))
 

@@ -35,12 +35,12 @@ def markdown(document: Document) -> str:
     parts = [
         f"### {' and '.join(map(code, document.name))}",
         f"**{text(bold)}** {text(more)}".rstrip() if bold else text(more),
-        *map(markdown_section, document.sections),
+        *map(_section, document.sections),
     ]
     return _paragraphs(parts) + "\n"
 
 
-def markdown_section(section: Section) -> str:
+def _section(section: Section) -> str:
     """Return a section with its heading; empty where nothing of it can be shown."""
     level = _LEVEL + bool(section.title)
     shown = [(block, _block(block, level)) for block in section.blocks]

@@ -11,9 +11,8 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.reports.diagnosis_document import diagnosis_markdown
 from gpuadvisor.reports.diagnosis_json import VERSION, diagnosis_json, diagnosis_json_text
 from gpuadvisor.reports.diagnosis_sarif import diagnosis_sarif, place_of
+from gpuadvisor.reports.profile_document import profile_html, profile_markdown
 from gpuadvisor.reports.profile_json import profile_json
-from gpuadvisor.reports.profile_markdown import profile_markdown
-from gpuadvisor.reports.profile_page import profile_html
 from tests.diagnoses import (
     DIAGNOSIS,
     INPUT,

@@ -5,8 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from gpuadvisor.reports.profile_markdown import profile_markdown
-from gpuadvisor.reports.profile_page import profile_html
+from gpuadvisor.reports.profile_document import profile_html, profile_markdown
 from gpuadvisor.reports.profile_wording import short_name
 from tests.profile_reports import GEMM, PROFILES, V100, counted, report, whole
 
@@ -175,7 +174,7 @@ def test_markdown_says_the_same():
     text = profile_markdown(report(whole()))
     assert "**38.9 % of the time from first to last work the GPU was busy**" in text
     assert "| idle: waiting for data | 25.7 % | 900 µs |" in text
-    assert "12.5 % (shared memory) \\*" in text
+    assert "12.5 % (shared memory; the trace says 0 %)" in text
 
 
 def test_a_device_of_another_kind():

@@ -10,9 +10,8 @@ from gpuadvisor.domain.profile import TABLES, Header
 from gpuadvisor.profiling.exporting import export
 from gpuadvisor.reports.comparison_document import comparison_lines, comparison_markdown
 from gpuadvisor.reports.comparison_json import comparison_json_text
+from gpuadvisor.reports.profile_document import profile_html, profile_markdown
 from gpuadvisor.reports.profile_json import profile_json_text
-from gpuadvisor.reports.profile_markdown import profile_markdown
-from gpuadvisor.reports.profile_page import profile_html
 from gpuadvisor.rules.facts.comparison import compare
 from gpuadvisor.rules.facts.summary import Facts
 from tests.diagnoses import DIAGNOSIS

@@ -1,0 +1,549 @@
+"""A profile: where its time went, and what is known of its steps, kernels, copies and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Any
+
+from gpuadvisor.reports import diagnosis_wording, figures, profile_plots
+from gpuadvisor.reports import profile_wording as wording
+from gpuadvisor.reports.diagnosis_document import what_to_fix
+from gpuadvisor.reports.diagnosis_report import of_profile
+from gpuadvisor.reports.document import (
+    Block,
+    Bullets,
+    Cell,
+    Code,
+    Column,
+    Content,
+    Document,
+    Folded,
+    Paragraph,
+    Plot,
+    Section,
+    Table,
+    Terms,
+)
+from gpuadvisor.reports.markup import Markup
+from gpuadvisor.reports.profile_plots import RooflinePoint
+from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
+from gpuadvisor.reports.render_html import html
+from gpuadvisor.reports.render_markdown import markdown
+from gpuadvisor.reports.svg import WIDE
+from gpuadvisor.rules.facts.activity import activity, halved
+from gpuadvisor.rules.facts.idle import Gap
+from gpuadvisor.rules.facts.memory import MemoryUse
+from gpuadvisor.rules.facts.roofline import MEMORY
+from gpuadvisor.rules.facts.time_breakdown import TimeCategory, added
+
+MOST_KERNELS = 25
+MOST_OPERATORS = 15
+MOST_COLLECTIVES = 20
+MOST_GAPS = 20
+_MOST_CURVES = 8
+_MOST_FACTS = 30
+_LONGEST = 400
+"""Characters of a fact of the trace that are shown."""
+_LONGEST_NAME, _LONGEST_TIP = 120, 1000
+"""Characters of a name, and of a whole one in a tooltip: names in a trace may be endless."""
+_PERCENTILES = (5, 50, 95, 100)
+_BAND_PARTS = {
+    "compute": TimeCategory.COMPUTING,
+    "communication": TimeCategory.COMMUNICATING,
+    "memory": TimeCategory.COPYING,
+    "call": TimeCategory.LAUNCHING,
+    "operator": TimeCategory.DEVICE,
+    "loader": TimeCategory.WAITING_FOR_DATA,
+}
+_SOURCES = {
+    "kineto": "torch profiler (Kineto)",
+    "nsys": "Nsight Systems",
+    "ncu": "Nsight Compute",
+}
+_UNITS = {"bytes/s": "B/s", "flop/s": "FLOP/s", "op/s": "OP/s"}
+
+
+def profile_html(report: ProfileReport) -> str:
+    """Return the profile as a page."""
+    return html(profile_document(report))
+
+
+def profile_markdown(report: ProfileReport) -> str:
+    """Return the profile as GitHub-flavoured Markdown."""
+    return markdown(profile_document(report))
+
+
+def profile_document(report: ProfileReport) -> Document:
+    """Return all that is to be said of a profile."""
+    header = report.facts.profile.header
+    value, words = wording.headline(report)
+    lasted = figures.nanoseconds(header.duration_ns) if header.duration_ns else ""
+    where = (wording.devices(report), header.tool or header.source, lasted)
+    rank = "" if header.rank is None else f"rank {header.rank}"
+    facts = (
+        wording.devices(report),
+        header.tool or _SOURCES.get(header.source, header.source),
+        _recorded(header.begin_unix_ns),
+        lasted,
+        f"{rank} of {header.world_size}" if rank and header.world_size else rank,
+    )
+    return Document(
+        name=(report.name,),
+        summary=(
+            f"{value} {words}",
+            f"({', '.join(filter(None, where))}). {wording.verdict(report)}",
+        ),
+        kind=("gpuadvisor", "profile"),
+        title=f"{report.name}: {value} {words}",
+        facts=[fact[:_LONGEST] for fact in facts],
+        headline=(value, words),
+        conclusion=[Paragraph(wording.verdict(report))],
+        sections=tuple(_sections(report)),
+        footer=(
+            "Shares are of the time from the device's first event to its last one. Every figure"
+            f" comes from the recording; what it lacks is called {figures.NOT_MEASURED}."
+            " Recording slows the host down, so real idle time is shorter where it launches.",
+            f"gpuadvisor {report.version}",
+        ),
+        styles=("page.css", "profile.css"),
+    )
+
+
+def _recorded(begin_unix_ns: int | None) -> str:
+    """Return when a profile began; empty where that is not known or no time of a day."""
+    if begin_unix_ns is None:
+        return ""
+    try:
+        moment = datetime.fromtimestamp(begin_unix_ns / 1e9, UTC)
+    except (OverflowError, ValueError, OSError):
+        return ""
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def _sections(report: ProfileReport) -> Iterator[Section]:
+    if (diagnosis := of_profile(report)) is not None:
+        lead = Paragraph(diagnosis_wording.found(diagnosis), "lead")
+        yield Section("What to fix first", [lead, *what_to_fix(diagnosis)])
+    if sentences := (*report.problems, *report.facts.profile.header.warnings):
+        yield Section("Notes", [Bullets([each[:_LONGEST] for each in sentences])])
+    for section in (
+        _where_time_goes, _steps, _timeline, _kernels, _roofline, _operators, _memory, _copies,
+        _communication, _launching, _gaps, _not_measured, _about,
+    ):  # fmt: skip
+        yield from section(report)
+
+
+def _titled(*titles: str, words_from: int | None = None) -> list[Column]:
+    """Return the columns of rows that are tuples; from one place on they hold words."""
+    return [
+        Column(title, itemgetter(place), left=words_from is not None and place >= words_from)
+        for place, title in enumerate(titles)
+    ]
+
+
+def _count(value: int) -> str:
+    return f"{value:,}"
+
+
+def _bytes_per_s(value: float | None) -> str:
+    return wording.rate(value, "B/s")
+
+
+def _kernel_name(name: str, below: str = "", longest: int = _LONGEST_NAME) -> Cell:
+    """Return a kernel's short name, with the whole one in the tooltip."""
+    short = Code(wording.short_name(name)[:longest])
+    return Cell(short, (below,) if below else (), name[:_LONGEST_TIP])
+
+
+def _left_out(total: int, rows: int, what: str) -> tuple[str, ...]:
+    """Return how many rows are left out, in a sentence; nothing where none are."""
+    if total <= rows:
+        return ()
+    return (f"{figures.count(total - rows, f'more {what}')} not shown; `--json` has all of them.",)
+
+
+def _where_time_goes(report: ProfileReport) -> Iterator[Section]:
+    """Yield the time of each device by what it did, or why it did nothing."""
+    if not report.accounts:
+        return
+    total = added(report.accounts)
+    parts = [part for part in TimeCategory if total.parts_ns[part] > 0]
+    rows = [
+        (wording.PARTS[part], figures.percent(total.share(part)),
+         figures.nanoseconds(total.parts_ns[part]), wording.EXPLAINED[part])
+        for part in parts
+    ]  # fmt: skip
+    busy = figures.percent(total.busy_share), figures.nanoseconds(total.busy_ns)
+    rows.append(("busy, together", *busy, "At least one kernel or copy runs."))
+    words = "What the device did, and why it did nothing, as parts that exclude each other."
+    if len(report.accounts) > 1:
+        words += f" The table adds {len(report.accounts)} devices up."
+    left_out = len(report.accounts) - profile_plots.MOST_BARS
+    if left_out > 0:
+        words += f" {figures.count(left_out, 'more device')} not drawn."
+    plot = Plot(
+        lambda width: profile_plots.plot_time_breakdown(report.accounts, width),
+        [(f"dot square part {part}", wording.PARTS[part]) for part in parts],
+    )
+    columns = _titled("Part", "Share", "Time", "Which means", words_from=3)
+    lead = Paragraph(words, "lead")
+    yield Section("Where the time goes", [lead, plot, Table(rows, columns, "account")])
+
+
+def _steps(report: ProfileReport) -> Iterator[Section]:
+    """Yield how long the steps took."""
+    found = report.facts.steps
+    if found is None or not found.steps:
+        reason = report.facts.not_measured.get("steps", "the trace marks no steps that are certain")
+        yield Section("Steps", [Paragraph(f"Not measured: {reason}.", "note")])
+        return
+    times = sorted(step.duration_ns for step in found.steps)
+    busy = sum(step.device_busy_ns for step in found.steps)
+    count = figures.count(len(times), "step")
+    row = (
+        count,
+        *(figures.nanoseconds(times[max(-(-percent * len(times) // 100) - 1, 0)])
+          for percent in _PERCENTILES),
+        figures.percent(busy / sum(times) if sum(times) else None),
+        figures.percent(found.data_wait_share),
+    )  # fmt: skip
+    names = ({50: "Median", 100: "Longest"}.get(p, f"{p}th percentile") for p in _PERCENTILES)
+    source = wording.STEP_SOURCES.get(found.source, str(found.source))
+    waits = [("dot square part device", "step"),
+             ("dot square part waiting_for_data", "of which waiting for data")]  # fmt: skip
+    plot = Plot(
+        lambda width: profile_plots.plot_steps(found, width),
+        waits if found.data_wait_share else (),
+    )
+    columns = _titled("", *names, "Device busy", "Waiting for data")
+    lead = Paragraph(f"{count}: {source}. Times are the host's.", "lead")
+    yield Section("Steps", [lead, plot, Table([row], columns)])
+
+
+def _timeline(report: ProfileReport) -> Iterator[Section]:
+    """Yield what each stream and thread did over time."""
+    found = activity(report.facts, profile_plots.STRETCHES) if report.has_timeline else None
+    if found is None or not found.lanes:
+        return
+    narrow = halved(found)
+    stretch = figures.nanoseconds(found.span_ns / found.stretches)
+    words = "Streams of the device, then threads of the host. A bar's height is the share of its"
+    words += f" {stretch} in which something ran."
+    if found.omitted:
+        words += f" {figures.count(found.omitted, 'lane')} with less to do not drawn."
+    kinds = {band.kind for lane in found.lanes for band in lane.bands}
+    legend = [
+        (f"dot square part {_BAND_PARTS[kind]}", words)
+        for kind, words in profile_plots.KINDS.items()
+        if kind in kinds
+    ]
+
+    def plot(width: float) -> Markup:
+        shown = found if width >= WIDE else narrow
+        return profile_plots.plot_timeline(shown, report.facts.steps, width)
+
+    yield Section("Timeline", [Plot(plot, legend, words)])
+
+
+def _kernels(report: ProfileReport) -> Iterator[Section]:
+    """Yield the kernels that took longest, and how they fit on the device."""
+    rows = report.kernels
+    if not rows:
+        return
+    top = rows[:MOST_KERNELS]
+    columns = (
+        Column("Kernel", "kernel", lambda each: _kernel_name(each.name, wording.launch(each))),
+        Column("Share", "share", figures.percent),
+        Column("Time", "kernel.time_ns", figures.nanoseconds),
+        Column("Count", "kernel.count", _count),
+        Column("p50", "kernel.p50_ns", figures.nanoseconds),
+        Column("p95", "kernel.p95_ns", figures.nanoseconds),
+        Column("Occupancy", _occupancy),
+    )
+    words = (
+        f"{figures.count(len(rows), 'kernel')} by name and launch; these are"
+        f" {figures.percent(sum(row.share for row in top))} of the time of all. Occupancy is"
+        " theoretical, by our own calculator, with what limits it."
+    )
+    notes = _left_out(len(rows), len(top), "kernel")
+    if zero := sum(row.share for row in rows if row.kineto_says_zero):
+        share = figures.percent(zero)
+        notes += (f"{share} of the kernels' time has {wording.KINETO_ZERO}: averages made of it"
+                  " are too low.",)  # fmt: skip
+    yield Section("Kernels", [Paragraph(words, "lead"), Table(top, columns, "wide", notes)])
+
+
+def _occupancy(row: KernelRow) -> Content:
+    share = figures.percent(row.occupancy)
+    below = (wording.limiters(row), "the trace says 0 %" if row.kineto_says_zero else "")
+    return Cell(share, tuple(filter(None, below))) if any(below) else share
+
+
+def _roofline(report: ProfileReport) -> Iterator[Section]:
+    """Yield where operators or kernels stand against what the device can do."""
+    found = _points(report)
+    if not found:
+        return
+    bytes_per_s, kinds = _ceilings(report)
+    drawn = found[: profile_plots.MOST_POINTS]
+    words = "Operations a second over operations a byte; a larger point took longer."
+    if report.facts.rooflines:
+        words += " The bytes of a matrix product are the least that it needs, so that it stands"
+        words += " at its rightmost place."
+    if not kinds:
+        words += " The device's ceilings are not known."
+    elif report.peaks and not all(peak.measured for peak in report.peaks.by_quantity.values()):
+        words += " Ceilings are theoretical ones: `gpuadvisor bench-device` measures real ones."
+    columns = (
+        Column("What", "name", _kernel_name),
+        Column("Time", "time_ns", figures.nanoseconds),
+        Column("Achieved", "flops_per_s", lambda value: wording.rate(value, "FLOP/s")),
+        Column("FLOP a byte", "intensity", figures.number),
+        Column("Bound by", "bound", lambda bound: "not known" if bound == "unknown" else bound),
+    )
+    legend = [
+        (f"dot square bound {each}", "bound not known" if each == "unknown" else f"bound by {each}")
+        for each in ("compute", "memory", "latency", "unknown")
+        if any(point.bound == each for point in drawn)
+    ]
+    table = Table(drawn, columns, "wide", _left_out(len(found), len(drawn), "point"))
+    plot = Plot(
+        lambda width: profile_plots.plot_roofline(drawn, bytes_per_s, kinds, width),
+        legend, words, table,
+    )  # fmt: skip
+    yield Section("Roofline", [plot], is_folded=True)
+
+
+def _points(report: ProfileReport) -> list[RooflinePoint]:
+    """Return what can stand on the roofline: operators, and kernels that were counted."""
+    found = [
+        RooflinePoint(
+            f"{each.operator} {each.shapes[:120]}".strip(),
+            each.position.intensity_flops_per_byte or 0.0,
+            each.position.flops_per_s or 0.0,
+            each.device_ns,
+            str(each.position.bound),
+        )
+        for each in report.facts.rooflines
+    ]
+    found += [
+        RooflinePoint(
+            wording.short_name(each.name),
+            each.intensity_flops_per_byte or 0.0,
+            each.flops_per_s or 0.0,
+            (each.seconds or 0.0) * 1e9,
+            str(each.bound),
+        )
+        for each in report.facts.ncu_kernels
+    ]
+    return sorted((point for point in found if point.is_drawable), key=lambda each: -each.time_ns)
+
+
+def _ceilings(report: ProfileReport) -> tuple[float | None, dict[str, float]]:
+    """Return bytes a second of the memory, and operations a second of the types that occur."""
+    peaks = report.peaks.by_quantity if report.peaks else {}
+    used = {each.precision for each in report.facts.rooflines}
+    if report.facts.ncu_kernels:
+        used.add("fp32")
+    memory_peak = peaks.get(MEMORY)
+    kinds = {name: peak.value for name, peak in peaks.items() if name in used and peak.value > 0}
+    return (memory_peak.value if memory_peak else None), kinds
+
+
+def _operators(report: ProfileReport) -> Iterator[Section]:
+    """Yield the operators that the devices' time goes to."""
+    found = [each for each in report.facts.operators.by_name if each.total_device_ns]
+    if not found:
+        return
+    lost = report.facts.operators.unattributed_device_ns
+    whole = sum(each.self_device_ns for each in found) + lost
+    columns = (
+        Column("Operator", "name", lambda name: Code(name[:_LONGEST_NAME])),
+        Column(
+            "Share", "self_device_ns", lambda ns: figures.percent(ns / whole if whole else None)
+        ),
+        Column("Itself", "self_device_ns", figures.nanoseconds),
+        Column("With called", "total_device_ns", figures.nanoseconds),
+        Column("Count", "count", _count),
+        Column("On the host", "host_ns", figures.nanoseconds),
+    )
+    words = "Time on the device of what an operator launched itself, and with what it called."
+    if lost:
+        words += f" {figures.nanoseconds(lost)} belong to no operator."
+    table = Table(found[:MOST_OPERATORS], columns, "wide")
+    yield Section("Operators", [Paragraph(words, "lead"), table], is_folded=True)
+
+
+def _memory(report: ProfileReport) -> Iterator[Section]:
+    """Yield the peak of each device's memory, with its curve where one is known."""
+    uses = sorted(report.facts.memory, key=lambda use: -use.peak_allocated_bytes)
+    known = [use for use in uses if use.curve]
+    # The curve of what the host gives out is seldom a problem, and in `--json`.
+    drawn = [use for use in known if use.device >= 0] or known
+    blocks = [block for use in uses for block in _memory_of(use, use in drawn[:_MOST_CURVES])]
+    if blocks:
+        lead = Paragraph("What the framework's allocator had given out.", "lead")
+        yield Section("Memory", [lead, *blocks])
+
+
+def _memory_of(use: MemoryUse, is_drawn: bool) -> Iterator[Block]:
+    who = "the host" if use.device < 0 else f"GPU {use.device}"
+    yield Paragraph(
+        f"Peak on {who}: {figures.memory(use.peak_allocated_bytes)}, reserved"
+        f" {figures.memory(use.peak_reserved_bytes)}; {figures.memory(use.older_bytes)} of the peak"
+        " is older than the recording.",
+        "note",
+    )
+    if not is_drawn:
+        return
+    yield Plot(lambda width: profile_plots.plot_memory(use, width))
+    if use.alive_at_peak:
+        columns = (
+            Column("Allocated in", "operator", lambda name: name[:_LONGEST_NAME] or "not known"),
+            Column("Size", "bytes", figures.memory),
+            Column("At", "time_ns", figures.nanoseconds),
+        )
+        table = Table(use.alive_at_peak, columns)
+        yield Folded("The largest allocations that lived at the peak", [table])
+
+
+def _copies(report: ProfileReport) -> Iterator[Section]:
+    """Yield copies and memsets by direction and kind of memory."""
+    found = report.facts.copies
+    if not found:
+        return
+    columns = (
+        Column("Copy", wording.copy_words),
+        Column("Count", "count", _count),
+        Column("Size", "bytes", figures.memory),
+        Column("Time", "time_ns", figures.nanoseconds),
+        Column("Exposed", "exposed_ns", figures.nanoseconds),
+        Column("Bandwidth", "bandwidth_bytes_per_s", _bytes_per_s),
+    )
+    words = "Exposed is the time in which no kernel ran beside it."
+    if any("pageable" in wording.copy_words(each) for each in found):
+        words += " Pageable memory is copied twice: `pin_memory=True` of a DataLoader avoids that."
+    lead = Paragraph(words, "lead")
+    yield Section("Copies", [lead, Table(found, columns, "wide")], is_folded=True)
+
+
+def _communication(report: ProfileReport) -> Iterator[Section]:
+    """Yield what was exchanged with other GPUs."""
+    found = report.facts.communication
+    if not found:
+        return
+    devices = (
+        Column("Device", "device", _gpu),
+        Column("Time", "time_ns", figures.nanoseconds),
+        Column("Exposed", "exposed_ns", figures.nanoseconds),
+        Column("Share exposed", lambda each: each.exposed_ns / each.time_ns if each.time_ns
+               else None, figures.percent),
+    )  # fmt: skip
+    collectives = (
+        Column("Collective", lambda each: Cell(
+            Code(each.name[:80] or "not told"), (f"GPU {each.device} {each.group[:60]}".strip(),))),
+        Column("Count", "count", _count),
+        Column("Ranks", "group_size", _known),
+        Column("Size", "bytes", figures.memory),
+        Column("Time", "time_ns", figures.nanoseconds),
+        Column("Exposed", "exposed_ns", figures.nanoseconds),
+        Column("Bus", "bus_bandwidth_bytes_per_s", _bytes_per_s),
+        Column("Fastest", "best_bus_bandwidth_bytes_per_s", _bytes_per_s),
+    )  # fmt: skip
+    rows = sorted((each for one in found for each in one.collectives), key=lambda e: -e.time_ns)
+    lead = (
+        "Exposed is the time in which nothing computes beside it. Waiting for other ranks is part"
+        " of the time, so the fastest tells the link's speed."
+    )
+    blocks: list[Block] = [Paragraph(lead, "lead"), Table(found, devices)]
+    if rows:
+        table = Table(rows[:MOST_COLLECTIVES], collectives, "wide")
+        blocks.append(Folded("By collective", [table]))
+    yield Section("Communication", blocks)
+
+
+def _gpu(index: int) -> str:
+    return f"GPU {index}"
+
+
+def _known(value: int | None) -> str:
+    return figures.NOT_MEASURED if value is None else f"{value:,}"
+
+
+def _launching(report: ProfileReport) -> Iterator[Section]:
+    """Yield how launching kernels went."""
+    found = [each for each in report.facts.queues if each.launched]
+    if not found or "queues" in report.facts.not_measured:
+        return
+    columns = (
+        Column("Device", "device", _gpu),
+        Column("Kernels", "kernels", _count),
+        Column("Below 10 µs", lambda each: each.short_kernels / each.kernels, figures.percent),
+        Column("Starved", "starved_share", figures.percent),
+        Column("Call", "call_p50_ns", figures.nanoseconds),
+        Column("In the queue", "latency_p50_ns", figures.nanoseconds),
+        Column("Queued", "depth_p50", _known),
+    )
+    lead = (
+        "Starved kernels found their stream empty when their launch began: the device waited for"
+        " the host. Times and the length of the queue are medians."
+    )
+    table = Table(found, columns, "wide")
+    yield Section("Launching", [Paragraph(lead, "lead"), table], is_folded=True)
+
+
+def _gaps(report: ProfileReport) -> Iterator[Section]:
+    """Yield the longest stretches in which a device did nothing."""
+    gaps = [gap for idle in report.facts.idle for gap in idle.longest] if report.accounts else []
+    if not gaps:
+        return
+    rows = sorted(gaps, key=lambda gap: -gap.duration_ns)[:MOST_GAPS]
+    columns = (
+        Column("After", "before", _short),
+        Column("At", "begin_ns", figures.nanoseconds),
+        Column("Idle for", "duration_ns", figures.nanoseconds),
+        Column("Cause", _cause, left=True),
+        Column("Until", "after", _short, left=True),
+        Column("Launched by", "launched_by", _short, left=True),
+    )
+    folded = Folded(f"The {len(rows)} longest", [Table(rows, columns, "wide")])
+    yield Section("Longest idle times", [folded])
+
+
+def _cause(gap: Gap) -> str:
+    return wording.PARTS[TimeCategory(gap.cause)].removeprefix("idle: ")
+
+
+def _short(name: str) -> Content:
+    return _kernel_name(name, longest=80) if name else figures.NOT_MEASURED
+
+
+def _not_measured(report: ProfileReport) -> Iterator[Section]:
+    """Yield what is not known, why, and what to do about it."""
+    rows: Sequence[Any] = [
+        (what, why[:_LONGEST], how or "not with this tool")
+        for what, why, how in wording.not_measured(report)
+    ]
+    if rows:
+        lead = Paragraph("This is not zero and not fine: it is not known.", "lead")
+        columns = _titled("What", "Why", "How to measure it", words_from=1)
+        yield Section("Not measured", [lead, Table(rows, columns, "words")], is_folded=True)
+
+
+def _about(report: ProfileReport) -> Iterator[Section]:
+    """Yield the devices and what else the file tells."""
+    header = report.facts.profile.header
+    rows = [("File", report.file), ("Recorded by", header.tool or header.source)]
+    for index in report.accounts:
+        if (device := report.device(index)) is not None:
+            known = ", ".join(f"{label} {value}" for label, value in wording.device_rows(device))
+            rows.append((f"GPU {index}", f"{device.name}: {known}" if known else device.name))
+    for name, peak in (report.peaks.by_quantity if report.peaks else {}).items():
+        how = f"measured {peak.measured[:10]}" if peak.measured else "theoretical"
+        unit = _UNITS.get(peak.unit, peak.unit)
+        rows.append((f"Ceiling {name}", f"{wording.rate(peak.value, unit)}, {how}"))
+    rows += list(header.facts.items())[:_MOST_FACTS]
+    terms = Terms([(label[:_LONGEST], value[:_LONGEST]) for label, value in rows])
+    yield Section("About this profile", [terms], is_folded=True)
