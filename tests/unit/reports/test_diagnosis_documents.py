@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpuadvisor.domain.finding import Scope, ScopeKind
-from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.severity import FINDING_SEVERITIES
 from gpuadvisor.reports.diagnosis_document import diagnosis_markdown
 from gpuadvisor.reports.diagnosis_json import VERSION, diagnosis_json, diagnosis_json_text
 from gpuadvisor.reports.diagnosis_sarif import diagnosis_sarif, place_of
@@ -167,7 +167,7 @@ def test_only_what_has_a_source_line_and_is_no_symptom_is_in_it():
     assert rule["help"]["markdown"].startswith("# input_bound: the GPU waits")
 
 
-@pytest.mark.parametrize("severity", Severity)
+@pytest.mark.parametrize("severity", FINDING_SEVERITIES)
 def test_every_severity_has_a_level(severity):
     found = replace(DIAGNOSIS, findings=(replace(INPUT, severity=severity),))
     assert len(sarif(of(found))["runs"][0]["results"]) == 1
