@@ -233,12 +233,12 @@ def diagnosed_output() -> str:
     from gpuadvisor.rules.facts.ceilings import theoretical
 
     profile = read_profile(DIAGNOSED)
-    peaks = theoretical(profile.header.devices[0])
-    facts = facts_of(profile, peaks)
-    evidence = Evidence(facts, ceilings=peaks, environment=environment(profile.header))
+    ceilings = theoretical(profile.header.devices[0])
+    facts = facts_of(profile, ceilings)
+    evidence = Evidence(facts, ceilings=ceilings, environment=environment(profile.header))
     rules = our_rules()
     diagnosis = diagnose(evidence, rules)
-    report = ProfileReport("train", facts, peaks, diagnosis=diagnosis, rules=rules)
+    report = ProfileReport("train", facts, ceilings, diagnosis=diagnosis, rules=rules)
     told = DiagnosisReport("train", diagnosis, rules, report, script=("train.py",))
     return "\n".join(row for line in diagnosis_lines(told) for row in wrapped(line, COLUMNS))
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuadvisor.rules.device import per_clock, rate
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.rates import per_clock, rate
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernels import KernelUse

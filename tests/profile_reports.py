@@ -120,10 +120,16 @@ def hostile():
 def report(profile, name="train"):
     """What is said of a profile."""
     devices = profile.header.devices
-    peaks = theoretical(devices[0]) if devices else None
-    ceilings = {name: peak.value for name, peak in peaks.by_quantity.items()} if peaks else {}
+    ceilings = theoretical(devices[0]) if devices else None
     return ProfileReport(
-        name, Facts(profile, ceilings), peaks, "/data/train.json", "0.0", (), DIAGNOSIS, RULES
+        name,
+        Facts(profile, ceilings.values() if ceilings else {}),
+        ceilings,
+        "/data/train.json",
+        "0.0",
+        (),
+        DIAGNOSIS,
+        RULES,
     )
 
 

@@ -28,19 +28,19 @@ _TORCH = re.compile(r"torch (\d[\w.+]*)")
 def evidence_of(resolved: ResolvedProfile, measured: Measurement | None = None) -> Evidence:
     """Return what is known of a profile's run; its facts are computed when they are asked for."""
     header = resolved.profile.header
-    peaks = peaks_of(header)
-    facts = facts_of(resolved.profile, peaks)
+    ceilings = ceilings_of(header)
+    facts = facts_of(resolved.profile, ceilings)
     return Evidence(
         facts,
-        _ranks(resolved.profile, facts, peaks),
+        _ranks(resolved.profile, facts, ceilings),
         telemetry_of(header),
         measured,
-        peaks,
+        ceilings,
         environment(header),
     )
 
 
-def peaks_of(header: Header) -> Ceilings | None:
+def ceilings_of(header: Header) -> Ceilings | None:
     """Return what the profile's device can do, as measured if it was; None without a device."""
     if not header.devices:
         return None
@@ -52,10 +52,9 @@ def peaks_of(header: Header) -> Ceilings | None:
     return theoretical(device).preferring(measured)
 
 
-def facts_of(profile: Profile, peaks: Ceilings | None) -> Facts:
+def facts_of(profile: Profile, ceilings: Ceilings | None) -> Facts:
     """Return the facts of a profile, with what its device can do."""
-    ceilings = {name: peak.value for name, peak in peaks.by_quantity.items()} if peaks else {}
-    return Facts(profile, ceilings)
+    return Facts(profile, ceilings.values() if ceilings else {})
 
 
 def environment(header: Header) -> Mapping[str, str]:
@@ -84,14 +83,14 @@ def _is_of(header: Header, window: TelemetryWindow) -> bool:
     return all((each.uuid or each.name) in here for each in header.devices)
 
 
-def _ranks(profile: Profile, facts: Facts, peaks: Ceilings | None) -> tuple[Facts, ...]:
+def _ranks(profile: Profile, facts: Facts, ceilings: Ceilings | None) -> tuple[Facts, ...]:
     """Return the profiles that were imported from the same folder, by rank."""
     if not isinstance(profile, StoredProfile) or not profile.record.ranks_of:
         return ()
-    return tuple(_others(profile, facts, peaks))
+    return tuple(_others(profile, facts, ceilings))
 
 
-def _others(profile: StoredProfile, facts: Facts, peaks: Ceilings | None) -> Iterator[Facts]:
+def _others(profile: StoredProfile, facts: Facts, ceilings: Ceilings | None) -> Iterator[Facts]:
     own = profile.record
     profiles = open_profiles()
     group = {each.rank: each for each in profiles.list(own.ranks_of)}
@@ -99,7 +98,7 @@ def _others(profile: StoredProfile, facts: Facts, peaks: Ceilings | None) -> Ite
     kept = {rank: each for rank, each in list(group.items())[:MOST_RANKS] if rank is not None}
     size = facts.profile.header.world_size
     for _, each in sorted(kept.items()):
-        found = facts if each.id == own.id else facts_of(profiles.get(each.id), peaks)
+        found = facts if each.id == own.id else facts_of(profiles.get(each.id), ceilings)
         if found.profile.header.world_size == size:  # else it is of another run
             yield found
 

@@ -294,7 +294,7 @@ def _roofline(report: ProfileReport) -> Iterator[Section]:
         words += " at its rightmost place."
     if not kinds:
         words += " The device's ceilings are not known."
-    elif report.peaks and not all(peak.measured for peak in report.peaks.by_quantity.values()):
+    elif report.ceilings and not all(peak.measured for peak in report.ceilings.by_quantity.values()):
         words += " Ceilings are theoretical ones: `gpuadvisor bench-device` measures real ones."
     columns = (
         Column("What", "name", _kernel_name),
@@ -343,12 +343,12 @@ def _points(report: ProfileReport) -> list[RooflinePoint]:
 
 def _ceilings(report: ProfileReport) -> tuple[float | None, dict[str, float]]:
     """Return bytes a second of the memory, and operations a second of the types that occur."""
-    peaks = report.peaks.by_quantity if report.peaks else {}
+    ceilings = report.ceilings.by_quantity if report.ceilings else {}
     used = {each.precision for each in report.facts.rooflines}
     if report.facts.ncu_kernels:
         used.add("fp32")
-    memory_peak = peaks.get(MEMORY)
-    kinds = {name: peak.value for name, peak in peaks.items() if name in used and peak.value > 0}
+    memory_peak = ceilings.get(MEMORY)
+    kinds = {name: peak.value for name, peak in ceilings.items() if name in used and peak.value > 0}
     return (memory_peak.value if memory_peak else None), kinds
 
 
@@ -540,7 +540,7 @@ def _about(report: ProfileReport) -> Iterator[Section]:
         if (device := report.device(index)) is not None:
             known = ", ".join(f"{label} {value}" for label, value in wording.device_rows(device))
             rows.append((f"GPU {index}", f"{device.name}: {known}" if known else device.name))
-    for name, peak in (report.peaks.by_quantity if report.peaks else {}).items():
+    for name, peak in (report.ceilings.by_quantity if report.ceilings else {}).items():
         how = f"measured {peak.measured[:10]}" if peak.measured else "theoretical"
         unit = _UNITS.get(peak.unit, peak.unit)
         rows.append((f"Ceiling {name}", f"{wording.rate(peak.value, unit)}, {how}"))

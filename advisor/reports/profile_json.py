@@ -68,11 +68,11 @@ def _device(device: DeviceLimits) -> Json:
 
 
 def _ceilings(report: ProfileReport) -> list[Json]:
-    peaks = report.peaks.by_quantity if report.peaks else {}
+    ceilings = report.ceilings.by_quantity if report.ceilings else {}
     return [
         {"quantity": name, "value": peak.value, "unit": peak.unit, "source": peak.source,
          "measured": peak.measured}
-        for name, peak in peaks.items()
+        for name, peak in ceilings.items()
     ]  # fmt: skip
 
 

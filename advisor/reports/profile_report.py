@@ -45,7 +45,7 @@ class ProfileReport:
 
     name: str
     facts: Facts
-    peaks: Ceilings | None = None
+    ceilings: Ceilings | None = None
     """Of the device; None where it is not known."""
     file: str = ""
     """The file that the profile comes from."""

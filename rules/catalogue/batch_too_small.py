@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.device import peak_of, sm_count
+from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving, share_figure
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernel_time import PLAYED, RowGain, row_saving, share_figure
-from gpuadvisor.rules.memory_use import peak_of
-from gpuadvisor.rules.rates import sm_count
 from gpuadvisor.rules.requirements import DEVICE, IDLE, LAUNCH_SHAPES, MEMORY
 from gpuadvisor.rules.rule import Rule, RuleResult
 

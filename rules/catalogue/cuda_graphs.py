@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
+from gpuadvisor.rules.estimates import GRAPH_GAP_NS, paces, queue, saved_by_launching, span_ns
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.host_pace import GRAPH_GAP_NS, paces, queue, saved_by_launching, span_ns
 from gpuadvisor.rules.requirements import IDLE, KERNELS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.estimates import paces, saved_by_launching, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.intervals import covered_ns
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.host_pace import paces, saved_by_launching, span_ns
 from gpuadvisor.rules.requirements import COPY_SIZES, HOST_RANGES, IDLE, KERNELS, OPERATORS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.rules.estimates import idle_ns, parts, saved_shares
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.idle import Cause
 from gpuadvisor.rules.facts.loading import Loading
 from gpuadvisor.rules.facts.what_if import Change, Host
-from gpuadvisor.rules.host_pace import idle_ns, parts, saved_shares
 from gpuadvisor.rules.requirements import CPU_STEPS, IDLE, KERNELS, RANGES, SCRIPT, either
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 

@@ -6,11 +6,7 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.idle import Cause
-from gpuadvisor.rules.facts.launches import Queue
-from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.host_pace import (
+from gpuadvisor.rules.estimates import (
     GRAPH_GAP_NS,
     idle_ns,
     loader_sets_pace,
@@ -19,6 +15,10 @@ from gpuadvisor.rules.host_pace import (
     saved_by_launching,
     span_ns,
 )
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.rules.facts.launches import Queue
+from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import IDLE, KERNELS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 

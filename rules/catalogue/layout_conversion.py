@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
+from gpuadvisor.rules.estimates import PLAYED, Gain, named, saving, share_figure
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_families import NORMALIZES_NCHW
-from gpuadvisor.rules.kernel_time import PLAYED, Gain, named, saving, share_figure
 from gpuadvisor.rules.requirements import DEVICE, IDLE
 from gpuadvisor.rules.rule import Rule, RuleResult
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN
+from gpuadvisor.rules.estimates import span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.copies import Transfers, small_to_device
 from gpuadvisor.rules.facts.intervals import IntArray, uncovered_ns, union
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.host_pace import span_ns
 from gpuadvisor.rules.requirements import COPIES, IDLE, KERNELS, table
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
+from gpuadvisor.rules.device import MIB, peak_of
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.memory_use import MIB, peak_of
 from gpuadvisor.rules.requirements import DEVICE, MEMORY, STEPS
 from gpuadvisor.rules.rule import Rule, RuleResult
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
+from gpuadvisor.rules.device import GIB, peak_of
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.memory_use import GIB, peak_of
 from gpuadvisor.rules.requirements import DEVICE, MEMORY
 from gpuadvisor.rules.rule import Rule, RuleResult
 

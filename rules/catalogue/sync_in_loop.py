@@ -10,11 +10,11 @@ import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN
+from gpuadvisor.rules.estimates import saved_shares, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.intervals import IntArray
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Change, Host
-from gpuadvisor.rules.host_pace import saved_shares, span_ns
 from gpuadvisor.rules.requirements import IDLE, KERNELS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure, Scope, ScopeKind
 from gpuadvisor.errors import UsageError
+from gpuadvisor.rules.device import device, sm_count
+from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving, share_figure, short
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernels import KernelShape
-from gpuadvisor.rules.kernel_time import PLAYED, RowGain, row_saving, share_figure, short
-from gpuadvisor.rules.rates import device, sm_count
 from gpuadvisor.rules.requirements import DEVICE, IDLE, LAUNCH_SHAPES
 from gpuadvisor.rules.rule import Rule, RuleResult
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.roofline import product
-from gpuadvisor.rules.kernel_time import (
+from gpuadvisor.rules.device import rate
+from gpuadvisor.rules.estimates import (
     LEAST_SHARE,
     PLAYED,
     RowGain,
@@ -15,7 +14,8 @@ from gpuadvisor.rules.kernel_time import (
     row_saving,
     share_figure,
 )
-from gpuadvisor.rules.rates import rate
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.roofline import product
 from gpuadvisor.rules.requirements import DEVICE, IDLE, OPERATORS
 from gpuadvisor.rules.rule import Rule, RuleResult
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.estimates import PLAYED, RowGain, launching, row_saving, share_figure
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.kernel_time import PLAYED, RowGain, launching, row_saving, share_figure
 from gpuadvisor.rules.requirements import IDLE
 from gpuadvisor.rules.rule import Rule, RuleResult
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gpuadvisor.domain.finding import RUN, Category, Figure, Scope, ScopeKind
+from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving, share_figure
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_families import kind_of
-from gpuadvisor.rules.kernel_time import PLAYED, RowGain, row_saving, share_figure
 from gpuadvisor.rules.requirements import IDLE, RANGES
 from gpuadvisor.rules.rule import Rule, RuleResult
 

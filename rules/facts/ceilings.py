@@ -99,6 +99,10 @@ class Ceilings:
         """Return a ceiling, or None where it is not known."""
         return self.by_quantity.get(quantity)
 
+    def values(self) -> dict[str, float]:
+        """Return the value of each ceiling, by quantity."""
+        return {quantity: peak.value for quantity, peak in self.by_quantity.items()}
+
     def matmul(self, kind: str) -> Peak | None:
         """Return the ceiling of a matrix product: doubles too have tensor cores on some GPUs."""
         return self.get(f"{kind}_tensor") or self.get(kind)

@@ -43,7 +43,7 @@ class Kind:
     tensor_cores: bool | None = None
     """Of matrix products and convolutions that could run on them; None of all others."""
     precision: str | None = None
-    """Of what is computed, in the words of `peaks`: `fp32`, `tf32`, `fp16`, `bf16`, `fp64`."""
+    """Of what is computed, in the words of `Ceilings`: `fp32`, `tf32`, `fp16`, `bf16`, `fp64`."""
 
 
 _FAMILIES = (

@@ -39,7 +39,7 @@ PRECISIONS = {
     "float": "fp32", "double": "fp64", "half": "fp16", "bfloat16": "bf16", "char": "int8",
     "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
 }  # fmt: skip
-"""PyTorch's names of types, as `type_bytes` takes them, to those of `peaks`."""
+"""PyTorch's names of types, as `type_bytes` takes them, to those of `Ceilings`."""
 MOST_DIMENSIONS = 3
 """Of a factor: batch, rows, columns."""
 
@@ -109,8 +109,8 @@ def listed(text: str) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-Ceilings: TypeAlias = Mapping[str, float]
-"""Operations a second by precision and bytes a second by memory, in the words of `peaks`."""
+CeilingValues: TypeAlias = Mapping[str, float]
+"""Operations a second by precision and bytes a second by memory, in the words of `Ceilings`."""
 MEMORY = "dram"
 LATENCY_BOUND = 0.6
 """Share of both ceilings below which Nsight Compute calls a kernel latency-bound."""
@@ -152,7 +152,7 @@ class OperatorPosition:
     shapes: str
     types: str
     precision: str
-    """Of the ceiling, in the words of `peaks`; empty where it is not known."""
+    """Of the ceiling, in the words of `Ceilings`; empty where it is not known."""
     count: int
     device_ns: int
     """With what they called."""
@@ -166,7 +166,7 @@ def position(
     flops: float | None,
     moved_bytes: float | None,
     precision: str,
-    ceilings: Ceilings,
+    ceilings: CeilingValues,
 ) -> Position:
     """Return where something stands that took so long."""
     flops_per_s = flops / seconds if flops is not None and seconds > 0 else None
@@ -184,7 +184,7 @@ def position(
     )
 
 
-def _share(achieved: float | None, quantity: str, ceilings: Ceilings) -> float | None:
+def _share(achieved: float | None, quantity: str, ceilings: CeilingValues) -> float | None:
     ceiling = ceilings.get(quantity, 0.0)
     return achieved / ceiling if achieved is not None and ceiling > 0 else None
 
@@ -200,7 +200,7 @@ def bound(compute_share: float | None, memory_share: float | None) -> Bound:
 
 
 def operator_positions(
-    profile: Profile, work: DeviceWork, launching: Operators, ceilings: Ceilings
+    profile: Profile, work: DeviceWork, launching: Operators, ceilings: CeilingValues
 ) -> tuple[OperatorPosition, ...]:
     """Return where operators stand whose operations are known, those with most time first.
 
@@ -243,7 +243,7 @@ def _placed(
     told_flops: npt.NDArray[np.float64],
     device_ns: int,
     kernel: str,
-    ceilings: Ceilings,
+    ceilings: CeilingValues,
 ) -> OperatorPosition | None:
     operator, shapes, types = words
     multiplied = product(operator, shapes, types)

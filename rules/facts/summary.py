@@ -33,7 +33,7 @@ from gpuadvisor.rules.facts.loading import Loading, Waits, loader_waits, loading
 from gpuadvisor.rules.facts.memory import MemoryUse, allocated_at_steps, memory_use
 from gpuadvisor.rules.facts.ncu_kernels import NcuKernel, ncu_kernels
 from gpuadvisor.rules.facts.operators import Operators, OperatorTimes, operator_times, operators
-from gpuadvisor.rules.facts.roofline import Ceilings, OperatorPosition, operator_positions
+from gpuadvisor.rules.facts.roofline import CeilingValues, OperatorPosition, operator_positions
 from gpuadvisor.rules.facts.sources import Sources, sources
 from gpuadvisor.rules.facts.steps import (
     OptimizerSteps,
@@ -82,7 +82,7 @@ class Facts:
     """Of one profile."""
 
     profile: Profile
-    ceilings: Ceilings = field(default_factory=dict)
+    ceilings: CeilingValues = field(default_factory=dict)
     """Of the devices, which are taken to be alike; without them positions on the roofline have no
     shares."""
 

@@ -64,8 +64,8 @@ def unpacked(name, folder):
 def evidence_of(profile):
     """What is known of a profile by itself, with what its GPU can do by its data sheet."""
     devices = profile.header.devices
-    peaks = theoretical(devices[0]) if devices else None
-    return Evidence(facts_of(profile, peaks), ceilings=peaks)
+    ceilings = theoretical(devices[0]) if devices else None
+    return Evidence(facts_of(profile, ceilings), ceilings=ceilings)
 
 
 def found(profile):

@@ -30,8 +30,8 @@ TRAINING = ScriptFacts(
 def first_candidates(name):
     profile = read_profile(PROFILES / name)
     [device, *_] = profile.header.devices
-    peaks = theoretical(device)
-    evidence = Evidence(facts_of(profile, peaks), ceilings=peaks)
+    ceilings = theoretical(device)
+    evidence = Evidence(facts_of(profile, ceilings), ceilings=ceilings)
     first = [knob for each in expected(diagnose(evidence)) for knob in each.knobs]
     selection = Selection(Level.BALANCED, Objective.THROUGHPUT, frozenset(), frozenset())
     chosen = select_knobs(load_knobs(), selection, GPU, TRAINING, first)

@@ -1,20 +1,29 @@
-"""What the run would take with something changed, at the host's pace with and without a profiler.
+"""What the run would save, at the host's pace with and without a profiler.
 
 A profiler makes launching slower, but neither the device nor what else the script does for longer,
 so that what a trace shows of launching is the most that it can cost. How much slower is not in the
-trace. Every estimate that
-depends on the host's pace is therefore made at the pace recorded, at one as much faster as
-profilers are known to slow programs down, and between; the truth is among them.
+trace. Every estimate that depends on the host's pace is therefore made at the pace recorded, at one
+as much faster as profilers are known to slow programs down, and between; the truth is among them.
+
+`saved_shares` and `saved_by_launching` are about a change of the host's work or of copies;
+`saving` and `row_saving` about kernels that take less time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
+
+from gpuadvisor.domain.finding import Figure
 from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.rules.facts.intervals import IntArray, Intervals, union, without
+from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.facts.launches import Queue
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import AS_IT_WAS, Change, Host
+from gpuadvisor.rules.rule import Estimate
 
 SLOWER_WITH_KINETO = (1.2, 3.0)
 """From the least to the most, where nothing tells what it recorded. [own]"""
@@ -121,3 +130,110 @@ def span_ns(facts: Facts) -> float:
     """Return the time from the first work of the device that was played to the last one."""
     line = facts.timeline
     return float(facts.window.span_ns(None if line is None else line.device))
+
+
+LEAST_SHARE = 0.05
+"""Of the device's kernel time, from which on kernels are worth a finding: below, not even their
+absence can be told from noise. A share of the kernel time and not of the run, so that it does not
+depend on what else was recorded. [own]"""
+PLAYED = "the timeline is played again with these kernels faster"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """By which share (0 to 1) of its time some kernel gets faster, at least and at most."""
+
+    use: KernelUse
+    low: float
+    high: float
+
+
+def saving(facts: Facts, gains: Sequence[Gain]) -> Estimate:
+    """Return what the run saves when kernels get faster."""
+    return row_saving(
+        facts, [RowGain(each.use.rows, each.use.time_ns, each.low, each.high) for each in gains]
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class RowGain:
+    """The same of some rows of the device's work."""
+
+    rows: Sequence[int] | IntArray
+    time_ns: int
+    low: float
+    high: float
+
+
+def row_saving(
+    facts: Facts,
+    gains: Sequence[RowGain],
+    times: Intervals | None = None,
+    host: tuple[float, float] = (0.0, 0.0),
+) -> Estimate:
+    """Return what the run saves when some work of the device gets faster, and, of some times of the
+    host, a share goes away, at least and at most.
+
+    It is played at the host's pace with the profiler and without (`paces`): the faster the host
+    is, the more of the run is the device's. A DataLoader's workers keep their pace, and so does the
+    host that waits for them.
+    """
+    player = facts.faster_kernels
+    if player is None:
+        return Estimate(0.0, 0.0)
+    slow, fast = (1.0, 1.0) if loader_sets_pace(facts) else paces(facts)
+    low = [(each.rows, each.low) for each in gains]
+    high = [(each.rows, each.high) for each in gains]
+    shares = [
+        player.saved_share(low, slow, times, host[0]),
+        player.saved_share(high, fast, times, host[1]),
+    ]
+    if times is not None:  # the host's time counts most where the host is slow
+        shares.append(player.saved_share(low, fast, times, host[0]))
+        shares.append(player.saved_share(high, slow, times, host[1]))
+    least, most = (
+        min(shares) * facts.window.run_ns,
+        min(MARGIN * max(shares), MOST) * facts.window.run_ns,
+    )
+    return Estimate(least, most, parts(most, _times(facts, gains)))
+
+
+def launching(facts: Facts, groups: Iterable[IntArray]) -> Intervals:
+    """Return when the host launched these groups of rows, each from its first kernel to its last
+    one; what else the script does between two of them stays."""
+    launched = facts.launched
+    known = [rows[launched.known[rows]] for rows in groups]
+    times = [launched.begin_ns[rows] for rows in known if len(rows)]
+    found = union(
+        np.array([each.min() for each in times], np.int64),
+        np.array([each.max() for each in times], np.int64),
+    )
+    return found if facts.timeline is None else without(found, facts.timeline.away)
+
+
+def _times(facts: Facts, gains: Sequence[RowGain]) -> dict[str, float]:
+    rows = [np.asarray(each.rows, np.int64) for each in gains]
+    times = facts.work.kernel_times_ns(np.concatenate(rows)) if rows else {}
+    return {f"kernel/{name}": float(time) for name, time in times.items()}
+
+
+def share_figure(metric: str, share: float, threshold: float = LEAST_SHARE) -> Figure:
+    """Return the figure that says which part of the kernel time something takes."""
+    return Figure(metric, round(100 * share, 1), "%", 100 * threshold)
+
+
+def named(some: Sequence[KernelUse], most: int = 2) -> str:
+    """Return the names of the longest of some kernels, short enough for a sentence."""
+    names = list(dict.fromkeys(short(each.name) for each in some))
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def short(name: str, most: int = 60) -> str:
+    """Return a kernel's name without what does not tell it apart."""
+    plain = name.removeprefix("void ").partition("(")[0] if "(anonymous" not in name else name
+    plain = plain.removeprefix("void ").replace("(anonymous namespace)::", "")
+    for wrapper in ("cutlass::Kernel2<", "cutlass::Kernel<"):
+        if plain.startswith(wrapper):
+            plain = plain.removeprefix(wrapper).removesuffix(">")
+    return plain if len(plain) <= most else plain[: most - 3] + "..."

@@ -1,4 +1,7 @@
-"""How fast a GPU is at what: measured where it was, else theoretical."""
+"""The GPU that a profile is about: how fast it is at what, and the peak of its memory.
+
+Rates are measured ones where there are some, else theoretical ones.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def sm_count(evidence: Evidence) -> int:
 
 
 def rate(evidence: Evidence, quantity: str) -> Rate | None:
-    """Return what is known best of a quantity, in the words of `analysis.peaks`."""
+    """Return what is known best of a quantity, in the words of `Ceilings`."""
     told = evidence.ceilings.get(quantity) if evidence.ceilings is not None else None
     if told is not None:
         return Rate(told.value, told.is_measured)
@@ -66,3 +69,37 @@ def _per_clock(name: str, capability: tuple[int, int] | None) -> dict[str, int]:
     from gpuadvisor.rules.facts.ceilings import operations_per_clock
 
     return operations_per_clock(name, capability)
+
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+@dataclass(frozen=True)
+class MemoryPeak:
+    """In bytes."""
+
+    allocated: int
+    reserved: int
+    """As allocated where it was not recorded."""
+    total: int
+    """Of the GPU."""
+
+    @property
+    def allocated_share(self) -> float:
+        return self.allocated / self.total
+
+    @property
+    def reserved_share(self) -> float:
+        return self.reserved / self.total
+
+
+def peak_of(evidence: Evidence) -> MemoryPeak | None:
+    """Return the peak; None where it, or the memory that the GPU has, is not known."""
+    facts, limits = evidence.facts, device(evidence)
+    if facts is None or limits is None or not limits.memory_bytes:
+        return None
+    used = next((each for each in facts.memory if each.device == facts.kernel_uses.device), None)
+    if used is None or used.peak_allocated_bytes <= 0:
+        return None
+    reserved = max(used.peak_reserved_bytes or 0, used.peak_allocated_bytes)
+    return MemoryPeak(used.peak_allocated_bytes, reserved, limits.memory_bytes)
