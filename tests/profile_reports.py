@@ -121,16 +121,8 @@ def report(profile, name="train"):
     """What is said of a profile."""
     devices = profile.header.devices
     ceilings = theoretical(devices[0]) if devices else None
-    return ProfileReport(
-        name,
-        Facts(profile, ceilings.values() if ceilings else {}),
-        ceilings,
-        "/data/train.json",
-        "0.0",
-        (),
-        DIAGNOSIS,
-        RULES,
-    )
+    facts = Facts(profile, ceilings.values() if ceilings else {})
+    return ProfileReport(name, facts, ceilings, "/data/train.json", "0.0", (), DIAGNOSIS, RULES)
 
 
 PROFILES = {
