@@ -2,73 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shlex
-from collections.abc import Collection, Mapping
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from gpuadvisor.collectors.script.request import Command
-from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Contribution, Level, Settings
+from gpuadvisor.domain.device import Environment
+from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Contribution, Level, Settings, Value
 from gpuadvisor.domain.study import Equivalence, Objective, Plan, Speedup
 from gpuadvisor.errors import UsageError
-from gpuadvisor.printable import printable
-from gpuadvisor.tuning.fingerprints import environment_differences, environment_fingerprint
-from gpuadvisor.tuning.toml_table import MAX_BYTES, Table, load_toml
-
-__all__ = [
-    "FORMAT",
-    "environment_differences",
-    "environment_fingerprint",
-    "plan_path",
-    "read_plan",
-    "write_plan",
-]
+from gpuadvisor.printable import MOST_SHOWN, brief, printable
 
 FORMAT = 1
 """Version of the file's layout; a reader refuses those that are newer than itself."""
+MAX_BYTES = 1 << 20
+"""A plan has some kilobytes. More is another file, which must not fill the memory."""
+LONGEST_VALUE = 4096
+"""Characters of a setting: Linux's longest path."""
+LONGEST_INTEGER = 4096
+"""Bits of a setting. Python refuses to print an integer of more than 4,300 digits."""
 _STATUSES = ("equivalent", "wrong", "not_checked")
 
 
-def plan_path(command: Command, wanted: Path | None = None) -> Path:
-    """Return where the plan of a script goes: where it is `wanted`, or beside the user.
-
-    UsageError if it could not be written there in the end.
-    """
-    script = Path(command.script)
-    stem = command.script.rpartition(".")[2] if command.is_module else script.stem
-    path = wanted or Path(f"{stem or 'script'}.plan.toml")
-    problem = _unwritable(path) or _precious(path, script)
-    if problem is not None:
-        raise UsageError(
-            f"the plan could not be written to {path}: {problem}; choose another place with --plan"
-        )
-    return path
-
-
-def _precious(path: Path, script: Path) -> str | None:
-    """Return why a file that is there is not to be replaced by a plan, or None."""
-    if not path.exists():
-        return None
-    if script.exists() and path.samefile(script):
-        return "it is the script itself"
-    if not path.is_file():
-        return "it is no ordinary file"
-    if path.suffix == ".toml":
-        return None
-    with path.open("rb") as file:
-        return None if b"[plan]" in file.read(MAX_BYTES) else "a file that is no plan is there"
-
-
-def _unwritable(path: Path) -> str | None:
-    if path.is_dir():
-        return "it is a folder"
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        return f"there is no folder {folder}"
-    return None if os.access(folder, os.W_OK | os.X_OK) else f"the folder {folder} is read-only"
+# Writing. ---------------------------------------------------------------------------------------
 
 
 def write_plan(plan: Plan, path: Path) -> None:
@@ -88,38 +51,6 @@ def write_plan(plan: Plan, path: Path) -> None:
         raise UsageError(
             f"cannot write the plan to {path}: {reason}; choose another place for it."
         ) from None
-
-
-def read_plan(path: Path, known_knobs: Collection[str] | None = None) -> Plan:
-    """Return the plan in this file. Everything that is wrong with it is a UsageError.
-
-    `known_knobs` are the names that `[knobs]` may hold, None for any. `arg:NAME`, which stands
-    for an argument of the script, is always one of them.
-    """
-    root = load_toml(path, "a plan")
-    head = root.table("plan")
-    if head is None:
-        raise UsageError(
-            f"{path} is not a plan: it has no [plan] table; check the path, or make a plan with"
-            " `gpuadvisor tune`."
-        )
-    _check_format(head)
-    plan = Plan(
-        script=head.text("script"),
-        args=head.texts("args"),
-        level=_level(head),
-        objective=_objective(head),
-        created=head.text("created", ""),
-        settings=_settings(root, known_knobs),
-        speedup=_speedup(root.table("speedup")),
-        contributions=tuple(map(_contribution, root.tables("contributions"))),
-        equivalence=_equivalence(root.table("equivalence")),
-        environment=_environment(root.table("environment")),
-        is_module=head.flag("module"),
-    )
-    head.finish()
-    root.finish()
-    return plan
 
 
 def _header(plan: Plan, path: Path) -> str:
@@ -189,80 +120,330 @@ def _replace(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _check_format(head: Table) -> None:
-    version = head.integer("format")
+# Reading. ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The table `[plan]`."""
+
+    format: int
+    script: str
+    level: str
+    objective: str
+    args: tuple[str, ...] = ()
+    created: str = ""
+    module: bool = False
+
+
+@dataclass(frozen=True)
+class _File:
+    """A whole file, of which msgspec checks the types; what they cannot say is checked after it."""
+
+    plan: _Head
+    knobs: dict[str, Any] | None = None
+    speedup: Speedup | None = None
+    contributions: tuple[Contribution, ...] = ()
+    equivalence: Equivalence | None = None
+    environment: dict[str, Any] = field(default_factory=dict)
+
+
+def read_plan(path: Path, known_knobs: Collection[str] | None = None) -> Plan:
+    """Return the plan in this file. Everything that is wrong with it is a UsageError.
+
+    `known_knobs` are the names that `[knobs]` may hold, None for any. `arg:NAME`, which stands
+    for an argument of the script, is always one of them.
+    """
+    content = _load(path)
+    if content.get("plan") is None:
+        raise UsageError(
+            f"{path} is not a plan: it has no [plan] table; check the path, or make a plan with"
+            " `gpuadvisor tune`."
+        )
+    try:
+        return _plan(content, known_knobs)
+    except _WrongPlan as error:
+        raise UsageError(f"{path}: {error}.") from None
+
+
+class _WrongPlan(ValueError):  # noqa: N818 - it becomes a UsageError, which names the file
+    """What is wrong with which key of a plan."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(f"`{place}` {problem}")
+
+
+def _must_be(place: str, wanted: str, value: Any) -> _WrongPlan:
+    return _WrongPlan(place, f"must be {wanted}, not {brief(value)}; correct it in the file")
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: the path holds a null byte
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"cannot read a plan {path}: {reason}; check the path.") from None
+    if len(content) > MAX_BYTES:
+        raise UsageError(f"{path} is not a plan: it is larger than 1 MiB; check the path.")
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        # ValueError: not UTF-8, not TOML, or a number beyond Python's limit of digits.
+        reason = str(error).splitlines()[0]
+        raise UsageError(
+            f"{path} is not a plan: it is not valid TOML ({reason}); correct it, or make a new one"
+            " with `gpuadvisor tune`."
+        ) from None
+
+
+def _plan(content: dict[str, Any], known_knobs: Collection[str] | None) -> Plan:
+    _check_format(content["plan"])
+    file = _converted(content)
+    plan = Plan(
+        script=file.plan.script,
+        args=file.plan.args,
+        level=Level.parse(_one_of("plan.level", file.plan.level, Level)),
+        objective=Objective(_one_of("plan.objective", file.plan.objective, Objective)),
+        created=file.plan.created,
+        settings=_settings(file.knobs, known_knobs),
+        speedup=file.speedup,
+        contributions=file.contributions,
+        equivalence=file.equivalence,
+        environment=_values("environment", file.environment),
+        is_module=file.plan.module,
+    )
+    _check_figures(file)
+    _refuse_unknown_keys(content, file)
+    return plan
+
+
+def _check_format(head: Any) -> None:
+    """Refuse a newer layout before anything else in it is called wrong."""
+    version = head.get("format") if isinstance(head, dict) else None
+    if type(version) is not int or version < 0:  # msgspec, or `_check_figures`, will say so
+        return
     if version > FORMAT:
-        raise head.error(
-            "format",
+        raise _WrongPlan(
+            "plan.format",
             f"is {version}, but this gpuadvisor reads plans up to format {FORMAT}; update"
             " gpuadvisor, or make a new plan with `gpuadvisor tune`",
         )
     if version < 1:
-        raise head.error("format", f"must be 1 to {FORMAT}; correct it in the file")
+        raise _WrongPlan("plan.format", f"must be 1 to {FORMAT}; correct it in the file")
 
 
-def _level(head: Table) -> Level:
-    return Level.parse(head.one_of("level", Level))
+def _converted(content: dict[str, Any]) -> _File:
+    import msgspec
+
+    equivalence = content.get("equivalence")
+    if isinstance(equivalence, dict):
+        content = {**content, "equivalence": {"metric": "", **equivalence}}
+    try:
+        return msgspec.convert(content, _File)
+    except msgspec.ValidationError as error:
+        raise _problem(str(error), content) from None
 
 
-def _objective(head: Table) -> Objective:
-    return Objective(head.one_of("objective", Objective))
+_WORDS = {
+    "str": "text in quotes",
+    "bool": "true or false",
+    "int": "a whole number of 0 or more",
+    "float": "a finite number",
+}
+"""What msgspec expects, in words."""
+_ARRAYS = {
+    "args": "an array of texts in quotes",
+    "contributions": "tables, each headed [[contributions]]",
+}
+_SETTING = "true, false, a finite number or text in quotes"
 
 
-def _settings(root: Table, known: Collection[str] | None) -> Settings:
-    table = root.table("knobs")
+def _problem(error: str, content: Any) -> _WrongPlan:
+    """Return what is wrong, from msgspec's words and the place in them."""
+    found = re.search(r" - at `\$\.(.+)`$", error)
+    place = found[1] if found else ""
+    missing = re.match(r"Object missing required field `(\w+)`", error)
+    if missing:
+        key = f"{place}.{missing[1]}" if place else missing[1]
+        return _WrongPlan(key, "is missing; add it, or make a new plan with `gpuadvisor tune`")
+    if place.endswith("]"):  # a member that is wrong makes its array wrong
+        place = place[: place.rindex("[")]
+    value, steps = content, re.findall(r"(\w+)(?:\[(\d+)\])?", place)
+    for key, index in steps:
+        value = value[key][int(index)] if index else value[key]
+    expected = re.match(r"Expected `(.+?)(?: \| null)?`", error)
+    kind = expected[1] if expected else "float"  # a number out of range
+    wanted = _ARRAYS.get(steps[-1][0]) or _WORDS.get(kind)
+    return _must_be(
+        place, wanted or (f"a table, [{place}]" if kind == "object" else _SETTING), value
+    )
+
+
+def _one_of(place: str, value: str, names: Iterable[object]) -> str:
+    known = [str(name) for name in names]
+    if value not in known:
+        raise _must_be(place, f"one of {', '.join(known)}", value)
+    return value
+
+
+def _settings(table: dict[str, Any] | None, known: Collection[str] | None) -> Settings:
     if table is None:
-        raise root.error("knobs", "is missing: the plan sets nothing; make a new plan")
-    settings = table.values()
+        raise _WrongPlan("knobs", "is missing: the plan sets nothing; make a new plan")
+    settings = _values("knobs", table)
     for name, value in settings.items():
         if "\0" in name or "\0" in str(value):
-            raise table.error(name, "holds a NUL character, which no command line can; remove it")
+            problem = "holds a NUL character, which no command line can; remove it"
+            raise _WrongPlan(_place("knobs", name), problem)
         argument = name.startswith(ARGUMENT_PREFIX) and name != ARGUMENT_PREFIX
         if known is not None and name not in known and not argument:
             close = get_close_matches(name, known, n=1)
             meant = f"did you mean `{close[0]}`?" if close else "remove it, or update gpuadvisor"
-            raise table.error(name, f"is not a knob of this gpuadvisor; {meant}")
+            problem = f"is not a knob of this gpuadvisor; {meant}"
+            raise _WrongPlan(_place("knobs", name), problem)
     return settings
 
 
-def _speedup(table: Table | None) -> Speedup | None:
-    if table is None:
-        return None
-    speedup = Speedup(
-        ratio=table.ratio("ratio"),
-        ci99_low=table.ratio("ci99_low"),
-        ci99_high=table.ratio("ci99_high"),
-        pairs=table.integer("pairs"),
-    )
-    table.finish()
-    return speedup
+def _values(name: str, table: Mapping[str, Any]) -> dict[str, Value]:
+    """Return a table of settings, each checked."""
+    for key, value in table.items():
+        _check_setting(_place(name, key), value)
+    return dict(table)
 
 
-def _contribution(table: Table) -> Contribution:
-    contribution = Contribution(
-        knob=table.text("knob"),
-        value=table.value("value"),
-        ratio=table.ratio("ratio"),
-        low=table.optional_number("low"),
-        high=table.optional_number("high"),
-    )
-    table.finish()
-    return contribution
+def _check_setting(place: str, value: Any) -> None:
+    """Refuse what no knob can be set to, and what is too long to be shown or passed on."""
+    if isinstance(value, str) and len(value) > LONGEST_VALUE:
+        raise _must_be(place, f"text of at most {LONGEST_VALUE} characters", value)
+    if isinstance(value, int) and value.bit_length() > LONGEST_INTEGER:
+        raise _must_be(place, f"a number of at most {LONGEST_INTEGER} bits", value)
+    if not isinstance(value, bool | int | str) and not (
+        isinstance(value, float) and isfinite(value)
+    ):
+        raise _must_be(place, _SETTING, value)
 
 
-def _equivalence(table: Table | None) -> Equivalence | None:
-    if table is None:
-        return None
-    equivalence = Equivalence(
-        status=table.one_of("status", _STATUSES),
-        metric=table.text("metric", ""),
-        value=table.optional_number("value"),
-        limit=table.optional_number("limit"),
-        reason=table.text("reason", ""),
-    )
-    table.finish()
-    return equivalence
+def _check_figures(file: _File) -> None:
+    """Refuse what the types allow and no figure of a plan can be."""
+    if file.plan.format < 0:
+        raise _must_be("plan.format", _WORDS["int"], file.plan.format)
+    if file.speedup is not None:
+        for name in ("ratio", "ci99_low", "ci99_high"):
+            _check_figure(f"speedup.{name}", getattr(file.speedup, name), is_ratio=True)
+        if file.speedup.pairs < 0:
+            raise _must_be("speedup.pairs", _WORDS["int"], file.speedup.pairs)
+    for index, each in enumerate(file.contributions):
+        place = f"contributions[{index}]"
+        _check_setting(f"{place}.value", each.value)
+        _check_figure(f"{place}.ratio", each.ratio, is_ratio=True)
+        _check_figure(f"{place}.low", each.low)
+        _check_figure(f"{place}.high", each.high)
+    if file.equivalence is not None:
+        _one_of("equivalence.status", file.equivalence.status, _STATUSES)
+        _check_figure("equivalence.value", file.equivalence.value)
+        _check_figure("equivalence.limit", file.equivalence.limit)
 
 
-def _environment(table: Table | None) -> dict[str, str | int | float | bool]:
-    return {} if table is None else table.values()
+def _check_figure(place: str, value: float | None, is_ratio: bool = False) -> None:
+    if value is not None and not isfinite(value):
+        raise _must_be(place, _WORDS["float"], value)
+    if is_ratio and value is not None and value <= 0:
+        raise _must_be(place, "a number above 0", value)
+
+
+def _refuse_unknown_keys(content: dict[str, Any], file: _File) -> None:
+    """Refuse keys that nobody asked for: a misspelt one would be ignored in silence."""
+    tables: list[tuple[str, Any, Any]] = [
+        ("plan", content["plan"], file.plan),
+        ("speedup", content.get("speedup"), file.speedup),
+        ("equivalence", content.get("equivalence"), file.equivalence),
+        ("", content, file),
+    ]
+    for index, each in enumerate(file.contributions):
+        place = f"contributions[{index}]"
+        tables.insert(-1, (place, content["contributions"][index], each))
+    for name, table, read in tables:
+        for key in table or ():
+            if key not in {each.name for each in fields(read)}:
+                problem = "is not a key of a plan; remove it or correct its spelling"
+                raise _WrongPlan(_place(name, key), problem)
+
+
+def _place(table: str, key: str) -> str:
+    """Return a key as a sentence shows it, whatever somebody wrote there."""
+    plain = key[:MOST_SHOWN] if key.isprintable() else json.dumps(key[:MOST_SHOWN])
+    return f"{table}.{plain}" if table else plain
+
+
+# The environment in which it was proven. --------------------------------------------------------
+
+
+Fingerprint = dict[str, str | int | float | bool]
+
+
+def environment_fingerprint(environment: Environment) -> Fingerprint:
+    """Return the `[environment]` of a plan; what could not be read is left out."""
+    device = environment.device
+    capability = device.compute_capability
+    known = {
+        "device": device.name,
+        "compute_capability": None if capability is None else f"{capability[0]}.{capability[1]}",
+        "memory_bytes": device.memory_bytes,
+        "cpu_cores": device.cores,
+        "python": environment.python,
+        "torch": environment.torch,
+        "cuda": environment.cuda,
+        "cudnn": environment.cudnn,
+        "driver": environment.driver,
+        "platform": environment.platform,
+        "power_limit_w": environment.power_limit_w,
+        "git_commit": environment.git_commit,
+        "git_dirty": environment.git_dirty,
+        "gpuadvisor": environment.gpuadvisor,
+    }
+    return {key: value for key, value in known.items() if value is not None}
+
+
+def environment_differences(plan: Plan, environment: Environment) -> list[str]:
+    """Return a sentence for each difference that may change the plan's gain; empty if none.
+
+    What the plan does not say is not compared. Patch levels are not: they seldom change speed.
+    """
+    proven = {key: str(value) for key, value in plan.environment.items()}
+    here = environment_fingerprint(environment)
+    sentences = []
+    device = environment.device.name
+    if proven.get("device", device) != device:
+        sentences.append(
+            f"the plan was proven on {proven['device']}, this is {device}:"
+            " its gain is not known here"
+        )
+    for key, name, part in _VERSIONS:
+        if key not in proven:
+            continue
+        then, now = part(proven[key]), part(str(here.get(key, "")))
+        if not now:
+            sentences.append(f"the plan was proven with {name} {then}, the one here is not known")
+        elif then != now:
+            sentences.append(
+                f"the plan was proven with {name} {then}, this is {now}: its gain may differ here"
+            )
+    return sentences
+
+
+def _minor(version: str) -> str:
+    """Return `2.7` of `2.7.1+cu126`."""
+    return ".".join(version.split("+")[0].split(".")[:2])
+
+
+def _major(version: str) -> str:
+    """Return `570` of `570.86.15`."""
+    return version.split(".")[0]
+
+
+_VERSIONS: tuple[tuple[str, str, Callable[[str], str]], ...] = (
+    ("torch", "torch", _minor),
+    ("cuda", "CUDA", _minor),
+    ("driver", "driver", _major),
+)
+"""Key of a version in a plan, its name in a sentence, and the part of it that matters."""

@@ -1,8 +1,9 @@
-"""Before a study: which interpreter, which devices, and that nobody else is tuning on them."""
+"""Before a study: is there a script, an interpreter, a place for the plan, and a free device."""
 
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,6 +20,7 @@ from gpuadvisor.errors import UsageError
 from gpuadvisor.interruption import at_once
 from gpuadvisor.storage.home import home
 from gpuadvisor.storage.locks import Held, locked
+from gpuadvisor.tuning.plans import MAX_BYTES
 
 
 def check_script(command: Command) -> None:
@@ -85,6 +87,45 @@ def check_objective(objective: Objective, device: Device) -> None:
 
 def _are(count: int) -> str:
     return {0: "is no GPU", 1: "is one GPU"}.get(count, f"are {count} GPUs")
+
+
+def plan_path(command: Command, wanted: Path | None = None) -> Path:
+    """Return where the plan of a script goes: where it is `wanted`, or beside the user.
+
+    UsageError if it could not be written there in the end.
+    """
+    script = Path(command.script)
+    stem = command.script.rpartition(".")[2] if command.is_module else script.stem
+    path = wanted or Path(f"{stem or 'script'}.plan.toml")
+    problem = _unwritable(path) or _precious(path, script)
+    if problem is not None:
+        raise UsageError(
+            f"the plan could not be written to {path}: {problem}; choose another place with --plan"
+        )
+    return path
+
+
+def _precious(path: Path, script: Path) -> str | None:
+    """Return why a file that is there is not to be replaced by a plan, or None."""
+    if not path.exists():
+        return None
+    if script.exists() and path.samefile(script):
+        return "it is the script itself"
+    if not path.is_file():
+        return "it is no ordinary file"
+    if path.suffix == ".toml":
+        return None
+    with path.open("rb") as file:
+        return None if b"[plan]" in file.read(MAX_BYTES) else "a file that is no plan is there"
+
+
+def _unwritable(path: Path) -> str | None:
+    if path.is_dir():
+        return "it is a folder"
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        return f"there is no folder {folder}"
+    return None if os.access(folder, os.W_OK | os.X_OK) else f"the folder {folder} is read-only"
 
 
 @contextmanager

@@ -36,12 +36,12 @@ from gpuadvisor.tuning.baselines import baseline_warnings, measure_baselines
 from gpuadvisor.tuning.budget import Budget
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.options import TuneOptions, check_knob_names
-from gpuadvisor.tuning.plans import plan_path
 from gpuadvisor.tuning.preparation import (
     check_objective,
     check_script,
     devices_for,
     gpu_contention,
+    plan_path,
     reserved,
     target_python,
 )

@@ -9,11 +9,10 @@ import tomli_w
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.knobs import Contribution, Level
 from gpuadvisor.domain.study import Equivalence, Objective, Plan, Speedup
 from gpuadvisor.errors import UsageError
-from gpuadvisor.tuning.plans import plan_path, read_plan, write_plan
+from gpuadvisor.tuning.plans import read_plan, write_plan
 
 KNOBS = ("bf16_autocast", "num_workers", "compile")
 PLAN = Plan(
@@ -278,25 +277,3 @@ def test_no_command_line_holds_a_nul(tmp_path, line):
     path.write_text(path.read_text().replace("tf32 = true", line))
     with pytest.raises(UsageError, match="NUL"):
         read_plan(path)
-
-
-@pytest.mark.parametrize(
-    ("script", "is_module", "expected"),
-    [
-        ("train.py", False, "train.plan.toml"),
-        ("src/train.py", False, "train.plan.toml"),
-        ("train.v2.py", False, "train.v2.plan.toml"),
-        ("package.train", True, "train.plan.toml"),
-        ("package", True, "package.plan.toml"),
-    ],
-)
-def test_the_plan_is_named_after_the_script(tmp_path, monkeypatch, script, is_module, expected):
-    monkeypatch.chdir(tmp_path)
-    assert str(plan_path(Command("python", script, (), is_module))) == expected
-
-
-def test_where_it_cannot_be_written_nothing_begins(tmp_path):
-    command = Command("python", "train.py")
-    for path in (tmp_path, tmp_path / "no" / "x.toml"):
-        with pytest.raises(UsageError, match="choose another place with --plan"):
-            plan_path(command, path)
