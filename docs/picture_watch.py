@@ -17,8 +17,8 @@ from pathlib import Path
 
 from gpuadvisor.collectors.telemetry.recording import read_recording
 from gpuadvisor.domain.telemetry import Frame
-from gpuadvisor.tui.watch.board import Board
 from gpuadvisor.tui.watch.page import Page
+from gpuadvisor.tui.watch.state import WatchState
 
 ROOT = Path(__file__).parents[1]
 RECORDING = ROOT / "examples" / "h100.gpr"
@@ -55,7 +55,7 @@ class Halted:
 async def draw() -> str:
     """Return the page as an SVG."""
     source = Halted()
-    page = Page(source, Board(source.label, host="", clock=lambda: 0.0))
+    page = Page(source, WatchState(source.label, host="", clock=lambda: 0.0))
     async with page.run_test(size=SIZE) as pilot:
         while not source.is_over.is_set():
             await pilot.pause(0.05)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gpuadvisor.daemon.sources import Source
-    from gpuadvisor.tui.watch.board import Board
+    from gpuadvisor.tui.watch.state import WatchState
 
 EPILOG = """examples:
   gpuadvisor watch
@@ -42,17 +42,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpuadvisor.tui.watch.board import Board
+    from gpuadvisor.tui.watch.state import WatchState
 
     speed = _speed(args)
     has_screen = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
     is_once = args.once or not (args.json or has_screen)
     source = _source(args.replay, math.inf if is_once else speed)
-    board = Board(source.label, host="" if args.replay else _host(), rate=speed)
+    state = WatchState(source.label, host="" if args.replay else _host(), rate=speed)
     try:
         if is_once:
-            return _once(source, board, args)
-        return _stream(source, board) if args.json else _page(source, board)
+            return _once(source, state, args)
+        return _stream(source, state) if args.json else _page(source, state)
     finally:
         source.close()
 
@@ -64,35 +64,35 @@ def _source(replay: Path | None, speed: float) -> Source:
     return sources.choose(recording=replay, speed=speed)
 
 
-def _once(source: Source, board: Board, args: argparse.Namespace) -> int:
+def _once(source: Source, state: WatchState, args: argparse.Namespace) -> int:
     import shutil
 
     from gpuadvisor.tui.watch import plain
 
-    plain.once(source, board, to_the_end=args.replay is not None)
+    plain.once(source, state, to_the_end=args.replay is not None)
     if args.json:
-        print(plain.as_json(board))
+        print(plain.as_json(state))
         return 0
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
-    for line in plain.table(board, width):
+    for line in plain.table(state, width):
         print(_encodable(line))
     return 0
 
 
-def _stream(source: Source, board: Board) -> int:
+def _stream(source: Source, state: WatchState) -> int:
     from gpuadvisor.tui.watch import plain
 
     try:
-        plain.stream(source, board, sys.stdout)
+        plain.stream(source, state, sys.stdout)
     except KeyboardInterrupt:  # how one who reads a stream ends it
         return 0
     return 0
 
 
-def _page(source: Source, board: Board) -> int:
+def _page(source: Source, state: WatchState) -> int:
     from gpuadvisor.tui.watch import page
 
-    return page.show(source, board)
+    return page.show(source, state)
 
 
 def _speed(args: argparse.Namespace) -> float:

@@ -18,11 +18,6 @@ KIND = "xid"
 EVENTS: tuple[type[Condition], ...] = ()
 """None of its own: the collector reports these errors as they come."""
 CATALOGUE_URL = "https://docs.nvidia.com/deploy/xid-errors/"
-SEVERITIES = {
-    Severity.INFO: Severity.INFO,
-    Severity.WARNING: Severity.WARNING,
-    Severity.ERROR: Severity.CRITICAL,
-}
 
 RULE = Rule(Category.HEALTH, needs=(TELEMETRY,))
 
@@ -34,11 +29,12 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         ours = [each for each in events if each.kind == KIND and each.gpu == window.gpu.uuid]
         for number, count in sorted(Counter(each.key for each in ours).items()):
             last = next(each for each in reversed(ours) if each.key == number)
+            is_error = last.severity is Severity.ERROR
             times = "" if count == 1 else f" {count} times"
             yield RuleResult(
                 f"{called(window.gpu)} had Xid error {number}{times}",
                 (Figure("xid", number), Figure("errors", count, "", 1)),
                 f"{last.message.rstrip('.')}. All numbers: {CATALOGUE_URL}.",
                 scope=scope(window.gpu),
-                severity=SEVERITIES[last.severity],
+                severity=Severity.CRITICAL if is_error else last.severity,
             )

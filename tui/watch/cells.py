@@ -1,21 +1,63 @@
-"""A reading as a few characters: its value by its unit, or the sign of why there is none.
+"""A reading as a few characters: its value by its unit, or a placeholder that says why it has none.
 
-No sign looks like a number, so that unknown is never taken for zero.
+No placeholder looks like a number, so that unknown is never taken for zero. A colour adds to the
+words and never stands for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from enum import Enum
 
 from gpuadvisor.domain.clock_reasons import slowing
 from gpuadvisor.domain.latest import Reading
 from gpuadvisor.domain.metrics import Metric
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Gpu, Number, State
 
+
+class Style(Enum):
+    """What a text is, for a look where there are colours."""
+
+    PLAIN = ""
+    GOOD = "good"
+    QUIET = "quiet"
+    WARNING = "warning"
+    ERROR = "error"
+    SPARKLINE = "sparkline"
+
+
+SEVERITY_STYLES = {
+    Severity.INFO: Style.PLAIN,
+    Severity.NOTICE: Style.PLAIN,
+    Severity.WARNING: Style.WARNING,
+    Severity.ERROR: Style.ERROR,
+    Severity.CRITICAL: Style.ERROR,
+}
+RICH_STYLES = {
+    Style.PLAIN: "",
+    Style.GOOD: "green",
+    Style.QUIET: "dim",
+    Style.WARNING: "yellow",
+    Style.ERROR: "bold red",
+    Style.SPARKLINE: "cyan",
+}
+"""Rich's words for each: the terminal's own colours, which its owner can read."""
+
+
+def style_of(reading: Reading | None) -> Style:
+    """Return how the placeholder of a reading looks."""
+    if reading is None or reading.state in (State.NOT_SUPPORTED, State.NO_PERMISSION):
+        return Style.QUIET
+    if reading.state is State.LOST:
+        return Style.ERROR
+    return Style.WARNING if reading.state is State.STALE else Style.PLAIN
+
+
 UNREAD = "…"
-"""Not read yet."""
-SIGNS: dict[State, tuple[str, ...]] = {
+"""Stands for what was not read yet."""
+PLACEHOLDERS: dict[State, tuple[str, ...]] = {
     State.NOT_SUPPORTED: ("n/a",),
     State.NO_PERMISSION: ("no perm", "perm"),
     State.LOST: ("lost",),
@@ -34,13 +76,13 @@ def age(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} s"
 
 
-def signs(reading: Reading | None, now_s: float) -> tuple[str, ...]:
+def placeholders(reading: Reading | None, now_s: float) -> tuple[str, ...]:
     """Return what stands for a reading without a value, the clearest first."""
     if reading is None:
         return (UNREAD,)
     if reading.state is State.STALE:
         return (f"stale {age(now_s - reading.since_s)}", "stale", "old")
-    return SIGNS[reading.state]
+    return PLACEHOLDERS[reading.state]
 
 
 def fit(texts: Sequence[str], width: int) -> str:

@@ -9,8 +9,8 @@ from gpuadvisor.domain.latest import Reading
 from gpuadvisor.domain.metrics import BY_NAME
 from gpuadvisor.domain.telemetry import Gpu, State
 from gpuadvisor.tui.watch import cells, history
-from gpuadvisor.tui.watch.board import Board
-from gpuadvisor.tui.watch.tones import Tone, tone_of
+from gpuadvisor.tui.watch.cells import Style, style_of
+from gpuadvisor.tui.watch.state import WatchState
 
 GAP = 1
 """Blank characters between two columns."""
@@ -21,7 +21,7 @@ class Cell:
     """What stands in the table: the first text that fits, and how it looks."""
 
     texts: tuple[str, ...]
-    tone: Tone = Tone.PLAIN
+    style: Style = Style.PLAIN
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Column:
     rank: int
     width: int
     """At least."""
-    show: Callable[[Board, Gpu, int], Cell]
+    show: Callable[[WatchState, Gpu, int], Cell]
     """Given the width that it has."""
     most: int = 0
     """As wide as there is room for, up to this."""
@@ -48,26 +48,26 @@ class Placed:
     column: Column
     width: int
 
-    def title(self, board: Board) -> str:
-        titles = self.column.titles or _picture_titles(board, self.width)
+    def title(self, state: WatchState) -> str:
+        titles = self.column.titles or _sparkline_titles(state, self.width)
         return self._padded(cells.fit(titles, self.width))
 
-    def cell(self, board: Board, gpu: Gpu) -> tuple[str, Tone]:
-        """Return its text, exactly as wide as the column, and its tone."""
-        shown = self.column.show(board, gpu, self.width)
-        return self._padded(cells.fit(shown.texts, self.width)), shown.tone
+    def cell(self, state: WatchState, gpu: Gpu) -> tuple[str, Style]:
+        """Return its text, exactly as wide as the column, and its style."""
+        shown = self.column.show(state, gpu, self.width)
+        return self._padded(cells.fit(shown.texts, self.width)), shown.style
 
     def _padded(self, text: str) -> str:
         return text.rjust(self.width) if self.column.is_number else text.ljust(self.width)
 
 
-def chosen(board: Board, width: int, *, with_picture: bool = True) -> list[Placed]:
+def chosen(state: WatchState, width: int, *, with_sparkline: bool = True) -> list[Placed]:
     """Return the columns that fit in `width` characters; at least one, whatever the width."""
     there = [
         column
         for column in COLUMNS
-        if (with_picture or column is not PICTURE)
-        and (not column.needs or any(board.is_known(name) for name in column.needs))
+        if (with_sparkline or column is not SPARKLINE)
+        and (not column.needs or any(state.is_known(name) for name in column.needs))
     ]
     kept: list[Column] = []
     left = width + GAP
@@ -75,30 +75,30 @@ def chosen(board: Board, width: int, *, with_picture: bool = True) -> list[Place
         if not kept or column.width + GAP <= left:
             kept.append(column)
             left -= column.width + GAP
-    return _grown(board, [column for column in there if column in kept], left)
+    return _grown(state, [column for column in there if column in kept], left)
 
 
-def _grown(board: Board, kept: Sequence[Column], left: int) -> list[Placed]:
+def _grown(state: WatchState, kept: Sequence[Column], left: int) -> list[Placed]:
     """Give what is left to the columns that can use it, from left to right."""
     placed = []
     for column in kept:
-        most = _longest(column, board) if column in (NUMBER, NAME) else column.most
+        most = _longest(column, state) if column in (NUMBER, NAME) else column.most
         more = min(max(most - column.width, 0), max(left, 0))
         left -= more
         placed.append(Placed(column, column.width + more))
     return placed
 
 
-def _longest(column: Column, board: Board) -> int:
-    texts = [column.show(board, gpu, column.most).texts[0] for gpu in board.gpus]
+def _longest(column: Column, state: WatchState) -> int:
+    texts = [column.show(state, gpu, column.most).texts[0] for gpu in state.gpus]
     return min(max(map(len, texts), default=0), column.most)
 
 
-def _number(board: Board, gpu: Gpu, width: int) -> Cell:
-    return Cell((board.labels[gpu.uuid],))
+def _number(state: WatchState, gpu: Gpu, width: int) -> Cell:
+    return Cell((state.labels[gpu.uuid],))
 
 
-def _name(board: Board, gpu: Gpu, width: int) -> Cell:
+def _name(state: WatchState, gpu: Gpu, width: int) -> Cell:
     """Show the model; what is left out first is what models share: `MIG`, and the memory."""
     name = cells.name(gpu)
     if gpu.is_instance:
@@ -107,40 +107,40 @@ def _name(board: Board, gpu: Gpu, width: int) -> Cell:
     return Cell(tuple(" ".join(words[:count]) for count in range(len(words), 0, -1)) or ("?",))
 
 
-def _value(metric: str, suffix: str = "") -> Callable[[Board, Gpu, int], Cell]:
-    def show(board: Board, gpu: Gpu, width: int) -> Cell:
-        reading = board.reading(gpu.uuid, metric)
+def _value(metric: str, suffix: str = "") -> Callable[[WatchState, Gpu, int], Cell]:
+    def show(state: WatchState, gpu: Gpu, width: int) -> Cell:
+        reading = state.reading(gpu.uuid, metric)
         value = _known(reading, metric)
         if value is None:
-            return Cell(cells.signs(reading, board.now_s), tone_of(reading))
+            return Cell(cells.placeholders(reading, state.now_s), style_of(reading))
         return Cell((f"{value}{suffix}", value))
 
     return show
 
 
-def _of(metric: str, limit: str) -> Callable[[Board, Gpu, int], Cell]:
+def _of(metric: str, limit: str) -> Callable[[WatchState, Gpu, int], Cell]:
     """Show a metric and what it is limited to as `71.0/80`; a limit that is not known as `?`."""
 
-    def show(board: Board, gpu: Gpu, width: int) -> Cell:
-        reading = board.reading(gpu.uuid, metric)
+    def show(state: WatchState, gpu: Gpu, width: int) -> Cell:
+        reading = state.reading(gpu.uuid, metric)
         value = _known(reading, metric)
         if value is None:
-            return Cell(cells.signs(reading, board.now_s), tone_of(reading))
-        most = _known(board.reading(gpu.uuid, limit), limit)
+            return Cell(cells.placeholders(reading, state.now_s), style_of(reading))
+        most = _known(state.reading(gpu.uuid, limit), limit)
         rounded = "?" if most is None else f"{float(most):.0f}"
         return Cell((f"{value}/{rounded}", value))
 
     return show
 
 
-def _both(first: str, second: str) -> Callable[[Board, Gpu, int], Cell]:
+def _both(first: str, second: str) -> Callable[[WatchState, Gpu, int], Cell]:
     """Show two rates as `1.2G/340M`; one that is not known beside one that is as `?`."""
 
-    def show(board: Board, gpu: Gpu, width: int) -> Cell:
-        reading = board.reading(gpu.uuid, first)
-        known = [_known(board.reading(gpu.uuid, name), name) for name in (first, second)]
+    def show(state: WatchState, gpu: Gpu, width: int) -> Cell:
+        reading = state.reading(gpu.uuid, first)
+        known = [_known(state.reading(gpu.uuid, name), name) for name in (first, second)]
         if known == [None, None]:
-            return Cell(cells.signs(reading, board.now_s), tone_of(reading))
+            return Cell(cells.placeholders(reading, state.now_s), style_of(reading))
         return Cell(("/".join(text or "?" for text in known),))
 
     return show
@@ -152,40 +152,40 @@ def _known(reading: Reading | None, metric: str) -> str | None:
     return cells.short(BY_NAME[metric], reading.value)
 
 
-def _state(board: Board, gpu: Gpu, width: int) -> Cell:
+def _state(state: WatchState, gpu: Gpu, width: int) -> Cell:
     """Show whether the GPU is read at all, then what holds its clocks down."""
-    reading = board.reading(gpu.uuid, "throttle_reasons")
+    reading = state.reading(gpu.uuid, "throttle_reasons")
     if reading is None or reading.state is State.NOT_SUPPORTED:
-        reading = board.reading(gpu.uuid, "memory_used_bytes") or reading
+        reading = state.reading(gpu.uuid, "memory_used_bytes") or reading
         if reading is not None and reading.is_ok:
-            return Cell(("answers",), Tone.GOOD)
+            return Cell(("answers",), Style.GOOD)
     elif reading.is_ok:
         return _throttled(int(reading.value or 0))
-    return Cell(cells.signs(reading, board.now_s), tone_of(reading))
+    return Cell(cells.placeholders(reading, state.now_s), style_of(reading))
 
 
 def _throttled(mask: int) -> Cell:
     words = cells.reasons(mask)
     if not words:
-        return Cell(("ok",), Tone.GOOD)
+        return Cell(("ok",), Style.GOOD)
     more = f"{words[0]} +{len(words) - 1}" if len(words) > 1 else words[0]
-    return Cell((", ".join(words), more, words[0]), Tone.WARNING)
+    return Cell((", ".join(words), more, words[0]), Style.WARNING)
 
 
-def _picture(board: Board, gpu: Gpu, width: int) -> Cell:
-    metric = board.pictured.metric
+def _sparkline(state: WatchState, gpu: Gpu, width: int) -> Cell:
+    metric = state.sparkline.metric
     step_s = history.step_s(width)
-    means = board.history.means(gpu.uuid, metric, board.now_s, step_s, width)
+    means = state.history.means(gpu.uuid, metric, state.now_s, step_s, width)
     if all(mean is None for mean in means):
-        reading = board.reading(gpu.uuid, metric)
+        reading = state.reading(gpu.uuid, metric)
         if reading is None or not reading.is_ok:
-            return Cell(cells.signs(reading, board.now_s), tone_of(reading))
-    top = history.top_of(board.pictured, gpu.uuid, board.latest)
-    return Cell((history.blocks(means, top),), Tone.PICTURE)
+            return Cell(cells.placeholders(reading, state.now_s), style_of(reading))
+    top = history.top_of(state.sparkline, gpu.uuid, state.latest)
+    return Cell((history.blocks(means, top),), Style.SPARKLINE)
 
 
-def _picture_titles(board: Board, width: int) -> tuple[str, ...]:
-    title = board.pictured.title
+def _sparkline_titles(state: WatchState, width: int) -> tuple[str, ...]:
+    title = state.sparkline.title
     span = cells.age(history.step_s(width) * width)
     return (f"{title}, last {span}", f"{title} {span}", title)
 
@@ -193,7 +193,7 @@ def _picture_titles(board: Board, width: int) -> tuple[str, ...]:
 NUMBER = Column(("GPU",), 0, 3, _number, most=7)
 NAME = Column(("name",), 8, 8, _name, most=24, is_number=False)
 STATE = Column(("state",), 3, 10, _state, most=22, is_number=False)
-PICTURE = Column((), 4, 12, _picture, most=120, is_number=False)
+SPARKLINE = Column((), 4, 12, _sparkline, most=120, is_number=False)
 
 COLUMNS = (
     NUMBER,
@@ -222,6 +222,6 @@ COLUMNS = (
         needs=("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s"),
     ),
     STATE,
-    PICTURE,
+    SPARKLINE,
 )
 """From left to right."""

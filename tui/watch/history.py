@@ -22,7 +22,7 @@ NOTHING = " "
 
 
 @dataclass(frozen=True)
-class Pictured:
+class Sparkline:
     """A metric that can be drawn over time."""
 
     metric: str
@@ -33,23 +33,23 @@ class Pictured:
     """The same as a number; with neither, the highest value shown is the highest block."""
 
 
-PICTURED = (
-    Pictured("gpu_utilization_pct", "util", top=100.0),
-    Pictured("memory_used_bytes", "memory", "memory_total_bytes"),
-    Pictured("power_w", "power", "power_limit_w"),
-    Pictured("temperature_c", "temp", "temperature_slowdown_c", 100.0),
-    Pictured("sm_clock_mhz", "clock", "sm_clock_max_mhz"),
-    Pictured("sm_active_pct", "SM active", top=100.0),
-    Pictured("tensor_active_pct", "tensor", top=100.0),
-    Pictured("dram_active_pct", "DRAM", top=100.0),
-    Pictured("pcie_rx_bytes_per_s", "PCIe in"),
-    Pictured("nvlink_rx_bytes_per_s", "NVLink in"),
+SPARKLINES = (
+    Sparkline("gpu_utilization_pct", "util", top=100.0),
+    Sparkline("memory_used_bytes", "memory", "memory_total_bytes"),
+    Sparkline("power_w", "power", "power_limit_w"),
+    Sparkline("temperature_c", "temp", "temperature_slowdown_c", 100.0),
+    Sparkline("sm_clock_mhz", "clock", "sm_clock_max_mhz"),
+    Sparkline("sm_active_pct", "SM active", top=100.0),
+    Sparkline("tensor_active_pct", "tensor", top=100.0),
+    Sparkline("dram_active_pct", "DRAM", top=100.0),
+    Sparkline("pcie_rx_bytes_per_s", "PCIe in"),
+    Sparkline("nvlink_rx_bytes_per_s", "NVLink in"),
 )
 """In the order in which they are gone through."""
 
 
 class History:
-    """The last readings of the pictured metrics."""
+    """The last readings of the sparkline metrics."""
 
     def __init__(self) -> None:
         self._readings: dict[tuple[str, str], deque[tuple[float, Number]]] = {}
@@ -57,10 +57,10 @@ class History:
     def update(self, frame: Frame) -> None:
         """Take in a frame; frames come in order of time."""
         for device, sample in frame.samples.items():
-            for pictured in PICTURED:
-                value = sample.values.get(pictured.metric)
+            for sparkline in SPARKLINES:
+                value = sample.values.get(sparkline.metric)
                 if value is not None:
-                    self._add(device, pictured.metric, frame.time_s, value)
+                    self._add(device, sparkline.metric, frame.time_s, value)
 
     def means(
         self, device: str, metric: str, now_s: float, step_s: float, count: int
@@ -103,10 +103,10 @@ def blocks(means: Sequence[float | None], top: float | None) -> str:
     return "".join(NOTHING if mean is None else _block(mean, scale) for mean in means)
 
 
-def top_of(pictured: Pictured, device: str, latest: Latest) -> float | None:
+def top_of(sparkline: Sparkline, device: str, latest: Latest) -> float | None:
     """Return what the highest block stands for on that GPU, None where that is not known."""
-    limit = latest.value(device, pictured.limit) if pictured.limit else None
-    return pictured.top if limit is None else float(limit)
+    limit = latest.value(device, sparkline.limit) if sparkline.limit else None
+    return sparkline.top if limit is None else float(limit)
 
 
 def _block(value: float, scale: float) -> str:

@@ -3,64 +3,69 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import TextIO
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
 
 from gpuadvisor.daemon.sources import Source, has_answered
-from gpuadvisor.domain.telemetry import Event, Frame
+from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Metric
+from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.tui.watch import columns
-from gpuadvisor.tui.watch.as_json import document
-from gpuadvisor.tui.watch.board import Board
+from gpuadvisor.tui.watch.state import WatchState
 
 SETTLED_FRAMES = 2
 """Rates and GPM compare two readings, so that the second full frame is the first to have them."""
 SHOWN_EVENTS = 10
+VERSION = 1
+"""The version of the JSON that docs/watch.md describes, raised when a program that reads it must be
+changed; keys may be added without."""
+UNREAD = "unread"
+"""The state of what was not read yet."""
 
 
-def once(source: Source, board: Board, *, to_the_end: bool) -> None:
+def once(source: Source, state: WatchState, *, to_the_end: bool) -> None:
     """Read until the values are there, or all that a recording has.
 
     AdvisorError where there is no GPU.
     """
     settled = 0
     for frame in _frames(source):
-        board.update(frame)
+        state.update(frame)
         settled += frame.full and bool(frame.samples)
         if settled >= SETTLED_FRAMES and not to_the_end:
             return
-    board.end()
+    state.end()
 
 
-def stream(source: Source, board: Board, out: TextIO) -> None:
+def stream(source: Source, state: WatchState, out: TextIO) -> None:
     """Write a line of JSON for each full frame, as it comes; AdvisorError where there is no GPU.
 
     Events of the frames between are told with the next full one.
     """
     events: list[Event] = []
     for frame in _frames(source):
-        events.extend(board.update(frame))
+        events.extend(state.update(frame))
         if frame.full:
-            print(json.dumps(document(board, events)), file=out, flush=True)
+            print(json.dumps(document(state, events)), file=out, flush=True)
             events.clear()
 
 
-def as_json(board: Board) -> str:
+def as_json(state: WatchState) -> str:
     """Return the object of what is known, with the newest events, oldest first."""
-    return json.dumps(document(board, reversed(board.log.newest()[:SHOWN_EVENTS])))
+    return json.dumps(document(state, reversed(state.log.newest()[:SHOWN_EVENTS])))
 
 
-def table(board: Board, width: int) -> Iterator[str]:
+def table(state: WatchState, width: int) -> Iterator[str]:
     """Yield the lines of the page, for a pipe or a file."""
-    yield board.heading(width)
-    if board.latest.problem:
-        yield board.latest.problem
-    placed = columns.chosen(board, width, with_picture=False)
+    yield state.heading(width)
+    if state.latest.problem:
+        yield state.latest.problem
+    placed = columns.chosen(state, width, with_sparkline=False)
     gap = " " * columns.GAP
-    yield gap.join(column.title(board) for column in placed).rstrip()
-    for gpu in board.gpus:
-        yield gap.join(column.cell(board, gpu)[0] for column in placed).rstrip()
-    lines = list(board.log.lines(board.labels, width, SHOWN_EVENTS))
+    yield gap.join(column.title(state) for column in placed).rstrip()
+    for gpu in state.gpus:
+        yield gap.join(column.cell(state, gpu)[0] for column in placed).rstrip()
+    lines = list(state.log.lines(state.labels, width, SHOWN_EVENTS))
     if lines:
         yield ""
         yield from (line.text for line in lines)
@@ -85,3 +90,59 @@ def _frames(source: Source) -> Iterator[Frame]:
 def nothing(problem: str) -> AdvisorError:
     """Return the sentence for a source without GPUs."""
     return AdvisorError(f"there is nothing to watch: {problem}")
+
+
+def document(state: WatchState, events: Iterable[Event]) -> dict[str, Any]:
+    """Return what is known now as an object for programs, told with these events."""
+    return {
+        "version": VERSION,
+        "time_s": state.latest.time_s,
+        "source": state.label,
+        "problem": state.latest.problem,
+        "gpus": [_gpu(state, gpu) for gpu in state.gpus],
+        "host": _metrics(state, HOST, HOST_METRICS),
+        "events": [_event(event) for event in events],
+    }
+
+
+def _gpu(state: WatchState, gpu: Gpu) -> dict[str, Any]:
+    return {
+        "uuid": gpu.uuid,
+        "index": gpu.index,
+        "name": gpu.name,
+        "parent_uuid": gpu.parent_uuid,
+        "metrics": _metrics(state, gpu.uuid, GPU_METRICS),
+    }
+
+
+def _metrics(state: WatchState, device: str, metrics: Iterable[Metric]) -> dict[str, Any]:
+    return {metric.name: _reading(state, device, metric.name) for metric in metrics}
+
+
+def _reading(state: WatchState, device: str, metric: str) -> dict[str, Any]:
+    """Return a value that is good, or null and why; the last one known is told apart."""
+    reading = state.reading(device, metric)
+    if reading is None:
+        return {"value": None, "state": UNREAD}
+    if reading.is_ok:
+        return {"value": reading.value, "state": str(reading.state)}
+    why: dict[str, Any] = {
+        "value": None,
+        "state": str(reading.state),
+        "since_s": reading.since_s,
+        "reason": reading.reason,
+    }
+    return why if reading.value is None else {**why, "last_value": reading.value}
+
+
+def _event(event: Event) -> dict[str, Any]:
+    return {
+        "kind": event.kind,
+        "gpu": event.gpu,
+        "key": event.key,
+        "severity": str(event.severity),
+        "began_s": event.began_s,
+        "ended_s": event.ended_s,
+        "message": event.message,
+        "data": dict(event.data),
+    }

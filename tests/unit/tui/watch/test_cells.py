@@ -37,7 +37,7 @@ def test_a_value_by_its_unit(metric, value, short, full):
 
 
 @pytest.mark.parametrize(
-    ("reading", "signs"),
+    ("reading", "placeholders"),
     [
         (None, ("…",)),
         (Reading(None, State.NOT_SUPPORTED, 100.0), ("n/a",)),
@@ -46,9 +46,9 @@ def test_a_value_by_its_unit(metric, value, short, full):
         (Reading(None, State.LOST, 100.0), ("lost",)),
     ],
 )
-def test_a_sign_says_why_there_is_no_value_and_has_no_zero(reading, signs):
-    assert cells.signs(reading, now_s=103.0) == signs
-    assert not any("0" in sign for sign in signs)
+def test_a_sign_says_why_there_is_no_value_and_has_no_zero(reading, placeholders):
+    assert cells.placeholders(reading, now_s=103.0) == placeholders
+    assert not any("0" in sign for sign in placeholders)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuadvisor.tui.watch.history import KEPT_S, PICTURED, STEPS_S, History, blocks, step_s
+from gpuadvisor.tui.watch.history import KEPT_S, SPARKLINES, STEPS_S, History, blocks, step_s
 from tests.telemetry import START_S, frame, sample
 
 UTIL = "gpu_utilization_pct"
@@ -72,6 +72,6 @@ def test_the_picture(values, top, picture):
 
 
 def test_each_picture_has_a_short_title_of_its_own():
-    titles = [pictured.title for pictured in PICTURED]
+    titles = [sparkline.title for sparkline in SPARKLINES]
     assert len(set(titles)) == len(titles)
     assert max(map(len, titles)) <= 12

@@ -8,10 +8,8 @@ import pytest
 
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, State, Unavailable
-from gpuadvisor.tui.watch.board import Board
-from gpuadvisor.tui.watch.help import Help
-from gpuadvisor.tui.watch.page import Page
-from gpuadvisor.tui.watch.table import GpuTable
+from gpuadvisor.tui.watch.page import GpuTable, Help, Page
+from gpuadvisor.tui.watch.state import WatchState
 from tests.telemetry import START_S, all_in, frame, sample
 
 PATIENCE_S = 30.0
@@ -73,7 +71,7 @@ def same_everywhere(monkeypatch):
 
 def page(source, label="live"):
     """A page on which no time goes by but that of the frames."""
-    return Page(source, Board(label, host="node7", clock=lambda: 0.0))
+    return Page(source, WatchState(label, host="node7", clock=lambda: 0.0))
 
 
 async def until(pilot, is_true):
@@ -89,7 +87,7 @@ def taken(count):
     """Wait, before a picture is taken, until so many frames are on the page."""
 
     async def wait(pilot):
-        await until(pilot, lambda: pilot.app.board.frames == count)
+        await until(pilot, lambda: pilot.app.state.frames == count)
         pilot.app.draw()
         await pilot.pause()
 
@@ -166,7 +164,7 @@ def test_a_terminal_that_is_tiny(snap_compare):
 
 def test_the_end_of_a_recording(snap_compare):
     async def ended(pilot):
-        await until(pilot, lambda: pilot.app.board.has_ended)
+        await until(pilot, lambda: pilot.app.state.has_ended)
 
     app = page(Made(*busy_node(), ends=True), label="night.gpr")
     assert snap_compare(app, terminal_size=(80, 24), run_before=ended)
@@ -281,7 +279,7 @@ async def test_the_cursor_stays_where_it_is_while_values_change_and_gpus_come():
     async with app.run_test(size=(80, 24)) as pilot:
         await taken(1)(pilot)
         await pilot.press("down")
-        app.board.update(frames[1])
+        app.state.update(frames[1])
         app.draw()
         await pilot.pause()
         table = app.query_one(GpuTable)
@@ -324,8 +322,8 @@ async def test_gpus_that_go_away_do_not_end_it():
     async with app.run_test() as pilot:
         await taken(2)(pilot)
         assert app.is_running
-        assert app.board.notice == "No GPU was found."
-        assert "0 GPUs" in app.board.heading(80)
+        assert app.state.notice == "No GPU was found."
+        assert "0 GPUs" in app.state.heading(80)
         assert app.query_one(GpuTable).row_count == 0
 
 
@@ -334,5 +332,5 @@ async def test_a_long_recording_read_at_once_is_shown_to_its_end():
     frames = [frame(at_s, sample(gpu_utilization_pct=at_s % 100)) for at_s in range(1000)]
     app = page(Made(*frames, ends=True))
     async with app.run_test() as pilot:
-        await until(pilot, lambda: app.board.has_ended)
-        assert app.board.frames == 1000
+        await until(pilot, lambda: app.state.has_ended)
+        assert app.state.frames == 1000

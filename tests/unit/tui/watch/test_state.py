@@ -9,9 +9,8 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, State, Unavailable
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.tui.watch import details, plain
-from gpuadvisor.tui.watch.as_json import document
-from gpuadvisor.tui.watch.board import Board
-from gpuadvisor.tui.watch.events import EventLog
+from gpuadvisor.tui.watch.plain import document
+from gpuadvisor.tui.watch.state import EventLog, WatchState
 from tests.telemetry import START_S, frame, h100, sample
 
 LABELS = {"GPU-0": "0"}
@@ -49,8 +48,8 @@ def now():
 
 
 @pytest.fixture
-def board(now):
-    return Board("live", host="node7", clock=lambda: now[0])
+def watched(now):
+    return WatchState("live", host="node7", clock=lambda: now[0])
 
 
 def event(at_s, message, ended_s=None, gpu="GPU-0", severity=Severity.WARNING, key=""):
@@ -63,36 +62,36 @@ def log_lines(*events, width=100, most=10):
     return [line.text for line in log.lines(LABELS, width, most)]
 
 
-def test_the_heading_says_what_is_watched(board):
-    board.update(frame(4, sample(), sample()))
-    assert board.heading(100) == (
+def test_the_heading_says_what_is_watched(watched):
+    watched.update(frame(4, sample(), sample()))
+    assert watched.heading(100) == (
         "gpuadvisor watch  node7  live  22:13:24  2 GPUs  CPU 12%  RAM 100/512 GiB"
     )
-    assert board.heading(40) == "gpuadvisor watch  node7  live  22:13:24"
-    assert board.heading(3) == "gp…"
+    assert watched.heading(40) == "gpuadvisor watch  node7  live  22:13:24"
+    assert watched.heading(3) == "gp…"
 
 
-def test_a_silent_source_is_said_to_be(board, now):
-    assert board.notice == "The first values are awaited."
-    board.update(frame(0, sample()))
-    assert board.notice == ""
+def test_a_silent_source_is_said_to_be(watched, now):
+    assert watched.notice == "The first values are awaited."
+    watched.update(frame(0, sample()))
+    assert watched.notice == ""
     now[0] = 7.0
-    assert board.notice == "No values have come for 7 s."
-    board.end()
-    assert board.notice == "This is the end of the recording."
+    assert watched.notice == "No values have come for 7 s."
+    watched.end()
+    assert watched.notice == "This is the end of the recording."
 
 
 def test_a_recording_gets_old_at_its_own_pace(now):
-    board = Board("run.gpr", rate=10.0, clock=lambda: now[0])
-    board.update(frame(0, sample()))
+    watched = WatchState("run.gpr", rate=10.0, clock=lambda: now[0])
+    watched.update(frame(0, sample()))
     now[0] = 1.5
-    assert board.now_s == START_S + 15
+    assert watched.now_s == START_S + 15
 
 
-def test_a_problem_of_the_driver_is_shown(board):
-    board.update(frame(0, sample()))
-    board.update(frame(1, sample(), problem="The driver sleeps."))
-    assert board.notice == "The driver sleeps."
+def test_a_problem_of_the_driver_is_shown(watched):
+    watched.update(frame(0, sample()))
+    watched.update(frame(1, sample(), problem="The driver sleeps."))
+    assert watched.notice == "The driver sleeps."
 
 
 def test_the_newest_event_comes_first():
@@ -123,16 +122,16 @@ def test_what_has_no_length_shows_none_and_an_unknown_gpu_its_uuid():
 
 
 def test_a_long_message_goes_on_below_itself():
-    message = "The clocks are held down by the power limit of the board."
+    message = "The clocks are held down by the power limit of the watched."
     assert log_lines(event(0, message, ended_s=3), width=60) == [
         "22:13:20 warning GPU 0   The clocks are held down by the",
-        "                         power limit of the board. (3 s)",
+        "                         power limit of the watched. (3 s)",
     ]
     assert log_lines(event(0, message, ended_s=3), width=30) == [
         "22:13:20 warning GPU 0",
         "  The clocks are held down by",
         "  the power limit of the",
-        "  board. (3 s)",
+        "  watched. (3 s)",
     ]
 
 
@@ -149,13 +148,13 @@ def test_only_the_newest_events_are_kept():
     assert (len(kept), kept[0].message, kept[-1].message) == (200, "Number 499.", "Number 300.")
 
 
-def test_json_has_every_metric_with_its_state(board):
+def test_json_has_every_metric_with_its_state(watched):
     lost = Unavailable(State.NOT_SUPPORTED, START_S, "no sensor")
-    board.update(frame(0, sample({"fan_pct": lost}, gpu_utilization_pct=0)))
+    watched.update(frame(0, sample({"fan_pct": lost}, gpu_utilization_pct=0)))
     stale = Unavailable(State.STALE, START_S, "silence")
     told = event(1, "Odd.")
-    board.update(frame(1, sample({"power_w": stale, "fan_pct": lost}), events=(told,)))
-    said = json.loads(json.dumps(document(board, [told])))
+    watched.update(frame(1, sample({"power_w": stale, "fan_pct": lost}), events=(told,)))
+    said = json.loads(json.dumps(document(watched, [told])))
     assert (said["version"], said["time_s"], said["source"]) == (1, START_S + 1, "live")
     (gpu,) = said["gpus"]
     assert (gpu["uuid"], gpu["index"], gpu["name"]) == ("GPU-0", 0, "NVIDIA H100 80GB HBM3")
@@ -181,40 +180,41 @@ def test_json_has_every_metric_with_its_state(board):
     assert said["events"][0]["ended_s"] is None
 
 
-def test_a_stream_tells_each_event_once_with_the_next_whole_frame(board, capsys):
+def test_a_stream_tells_each_event_once_with_the_next_whole_frame(watched, capsys):
     from dataclasses import replace
     from sys import stdout
 
     between = replace(frame(1, sample(), events=(event(1, "Odd."),)), full=False)
-    plain.stream(Frames(frame(0, sample()), between, frame(2, sample())), board, stdout)
+    plain.stream(Frames(frame(0, sample()), between, frame(2, sample())), watched, stdout)
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [each["time_s"] - START_S for each in said] == [0, 2]
     assert [[e["message"] for e in each["events"]] for each in said] == [[], ["Odd."]]
 
 
-def test_once_is_when_the_values_that_need_two_readings_are_there(board):
+def test_once_is_when_the_values_that_need_two_readings_are_there(watched):
     frames = [frame(at_s, sample(gpu_utilization_pct=at_s)) for at_s in range(5)]
-    plain.once(Frames(*frames), board, to_the_end=False)
-    assert board.latest.value("GPU-0", "gpu_utilization_pct") == 1
+    plain.once(Frames(*frames), watched, to_the_end=False)
+    assert watched.latest.value("GPU-0", "gpu_utilization_pct") == 1
 
 
-def test_once_of_a_recording_is_its_end(board):
+def test_once_of_a_recording_is_its_end(watched):
     frames = [frame(at_s, sample(gpu_utilization_pct=at_s)) for at_s in range(5)]
-    plain.once(Frames(*frames), board, to_the_end=True)
-    assert board.latest.value("GPU-0", "gpu_utilization_pct") == 4
+    plain.once(Frames(*frames), watched, to_the_end=True)
+    assert watched.latest.value("GPU-0", "gpu_utilization_pct") == 4
 
 
-def test_without_a_gpu_there_is_one_sentence(board):
+def test_without_a_gpu_there_is_one_sentence(watched):
     starting = frame(0, problem="The NVIDIA driver is starting.")
     with pytest.raises(AdvisorError, match=r"^there is nothing to watch: No GPU was found\.$"):
-        plain.once(Frames(starting, frame(1, problem="No GPU was found.")), board, to_the_end=False)
+        source = Frames(starting, frame(1, problem="No GPU was found."))
+        plain.once(source, watched, to_the_end=False)
     with pytest.raises(AdvisorError, match=r"^there is nothing to watch: there is no frame$"):
-        plain.once(Frames(), board, to_the_end=True)
+        plain.once(Frames(), watched, to_the_end=True)
 
 
-def test_the_plain_table_has_a_line_for_each_gpu_and_the_newest_events(board):
-    board.update(frame(0, sample(), sample(), events=(event(0, "Odd.", ended_s=0),)))
-    lines = list(plain.table(board, 80))
+def test_the_plain_table_has_a_line_for_each_gpu_and_the_newest_events(watched):
+    watched.update(frame(0, sample(), sample(), events=(event(0, "Odd.", ended_s=0),)))
+    lines = list(plain.table(watched, 80))
     assert lines[0].startswith("gpuadvisor watch  node7  live  22:13:20  2 GPUs")
     assert lines[1].startswith("GPU name")
     assert [line.split()[:2] for line in lines[2:4]] == [["0", "H100"], ["1", "H100"]]
@@ -223,10 +223,10 @@ def test_the_plain_table_has_a_line_for_each_gpu_and_the_newest_events(board):
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 160])
-def test_the_details_have_each_value_or_why_there_is_none(board, width):
+def test_the_details_have_each_value_or_why_there_is_none(watched, width):
     denied = Unavailable(State.NO_PERMISSION, START_S, "ask the administrator")
-    board.update(frame(0, sample({"energy_j": denied})))
-    text = ["".join(span for span, _ in line) for line in details.lines(board, h100(0), width)]
+    watched.update(frame(0, sample({"energy_j": denied})))
+    text = ["".join(span for span, _ in line) for line in details.lines(watched, h100(0), width)]
     assert max(map(len, text)) <= width
     assert any(line.startswith("no perm: ask") for line in text)
     if width >= 40:
