@@ -355,7 +355,7 @@ def check_rollups(folder: Path, lives: Sequence[Life], found: Found) -> None:
     found.rolled_wrong += len(minutes)
     for key, number in hours.items():
         found.hours += 1
-        found.rolled_wrong += stored.get(key, {}).get("sweeps") != number
+        found.rolled_wrong += stored.get(key, {}).get("polls") != number
 
 
 def all_frames(lives: Sequence[Life]) -> Iterator[Frame]:
@@ -389,7 +389,7 @@ def table(folder: Path, resolution: str) -> dict[tuple[float, str], dict[str, An
 
 def agrees(row: Mapping[str, Any], sweeps: Sequence[Mapping[str, Number]]) -> bool:
     """Return whether a minute has the statistics of its sweeps."""
-    wanted: dict[str, Number] = {"sweeps": len(sweeps)}
+    wanted: dict[str, Number] = {"polls": len(sweeps)}
     for name in {name for each in sweeps for name in each}:
         numbers = [each[name] for each in sweeps if name in each]
         kind = BY_NAME[name].kind

@@ -17,7 +17,7 @@ from gpuadvisor.errors import StoreError
 from gpuadvisor.storage import codec
 
 NAN = "nan"
-"""How a NaN is stored: SQLite turns a NaN into NULL, and NULL means that it was not measured."""
+"""The text that stands for a NaN, which SQLite would turn into NULL: that is, not measured."""
 
 ESCAPED = "\x1b"
 """First character of a text that is stored as JSON."""
@@ -58,7 +58,7 @@ class Numbers(TypeDecorator[tuple[float, ...]]):
         return None if value is None else tuple(_little_endian(array("d", value)))
 
 
-class Words(TypeDecorator[str]):
+class AnyText(TypeDecorator[str]):
     """Text from outside. Paths that are not UTF-8 have lone surrogates, which SQLite refuses."""
 
     impl = Text

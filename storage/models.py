@@ -24,19 +24,19 @@ from gpuadvisor.domain.knobs import Contribution, Level, ScriptFacts, Settings
 from gpuadvisor.domain.measurement import OutputSample
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.domain.study import Equivalence, Expectation, Objective, Speedup, TrialState
-from gpuadvisor.storage.column_types import Json, Member, Number, Numbers, Words
+from gpuadvisor.storage.column_types import AnyText, Json, Member, Number, Numbers
 
 SCHEMA_VERSION = 6
-"""What `PRAGMA user_version` says in a file with these tables."""
+"""Version of the schema, in `PRAGMA user_version` of a file with these tables."""
 
 Texts = Mapping[str, str]
 CASCADE = "all, delete-orphan"
 
 
 class Base(DeclarativeBase):
-    """Text is text from outside, and a float may be NaN, wherever nothing else is said."""
+    """The base of all tables: any text can be stored, and a float may be NaN or infinite."""
 
-    type_annotation_map = {str: Words, float: Number, bytes: LargeBinary}  # noqa: RUF012 - SQLAlchemy's
+    type_annotation_map = {str: AnyText, float: Number, bytes: LargeBinary}  # noqa: RUF012 - SQLAlchemy's
 
 
 class EnvironmentRow(Base):
@@ -216,7 +216,7 @@ class ProfileDeviceRow(Base):
 
 
 class ProfileChunkRow(Base):
-    """Some tens of thousands of values of one column, or texts; `chunks` says how."""
+    """Some tens of thousands of values of one column, or texts; `profiles.chunks` says how."""
 
     __tablename__ = "profile_chunk"
     profile_id: Mapped[int] = mapped_column(
@@ -252,5 +252,5 @@ def shared(row: type[Base], domain: type) -> tuple[str, ...]:
 
 
 def values(source: object, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return these attributes, as keyword arguments."""
+    """Return the attributes of these names, as keyword arguments."""
     return {name: getattr(source, name) for name in names}

@@ -13,9 +13,9 @@ from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.models import ProfileRow, StudyRow
 
 LONGEST_NAME = 100
-"""Characters. Names stand in tables on a terminal."""
+"""Most characters of a name, as names stand in tables on a terminal."""
 LONGEST_STEM = 40
-"""Characters of a script's or trace's name that the names made from it keep."""
+"""Characters that a name made from a script's or trace's file keeps of it."""
 SHORTEST_DIGEST = 6
 """Hexadecimal digits of a file's digest that say which profile is meant."""
 NAMES_IN_ERROR = 5
@@ -112,7 +112,7 @@ def _free_profile_name(session: Session, stem: str) -> str:
 
 
 class _Listed(NamedTuple):
-    """What tells a profile from others."""
+    """A profile with all by which it may be called."""
 
     id: int
     name: str
@@ -121,5 +121,5 @@ class _Listed(NamedTuple):
 
 
 def _readable(stem: str) -> str:
-    """Return what of a file's name needs no quotes in a shell; perhaps nothing."""
+    """Return a file's name without what needs quotes in a shell; it may be empty then."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", stem).strip("-.")[:LONGEST_STEM]

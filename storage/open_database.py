@@ -66,7 +66,7 @@ class OpenDatabase:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database's file."""
         self._engine.dispose()
 
     @contextmanager

@@ -18,16 +18,16 @@ from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.home import HOME_VARIABLE
 
 BUSY_TIMEOUT_S = 30.0
-"""How long a writer waits for another. Eight writers at full speed waited 0.84 s at most."""
+"""Seconds that a writer waits for another. Eight writers at full speed waited 0.84 s at most."""
 
 JOURNAL_LIMIT_BYTES = 64 << 20
-"""To what the write-ahead log is cut after a checkpoint; a long reader may have let it grow."""
+"""Size of the write-ahead log after a checkpoint; a long reader may have let it grow."""
 
 JOURNAL_RETRY_S = 0.01
 """Pause before asking for the journal again while another process opens the file."""
 
 MAPPED_BYTES = 256 << 20
-"""Read-only files are mapped: a day's chart of eight GPUs is read from 24 MB in 20 ms, not 27."""
+"""Bytes of a read-only file that are mapped: a chart from 24 MB of a day takes 20 ms, not 27."""
 
 STRICT_SINCE = (3, 37)
 """The SQLite that introduced STRICT tables (sqlite.org/stricttables.html)."""
@@ -49,7 +49,7 @@ SENTENCES = {
     "SQLITE_IOERR": "{path} cannot be read or written ({error}): check the disk and your quota, "
     f"or {ELSEWHERE}.",
 }
-"""By primary result code (sqlite.org/rescode.html)."""
+"""What to say, by SQLite's primary result code (sqlite.org/rescode.html)."""
 
 MOUNTS = Path("/proc/self/mounts")
 

@@ -40,7 +40,7 @@ APPLIED = shared(AppliedKnobRow, AppliedKnob)
 
 @dataclass(frozen=True)
 class StudyRecord:
-    """What is known of a study from its start on."""
+    """A study as it is known from its start on, without its result."""
 
     name: str
     script: str
@@ -213,7 +213,7 @@ def _fill_trial(row: TrialRow, trial: Trial) -> None:
 
 
 def _measurement_row(measurement: Measurement) -> MeasurementRow:
-    """Return a new row, with all that belongs to it."""
+    """Return a measurement as a new row, with its windows, trace and applied knobs."""
     return MeasurementRow(
         **values(measurement, MEASUREMENT),
         trace=TraceRow(**values(measurement.trace, TRACE)),
@@ -229,7 +229,7 @@ def _measurement_row(measurement: Measurement) -> MeasurementRow:
 
 
 def _measurement_of(row: MeasurementRow) -> Measurement:
-    """Return what the row and its parts hold."""
+    """Return the measurement that a row and its parts hold."""
     return Measurement(
         **values(row, MEASUREMENT),
         trace=Trace(**values(row.trace, TRACE)),

@@ -1,4 +1,4 @@
-"""Files of the store looked through, and made small."""
+"""The store's files inspected, and made smaller."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from gpuadvisor.storage.telemetry.files import day_paths
 from gpuadvisor.storage.telemetry.schema import INDEX, is_prepared
 
 TELEMETRY = "telemetry"
-"""The folder of telemetry in the store's."""
+"""Folder of telemetry in the store's folder."""
 ROOM_FACTOR = 2
-"""`VACUUM` writes a copy, and then the write-ahead log of it (sqlite.org/lang_vacuum.html)."""
+"""Free room that `VACUUM` needs, in sizes of the file.
+
+It writes a copy, and then the write-ahead log of it (sqlite.org/lang_vacuum.html).
+"""
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a file was found to be."""
+    """The outcome of reading a whole file."""
 
     path: Path
     size_bytes: int
-    """With its write-ahead log."""
+    """Size of the file and its write-ahead log."""
     rows: int | None
-    """In all its tables; None where they cannot be counted."""
+    """Rows in all its tables; None where they cannot be counted."""
     problem: str | None
-    """In one sentence; None where all is well."""
+    """What is wrong, in one sentence; None where all is well."""
 
 
 def files(home: Path) -> list[Path]:

@@ -21,16 +21,19 @@ from gpuadvisor.columns.batches import Array
 CHUNK_ROWS = 1 << 16
 """Rows of a chunk: 512 KiB of a column of eight bytes, which stays in a processor's cache."""
 CHUNK_TEXT_BYTES = 4 << 20
-"""Of texts in one chunk, unless a single one is longer."""
+"""Bytes of the texts in one chunk, unless a single one is longer."""
 MOST_TEXT_BYTES = 1 << 30
-"""That a chunk of texts may claim to be: SQLite's largest blob (sqlite.org/limits.html)."""
+"""Most bytes that a chunk of texts may claim: SQLite's largest blob (sqlite.org/limits.html)."""
 LEVEL = 1
-"""Of Zstandard. With level 3 encoding takes 22 to 42 % longer for 5 to 7 % less, and with level 6
-37 to 105 % for 8 to 12 % less (three traces of 76 k to 216 k events, V100 and A100)."""
+"""Compression level of Zstandard.
+
+With 3, encoding takes 22 to 42 % longer for 5 to 7 % less, and with 6 37 to 105 % for 8 to 12 %
+less (three traces of 76 k to 216 k events, V100 and A100).
+"""
 
 PLAIN, DELTA, FLOATS = range(3)
 HEAD = struct.Struct("<BBqq")
-"""Coding, bytes a value, smallest value or difference, first value."""
+"""Head of a chunk: coding, bytes a value, smallest value or difference, first value."""
 DELTA_GAIN = 8
 """Differences are coded where their mean size is that many times below the values' range."""
 

@@ -43,7 +43,7 @@ class Profiles(OpenDatabase):
 
         What a killed import left behind is removed first.
         """
-        self.sweep()
+        self.remove_unfinished()
         with ExitStack() as stack:
             stack.enter_context(self.kept_open())
             profile_id = self._begin(origin, stack)
@@ -117,7 +117,7 @@ class Profiles(OpenDatabase):
         self._remove(profile_id)
         return name
 
-    def sweep(self) -> None:
+    def remove_unfinished(self) -> None:
         """Remove what imports that were killed have left; those that go on are left alone."""
         with self.reading() as session:
             unfinished = list(session.scalars(select(ProfileRow.id).filter_by(imported=None)))

@@ -68,7 +68,7 @@ class StoredProfile:
 
     @cached_property
     def record(self) -> ProfileRecord:
-        """What is said of it in a list."""
+        """The profile as a list shows it."""
         return self._described[0]
 
     @cached_property
@@ -188,7 +188,7 @@ class StoredProfile:
 
 
 def record_of(row: ProfileRow) -> ProfileRecord:
-    """Return what is said of a profile in a list; any ValueError and the like where damaged."""
+    """Return a row as a list shows it; any ValueError and the like where it is damaged."""
     counts = {table: int(count) for table, count in row.table_rows.items()}
     return ProfileRecord(**values(row, RECORD) | {"table_rows": counts})
 

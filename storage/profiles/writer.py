@@ -25,11 +25,11 @@ from gpuadvisor.storage.open_database import OpenDatabase
 from gpuadvisor.storage.profiles.chunks import CHUNK_ROWS, encode, encode_texts, text_chunks
 
 TRANSACTION_BYTES = 4 << 20
-"""Of chunks in one transaction, which then holds the write lock for some 10 ms."""
+"""Bytes of chunks in one transaction, which then holds the write lock for some 10 ms."""
 TEXTS = "texts"
 """The name of the table, and of its column, under which the profile's texts are stored."""
 LARGEST = 2**63 - 1
-"""Of SQLite's whole numbers."""
+"""Largest integer of SQLite."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,16 @@ class Origin:
     digest: str
     """SHA-256 of the file, in hexadecimal."""
     stem: str
-    """What names the profile where the user does not; a number is added where it is taken."""
+    """Name of the profile where the user chose none; a number is added where it is taken."""
     name: str | None = None
-    """As the user chose it."""
+    """Name that the user chose; None where he chose none."""
     ranks_of: str = ""
     """Absolute path of the folder whose traces are the ranks of one run; empty for a lone one."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Where an import ended."""
+    """The profile in which an import ended."""
 
     profile_id: int
     is_new: bool

@@ -38,11 +38,9 @@ from gpuadvisor.storage.telemetry.schema import (
 
 Resolution = Literal["raw", "minute", "hour", "auto"]
 AUTO_RAW_S = 2 * HOUR_S
-"""A table of a longer time is one of minutes: 58,000 rows of eight GPUs are enough to look at."""
+"""Longest table of raw rows by `auto`: two hours of eight GPUs are 58,000 of them."""
 AUTO_MINUTES_S = 7 * 86400.0
-"""And of a longer one, of hours."""
-
-
+"""Longest table of minutes by `auto`; longer ones are of hours."""
 PROCESS_TYPES = {
     "pid": "INTEGER",
     "kind": "TEXT",
@@ -59,7 +57,7 @@ PROCESS_TYPES = {
     "host_memory_bytes": "INTEGER",
 }
 PROCESS_CHUNK_S = 3600.0
-"""Read of processes at a time, so that no transaction stays open while they are used."""
+"""Time whose processes are read at once, so that no transaction stays open while they are used."""
 
 
 class Point(NamedTuple):
@@ -68,15 +66,15 @@ class Point(NamedTuple):
     time_s: float
     """When the span began, Unix time."""
     mean: float
-    """Of a counter, the last value."""
+    """Mean of a gauge; the last value of a counter."""
     min: Number
-    """Of a counter, the first value."""
+    """Least value of a gauge; the first value of a counter."""
     max: Number
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A table."""
+    """A table of telemetry, whose rows are read while they are used."""
 
     resolution: str
     """`raw`, `minute` or `hour`."""
@@ -105,7 +103,7 @@ def chart(
         chains = chains[1:] if step_s < HOUR_S else [chains[2], chains[1]]
     names = device_names(folder)
     wanted = [n for n, uuid in names.items() if n != HOST_ID and (gpus is None or uuid in gpus)]
-    chosen = _Chosen(known, [HOST_ID] if is_host else wanted, step_s)
+    chosen = _Selection(known, [HOST_ID] if is_host else wanted, step_s)
     for chain in chains:
         if spans := _along(folder, chain, chosen, since_s, until_s):
             break
@@ -116,7 +114,7 @@ def chart(
     return found
 
 
-class _Chosen(NamedTuple):
+class _Selection(NamedTuple):
     metric: Metric
     gpus: Sequence[int]
     step_s: float
@@ -127,9 +125,9 @@ _Span = tuple[int, float, float, float, Number, Number]
 
 
 def _along(
-    folder: Path, chain: Sequence[Table], chosen: _Chosen, since_s: float, until_s: float
+    folder: Path, chain: Sequence[Table], chosen: _Selection, since_s: float, until_s: float
 ) -> list[_Span]:
-    """Read a table, and from where it ends the next one."""
+    """Read the first table, and from where it ends the next one of the chain."""
     spans: list[_Span] = []
     for table in chain:
         end_s = until_s
@@ -152,13 +150,13 @@ def _along(
 def _spans(
     connection: sqlite3.Connection,
     table: Table,
-    chosen: _Chosen,
+    chosen: _Selection,
     since_s: float,
     until_s: float,
 ) -> list[_Span]:
-    """Return a table's rows, in order of time."""
+    """Return a table's rows of one metric, in order of time and joined to steps."""
     mean, low, high = _expressions(table, chosen.metric)
-    weight = "sweeps" if table.period_s else "1"
+    weight = "polls" if table.period_s else "1"
     step_s = max(chosen.step_s, table.period_s)
     at, total, grouping = "ts", f"{mean} * {weight}", "ORDER BY ts"
     if step_s > table.period_s:
@@ -174,7 +172,7 @@ def _spans(
 
 
 def _together(earlier: list[_Span], later: list[_Span]) -> list[_Span]:
-    """Return all of them; of a span that two tables, or two days, have parts of, one."""
+    """Return all spans, joining those that two tables, or two days, have parts of."""
     parts = {span[:2]: span for span in later}
     first_s = min((span[1] for span in later), default=0.0)
     for place, span in enumerate(earlier):
@@ -255,13 +253,13 @@ def _rows(
 
 
 CHUNK_ROWS = 5000
-"""Read at a time, so that no transaction stays open while they are used."""
+"""Rows read at once, so that no transaction stays open while they are used."""
 
 
 def _chunk_end(
     connection: sqlite3.Connection, table: Table, begin_s: float, until_s: float
 ) -> float | None:
-    """Return before which time to read next; None where no row is left."""
+    """Return the time before which to read next; None where no row is left."""
     span = (begin_s, until_s)
     where = f"FROM {table.name} WHERE ts >= ? AND ts < ?"
     if connection.execute(f"SELECT 1 {where} LIMIT 1", span).fetchone() is None:
@@ -291,7 +289,7 @@ def _files(folder: Path, table: Table, since_s: float, until_s: float) -> list[P
 
 
 def _oldest_s(folder: Path, since_s: float, until_s: float) -> float:
-    """Return the time of the first row then, raw or not; `until_s` where there is none."""
+    """Return the time of the first row in the span, raw or not; `until_s` where there is none."""
     found = [until_s]
     for table in (*_tables(host=False), *_tables(host=True)):
         query = f"SELECT MIN(ts) FROM {table.name} WHERE ts >= ?"
@@ -306,7 +304,7 @@ def _oldest_s(folder: Path, since_s: float, until_s: float) -> float:
 
 
 def processes(folder: Path, since_s: float, until_s: float) -> Rows:
-    """Return each process that was listed then, a row for each listing."""
+    """Return each process that was listed in the span, a row for each listing."""
     columns, types = ("time_s", "gpu", *PROCESS_TYPES), ("REAL", "TEXT", *PROCESS_TYPES.values())
     return Rows("raw", columns, types, _process_rows(folder, since_s, until_s))
 

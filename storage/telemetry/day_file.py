@@ -24,14 +24,14 @@ from gpuadvisor.storage.telemetry.schema import (
 )
 
 FAST_KEPT_S = 900.0
-"""Ten polls a second for eight GPUs are 630 MB a day; the last quarter of an hour is 7 MB."""
+"""Seconds for which fast polls are kept: ten a second of eight GPUs are 630 MB a day, 7 MB so."""
 
 
 class DayFile:
     """One day's file, open for the one that writes it."""
 
     def __init__(self, path: Path) -> None:
-        """Open it, created if need be; StoreError where it cannot be."""
+        """Open the file, created if need be; StoreError where it cannot be."""
         self.path = path
         with explained(path):
             self.connection = connect(path)
@@ -43,7 +43,7 @@ class DayFile:
                 raise
 
     def write(self, frames: Iterable[Frame], ids: Mapping[str, int]) -> None:
-        """Write all frames or none. Those that are there already, from an attempt, are kept."""
+        """Write all frames or none; those that an earlier attempt has written are kept."""
         with explained(self.path):
             self.connection.execute("BEGIN IMMEDIATE")
             try:
@@ -56,7 +56,7 @@ class DayFile:
                 raise
 
     def tend(self, now_s: float) -> None:
-        """Remove fast rows that are old enough, and empty the write-ahead log."""
+        """Remove fast polls that are old enough, and empty the write-ahead log."""
         with explained(self.path):
             self.connection.execute(
                 f"DELETE FROM {GPU_FAST.name} WHERE ts < ?", (now_s - FAST_KEPT_S,)
@@ -64,7 +64,7 @@ class DayFile:
             self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     def close(self) -> None:
-        """Close it; what was written is safe before as well."""
+        """Close the file; what was written is safe before as well."""
         self.connection.close()
 
     def _write(self, frames: Iterable[Frame], ids: Mapping[str, int]) -> None:

@@ -37,16 +37,16 @@ from gpuadvisor.storage.telemetry.schema import (
 )
 
 CHUNK_S = 60.0
-"""Read at a time: a reader that takes its time must not hold a transaction open."""
+"""Time read at once: a reader that takes its time must not hold a transaction open."""
 
 
 @dataclass
 class _Poll:
     full: bool = False
     values: dict[int, dict[str, Number]] = field(default_factory=dict)
-    """By the GPU's number."""
+    """Values of each GPU, by its number in the store and the metric's name."""
     processes: list[tuple[int, Sequence[Any]]] | None = None
-    """Each with its GPU's number."""
+    """Rows of processes, each with its GPU's number; None where none were listed."""
 
 
 class FrameReader:
@@ -54,9 +54,9 @@ class FrameReader:
 
     def __init__(self, folder: Path, since_s: float) -> None:
         self.since_s = since_s
-        """Where `read` goes on."""
+        """Unix time from which `read` goes on."""
         self._folder = folder
-        self._words = _Words(since_s)
+        self._context = _Context(since_s)
         self._gpus: tuple[Gpu, ...] | None = None
 
     def read(self, until_s: float = math.inf) -> Iterator[Frame]:
@@ -67,23 +67,23 @@ class FrameReader:
             end_s = min(until_s, begin_of_path(path) + DAY_S)
             while (found := _next(path, begin_s, end_s)) is not None:
                 polls = _chunk(path, found, min(found + CHUNK_S, end_s))
-                self._words.read(self._folder)  # after the rows: it has all of their GPUs
+                self._context.read(self._folder)  # after the rows: it has all of their GPUs
                 for time_s in sorted(polls):
                     self.since_s = math.nextafter(time_s, math.inf)
                     yield self._frame(time_s, polls[time_s])
                 begin_s = self.since_s  # more may have come into this minute
 
     def _frame(self, time_s: float, poll: _Poll) -> Frame:
-        words = self._words
+        context = self._context
         if poll.full:
-            words.advance(time_s)
-        gpus = words.gpus if words.gpus != self._gpus else None
-        self._gpus = words.gpus
+            context.advance(time_s)
+        gpus = context.gpus if context.gpus != self._gpus else None
+        self._gpus = context.gpus
         samples, processes = {}, None
-        names = words.names  # an index that was made anew may lack some
+        names = context.names  # an index that was made anew may lack some
         for number, values in poll.values.items():
             if device := names.get(number):
-                unavailable = words.unavailable.get(device, {}) if poll.full else {}
+                unavailable = context.unavailable.get(device, {}) if poll.full else {}
                 samples[device] = Sample(values, unavailable)
         if poll.processes is not None:
             listed = [(names.get(gpu), row) for gpu, row in poll.processes]
@@ -94,8 +94,8 @@ class FrameReader:
             full=poll.full,
             gpus=gpus,
             processes=processes,
-            events=words.take_events(time_s) if poll.full else (),
-            problem=words.problem,
+            events=context.take_events(time_s) if poll.full else (),
+            problem=context.problem,
         )
 
 
@@ -153,8 +153,8 @@ def _add_processes(
             processes.append((gpu, row))
 
 
-class _Words:
-    """What index.db says beside the numbers, as time goes on: GPUs, states, events, problems."""
+class _Context:
+    """GPUs, states, events and problems of index.db, as they were at the time of each frame."""
 
     def __init__(self, since_s: float) -> None:
         self.gpus: tuple[Gpu, ...] = ()
@@ -168,7 +168,7 @@ class _Words:
         self._events: list[Event] = []
 
     def read(self, folder: Path) -> None:
-        """Learn what was written since it was asked last."""
+        """Read what was written to index.db since the last call."""
         with reading(folder / INDEX) as index:
             if index is not None:
                 self._read_gpus(index)
@@ -176,7 +176,7 @@ class _Words:
                 self._read_events(index)
 
     def advance(self, time_s: float) -> None:
-        """Take in what changed until then."""
+        """Apply the states and problems that changed until this time."""
         while self._states and self._states[0][0] <= time_s:
             _, device, metric, absence = self._states.popleft()
             changed = dict(self.unavailable.get(device, {}))  # frames have the one before
@@ -188,7 +188,7 @@ class _Words:
             self.problem = self._problems.popleft()[1]
 
     def take_events(self, time_s: float) -> tuple[Event, ...]:
-        """Return the collectors' events that began until then and were not returned as they are."""
+        """Return the collectors' events that began until this time and were not returned yet."""
         taken = [event for event in self._events if event.began_s <= time_s]
         self._events = [event for event in self._events if event.began_s > time_s]
         return tuple(taken)

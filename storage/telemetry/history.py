@@ -1,4 +1,4 @@
-"""Raw rows and minutes read again, to be rolled up."""
+"""Minutes and hours that an earlier writer left, rolled up from the rows in the store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NEVER = 0.0
 
 
 def last_minute(index: sqlite3.Connection) -> float:
-    """Return when the last minute that is rolled up began; NEVER where none is."""
+    """Return the begin of the last minute that is rolled up; NEVER where none is."""
     tables = (GPU_MINUTES, HOST_MINUTES)
     found = [index.execute(f"SELECT MAX(ts) FROM {table.name}").fetchone()[0] for table in tables]
     return max((each for each in found if each is not None), default=NEVER)
@@ -107,7 +107,7 @@ def hour(index: sqlite3.Connection, folder: Path, begin_s: float) -> Iterator[Ro
 
 
 def _seconds(folder: Path, table: Table, gpu: int, begin_s: float) -> dict[str, Sequence[Number]]:
-    """Return an hour's values of full frames, by gauge."""
+    """Return an hour's values of full frames, by the name of the gauge."""
     gauges = {metric.name for metric in table.metrics if metric.kind is Kind.GAUGE}
     with reading(day_path(folder, begin_s)) as connection:
         if connection is None:
@@ -126,7 +126,7 @@ def _seconds(folder: Path, table: Table, gpu: int, begin_s: float) -> dict[str, 
 def _select(
     connection: sqlite3.Connection, table: Table, condition: str = ""
 ) -> tuple[list[str], str]:
-    """Return the metrics that the table has here, and the query for ts, gpu and them."""
+    """Return the metrics that this file's table has, and the query for ts, gpu and them."""
     known = present(connection, table)
     metrics = [metric.name for metric in table.metrics if metric.name in known]
     return metrics, (

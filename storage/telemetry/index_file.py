@@ -22,7 +22,7 @@ from gpuadvisor.storage.telemetry.schema import (
 )
 
 RolledRow = tuple[Table, float, int, int, Rolled]
-"""Table, begin, GPU's number, sweeps, statistics."""
+"""A row of a roll-up: table, begin, GPU's number, number of polls, statistics."""
 
 _OK = str(State.OK)
 _UNKNOWN_NAME = "unknown GPU"
@@ -32,7 +32,7 @@ class IndexFile:
     """index.db, open for the one that writes it."""
 
     def __init__(self, path: Path) -> None:
-        """Open it, created if need be; StoreError where it cannot be."""
+        """Open the file, created if need be; StoreError where it cannot be."""
         self.path = path
         with explained(path):
             self.connection = connect(path)
@@ -93,7 +93,7 @@ class IndexFile:
     def write(
         self, frames: Sequence[Frame], events: Sequence[Event], rolled: Sequence[RolledRow]
     ) -> None:
-        """Write what is new; nothing is written where nothing is."""
+        """Write what is new of states, problems, events and roll-ups, in one transaction if any."""
         unavailable, changes = self._changes(frames)
         problems = self._new_problems(frames)
         if not (events or rolled or changes or problems):
@@ -114,11 +114,11 @@ class IndexFile:
         self._problem = problems[-1][1] if problems else self._problem
 
     def close(self) -> None:
-        """Close it; what was written is safe before as well."""
+        """Close the file; what was written is safe before as well."""
         self.connection.close()
 
     def _write_event(self, event: Event, collected: bool) -> None:
-        """Write it, or what has become of it; `changed` counts on with every change."""
+        """Write a new event or what has become of it; `changed` counts every change."""
         columns = f"{EVENT_COLUMNS}, collected, changed"
         next_change = "(SELECT COALESCE(MAX(changed), 0) + 1 FROM events)"
         self.connection.execute(
@@ -130,14 +130,14 @@ class IndexFile:
         )
 
     def _write_rolled(
-        self, table: Table, begin_s: float, gpu: int, sweeps: int, rolled: Rolled
+        self, table: Table, begin_s: float, gpu: int, polls: int, rolled: Rolled
     ) -> None:
-        """Write it, but never over one of more sweeps: of those, some are no longer there."""
+        """Write a roll-up, but never over one of more polls, some of which are gone meanwhile."""
         names = [column.name for column in table.columns]
-        columns = ", ".join(["ts", "gpu", "sweeps", *names])
+        columns = ", ".join(["ts", "gpu", "polls", *names])
         self.connection.execute(
-            f"{_upsert(table.name, columns, 'ts, gpu')} WHERE excluded.sweeps >= sweeps",
-            (begin_s, gpu, sweeps, *(rolled.get(name) for name in names)),
+            f"{_upsert(table.name, columns, 'ts, gpu')} WHERE excluded.polls >= polls",
+            (begin_s, gpu, polls, *(rolled.get(name) for name in names)),
         )
 
     def _changes(

@@ -24,7 +24,7 @@ from gpuadvisor.storage.telemetry.writer import LOCK
 
 
 class TelemetryReader:
-    """Any number may read at once. A store that does not exist has nothing in it.
+    """Reads the store; any number may at once. A store that does not exist has nothing in it.
 
     Every method raises StoreError where a file fails, or was written by a newer gpuadvisor.
     """
@@ -63,14 +63,16 @@ class TelemetryReader:
         yield from FrameReader(self.folder, since_s).read(until_s)
 
     def follow(self, since_s: float) -> FrameReader:
-        """Return what reads the frames from `since_s` on, and later those that came since."""
+        """Return a reader of the frames from `since_s` on, and later of those that came since."""
         return FrameReader(self.folder, since_s)
 
     def events(
         self, since_s: float, until_s: float | None = None, limit: int | None = None
     ) -> list[Event]:
-        """Return the events that began or lasted then, the oldest first; at most the newest
-        `limit`."""
+        """Return the events of the span, the oldest first; at most the newest `limit`.
+
+        They are those that began in it, or lasted into it.
+        """
         rows = self._index(
             f"SELECT {EVENT_COLUMNS} FROM events WHERE began_s < ?"
             " AND (began_s >= ? OR ended_s >= ? OR ended_s IS NULL)"
@@ -103,11 +105,11 @@ class TelemetryReader:
         gpus: Sequence[str] | None = None,
         metrics: Sequence[str] | None = None,
     ) -> Rows:
-        """Return rows for tables: of GPUs, or of the machine."""
+        """Return a table of the GPUs' metrics, or of the machine's."""
         return charts.table(self.folder, since_s, until_s, resolution, host, gpus, metrics)
 
     def processes(self, since_s: float, until_s: float) -> Rows:
-        """Return each process that was listed then, a row for each listing."""
+        """Return each process that was listed in the span, a row for each listing."""
         return charts.processes(self.folder, since_s, until_s)
 
     def writer_process(self) -> int | None:

@@ -13,16 +13,16 @@ from gpuadvisor.storage.telemetry.files import DAY_S, begin_of_path, day_paths
 from gpuadvisor.storage.telemetry.index_file import IndexFile
 
 KEPT_DAYS = 3
-"""So many of the newest day files are kept whatever the clock says, which may be set wrong."""
+"""Number of the newest day files that stay whatever the clock says, which may be set wrong."""
 CHUNK = 500
 """Rows removed at a time, once a minute: eight GPUs add eight. A clock that is wrong for an hour
 costs little so."""
 SPARE_BYTES = 256 << 20
-"""Left free for roll-ups, for events, and for what others on the machine need to go on."""
+"""Bytes left free for roll-ups, for events, and for what others on the machine need."""
 SPARE_SHARE = 0.05
-"""Of a small disk, such as a container's, this much instead."""
+"""Share of a small disk, such as a container's, that is left free instead."""
 RESUME_FACTOR = 1.5
-"""So much must be free before raw rows are stored again: one that is nearly full stays paused."""
+"""Multiple of what is left free that must be free again before raw rows are stored again."""
 SIDE_FILES = ("", "-wal", "-shm", "-journal")
 
 
@@ -69,17 +69,17 @@ _OLD = (
 )
 
 
-class Space:
-    """Watches the disk of a folder."""
+class DiskSpace:
+    """Watches how much room the disk of a folder has left."""
 
     def __init__(self, folder: Path, spare_bytes: int | None = None) -> None:
         self._folder = folder
         self._spare_bytes = spare_bytes
         self.problem: str | None = None
-        """Why the disk is to be spared, in one sentence; None where there is room."""
+        """One sentence on why raw rows are not stored; None where there is room."""
 
-    def look(self) -> None:
-        """Ask the file system (2 us)."""
+    def check(self) -> None:
+        """Ask the file system how much room is left (2 us)."""
         try:
             disk = os.statvfs(self._folder)
         except OSError:  # whatever it is, writing will say it better

@@ -18,13 +18,13 @@ Rolled = dict[str, Number | None]
 
 
 class Minute:
-    """The polls of one minute."""
+    """All polls of one minute, to be rolled up."""
 
     def __init__(self, begin_s: float) -> None:
         self.begin_s = begin_s
         self.is_raw_complete = True
-        """Whether all of its raw rows were stored, too."""
-        self._sweeps: dict[str, int] = {}
+        """Whether all raw rows of the minute were stored, too."""
+        self._polls: dict[str, int] = {}
         self._values: dict[str, defaultdict[str, list[Number]]] = {}
 
     def add(self, frame: Frame) -> None:
@@ -34,15 +34,15 @@ class Minute:
 
     def add_values(self, device: str, values: Iterable[tuple[str, Number]]) -> None:
         """Take in one poll of a GPU, or of the machine."""
-        self._sweeps[device] = self._sweeps.get(device, 0) + 1
+        self._polls[device] = self._polls.get(device, 0) + 1
         known = self._values.setdefault(device, defaultdict(list))
         for name, value in values:
             known[name].append(value)
 
     def rows(self) -> dict[str, tuple[int, Rolled]]:
-        """Return the number of sweeps and the statistics of every device."""
+        """Return the number of polls and the statistics of every device."""
         return {
-            device: (self._sweeps[device], _of_values(values))
+            device: (self._polls[device], _of_values(values))
             for device, values in self._values.items()
         }
 
@@ -88,9 +88,9 @@ def hour(
     minutes: Sequence[Mapping[str, Any]],
     seconds: Mapping[str, Sequence[Number]],
 ) -> tuple[int, Rolled]:
-    """Return the sweeps and the statistics of an hour.
+    """Return the polls and the statistics of an hour.
 
-    `minutes` are the rows of one device in their order; means are weighted with their sweeps.
+    `minutes` are the rows of one device in their order; means are weighted with their polls.
     `seconds` are the values of the full frames by metric, for the 95th percentile: it cannot be
     had from minutes, and where the raw rows are gone it stays unknown.
     """
@@ -101,7 +101,7 @@ def hour(
             rolled.update(_of_minutes(metric, known))
             if metric.kind is Kind.GAUGE and seconds.get(metric.name):
                 rolled[f"p95_{metric.name}"] = percentile_95(seconds[metric.name])
-    return sum(row["sweeps"] for row in minutes), rolled
+    return sum(row["polls"] for row in minutes), rolled
 
 
 def _of_minutes(metric: Metric, rows: Sequence[Mapping[str, Any]]) -> Rolled:
@@ -110,9 +110,9 @@ def _of_minutes(metric: Metric, rows: Sequence[Mapping[str, Any]]) -> Rolled:
         return {name: rows[-1][name], f"first_{name}": rows[0][f"first_{name}"]}
     if metric.kind is Kind.BITMASK:
         return {name: reduce(or_, (row[name] for row in rows))}
-    weight = sum(row["sweeps"] for row in rows)
+    weight = sum(row["polls"] for row in rows)
     return {
-        name: fsum(row[name] * row["sweeps"] for row in rows) / weight,
+        name: fsum(row[name] * row["polls"] for row in rows) / weight,
         f"min_{name}": min(row[f"min_{name}"] for row in rows),
         f"max_{name}": max(row[f"max_{name}"] for row in rows),
     }

@@ -27,14 +27,14 @@ from gpuadvisor.storage.sqlite_file import check_version, strict
 
 Row = tuple[Any, ...]
 _LARGEST = 2**63
-"""From here on SQLite has no integers."""
+"""One more than the largest integer of SQLite."""
 
 INDEX = "index.db"
 HOST_ID = 0
-"""Stands for the machine where a GPU's number stands."""
+"""The machine's number in the column that holds a GPU's."""
 
-VERSION = 1
-"""What `PRAGMA user_version` says in a file with these tables."""
+VERSION = 2
+"""Version of the schema, in `PRAGMA user_version` of a file with these tables."""
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,23 @@ class Table:
     name: str
     metrics: tuple[Metric, ...]
     period_s: float
-    """0: a row for each poll. Else each row is about so many seconds, from its `ts` on."""
+    """Length of what a row sums up, from its `ts` on, in seconds; 0 where each poll is a row."""
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """The columns after the key, and after `sweeps` in a roll-up."""
+        """The columns after the key, and after `polls` in a roll-up."""
         if not self.period_s:
             return tuple(plain_column(metric) for metric in self.metrics)
         return tuple(column for metric in self.metrics for column in rolled_columns(metric))
 
     @property
     def statement(self) -> str:
-        """What creates it. Keys begin with the time: a sixth of the log that GPU first needs."""
+        """The SQL that creates the table.
+
+        Keys begin with the time, which needs a sixth of the write-ahead log that GPU first needs.
+        """
         rows = ["ts REAL NOT NULL", "gpu INTEGER NOT NULL"]
-        rows += ["sweeps INTEGER NOT NULL"] if self.period_s else []
+        rows += ["polls INTEGER NOT NULL"] if self.period_s else []
         rows += [f"{column.name} {column.type}" for column in self.columns]
         body = ", ".join([*rows, "PRIMARY KEY (ts, gpu)"])
         return f"CREATE TABLE IF NOT EXISTS {self.name} ({body}) WITHOUT ROWID{{and_strict}}"
@@ -82,10 +85,10 @@ def plain_column(metric: Metric) -> Column:
 
 
 def rolled_columns(metric: Metric) -> tuple[Column, ...]:
-    """Return what a roll-up has of a metric.
+    """Return the columns that a roll-up has for a metric.
 
-    Of a level, under its own name, the mean, and the least, the greatest and the 95th percentile;
-    of a counter the last value and the first; of flags all that were set.
+    A gauge has the mean under its own name, and the least, the greatest and the 95th percentile;
+    a counter the last value and the first; a bitmask all bits that were set.
     """
     own, kind = metric.name, sql_type(metric)
     if metric.kind is Kind.GAUGE:
@@ -102,7 +105,7 @@ _FAST = tuple(metric for metric in GPU_METRICS if metric.interval is SamplingInt
 
 GPU_SAMPLES = Table("gpu_samples", GPU_METRICS, 0.0)
 GPU_FAST = Table("gpu_fast", _FAST, 0.0)
-"""The polls between two full ones, kept for some minutes only."""
+"""Polls of the fast metrics between two full ones, kept for some minutes only."""
 HOST_SAMPLES = Table("host_samples", HOST_METRICS, 0.0)
 GPU_MINUTES = Table("gpu_minutes", GPU_METRICS, MINUTE_S)
 HOST_MINUTES = Table("host_minutes", HOST_METRICS, MINUTE_S)
@@ -163,7 +166,7 @@ def prepare(connection: sqlite3.Connection, path: Path, *, is_index: bool) -> No
 
 
 def is_prepared(connection: sqlite3.Connection, path: Path) -> bool:
-    """Say whether the file has its tables, not so a new one; StoreError for another version."""
+    """Say whether the file has its tables; StoreError where they are of another version."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     check_version(path, version, VERSION)
     return version > 0
@@ -258,7 +261,7 @@ PROGRAM_COLUMNS = (
 
 
 def program_row(process: GpuProcess, gpu: int) -> Row:
-    """Return the columns of PROGRAM_COLUMNS: what of a process stays as it is."""
+    """Return the columns of PROGRAM_COLUMNS: what stays the same while a process lives."""
     return (
         gpu, process.pid, process.kind, process.name, process.user, process.command,
         process.container, int(process.is_host_pid), process.parent_pid, process.started_s,
@@ -269,7 +272,7 @@ PROCESS_COLUMNS = "memory_bytes, sm_utilization_pct, cpu_pct, host_memory_bytes"
 
 
 def process_row(process: GpuProcess) -> Row:
-    """Return the columns of PROCESS_COLUMNS: what of a process changes."""
+    """Return the columns of PROCESS_COLUMNS: what changes while a process lives."""
     return (
         process.memory_bytes, process.sm_utilization_pct, process.cpu_pct,
         process.host_memory_bytes,

@@ -1,4 +1,4 @@
-"""The one that writes the telemetry store."""
+"""Writing the telemetry store: raw rows, roll-ups, states, events, and what goes again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpuadvisor.storage.telemetry import history, retention
 from gpuadvisor.storage.telemetry.day_file import FAST_KEPT_S, DayFile
 from gpuadvisor.storage.telemetry.files import day_path
 from gpuadvisor.storage.telemetry.index_file import IndexFile, RolledRow
-from gpuadvisor.storage.telemetry.retention import Retention, Space
+from gpuadvisor.storage.telemetry.retention import DiskSpace, Retention
 from gpuadvisor.storage.telemetry.rollups import Minute, minute_of
 from gpuadvisor.storage.telemetry.schema import (
     GPU_MINUTES,
@@ -30,9 +30,9 @@ from gpuadvisor.storage.telemetry.schema import (
 
 LOCK = "writer.lock"
 LOCK_PATIENCE_S = 0.5
-"""A reader that asks who writes holds the lock for microseconds."""
+"""Seconds to wait for the lock, which a reader that asks who writes holds for microseconds."""
 CATCH_UP = 60
-"""Minutes of an earlier writer that are rolled up at a time: 20 ms each with eight GPUs."""
+"""Minutes of an earlier writer that are rolled up in one call: 20 ms each with eight GPUs."""
 
 
 class TelemetryWriter:
@@ -58,7 +58,7 @@ class TelemetryWriter:
         self.folder = folder
         self._clock = clock
         self._kept = kept or Retention()
-        self._space = Space(folder, spare_bytes)
+        self._space = DiskSpace(folder, spare_bytes)
         self._days: dict[Path, DayFile] = {}
         self._minute: Minute | None = None
         self._started_s = 0.0
@@ -90,7 +90,7 @@ class TelemetryWriter:
         An event that is stored already, by its identity, is replaced. StoreError where something
         could not be stored; the same call may then be made again.
         """
-        self._space.look()
+        self._space.check()
         if frames:
             self._index.note_gpus(frames)
         if not self._space.problem:
@@ -164,7 +164,7 @@ class TelemetryWriter:
         self._minute.add(frame)
 
     def _close_minute(self, minute: Minute) -> None:
-        """Have it written. One that is rolled up already is made anew from all its raw rows."""
+        """Have the minute written; one that is rolled up already is made anew from its raw rows."""
         begin_s = minute.begin_s
         is_seen = begin_s not in self._distrusted and begin_s > self._rolled_s
         if not is_seen and minute.is_raw_complete:
@@ -174,11 +174,11 @@ class TelemetryWriter:
         self._rolled_s = max(self._rolled_s, begin_s)
 
     def _write_later(self, minute: Minute) -> None:
-        for device, (sweeps, rolled) in minute.rows().items():
+        for device, (polls, rolled) in minute.rows().items():
             is_host = device == HOST
             table = HOST_MINUTES if is_host else GPU_MINUTES
             number = HOST_ID if is_host else self._index.ids[device]
-            self._pending.append((table, minute.begin_s, number, sweeps, rolled))
+            self._pending.append((table, minute.begin_s, number, polls, rolled))
 
     def _flush(self) -> None:
         self._index.write((), (), self._pending)

@@ -195,7 +195,7 @@ def test_frames_that_come_while_the_next_one_is_looked_for(folder, monkeypatch):
     assert [each.time_s - START_S for each in found] == [1, 2]
 
 
-@pytest.mark.parametrize("words", ["MAX(ts) FROM gpu_minutes", "* sweeps"])
+@pytest.mark.parametrize("words", ["MAX(ts) FROM gpu_minutes", "* polls"])
 def test_a_minute_that_is_rolled_up_meanwhile_is_in_a_chart_once(folder, monkeypatch, words):
     begin_s = START_S + MINUTE_BEGIN
     with TelemetryWriter(folder, clock=lambda: START_S) as writer:
@@ -258,11 +258,11 @@ def test_a_day_that_is_removed_as_it_is_opened_is_no_failure(folder, monkeypatch
 
 
 def minutes_of(folder):
-    """Return the sweeps of each minute, by its number from the first full one on."""
+    """Return the polls of each minute, by its number from the first full one on."""
     with sqlite3.connect(folder / "index.db") as connection:
-        rows = connection.execute("SELECT ts, sweeps FROM gpu_minutes ORDER BY ts").fetchall()
+        rows = connection.execute("SELECT ts, polls FROM gpu_minutes ORDER BY ts").fetchall()
     connection.close()
-    return {round((ts - START_S - MINUTE_BEGIN) / 60): sweeps for ts, sweeps in rows}
+    return {round((ts - START_S - MINUTE_BEGIN) / 60): polls for ts, polls in rows}
 
 
 def test_a_writer_that_ends_before_it_tends_does_not_hide_what_is_to_be_rolled_up(folder):
@@ -284,8 +284,8 @@ def test_a_writer_that_ends_after_the_clock_was_set_back(folder):
     assert minutes_of(folder) == {1: 2, 60: 1, 61: 1, 62: 1}
 
 
-def test_minutes_without_their_sweeps_stay_as_the_clock_is_set_back(folder):
-    """As on a disk that was nearly full; what is rolled up again has fewer sweeps then."""
+def test_minutes_without_their_polls_stay_as_the_clock_is_set_back(folder):
+    """As on a disk that was nearly full; what is rolled up again has fewer polls then."""
     full = {"clock": lambda: START_S, "spare_bytes": 1 << 60}
     with TelemetryWriter(folder, **full) as writer:
         for at in (0, 10, 70):

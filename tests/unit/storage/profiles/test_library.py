@@ -248,9 +248,9 @@ def test_an_import_that_goes_on_is_not_removed(profiles):
     put(profiles)
     change(profiles, "UPDATE profile SET name = NULL, digest = NULL, imported = NULL")
     with locked(profiles.path.with_name("locks") / "profile-1.lock"):
-        profiles.sweep()
+        profiles.remove_unfinished()
         assert count(profiles, "profile") == 1
-    profiles.sweep()
+    profiles.remove_unfinished()
     assert count(profiles, "profile") == 0
 
 

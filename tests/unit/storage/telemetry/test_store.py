@@ -210,7 +210,7 @@ def rolled(folder, resolution, begin_s):
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
-def test_a_minute_has_mean_extremes_and_percentile_of_its_sweeps(folder):
+def test_a_minute_has_mean_extremes_and_percentile_of_its_polls(folder):
     begin = 60 - START_S % 60
     frames = [
         frame(begin + at, sample(power_w=float(at), energy_j=at, throttle_reasons=1 << at % 3))
@@ -240,7 +240,7 @@ def test_an_hour_is_made_of_its_minutes_with_the_percentile_of_its_seconds(folde
     assert (row["first_energy_j"], row["energy_j"]) == (0, 3590)
 
 
-def test_a_minute_that_two_writers_saw_has_the_sweeps_of_both(folder):
+def test_a_minute_that_two_writers_saw_has_the_polls_of_both(folder):
     begin = 60 - START_S % 60
     stored(folder, *(frame(begin + at, sample(power_w=0.0)) for at in range(30)))
     stored(folder, *(frame(begin + at, sample(power_w=1.0)) for at in range(30, 61)))
