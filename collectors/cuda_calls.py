@@ -7,7 +7,7 @@ import re
 from gpuadvisor.domain.profile import Call
 
 _SUFFIX = re.compile(r"(_ptsz|_ptds)?(_v\d+)?$")
-"""Of the per-thread default stream, and of the version (`cudaLaunchKernel_ptsz_v7000`)."""
+"""Suffixes of the per-thread default stream and of the version (`cudaLaunchKernel_ptsz_v7000`)."""
 
 _KINDS = (  # the first that matches
     (re.compile(r"cu(da)?GraphLaunch"), Call.GRAPH_LAUNCH),

@@ -32,7 +32,7 @@ class Inventory:
     """What NVML says about the GPUs of this machine."""
 
     gpus: tuple[Device, ...] = ()
-    """Those that a script would see, in its order."""
+    """GPUs that a script would see, in its order."""
     reason: str | None = None
     """Why there are none, in words; None where there are some."""
     notes: tuple[str, ...] = ()

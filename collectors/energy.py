@@ -76,7 +76,7 @@ def other_processes(device: Device, own_pids: Collection[int] = ()) -> list[GpuP
 
 
 def _running(library: Any, device: Device) -> list[GpuProcess] | None:
-    """List them by the newest form of the call that the driver has (its structures changed)."""
+    """List a GPU's processes by the newest form of the call that the driver has."""
     gpu = handle(library, device)
     for version in ("_v3", "_v2"):
         found = nvml.read(library, f"nvmlDeviceGetComputeRunningProcesses{version}", gpu)

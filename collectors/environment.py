@@ -76,10 +76,10 @@ def _read(library: Any, device: Device) -> _GpuState:
 
 @dataclass(frozen=True)
 class Revision:
-    """What git says; None where there is no repository, no git, or no answer in time."""
+    """State of a work tree; None where there is no repository, no git, or no answer in time."""
 
     commit: str | None = None
-    """Full hash."""
+    """Full hash of the commit."""
     dirty: bool | None = None
     """Whether tracked files, or the script itself, differ from the commit."""
 

@@ -23,7 +23,7 @@ from gpuadvisor.errors import UsageError
 TIMEOUT_S = 120.0
 """Importing torch takes 3 s warm and 20 s or more from a cold or a network disk."""
 OLDEST_PYTHON = (3, 10)
-"""What gpuadvisor's code inside the target process is written for."""
+"""The oldest Python for which the code inside the target process is written."""
 _BF16_SINCE = (8, 0)
 """Compute capability with bfloat16 arithmetic (Ampere); torch emulates it below."""
 _PYTHON_ERROR = re.compile(r"^(?:Fatal Python error|\w*Error): .*", re.MULTILINE)
@@ -51,7 +51,7 @@ class TargetPython:
     executable: str
     """Absolute path, links not followed: a virtual environment is known by its link."""
     version: str
-    """Such as `3.12.3`."""
+    """Version of Python, such as `3.12.3`."""
     has_header: bool = False
     """Whether `Python.h` is there, which Inductor and Triton compile against."""
     torch: str | None = None
@@ -60,14 +60,14 @@ class TargetPython:
     cuda: str | None = None
     """Version of CUDA that torch was built for; None for a build without CUDA."""
     cudnn: str | None = None
-    """Such as `9.10.2`."""
+    """Version of cuDNN, such as `9.10.2`."""
     triton: str | None = None
     cuda_available: bool = False
     cuda_problem: str | None = None
     """What CUDA or torch said where it cannot use a GPU."""
     gpus: tuple[TorchGpu, ...] = ()
     architectures: tuple[str, ...] = ()
-    """What torch has kernels for, such as `sm_90` and `compute_90`; empty without a GPU."""
+    """Architectures of torch's kernels, such as `sm_90` and `compute_90`; empty without a GPU."""
 
     @property
     def runs_harness(self) -> bool:

@@ -33,7 +33,7 @@ class Check:
     """A few words, the same on every machine; with a number where there are several devices."""
     state: State
     detail: str
-    """What was found."""
+    """What the check found."""
     fix: str = ""
     """One line that cures it; empty where nothing is to be done."""
 
@@ -63,13 +63,13 @@ class MachineState:
     python: TargetPython | None = None
     """The interpreter that runs the scripts; None where it cannot be asked."""
     python_problem: str = ""
-    """Why it cannot, as `fault: way out`."""
+    """Why the interpreter cannot be asked, as `fault: way out`."""
     inventory: Inventory = field(default_factory=Inventory)
     gpus: tuple[GpuUse, ...] = ()
     """One for each GPU in the inventory."""
     environ: Mapping[str, str] = field(default_factory=dict)
     root: Path = Path("/")
-    """Where checks find `/proc`."""
+    """Folder in which checks find `/proc`."""
 
     @property
     def torch(self) -> TargetPython | None:

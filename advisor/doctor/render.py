@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SCHEMA_VERSION = 1
-"""Of the JSON: raised when a key changes its meaning or goes."""
+"""Version of the JSON: raised when a key changes its meaning or goes."""
 _STYLES = {State.OK: "green", State.WARNING: "yellow", State.PROBLEM: "bold red"}
 
 

@@ -22,9 +22,9 @@ from typing import Any
 GIB = 1 << 30
 MIB = 1 << 20
 BUFFER_BYTES = GIB
-"""Of the source of a copy; the largest L2 cache (B200) has 126 MB."""
+"""Size of the source of a copy; the largest L2 cache (B200) has 126 MB."""
 TRANSFER_BYTES = 256 * MIB
-"""Between host and device: 5 ms and more on any PCI Express."""
+"""Size of a copy between host and device: 5 ms and more on any PCI Express."""
 MEMORY_SHARE = 8
 """A buffer takes at most this part of the free memory."""
 MATRIX_SIDES = (8192, 4096, 2048, 1024)
@@ -37,7 +37,7 @@ EMPTY_KERNELS = 10_000
 Action = Callable[[], Any]
 Result = dict[str, Any]
 Measure = tuple[str, Callable[[], Result]]
-"""What is measured, and how."""
+"""A quantity, and the function that measures it."""
 
 
 class Bench:

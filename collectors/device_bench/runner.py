@@ -49,7 +49,7 @@ class Rate:
     high: float
     repeats: int
     how: Mapping[str, Any] = field(default_factory=dict)
-    """Sizes."""
+    """Sizes with which it was measured."""
 
     @property
     def spread(self) -> float:
@@ -64,7 +64,7 @@ class BenchResult:
     device: DeviceLimits
     clocks: Clocks
     torch: str
-    """Its version."""
+    """Version of torch."""
     rates: tuple[Rate, ...]
     unavailable: Mapping[str, str]
     """Quantity to why it could not be measured."""

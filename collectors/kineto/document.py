@@ -53,7 +53,7 @@ class Spans:
     ends: list[int] = field(default_factory=list)
     """Positions behind the last byte. One that is still open at the end of the data has none."""
     closed_at: int | None = None
-    """Where the array's own closing bracket is."""
+    """Position of the array's own closing bracket."""
 
     def complete(self) -> list[tuple[int, int]]:
         """Return the begin and end of each that ends."""

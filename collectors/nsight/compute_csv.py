@@ -42,7 +42,7 @@ _LONGEST_PREAMBLE = 64 * 2**20
 _SAMPLE_RECORDS = 64
 """Records that tell how numbers are written; a line of the raw page alone has hundreds."""
 _SAYS = "=="
-"""What begins ncu's own lines: `==PROF== Connected to process 1`."""
+"""Begin of ncu's own lines: `==PROF== Connected to process 1`."""
 _REASONS = {
     "ERR_NVGPUCTRPERM": "the driver did not let ncu read the performance counters "
     "(ERR_NVGPUCTRPERM): run it as root, or see `gpuadvisor doctor`",

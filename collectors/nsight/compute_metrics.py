@@ -89,7 +89,7 @@ _METRICS = {
     "Issued Instructions": "smsp__inst_issued.sum",
 }
 _AMBIGUOUS = "Memory Throughput"
-"""A share in one section and bytes a second in another."""
+"""Labels of a share in one section and of bytes a second in another."""
 
 
 @lru_cache(maxsize=4096)

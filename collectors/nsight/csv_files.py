@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import IO
 
 LONGEST_LINE = 4 * 2**20
-"""Characters. The widest real line (2,238 metrics on Hopper) has 140,000."""
+"""Characters of a line. The widest real line (2,238 metrics on Hopper) has 140,000."""
 LONGEST_RECORD = 16 * 2**20
-"""Characters, of all the lines over which quotes may spread a record."""
+"""Characters of a record, over all the lines that quotes may spread it."""
 MOST_CELLS = 50_000
 _ENCODINGS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-"""What `>` writes in PowerShell; all else is UTF-8, with or without its mark."""
+"""Encodings that `>` writes in PowerShell; all else is UTF-8, with or without its mark."""
 _LONGEST = 400
-"""Characters; the largest number in floating point has 309 digits."""
+"""Characters of a number; the largest one in floating point has 309 digits."""
 _INSTANCES = re.compile(r"\s+\(.*", re.DOTALL)
 """The single values after a sum (`--print-metric-instances values`)."""
 _SPACES = str.maketrans("", "", " \u00a0\u202f\u2009'\u2019")
-"""What some countries put between thousands."""
+"""Characters that some countries put between thousands."""
 _NUMBER = re.compile(r"[+-]?(\d{1,3}(,\d{2,3})*,\d{3}|\d+)?(\.\d*)?([eE][+-]?\d+)?")
 _COMMA_IS_DECIMAL = re.compile(r"[+-]?(\d+,(\d{1,2}|\d{4,})|0,\d+|\d{1,3}(\.\d{3})+,\d+)")
 _POINT_IS_DECIMAL = re.compile(r"[+-]?(\d+\.(\d{1,2}|\d{4,})|0\.\d+|\d{1,3}(,\d{3})+\.\d+)")

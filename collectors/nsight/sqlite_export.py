@@ -59,7 +59,7 @@ class Export:
 
     def __init__(self, connection: sqlite3.Connection, size_bytes: int, missing: int) -> None:
         self.missing_bytes = missing
-        """What the file's end lacks."""
+        """Bytes that the file's end lacks."""
         self._connection = connection
         self._most_rows = size_bytes // SMALLEST_ROW_BYTES
         self._columns = {name: self._columns_of(name) for name in self._ordinary_tables()}

@@ -18,7 +18,7 @@ _REST_S = 0.2
 PATIENCE_S = 5.0
 """A thread that tells nothing for so long is stuck in the driver."""
 _BYTES_PER_UNIT = 1024
-"""nvml.h says KB/s; all of NVML's sizes are powers of two."""
+"""Bytes of a KB/s in nvml.h; all of NVML's sizes are powers of two."""
 _CLOSE_S = 0.5
 
 

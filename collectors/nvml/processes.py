@@ -155,7 +155,7 @@ def _quiet(ask: Any) -> Any:
 
 
 class Processes:
-    """Lists them, by the newest form of the calls that the driver has."""
+    """Lists the processes, by the newest form of the calls that the driver has."""
 
     def __init__(self) -> None:
         self._facts = ProcessFacts()

@@ -284,7 +284,7 @@ class WatchedGpu:
         self._add_what_instances_lack()
 
     def _add_what_instances_lack(self) -> None:
-        """State it once for the metrics that no query of this GPU fills."""
+        """Note once that the metrics which no query of this GPU fills are not supported."""
         asked = {metric for call in self._calls for metric in call.metrics}
         for metric in GPU_METRICS:
             if metric.name not in asked:

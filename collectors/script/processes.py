@@ -25,7 +25,7 @@ POLL_S = 0.05
 CLEANERS = ("multiprocessing.resource_tracker", "torch_shm_manager")
 """In the command lines of processes that end by themselves when all others of the script have."""
 CLEANING_S = 1.0
-"""For which they are waited; they take some milliseconds."""
+"""How long such processes are waited for; they take some milliseconds."""
 _PR_SET_CHILD_SUBREAPER = 36
 """`prctl` option, from <linux/prctl.h>."""
 

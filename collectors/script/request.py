@@ -40,9 +40,9 @@ class Limits:
     """How long a run may take, in seconds."""
 
     startup_s: float = 600.0
-    """From the start to the first step."""
+    """Limit from the start to the first step."""
     idle_s: float = 300.0
-    """Between two signs of life after that; the harness speaks at least once a window."""
+    """Limit between two signs of life after that; the harness speaks at least once a window."""
     total_s: float = 1800.0
     room_s: float = math.inf
     """What the budget has left for the run. A limit that equals it says nothing of the script."""

@@ -16,14 +16,14 @@ class Schedule:
     """When a run is warm, how long it is measured, and when it may end."""
 
     warmup_steps: int = 4
-    """At least so many steps before the first counted one."""
+    """The least steps before the first counted one."""
     warmup_s: float = 1.0
-    """At least so long from the first step to the first counted one."""
+    """The least time from the first step to the first counted one."""
     quiet_steps: int = 3
     """Steps without a compilation before the first counted one: CUDA graphs are recorded on the
     second run after a compilation and replayed from the third."""
     queue_limit: int = 64
-    """At most so many steps are skipped because the loaders had batches in stock."""
+    """The most steps that are skipped because the loaders had prefetched batches."""
     measure_s: float = 4.0
     min_steps: int = 20
     window_s: float = 0.5
@@ -45,10 +45,10 @@ class Specification:
     parent: int = 0
     """Process id of gpuadvisor: when it is gone, the script's process ends too."""
     reseed: int | None = None
-    """For torch, just before the first root is called: a script that seeds itself still draws other
-    random numbers from there on."""
+    """Seed for torch, just before the first root is called: a script that seeds itself still draws
+    other random numbers from there on."""
     seed: int | None = None
-    """For `random`, numpy and torch; None to leave them alone."""
+    """Seed for `random`, numpy and torch; None to leave them alone."""
     cores: tuple[int, ...] = ()
     """CPU cores to keep to; empty for all."""
     samples_per_step: float | None = None

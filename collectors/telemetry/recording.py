@@ -93,7 +93,7 @@ class Recording:
 
     path: Path
     version: str
-    """Of the gpuadvisor that wrote it."""
+    """Version of the gpuadvisor that wrote it."""
 
     def frames(self) -> Iterator[Frame]:
         """Yield the frames in order; those after a cut or a damage are missing."""

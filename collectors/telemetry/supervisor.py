@@ -22,11 +22,11 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import STARTING, Event, Frame, Sample, State, Unavailable
 
 SILENCE_S = 2.0
-"""Without a frame for so long, values are stale and the child is replaced."""
+"""Silence after which values are stale and the child is replaced."""
 START_S = 30.0
-"""The same for its first frame: without persistence mode the driver first wakes every GPU."""
+"""Patience for a child's first frame: without persistence mode the driver first wakes every GPU."""
 EVERY_S = 1.0
-"""A frame comes so often, from the child or in its place."""
+"""Time between two frames, from the child or in its place."""
 REPLACE_EVERY_S = 60.0
 """The first replacement comes at once. A driver that hangs for good would otherwise collect a
 process that cannot be killed every few seconds."""
@@ -201,7 +201,7 @@ class _Child:
         return f"the sampler {how}"
 
     def end(self) -> None:
-        """Kill it and wait for a moment; one that cannot be killed is left to the kernel."""
+        """Kill the child and wait a moment; one that cannot be killed is left to the kernel."""
         self._ending.set()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)

@@ -11,7 +11,7 @@ NAME = "cpu"
 
 
 def check(machine: MachineState) -> Iterator[Check]:
-    """Describe it; a single core leaves none for DataLoader workers."""
+    """Describe the CPU; a single core leaves none for DataLoader workers."""
     cpu = machine.cpu
     memory = f", {cpu.memory_bytes / 2**30:.1f} GiB" if cpu.memory_bytes else ""
     cores = "1 core" if cpu.cores == 1 else f"{cpu.cores} cores"

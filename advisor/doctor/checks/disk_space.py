@@ -17,9 +17,9 @@ ORDER = 90
 STORE, CACHE = "store", "compile cache"
 MIB, GIB = 2**20, 2**30
 STORE_NEEDS_BYTES = 16 * MIB
-"""For the database and its write-ahead log, without any raw telemetry."""
+"""Space for the database and its write-ahead log, without any raw telemetry."""
 STORE_WANTS_BYTES = 256 * MIB
-"""Below it, raw sampling stops."""
+"""Free space below which raw sampling stops."""
 CACHE_WANTS_BYTES = GIB
 """A choice, not a measurement: every trial that compiles differently adds its code to the cache."""
 

@@ -22,7 +22,7 @@ from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.target import StepTaker
 
 MARKERS = ("forward", "backward", "optimizer", "explicit")
-"""What can count a step, the better the later. A better one that turns up takes over."""
+"""Markers that can count a step, the better the later. A better one that turns up takes over."""
 HISTORY_STEPS = 4096
 """Host times kept for scripts that end before they are warm."""
 SKIPPED_SHORT = 2

@@ -12,7 +12,7 @@ from typing import Any
 from gpuadvisor.domain.target import Target
 
 NAME = "cuda_range"
-"""What its reports go by."""
+"""Name that its reports go by."""
 NO_GPU = "it had used no GPU when it was warm, and NVIDIA's tools profile GPUs only"
 
 ENDED = "the script ended"
@@ -82,7 +82,7 @@ class RangedSteps:
 
 
 class CudaRange:
-    """What the specification of a run names: applied to a script, it takes the script's steps."""
+    """Applier that the specification of a run names: it takes the steps of the script."""
 
     def apply(self, value: int, target: Target) -> None:
         """Apply the number of steps."""

@@ -1,4 +1,4 @@
-"""From what torch does to ticks of the clock: what is a step of this script?"""
+"""Turns what torch does into ticks of the step clock, by what a step of this script is."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVALUATION_S = 30.0
 """Time of forward passes alone, in a script that could train, after which it only evaluates.
 Longer than the sanity check that trainers run before training."""
 TRAINING_WORDS = (".backward(", ".fit(", "Trainer(")
-"""What stands in the main file of a script that trains."""
+"""Text that stands in the main file of a script that trains."""
 
 
 class StepMarkers:

@@ -19,7 +19,7 @@ OTHER_CALLS = 64
 """Calls of other roots without one of the first, after which the last one called takes its place:
 the first was for preparation, as an encoder of the prompt."""
 OTHER_CALLS_EACH = 8
-"""The same for each call of the first, while these are few."""
+"""Calls of other roots for each call of the first that have this effect while those are few."""
 DYNAMO_COPIES = ("torch._dynamo.utils", "torch._dynamo.variables.nn_module")
 """Where Dynamo keeps the `Module.__call__` of its import, to trace unpatched modules faster."""
 

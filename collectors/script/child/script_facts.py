@@ -20,7 +20,7 @@ MOST = 16
 
 @dataclass(slots=True)
 class UsedLoader:
-    """What is kept of a loader. Not its iterator, which would keep worker processes alive."""
+    """A DataLoader that gave batches. Not its iterator, which would keep worker processes alive."""
 
     iterator: Callable[[], Any]
     """Returns the iterator that gave the last batch, None once it is gone."""

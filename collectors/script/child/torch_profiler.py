@@ -17,14 +17,14 @@ from typing import Any
 from gpuadvisor.domain.target import Target
 
 NAME = "profile"
-"""What its reports go by."""
+"""Name that its reports go by."""
 SETTLING_STEPS = 1
 """Steps with the profiler switched on that are not recorded: the first pays for its start."""
 LONGEST_S = 30.0
 """Time after which a recording ends with the steps that it has, if it has one: steps of minutes
 would fill memory with events."""
 REST = "gpuadvisor: after the last step"
-"""What a range is renamed to that began as a step and was none."""
+"""Name of a range that began as a step and was none."""
 THEIRS = (
     "the script uses torch.profiler itself, and a process can have one profiler at a time: switch "
     "it off in the script, or give the trace that it writes to `gpuadvisor import`"
@@ -199,7 +199,7 @@ class ProfiledSteps:
 
 
 class TorchProfiler:
-    """What the specification of a run names: applied to a script, it takes the script's steps."""
+    """Applier that the specification of a run names: it takes the steps of the script."""
 
     def apply(self, value: str, target: Target) -> None:
         """Apply the options, a JSON object of `file`, `steps` and `stacks`."""

@@ -36,7 +36,7 @@ class Timer(Protocol):
 
 
 class HostTimer:
-    """For scripts that use no GPU."""
+    """Times of the host's clock, for scripts that use no GPU."""
 
     mark = staticmethod(time.perf_counter)
 
