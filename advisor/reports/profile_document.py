@@ -294,7 +294,9 @@ def _roofline(report: ProfileReport) -> Iterator[Section]:
         words += " at its rightmost place."
     if not kinds:
         words += " The device's ceilings are not known."
-    elif report.ceilings and not all(peak.measured for peak in report.ceilings.by_quantity.values()):
+    elif report.ceilings and not all(
+        peak.measured for peak in report.ceilings.by_quantity.values()
+    ):
         words += " Ceilings are theoretical ones: `gpuadvisor bench-device` measures real ones."
     columns = (
         Column("What", "name", _kernel_name),
