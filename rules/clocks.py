@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.clock_reasons import SLOWING, holds
-from gpuadvisor.domain.latest import Latest
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Frame, Gpu
 from gpuadvisor.domain.telemetry_window import GpuWindow

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from gpuadvisor.domain.latest import Latest
+from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Frame
-from gpuadvisor.domain.telemetry_tally import RollingWindow
+from gpuadvisor.domain.telemetry_window import RollingWindow
 from gpuadvisor.rules.alert_states import AlertStates, Condition, Message
 from gpuadvisor.rules.registry import load_events, load_health_rules, rules_with_events
 
@@ -52,7 +52,7 @@ class Conditions:
 
     def observe(self, frame: Frame) -> list[Event]:
         """Take in a frame; return what began or ended, with the collector's own events."""
-        self.latest.update(frame)
+        self.latest.add(frame)
         events = list(frame.events)
         for condition in list(self._conditions):
             events.extend(self._ask(condition, frame))

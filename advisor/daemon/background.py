@@ -17,7 +17,7 @@ from typing import Any
 
 from gpuadvisor.daemon.daemon import DANGLING_S, STATE_FILE, already
 from gpuadvisor.daemon.store import running, store_folder
-from gpuadvisor.domain.latest import Latest
+from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.telemetry import Event, Gpu, State
 from gpuadvisor.errors import AdvisorError, UsageError
 from gpuadvisor.printable import duration
@@ -191,9 +191,9 @@ def read_status(folder: Path, now_s: float | None = None) -> dict[str, Any]:
         newest_s = reader.newest_s()
         if newest_s is not None:
             events = [e for e in reader.events(now_s - DANGLING_S) if e.ended_s is None]
-            latest.gpus = reader.gpus()
+            latest.listed = reader.gpus()
             for frame in reader.frames(newest_s - LOOK_BACK_S):
-                latest.update(frame)
+                latest.add(frame)
     age_s = None if newest_s is None else max(now_s - newest_s, 0.0)
     return {
         "version": VERSION,

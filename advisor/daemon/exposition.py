@@ -20,8 +20,8 @@ from prometheus_client.registry import Collector
 from gpuadvisor.daemon.alerts import host
 from gpuadvisor.daemon.configuration import KINDS, Prometheus
 from gpuadvisor.daemon.figures import Figures
+from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.clock_reasons import SLOWING
-from gpuadvisor.domain.latest import Latest
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Kind, Metric
 from gpuadvisor.domain.severity import EVENT_SEVERITIES
 from gpuadvisor.domain.telemetry import HOST, Event, Gpu

@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 
-from gpuadvisor.domain.latest import Latest
+from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.telemetry import Event, Frame
 from gpuadvisor.rules.conditions import Conditions
 

@@ -15,8 +15,12 @@ from pathlib import Path
 from typing import Protocol
 
 from gpuadvisor.domain.telemetry import HOST, STARTING, Frame
-from gpuadvisor.domain.telemetry_tally import LONGEST_CARRIED_S, MOST_EVENTS, window_of_frames
-from gpuadvisor.domain.telemetry_window import TelemetryWindow
+from gpuadvisor.domain.telemetry_window import (
+    LONGEST_CARRIED_S,
+    MOST_EVENTS,
+    TelemetryWindow,
+    window_of_frames,
+)
 from gpuadvisor.errors import AdvisorError, UsageError
 
 BEFORE_S = 120.0

@@ -1,15 +1,44 @@
-"""What telemetry said of GPUs over some time, summed up for the rules."""
+"""Telemetry of GPUs over some time, summed up for the rules: as it comes, or in one go.
+
+Sums do not grow with the time: an hour takes as much memory as a minute.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from gpuadvisor.domain.telemetry import Event, Gpu, GpuProcess, Unavailable
+from gpuadvisor.domain.accumulators import Accumulator
+from gpuadvisor.domain.clock_reasons import BITS, holds
+from gpuadvisor.domain.metrics import BY_NAME, SamplingInterval
+from gpuadvisor.domain.telemetry import Event, Frame, Gpu, GpuProcess, Number, Sample, Unavailable
 
 BUSY_PCT = 50
 """Utilization from which a GPU is at work. It is an average over up to a second, so in the second
 in which work begins or ends either may be said."""
+UTILIZATION = "gpu_utilization_pct"
+FLAGS = "throttle_reasons"
+CARRIED_S = {
+    name: 3 * metric.interval.period_s
+    for name, metric in BY_NAME.items()
+    if metric.interval in (SamplingInterval.SLOW, SamplingInterval.RARE)
+}
+"""For how long a value holds of what is read rarely: as `Latest` has it, until three readings of
+it are overdue."""
+LONGEST_CARRIED_S = max(CARRIED_S.values())
+MOST_EVENTS = 200
+"""Kept of a window, the newest: a failing GPU can report several errors a second."""
+
+SLICE_S = 10.0
+"""A rolling window is made of whole slices, so it is longer than asked for by up to one."""
+
+SET_BACK_S = 1.0
+"""As the condition `gap` has it. A frame without values, which only says that a sampler is silent,
+may be some milliseconds newer than the one that comes next."""
+
+Samples = dict[str, list[float]]
+"""By the metric's name: count, sum, low, high, first, last."""
 
 
 @dataclass(frozen=True)
@@ -71,3 +100,234 @@ class TelemetryWindow:
     @property
     def seconds(self) -> float:
         return self.end_s - self.begin_s
+
+
+class _GpuSums:
+    """What the samples of one GPU come to."""
+
+    __slots__ = ("busy", "busy_masks", "every", "last_s", "masks", "unavailable")
+
+    def __init__(self) -> None:
+        self.every: Samples = {}
+        self.busy: Samples = {}
+        self.masks: Counter[int] = Counter()
+        self.busy_masks: Counter[int] = Counter()
+        self.last_s: dict[str, float] = {}
+        """When what is read rarely was read last, in Unix time."""
+        self.unavailable: Mapping[str, Unavailable] = {}
+
+    def add(self, frame: Frame, sample: Sample) -> None:
+        """Take in one poll."""
+        values = sample.values
+        _add_all(self.every, values)
+        for name in CARRIED_S.keys() & values.keys():
+            self.last_s[name] = frame.time_s
+        mask = values.get(FLAGS)
+        is_busy = values.get(UTILIZATION, 0) >= BUSY_PCT
+        if is_busy:
+            _add_all(self.busy, values)
+        if mask is not None:
+            self.masks[int(mask)] += 1
+            if is_busy:
+                self.busy_masks[int(mask)] += 1
+        if frame.full:
+            self.unavailable = sample.unavailable
+
+    def merge(self, later: _GpuSums) -> None:
+        """Take in the sums of a later time."""
+        _merge(self.every, later.every)
+        _merge(self.busy, later.busy)
+        self.masks.update(later.masks)
+        self.busy_masks.update(later.busy_masks)
+        self.last_s.update(later.last_s)
+        self.unavailable = later.unavailable
+
+    def carried(self, now_s: float) -> _GpuSums:
+        """Return sums of the last values that still hold then, of what is read rarely."""
+        made = _GpuSums()
+        for name, read_s in self.last_s.items():
+            if 0 <= now_s - read_s <= CARRIED_S[name]:
+                last = self.every[name][5]
+                made.every[name] = [1, last, last, last, last, last]
+                made.last_s[name] = read_s
+        return made
+
+    def window(self, gpu: Gpu, processes: tuple[GpuProcess, ...] | None) -> GpuWindow:
+        """Return what it says."""
+        return GpuWindow(
+            gpu,
+            _series(self.every),
+            _shares(self.masks),
+            _series(self.busy),
+            _shares(self.busy_masks),
+            self.unavailable,
+            processes,
+        )
+
+
+class WindowAccumulator(Accumulator[_GpuSums]):
+    """All GPUs of a machine over some time, in memory that does not grow with it.
+
+    Accumulators of times that follow each other can be merged, and say the same as one over both.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_GpuSums, with_host=False)
+        self.events: list[Event] = []
+
+    def add(self, frame: Frame) -> None:
+        super().add(frame)
+        if frame.events:
+            self._add_events(frame.events)
+
+    def merge(self, later: WindowAccumulator) -> None:
+        """Take in the sums of a later time."""
+        for uuid, sums in later.devices.items():
+            self.device(uuid).merge(sums)
+        self.listed = self.listed if later.listed is None else later.listed
+        self.processes = self.processes if later.processes is None else later.processes
+        self._add_events(later.events)
+
+    def carried(self, now_s: float) -> WindowAccumulator:
+        """Return an accumulator that begins with the values that still hold then."""
+        made = WindowAccumulator()
+        made.devices = {uuid: sums.carried(now_s) for uuid, sums in self.devices.items()}
+        made.listed, made.processes = self.listed, self.processes
+        return made
+
+    def window(self, begin_s: float, end_s: float) -> TelemetryWindow:
+        """Return what it says, of the GPUs that were listed last; times are Unix times."""
+        empty = _GpuSums()
+        return TelemetryWindow(
+            begin_s,
+            end_s,
+            tuple(
+                self.devices.get(gpu.uuid, empty).window(gpu, self._processes_on(gpu))
+                for gpu in self.gpus
+            ),
+            tuple(self.events),
+        )
+
+    def _add_events(self, events: tuple[Event, ...] | list[Event]) -> None:
+        self.events = [*self.events, *events][-MOST_EVENTS:]
+
+    def _processes_on(self, gpu: Gpu) -> tuple[GpuProcess, ...] | None:
+        if self.processes is None:
+            return None
+        return tuple(process for process in self.processes if process.gpu == gpu.uuid)
+
+
+class RollingWindow:
+    """The last minute, or so: each frame is counted once, and memory does not grow with time."""
+
+    def __init__(self, length_s: float = 60.0) -> None:
+        self._slices: deque[tuple[float, WindowAccumulator]] = deque()
+        """Each with the Unix time of its first frame."""
+        self._most = max(round(length_s / SLICE_S), 1)
+        self._before = WindowAccumulator()
+        """Last values of what is read rarely, from before the slices."""
+        self._time_s = 0.0
+
+    def add(self, frame: Frame) -> None:
+        """Take in a frame. When the clock was set back, it begins anew."""
+        if frame.time_s < self._time_s - SET_BACK_S:
+            self._drop(len(self._slices))
+            self._time_s = frame.time_s
+        self._time_s = max(self._time_s, frame.time_s)
+        if not self._slices or frame.time_s - self._slices[-1][0] >= SLICE_S:
+            self._slices.append((frame.time_s, WindowAccumulator()))
+            self._forget(frame.time_s)
+        self._slices[-1][1].add(frame)
+
+    def window(self) -> TelemetryWindow | None:
+        """Return what the last minute says; None before the first frame."""
+        if not self._slices:
+            return None
+        begin_s = self._slices[0][0]
+        sums = self._before.carried(begin_s)
+        for _, each in self._slices:
+            sums.merge(each)
+        return sums.window(begin_s, self._time_s)
+
+    def _forget(self, now_s: float) -> None:
+        oldest_s = now_s - (self._most + 0.5) * SLICE_S  # half a slice: frames do not come exactly
+        self._drop(sum(begin_s < oldest_s for begin_s, _ in self._slices))
+
+    def _drop(self, count: int) -> None:
+        for _ in range(count):
+            _, sums = self._slices.popleft()
+            self._before.merge(sums)
+        if count:
+            begin_s = self._slices[0][0] if self._slices else self._time_s
+            self._before = self._before.carried(begin_s)
+
+
+def window_of_frames(
+    frames: Iterable[Frame], begin_s: float = 0.0, end_s: float = float("inf")
+) -> TelemetryWindow | None:
+    """Return what frames in order of time say of a time; None where none of it is of a GPU.
+
+    Those from before the begin tell what still held then of what is read rarely. The window is
+    from the first to the last frame that is in it.
+    """
+    before, sums = WindowAccumulator(), None
+    first_s = last_s = 0.0
+    for frame in frames:
+        if frame.time_s < begin_s:
+            before.add(frame)
+        elif frame.time_s < end_s:
+            if sums is None:
+                sums, first_s = before.carried(frame.time_s), frame.time_s
+            sums.add(frame)
+            last_s = frame.time_s
+    if sums is None or not sums.devices:
+        return None
+    return sums.window(first_s, last_s)
+
+
+def _add_all(samples: Samples, values: Mapping[str, Number]) -> None:
+    """Count values in: plain lists, as this is done for each metric of each GPU once a second."""
+    for name, value in values.items():
+        known = samples.get(name)
+        if known is None:
+            samples[name] = [1, value, value, value, value, value]
+            continue
+        known[0] += 1
+        known[1] += value
+        if value < known[2]:
+            known[2] = value
+        elif value > known[3]:
+            known[3] = value
+        known[5] = value
+
+
+def _merge(samples: Samples, later: Samples) -> None:
+    for name, new in later.items():
+        known = samples.get(name)
+        if known is None:
+            samples[name] = list(new)
+            continue
+        known[0] += new[0]
+        known[1] += new[1]
+        if new[2] < known[2]:  # and not min(): this is half of what a look costs
+            known[2] = new[2]
+        if new[3] > known[3]:
+            known[3] = new[3]
+        known[5] = new[5]
+
+
+def _series(samples: Samples) -> dict[str, Series]:
+    return {
+        name: Series(int(count), total / count, low, high, first, last)
+        for name, (count, total, low, high, first, last) in samples.items()
+    }
+
+
+def _shares(masks: Mapping[int, int]) -> dict[str, float]:
+    samples = sum(masks.values())
+    if not samples:
+        return {}
+    return {
+        f"{FLAGS}/{reason}": sum(n for mask, n in masks.items() if holds(mask, reason)) / samples
+        for reason in BITS
+    }

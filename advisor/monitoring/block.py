@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 from gpuadvisor.domain.telemetry import Gpu
@@ -167,13 +166,12 @@ class Collector:
 
     def __init__(self, fast_period_s: float | None) -> None:
         from gpuadvisor.collectors.telemetry.supervisor import SamplerProcess
-        from gpuadvisor.monitoring.figures import COUNTER, Tally
+        from gpuadvisor.monitoring.figures import COUNTER, BlockAccumulator
 
         self.answered = threading.Event()
         """Set when the first readings are there, or the driver has said that there are none."""
-        self._tally = Tally()
+        self._block = BlockAccumulator()
         self._lock = threading.Lock()
-        self._ended_s = inf
         self._stopped = False
         # Not `sources.live`: the machine's own figures would cost the block time and are not shown.
         self._sampler = SamplerProcess(fast_period_s=fast_period_s, hurried=(COUNTER,))
@@ -186,17 +184,17 @@ class Collector:
     def gpus(self) -> tuple[Gpu, ...]:
         """Those known by now."""
         with self._lock:
-            return self._tally.gpus
+            return self._block.gpus
 
     def begin(self, began_s: float) -> None:
         """Begin the block, at this Unix time."""
         with self._lock:
-            self._tally.begin(began_s)
+            self._block.begin(began_s)
 
     def end(self, ended_s: float) -> None:
         """End the block, and wait for the first reading after it, for a few seconds at most."""
         with self._lock:
-            self._ended_s = ended_s
+            self._block.end(ended_s)
         self._thread.join(LAST_FRAME_S)
 
     def close(self) -> None:
@@ -209,7 +207,8 @@ class Collector:
     def figures(self, ended_s: float, gpus: Sequence[Gpu]) -> BlockFigures:
         """Return what became of these GPUs; after `close`, and once."""
         with self._lock:
-            return self._tally.figures(ended_s, gpus)
+            self._block.end(ended_s)
+            return self._block.figures(gpus)
 
     def _collect(self) -> None:
         from gpuadvisor.daemon.sources import has_answered
@@ -217,8 +216,8 @@ class Collector:
         try:
             for frame in self._sampler.frames():
                 with self._lock:
-                    self._tally.add(frame, self._ended_s)
-                    is_over = self._stopped or frame.time_s >= self._ended_s
+                    self._block.add(frame)
+                    is_over = self._stopped or frame.time_s >= self._block.ended_s
                 if has_answered(frame):
                     self.answered.set()
                 if is_over:

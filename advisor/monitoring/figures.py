@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any
 
+from gpuadvisor.domain.accumulators import MISSED_READINGS, Accumulator
 from gpuadvisor.domain.clock_reasons import SLOWING, holds
-from gpuadvisor.domain.latest import MISSED_READINGS
 from gpuadvisor.domain.metrics import SamplingInterval
-from gpuadvisor.domain.telemetry import HOST, Frame, Gpu, Number, Sample, Unavailable
+from gpuadvisor.domain.telemetry import Frame, Gpu, Number, Sample, Unavailable
 
 GAP_S = MISSED_READINGS * SamplingInterval.NORMAL.period_s
 """Between two readings that are further apart, nothing is known."""
@@ -254,55 +254,66 @@ SILENT = "The NVIDIA driver has not answered."
 
 def summarize(frames: Iterable[Frame], began_s: float, ended_s: float) -> BlockFigures:
     """Return the figures of all GPUs between two Unix times, from frames in order of time."""
-    tally = Tally()
-    tally.begin(began_s)
+    block = BlockAccumulator()
+    block.begin(began_s)
+    block.end(ended_s)
     for frame in frames:
-        tally.add(frame, ended_s)
+        block.add(frame)
         if frame.time_s >= ended_s:
             break
-    return tally.figures(ended_s)
+    return block.figures()
 
 
-class Tally:
-    """All GPUs, before, during and just after the block."""
+class BlockAccumulator(Accumulator["_GpuInBlock"]):
+    """All GPUs, before, during and just after the block; one frame from after its end is enough."""
 
     def __init__(self) -> None:
-        self.gpus: tuple[Gpu, ...] = ()
-        self._began_s = inf
+        super().__init__(lambda: _GpuInBlock(self._span), with_host=False)
+        self._span = _Span()
         self._problem: str | None = None
-        self._tallies: dict[str, _GpuTally] = {}
+
+    @property
+    def ended_s(self) -> float:
+        """Unix time of the block's end; infinite until it is known."""
+        return self._span.ended_s
 
     def begin(self, began_s: float) -> None:
         """Begin the block; what was added before is what was known then."""
-        self._began_s = began_s
+        self._span.began_s = began_s
         if self.gpus:
             self._problem = None  # of the driver's start, which is over
 
-    def add(self, frame: Frame, ended_s: float = inf) -> None:
-        """Take in a frame; frames come in order of time, and one from after the end is enough."""
-        if frame.gpus is not None:
-            self.gpus = frame.gpus
+    def end(self, ended_s: float) -> None:
+        """End the block at this Unix time; frames up to the next one may still come."""
+        self._span.ended_s = ended_s
+
+    def add(self, frame: Frame) -> None:
+        super().add(frame)
         if frame.problem and not (self.gpus and self._problem):
             self._problem = frame.problem  # those after the first say less: "it is starting"
-        for uuid, sample in frame.samples.items():
-            if uuid != HOST:
-                tally = self._tallies.setdefault(uuid, _GpuTally())
-                tally.add(frame, sample, self._began_s, ended_s)
 
-    def figures(self, ended_s: float, gpus: Iterable[Gpu] | None = None) -> BlockFigures:
-        """End the block: return the figures of these GPUs, or of all that are there at its end."""
+    def figures(self, gpus: Iterable[Gpu] | None = None) -> BlockFigures:
+        """Return the figures of these GPUs, or of all that are there at the block's end; once."""
         found = tuple(
-            self._tallies.get(gpu.uuid, _GpuTally()).figures(gpu, self._began_s, ended_s)
-            for gpu in (self.gpus if gpus is None else gpus)
+            self.device(gpu.uuid).figures(gpu) for gpu in (self.gpus if gpus is None else gpus)
         )
         problem = self._problem or (None if self.gpus else SILENT)
-        return BlockFigures(ended_s - self._began_s, found, problem)
+        return BlockFigures(self._span.ended_s - self._span.began_s, found, problem)
 
 
-class _GpuTally:
-    """One GPU."""
+@dataclass
+class _Span:
+    """The block's time, which all its GPUs share; its begin and end come to be known."""
 
-    def __init__(self) -> None:
+    began_s: float = inf
+    ended_s: float = inf
+
+
+class _GpuInBlock:
+    """One GPU before, during and just after the block."""
+
+    def __init__(self, span: _Span) -> None:
+        self._span = span
         self._before: dict[str, tuple[float, Number]] = {}
         self._after: dict[str, tuple[float, Number]] = {}
         self._levels = {name: Level() for name in LEVELS}
@@ -313,7 +324,8 @@ class _GpuTally:
         self._unavailable: Mapping[str, Unavailable] = {}
         self._samples = 0
 
-    def add(self, frame: Frame, sample: Sample, began_s: float, ended_s: float) -> None:
+    def add(self, frame: Frame, sample: Sample) -> None:
+        began_s, ended_s = self._span.began_s, self._span.ended_s
         if frame.full:
             lasting = self._unavailable
             self._unavailable = {
@@ -336,7 +348,8 @@ class _GpuTally:
             self._samples += 1
             self._take(frame.time_s, values, began_s)
 
-    def figures(self, gpu: Gpu, began_s: float, ended_s: float) -> GpuFigures:
+    def figures(self, gpu: Gpu) -> GpuFigures:
+        began_s, ended_s = self._span.began_s, self._span.ended_s
         seconds = ended_s - began_s
         if seconds <= GAP_S:
             self._borrow(began_s, ended_s)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.domain.latest import Latest
+from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Frame, Gpu
 from gpuadvisor.rules.alert_states import GpuCondition, Message

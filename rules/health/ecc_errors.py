@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.domain.latest import Latest
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Frame, Gpu, Number
 from gpuadvisor.rules.alert_states import GpuCondition, Message

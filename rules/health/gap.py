@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from gpuadvisor.domain.latest import Latest
+from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Frame
-from gpuadvisor.domain.telemetry_tally import SET_BACK_S
+from gpuadvisor.domain.telemetry_window import SET_BACK_S
 from gpuadvisor.printable import duration
 
 LONGEST_S = 5.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from gpuadvisor.domain.latest import Latest
+from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Frame, Gpu
 from gpuadvisor.rules.gpus import called

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.domain.latest import Latest
 from gpuadvisor.domain.profile import Direction
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Frame, Gpu

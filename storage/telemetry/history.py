@@ -82,7 +82,7 @@ def minute(folder: Path, begin_s: float) -> Minute | None:
                     continue
                 is_empty = False
                 known = zip(metrics, values, strict=True)
-                made.add_values(names[gpu], ((n, v) for n, v in known if v is not None))
+                made.device(names[gpu]).add_values((n, v) for n, v in known if v is not None)
     return None if is_empty else made
 
 

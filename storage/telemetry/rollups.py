@@ -9,41 +9,46 @@ from math import ceil, fsum
 from operator import or_
 from typing import Any
 
+from gpuadvisor.domain.accumulators import Accumulator
 from gpuadvisor.domain.metrics import BY_NAME, Kind, Metric
-from gpuadvisor.domain.telemetry import Frame, Number
+from gpuadvisor.domain.telemetry import Frame, Number, Sample
 from gpuadvisor.storage.telemetry.schema import MINUTE_S, fitting
 
 Rolled = dict[str, Number | None]
 """A row's statistics by column."""
 
 
-class Minute:
+class _Polls:
+    """The polls of one device, and the values that they read."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.values: defaultdict[str, list[Number]] = defaultdict(list)
+
+    def add(self, frame: Frame, sample: Sample) -> None:
+        self.add_values(sample.values.items())
+
+    def add_values(self, values: Iterable[tuple[str, Number]]) -> None:
+        """Take in one poll."""
+        self.count += 1
+        for name, value in values:
+            self.values[name].append(value)
+
+
+class Minute(Accumulator[_Polls]):
     """All polls of one minute, to be rolled up."""
 
     def __init__(self, begin_s: float) -> None:
+        super().__init__(_Polls)
         self.begin_s = begin_s
         self.is_raw_complete = True
         """Whether all raw rows of the minute were stored, too."""
-        self._polls: dict[str, int] = {}
-        self._values: dict[str, defaultdict[str, list[Number]]] = {}
-
-    def add(self, frame: Frame) -> None:
-        """Take in a frame of this minute."""
-        for device, sample in frame.samples.items():
-            self.add_values(device, sample.values.items())
-
-    def add_values(self, device: str, values: Iterable[tuple[str, Number]]) -> None:
-        """Take in one poll of a GPU, or of the machine."""
-        self._polls[device] = self._polls.get(device, 0) + 1
-        known = self._values.setdefault(device, defaultdict(list))
-        for name, value in values:
-            known[name].append(value)
 
     def rows(self) -> dict[str, tuple[int, Rolled]]:
         """Return the number of polls and the statistics of every device."""
         return {
-            device: (self._polls[device], _of_values(values))
-            for device, values in self._values.items()
+            device: (polls.count, _of_values(polls.values))
+            for device, polls in self.devices.items()
         }
 
 

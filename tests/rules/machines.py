@@ -6,7 +6,7 @@ from typing import Any
 
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.domain.telemetry import Event, Frame, Gpu, GpuProcess, Number, Sample
-from gpuadvisor.domain.telemetry_tally import window_of_frames
+from gpuadvisor.domain.telemetry_window import window_of_frames
 from gpuadvisor.rules.evidence import Evidence
 from tests.profiles import Made
 from tests.rules.building import timeline

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from enum import Enum
 
+from gpuadvisor.domain.accumulators import Reading
 from gpuadvisor.domain.clock_reasons import slowing
-from gpuadvisor.domain.latest import Reading
 from gpuadvisor.domain.metrics import Metric
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Gpu, Number, State

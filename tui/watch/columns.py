@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gpuadvisor.domain.latest import Reading
+from gpuadvisor.domain.accumulators import Reading
 from gpuadvisor.domain.metrics import BY_NAME
 from gpuadvisor.domain.telemetry import Gpu, State
 from gpuadvisor.tui.watch import cells, history

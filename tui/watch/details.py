@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from gpuadvisor.domain.latest import Reading
+from gpuadvisor.domain.accumulators import Reading
 from gpuadvisor.domain.metrics import GPU_METRICS, Metric
 from gpuadvisor.domain.telemetry import Gpu, State
 from gpuadvisor.tui.watch import cells

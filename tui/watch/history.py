@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuadvisor.domain.latest import Latest
-from gpuadvisor.domain.telemetry import Frame, Number
+from gpuadvisor.domain.accumulators import Accumulator, Latest
+from gpuadvisor.domain.telemetry import Frame, Number, Sample
 
 KEPT_S = 600.0
 KEPT_READINGS = 6000
@@ -48,19 +48,32 @@ SPARKLINES = (
 """In the order in which they are gone through."""
 
 
-class History:
+class _Readings:
+    """The last readings of one device."""
+
+    def __init__(self) -> None:
+        self.by_metric: dict[str, deque[tuple[float, Number]]] = {}
+
+    def add(self, frame: Frame, sample: Sample) -> None:
+        for sparkline in SPARKLINES:
+            value = sample.values.get(sparkline.metric)
+            if value is not None:
+                self._add(sparkline.metric, frame.time_s, value)
+
+    def _add(self, metric: str, time_s: float, value: Number) -> None:
+        kept = self.by_metric.setdefault(metric, deque(maxlen=KEPT_READINGS))
+        if kept and time_s < kept[-1][0]:  # the clock was set back: the rest is at no known time
+            kept.clear()
+        kept.append((time_s, value))
+        while time_s - kept[0][0] > KEPT_S:
+            kept.popleft()
+
+
+class History(Accumulator[_Readings]):
     """The last readings of the sparkline metrics."""
 
     def __init__(self) -> None:
-        self._readings: dict[tuple[str, str], deque[tuple[float, Number]]] = {}
-
-    def update(self, frame: Frame) -> None:
-        """Take in a frame; frames come in order of time."""
-        for device, sample in frame.samples.items():
-            for sparkline in SPARKLINES:
-                value = sample.values.get(sparkline.metric)
-                if value is not None:
-                    self._add(device, sparkline.metric, frame.time_s, value)
+        super().__init__(_Readings)
 
     def means(
         self, device: str, metric: str, now_s: float, step_s: float, count: int
@@ -71,7 +84,7 @@ class History:
         """
         sums, numbers = [0.0] * count, [0] * count
         last = int(now_s // step_s)
-        for time_s, value in reversed(self._readings.get((device, metric), ())):
+        for time_s, value in reversed(self.device(device).by_metric.get(metric, ())):
             place = count - 1 - (last - int(time_s // step_s))
             if place < 0:
                 break
@@ -81,14 +94,6 @@ class History:
         return [
             each / number if number else None for each, number in zip(sums, numbers, strict=True)
         ]
-
-    def _add(self, device: str, metric: str, time_s: float, value: Number) -> None:
-        kept = self._readings.setdefault((device, metric), deque(maxlen=KEPT_READINGS))
-        if kept and time_s < kept[-1][0]:  # the clock was set back: the rest is at no known time
-            kept.clear()
-        kept.append((time_s, value))
-        while time_s - kept[0][0] > KEPT_S:
-            kept.popleft()
 
 
 def step_s(width: int) -> float:

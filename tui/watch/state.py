@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from gpuadvisor.domain.latest import Latest, Reading
+from gpuadvisor.domain.accumulators import Latest, Reading
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, State
 from gpuadvisor.rules.conditions import Conditions
@@ -75,7 +75,7 @@ class WatchState:
         if frame.gpus is not None:
             self.labels = cells.labels(frame.gpus)
         self.has_begun = self.has_begun or bool(self.gpus)
-        self.history.update(frame)
+        self.history.add(frame)
         self.log.add(events)
         return events
 

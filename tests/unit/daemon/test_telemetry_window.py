@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from gpuadvisor.daemon.sources import window_of_recording, window_of_store
 from gpuadvisor.domain.telemetry import HOST, Event, Frame, Sample
-from gpuadvisor.domain.telemetry_tally import MOST_EVENTS, RollingWindow, Tally, window_of_frames
+from gpuadvisor.domain.telemetry_window import (
+    MOST_EVENTS,
+    RollingWindow,
+    WindowAccumulator,
+    window_of_frames,
+)
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 from tests.telemetry import START_S, frame, h100, sample
@@ -33,8 +38,8 @@ def frames_of(sweeps):
     ]
 
 
-def tally_of(frames):
-    made = Tally()
+def summed(frames):
+    made = WindowAccumulator()
     for each in frames:
         made.add(each)
     return made
@@ -59,17 +64,17 @@ def rounded(window):
 def test_parts_that_are_merged_say_the_same_as_the_whole(sweeps, one, other):
     frames = frames_of(sweeps)
     first, second = sorted((one, other))
-    merged = tally_of(frames[:first])
-    merged.merge(tally_of(frames[first:second]))
-    merged.merge(tally_of(frames[second:]))
-    whole = tally_of(frames).window(0, 1)
+    merged = summed(frames[:first])
+    merged.merge(summed(frames[first:second]))
+    merged.merge(summed(frames[second:]))
+    whole = summed(frames).window(0, 1)
     assert rounded(merged.window(0, 1)) == rounded(whole)
 
 
 @given(SWEEPS)
 def test_it_says_what_a_plain_sum_says(sweeps):
     frames = frames_of(sweeps)
-    for gpu in tally_of(frames).window(0, 1).gpus:
+    for gpu in summed(frames).window(0, 1).gpus:
         samples = [f.samples[gpu.gpu.uuid].values for f in frames if gpu.gpu.uuid in f.samples]
         power = [each["power_w"] for each in samples if "power_w" in each]
         assert ("power_w" in gpu.series) == bool(power)

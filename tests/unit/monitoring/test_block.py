@@ -11,7 +11,7 @@ import gpuadvisor
 from gpuadvisor.domain.telemetry import Gpu, Sample, State, Unavailable
 from gpuadvisor.errors import UsageError
 from gpuadvisor.monitoring.block import choose
-from gpuadvisor.monitoring.figures import Tally, summarize
+from gpuadvisor.monitoring.figures import BlockAccumulator, summarize
 from tests.telemetry import GIB, START_S, all_in, frame, h100, sample
 
 
@@ -268,12 +268,13 @@ def test_a_gpu_without_any_sample_is_there_with_nothing_known():
 
 
 def test_a_gpu_that_was_removed_in_the_block_keeps_its_figures():
-    tally = Tally()
-    tally.add(frame(-0.5, sample(power_w=300.0)))
-    tally.begin(START_S)
-    tally.add(frame(1, sample(power_w=300.0)))
-    tally.add(frame(2, gpus=(h100(1),)))
-    (found,) = tally.figures(START_S + 3, [h100(0)]).gpus
+    made = BlockAccumulator()
+    made.add(frame(-0.5, sample(power_w=300.0)))
+    made.begin(START_S)
+    made.add(frame(1, sample(power_w=300.0)))
+    made.add(frame(2, gpus=(h100(1),)))
+    made.end(START_S + 3)
+    (found,) = made.figures([h100(0)]).gpus
     assert (found.uuid, found.power_max_w) == ("GPU-0", 300)
 
 

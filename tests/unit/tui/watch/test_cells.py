@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuadvisor.domain.latest import Reading
+from gpuadvisor.domain.accumulators import Reading
 from gpuadvisor.domain.metrics import BY_NAME
 from gpuadvisor.domain.telemetry import Gpu, State
 from gpuadvisor.tui.watch import cells

@@ -12,7 +12,7 @@ def history(*readings):
     """A history of (second, utilization); None is a frame without it."""
     kept = History()
     for at_s, value in readings:
-        kept.update(frame(at_s, sample(gpu_utilization_pct=value)))
+        kept.add(frame(at_s, sample(gpu_utilization_pct=value)))
     return kept
 
 
@@ -35,7 +35,7 @@ def test_what_is_drawn_moves_on_while_nothing_is_read():
 
 def test_another_gpu_has_a_history_of_its_own():
     kept = History()
-    kept.update(frame(0, sample(gpu_utilization_pct=1), sample(gpu_utilization_pct=2)))
+    kept.add(frame(0, sample(gpu_utilization_pct=1), sample(gpu_utilization_pct=2)))
     assert kept.means("GPU-1", UTIL, START_S, 1.0, 1) == [2]
 
 

@@ -1,0 +1,159 @@
+"""Frames folded as they come: the `Accumulator` of all who sum them up, and the newest values.
+
+A frame holds only what was due, so whoever wants more keeps a state for each device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from gpuadvisor.domain.metrics import BY_NAME, SamplingInterval
+from gpuadvisor.domain.telemetry import (
+    HOST,
+    Frame,
+    Gpu,
+    GpuProcess,
+    Number,
+    Sample,
+    State,
+    Unavailable,
+)
+
+MISSED_READINGS = 3
+"""A value is stale once so many readings of it are overdue."""
+STALE_AFTER_S = 2.0
+"""And not before: what is read ten times a second may be late for once."""
+
+
+class DeviceState(Protocol):
+    """What an accumulator keeps of one GPU, or of the machine."""
+
+    def add(self, frame: Frame, sample: Sample) -> None:
+        """Take in this device's sample of a frame."""
+
+
+D = TypeVar("D", bound=DeviceState)
+
+
+class Accumulator(Generic[D]):
+    """GPUs and processes as listed last, and a state of each device, over the frames of a source.
+
+    A client names the state that it keeps of a device, and adds what concerns the whole frame.
+    """
+
+    def __init__(self, make: Callable[[], D], *, with_host: bool = True) -> None:
+        """`make` returns the state of a device that was not seen yet; HOST may be left out."""
+        self.devices: dict[str, D] = {}
+        """By the GPU's UUID, and HOST for the machine."""
+        self.listed: tuple[Gpu, ...] | None = None
+        """The GPUs as listed last; None where no frame listed them."""
+        self.processes: tuple[GpuProcess, ...] | None = None
+        """The processes as listed last; None until they were listed once."""
+        self._make = make
+        self._with_host = with_host
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs as listed last, none where no frame listed them."""
+        return self.listed or ()
+
+    def add(self, frame: Frame) -> None:
+        """Take in a frame; frames come in order of time."""
+        if frame.gpus is not None:
+            self.listed = frame.gpus
+        if frame.processes is not None:
+            self.processes = frame.processes
+        for uuid, sample in frame.samples.items():
+            if self._with_host or uuid != HOST:
+                self.device(uuid).add(frame, sample)
+
+    def device(self, uuid: str) -> D:
+        """Return the state of a device, a new one where it was not seen yet."""
+        state = self.devices.get(uuid)
+        if state is None:
+            state = self.devices[uuid] = self._make()
+        return state
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A metric now: a value that is OK, or the last one known and why it is not."""
+
+    value: Number | None
+    state: State
+    since_s: float
+    """Unix time at which the value was read; of a metric without any, since when it has none."""
+    reason: str = ""
+
+    @property
+    def is_ok(self) -> bool:
+        return self.state is State.OK
+
+
+class _Newest:
+    """The newest readings of one device."""
+
+    __slots__ = ("unavailable", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[str, tuple[float, Number]] = {}
+        """Unix time and value by the metric's name."""
+        self.unavailable: dict[str, Unavailable] = {}
+
+    def add(self, frame: Frame, sample: Sample) -> None:
+        time_s = frame.time_s
+        self.values.update((name, (time_s, value)) for name, value in sample.values.items())
+        if frame.full:
+            self.unavailable = dict(sample.unavailable)
+
+
+class Latest(Accumulator[_Newest]):
+    """The newest value of every metric."""
+
+    def __init__(self) -> None:
+        super().__init__(_Newest)
+        self.problem: str | None = None
+        """Why nothing can be read at all now; None where all is well."""
+        self.time_s = 0.0
+        """Unix time of the newest frame; 0 before the first."""
+
+    def add(self, frame: Frame) -> None:
+        self.time_s = frame.time_s
+        self.problem = frame.problem
+        super().add(frame)
+
+    def reading(self, device: str, metric: str, now_s: float | None = None) -> Reading | None:
+        """Return a metric of a GPU (its UUID) or of HOST; None where it was never read.
+
+        `now_s` is the Unix time by which its age is judged, the newest frame's unless given.
+        """
+        newest = self.devices.get(device)
+        if newest is None:
+            return None
+        absence, known = newest.unavailable.get(metric), newest.values.get(metric)
+        if absence is not None:
+            last = known[1] if known and absence.state is State.STALE else None
+            return Reading(last, absence.state, absence.since_s, absence.reason)
+        if known is None:
+            return None
+        time_s, value = known
+        age_s = (self.time_s if now_s is None else now_s) - time_s
+        state = State.OK if age_s <= _PATIENCE_S[metric] else State.STALE
+        return Reading(value, state, time_s)
+
+    def value(self, device: str, metric: str) -> Number | None:
+        """Return a metric's value, None unless it is OK."""
+        reading = self.reading(device, metric)
+        return reading.value if reading and reading.is_ok else None
+
+
+_PATIENCE_S = {
+    name: max(
+        STALE_AFTER_S,
+        MISSED_READINGS * max(metric.interval.period_s, SamplingInterval.NORMAL.period_s),
+    )
+    for name, metric in BY_NAME.items()
+}
+"""For each metric, the age from which its value is stale."""
