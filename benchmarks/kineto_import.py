@@ -108,7 +108,7 @@ def measure_import(trace: Path) -> None:
 
 def measure_page(_: Path) -> None:
     """Make the page of the newest profile once and print what it took."""
-    from gpuadvisor.commands._profile_report import profile_report
+    from gpuadvisor.profiling.diagnosing import profile_report
     from gpuadvisor.profiling.resolving import newest_profile
     from gpuadvisor.reports.profile_document import profile_html
 

@@ -12,7 +12,7 @@ refused and left as it is; from the first release on, old files are migrated, ne
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
@@ -254,3 +254,33 @@ def shared(row: type[Base], domain: type) -> tuple[str, ...]:
 def values(source: object, names: tuple[str, ...]) -> dict[str, Any]:
     """Return the attributes of these names, as keyword arguments."""
     return {name: getattr(source, name) for name in names}
+
+
+@dataclass(frozen=True)
+class ProfileRecord:
+    """A stored profile in a list."""
+
+    id: int
+    name: str
+    source: str
+    tool: str
+    path: str
+    size_bytes: int
+    digest: str
+    imported: str
+    """UTC, ISO 8601."""
+    begin_unix_ns: int | None
+    duration_ns: int
+    rank: int | None
+    world_size: int | None
+    ranks_of: str
+    table_rows: Mapping[str, int]
+
+
+PROFILE_RECORD = shared(ProfileRow, ProfileRecord)
+
+
+def profile_record(row: ProfileRow) -> ProfileRecord:
+    """Return a row as a list shows it; any ValueError and the like where it is damaged."""
+    counts = {table: int(count) for table, count in row.table_rows.items()}
+    return ProfileRecord(**values(row, PROFILE_RECORD) | {"table_rows": counts})

@@ -46,6 +46,15 @@ def command_of(args: argparse.Namespace) -> Command:
     return Command(locate(args.python), args.script, tuple(args.rest), args.is_module)
 
 
+def checked_command(args: argparse.Namespace) -> Command:
+    """Return the script as its user would start it; UsageError if it or its Python is not there."""
+    from gpuadvisor.tuning.preparation import check_script
+
+    command = command_of(args)
+    check_script(command)
+    return command
+
+
 def is_script(args: argparse.Namespace) -> bool:
     """Return whether what is named is a Python script or a module, which can be run."""
     return bool(args.is_module or (args.script or "").endswith(".py"))

@@ -23,7 +23,7 @@ from gpuadvisor.commands._arguments import (
     add_steps,
     add_timeout,
     check_positive,
-    command_of,
+    checked_command,
     is_script,
 )
 from gpuadvisor.errors import FindingsError, ScriptError, UsageError
@@ -31,6 +31,7 @@ from gpuadvisor.errors import FindingsError, ScriptError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpuadvisor.collectors.script.request import Command
     from gpuadvisor.profiling.diagnosing import DiagnoseOptions
     from gpuadvisor.profiling.recording import RecordOptions
     from gpuadvisor.reports.diagnosis_report import DiagnosisReport
@@ -102,18 +103,19 @@ def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _check(args)
-    from gpuadvisor.profiling.diagnosing import diagnose_target
-
     if not is_script(args):
+        from gpuadvisor.profiling.diagnosing import diagnose_target
+
         _show(args, diagnose_target(_options(args)))
         return 0
+    command = checked_command(args)
     from gpuadvisor.commands._output import messages
     from gpuadvisor.interruption import stoppable
     from gpuadvisor.profiling.diagnosing import diagnose_script
     from gpuadvisor.profiling.progress import Stages
 
     with stoppable() as stop:
-        options, record = _options(args), _record_options(args, stop.requested)
+        options, record = _options(args), _record_options(args, command, stop.requested)
         with Stages(messages()) as stages:
             report, failed = diagnose_script(options, record, stages)
     _show(args, report)
@@ -148,14 +150,13 @@ def _options(args: argparse.Namespace) -> DiagnoseOptions:
     return DiagnoseOptions(args.script, args.name, tuple(args.rule))
 
 
-def _record_options(args: argparse.Namespace, cancelled: Callable[[], bool]) -> RecordOptions:
-    """Return how to record the script; UsageError if there is none, or its name is taken."""
+def _record_options(
+    args: argparse.Namespace, command: Command, cancelled: Callable[[], bool]
+) -> RecordOptions:
+    """Return how to record the script; UsageError if the profile's name is taken."""
     from gpuadvisor.profiling.importing import check_name
     from gpuadvisor.profiling.recording import TIMEOUT_S, RecordOptions
-    from gpuadvisor.tuning.preparation import check_script
 
-    command = command_of(args)
-    check_script(command)
     if args.name is not None:
         check_name(args.name)
     timeout_s = args.timeout or TIMEOUT_S

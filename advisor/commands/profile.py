@@ -22,7 +22,7 @@ from gpuadvisor.commands._arguments import (
     add_steps,
     add_timeout,
     check_positive,
-    command_of,
+    checked_command,
     is_script,
 )
 from gpuadvisor.errors import ScriptError, UsageError
@@ -94,6 +94,7 @@ def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _check(args)
+    program = None if args.attach is not None else _program(args)
     from gpuadvisor.commands._output import messages, note
     from gpuadvisor.interruption import stoppable
     from gpuadvisor.profiling.profiler import profile
@@ -101,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
 
     show = _print_json if args.json else _print
     with stoppable() as stop:
-        options = _options(args)
+        options = _options(args, program)
         with Stages(messages()) as stages:
             failed = profile(options, stages, show, note, stop.requested)
     if stop.requested():
@@ -128,21 +129,28 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("--stacks is for the torch profiler: leave out --nsys or --ncu")
     if args.seconds is not None and args.attach is None and not args.nsys:
         raise UsageError("--seconds is for --attach and --nsys; scripts have --steps")
-
-
-def _options(args: argparse.Namespace) -> ProfileOptions:
-    """Return what to profile; UsageError if that, or where it shall be kept, cannot be."""
-    from gpuadvisor.profiling.importing import check_name
-    from gpuadvisor.profiling.profiler import ProfileOptions, Tool, check_output
-
     if args.output is not None:
-        check_output(args.output)
+        _check_output(args.output)
+
+
+def _check_output(path: Path) -> None:
+    """UsageError if no file can be written there, before a script runs for nothing."""
+    if path.is_dir() or not path.parent.is_dir():
+        why = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise UsageError(f"--output {path}: {why}; name a file in a folder that is there")
+
+
+def _options(args: argparse.Namespace, program: Program | None) -> ProfileOptions:
+    """Return what to profile and how; UsageError if the profile's name is taken."""
+    from gpuadvisor.profiling.importing import check_name
+    from gpuadvisor.profiling.profiler import ProfileOptions, Tool
+
     if args.name is not None:
         check_name(args.name)
     # The standard output belongs to JSON, where it goes there.
     script_output = sys.stderr if args.json else sys.stdout
     return ProfileOptions(
-        program=None if args.attach is not None else _program(args),
+        program=program,
         pid=args.attach,
         tool=Tool.NSYS if args.nsys else Tool.NCU if args.ncu else Tool.TORCH,
         steps=args.steps,
@@ -158,13 +166,13 @@ def _options(args: argparse.Namespace) -> ProfileOptions:
 
 def _program(args: argparse.Namespace) -> Program:
     """Return what to run; UsageError if there is no such script or program."""
-    from gpuadvisor.profiling.nvidia_tools import Program, check_program
-    from gpuadvisor.tuning.preparation import check_script
-
     if is_script(args) or not (args.nsys or args.ncu):
-        command = command_of(args)
-        check_script(command)
+        command = checked_command(args)
+        from gpuadvisor.profiling.nvidia_tools import Program
+
         return Program(command)
+    from gpuadvisor.profiling.nvidia_tools import Program, check_program
+
     words = [args.script] if args.script else []
     return Program(None, check_program([*words, *args.rest]))
 

@@ -12,7 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuadvisor.commands._arguments import add_json, add_script_arguments, command_of
+from gpuadvisor.commands._arguments import (
+    add_json,
+    add_script_arguments,
+    add_timeout,
+    check_positive,
+    command_of,
+)
 
 if TYPE_CHECKING:
     from gpuadvisor.tuning.options import TuneOptions
@@ -89,13 +95,7 @@ def _add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--samples-per-step", metavar="N", type=float, help="where the script does not show it"
     )
-    group.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=float,
-        default=600.0,
-        help="longest wait for the unchanged script's first step (default: 600)",
-    )
+    add_timeout(group, "longest wait for the unchanged script's first step (default: 600)", 600.0)
 
 
 def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,13 +109,13 @@ def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    options = _options(args)
     from gpuadvisor.commands._output import messages, output
     from gpuadvisor.interruption import stoppable
     from gpuadvisor.profiling.diagnosing import profile_baseline
     from gpuadvisor.tui.progress import ConsoleProgress
     from gpuadvisor.tuning.study import tune
 
-    options = _options(args)
     progress = ConsoleProgress(messages(), options.objective)
     with stoppable() as stop, progress:
         profile = None if args.no_profile else partial(profile_baseline, cancelled=stop.requested)
@@ -151,19 +151,11 @@ def _names(text: str) -> list[str]:
 def _options(args: argparse.Namespace) -> TuneOptions:
     from gpuadvisor.domain.knobs import Level
     from gpuadvisor.domain.study import Objective
-    from gpuadvisor.errors import UsageError
     from gpuadvisor.tuning.arguments import parse_arguments
     from gpuadvisor.tuning.budget import BudgetLimit
     from gpuadvisor.tuning.options import TuneOptions
 
-    for name, value in (
-        ("--jobs", args.jobs),
-        ("--timeout", args.timeout),
-        ("--tolerance", args.tolerance),
-        ("--samples-per-step", args.samples_per_step),
-    ):
-        if value is not None and not value > 0:
-            raise UsageError(f"{name} {value:g}: give a number above zero")
+    check_positive(args, "--jobs", "--timeout", "--tolerance", "--samples-per-step")
     return TuneOptions(
         command=command_of(args),
         level=Level.parse(args.level),

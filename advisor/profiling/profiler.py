@@ -106,13 +106,6 @@ class ProfileResult:
         }
 
 
-def check_output(path: Path) -> None:
-    """UsageError if no file can be written there, before a script runs for nothing."""
-    if path.is_dir() or not path.parent.is_dir():
-        why = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
-        raise UsageError(f"--output {path}: {why}; name a file in a folder that is there")
-
-
 def profile(
     options: ProfileOptions,
     stages: Stages,

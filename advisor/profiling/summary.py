@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from gpuadvisor.domain.profile import Header, Range
 from gpuadvisor.printable import printable
-from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.storage.profiles.stored import ProfileRecord, StoredProfile
+
+if TYPE_CHECKING:  # a list of profiles needs neither numpy nor facts
+    from gpuadvisor.rules.facts.summary import Facts
+    from gpuadvisor.storage.models import ProfileRecord
+    from gpuadvisor.storage.profiles.stored import StoredProfile
 
 COUNTED = ("kernels", "copies", "operators")
 WIDTH = 14
@@ -24,7 +25,7 @@ NAME_WIDTH = 60
 def steps(profile: StoredProfile) -> int:
     """Return how many steps of the profiler's schedule a profile has."""
     kinds = profile.columns("ranges", ["kind"])["kind"]
-    return int(np.count_nonzero(kinds == Range.STEP))
+    return int((kinds == Range.STEP).sum())
 
 
 def as_json(profile: StoredProfile, *, is_new: bool) -> dict[str, Any]:

@@ -8,18 +8,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, delete, literal_column, select, update
 
 from gpuadvisor.domain.ceiling import Ceiling
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.locks import Held, locked
-from gpuadvisor.storage.models import CeilingRow, ProfileChunkRow, ProfileRow, shared, values
+from gpuadvisor.storage.models import (
+    CeilingRow,
+    ProfileChunkRow,
+    ProfileRecord,
+    ProfileRow,
+    profile_record,
+    shared,
+    values,
+)
 from gpuadvisor.storage.names import check_profile_name, find_profile
 from gpuadvisor.storage.open_database import OpenDatabase, usable_path
-from gpuadvisor.storage.profiles.stored import ProfileRecord, StoredProfile, record_of
-from gpuadvisor.storage.profiles.writer import Origin, ProfileWriter
+
+if TYPE_CHECKING:  # they need numpy, which a list of profiles does without
+    from gpuadvisor.storage.profiles.stored import StoredProfile
+    from gpuadvisor.storage.profiles.writer import Origin, ProfileWriter
 
 CEILING = shared(CeilingRow, Ceiling)
 
@@ -43,6 +53,8 @@ class Profiles(OpenDatabase):
 
         What a killed import left behind is removed first.
         """
+        from gpuadvisor.storage.profiles.writer import ProfileWriter
+
         self.remove_unfinished()
         with ExitStack() as stack:
             stack.enter_context(self.kept_open())
@@ -65,11 +77,15 @@ class Profiles(OpenDatabase):
 
         UsageError, which names the newest profiles, if there is none.
         """
+        from gpuadvisor.storage.profiles.stored import StoredProfile
+
         with self.reading() as session:
             return StoredProfile(self, *find_profile(session, wanted))
 
     def with_digest(self, digest: str) -> StoredProfile | None:
         """Return the profile of the file with this digest, None if it is not stored."""
+        from gpuadvisor.storage.profiles.stored import StoredProfile
+
         with self.reading() as session:
             asked = select(ProfileRow.id, ProfileRow.name).filter_by(digest=digest)
             row = session.execute(asked).first()
@@ -88,7 +104,7 @@ class Profiles(OpenDatabase):
         try:
             with self.reading() as session:
                 rows = session.scalars(chosen.order_by(ProfileRow.id.desc()))
-                return [record_of(row) for row in rows]
+                return [profile_record(row) for row in rows]
         except (AttributeError, TypeError, ValueError) as error:
             raise StoreError(
                 f"The list of profiles in {self.path} is damaged ({error}): save what can be read "

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import overload
@@ -20,37 +19,13 @@ from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.models import (
     ProfileChunkRow,
     ProfileDeviceRow,
+    ProfileRecord,
     ProfileRow,
-    shared,
-    values,
+    profile_record,
 )
 from gpuadvisor.storage.open_database import OpenDatabase
 from gpuadvisor.storage.profiles.chunks import CHUNK_ROWS, decode, decode_texts
 from gpuadvisor.storage.profiles.writer import TEXTS
-
-
-@dataclass(frozen=True)
-class ProfileRecord:
-    """A stored profile in a list."""
-
-    id: int
-    name: str
-    source: str
-    tool: str
-    path: str
-    size_bytes: int
-    digest: str
-    imported: str
-    """UTC, ISO 8601."""
-    begin_unix_ns: int | None
-    duration_ns: int
-    rank: int | None
-    world_size: int | None
-    ranks_of: str
-    table_rows: Mapping[str, int]
-
-
-RECORD = shared(ProfileRow, ProfileRecord)
 
 
 class StoredProfile:
@@ -105,7 +80,7 @@ class StoredProfile:
                 raise self._gone()
             limits = select(ProfileDeviceRow.limits).filter_by(profile_id=self._id)
             devices = session.scalars(limits.order_by(ProfileDeviceRow.position)).all()
-            return record_of(row), self._header(row, tuple(devices)), row.first_ns
+            return profile_record(row), self._header(row, tuple(devices)), row.first_ns
 
     def _header(self, row: ProfileRow, devices: tuple[DeviceLimits, ...]) -> Header:
         return Header(
@@ -185,12 +160,6 @@ class StoredProfile:
                 f"Profile {self._name} in {self._database.path} is damaged ({error}): remove it "
                 f"with `gpuadvisor import --remove {self._name}` and import its file again."
             ) from error
-
-
-def record_of(row: ProfileRow) -> ProfileRecord:
-    """Return a row as a list shows it; any ValueError and the like where it is damaged."""
-    counts = {table: int(count) for table, count in row.table_rows.items()}
-    return ProfileRecord(**values(row, RECORD) | {"table_rows": counts})
 
 
 class StoredTexts(Sequence[str]):
