@@ -7,7 +7,6 @@ largest changes come first.
 from __future__ import annotations
 
 import argparse
-import sys
 
 from gpuadvisor.commands._arguments import add_json, add_markdown
 
@@ -27,8 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpuadvisor.commands._output import write_or_print
+    from gpuadvisor.commands._output import messages_stream, write_or_print
     from gpuadvisor.profiling.resolving import resolve_profile
+    from gpuadvisor.reports import comparison_document as report
     from gpuadvisor.rules.facts.comparison import compare
     from gpuadvisor.rules.facts.summary import Facts
 
@@ -36,17 +36,11 @@ def run(args: argparse.Namespace) -> int:
     names = (before.name, after.name) if before.name != after.name else (args.before, args.after)
     comparison = compare(Facts(before.profile), Facts(after.profile), names)
     if args.json:
-        from gpuadvisor.reports.comparison_json import comparison_json_text
-
-        print(comparison_json_text(comparison))
+        print(report.comparison_json_text(comparison))
     if args.markdown is not None:
-        from gpuadvisor.reports.comparison_document import comparison_markdown
-
-        said_on = sys.stderr if args.json or args.markdown == "-" else sys.stdout
-        write_or_print(args.markdown, comparison_markdown(comparison), said_on)
+        said_on = messages_stream(json=args.json, markdown=args.markdown)
+        write_or_print(args.markdown, report.comparison_markdown(comparison), said_on)
     if not args.json and args.markdown is None:
-        from gpuadvisor.reports.comparison_document import comparison_lines
-
-        for line in comparison_lines(comparison, args.all):
+        for line in report.comparison_lines(comparison, args.all):
             print(line)
     return 0

@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpuadvisor.reports import occupancy_plot, occupancy_text
+    from gpuadvisor.reports import occupancy_report
     from gpuadvisor.rules.facts.occupancy import Launch, fit, next_steps
 
     sm = _architecture(args)
@@ -74,8 +74,8 @@ def run(args: argparse.Namespace) -> int:
     now = fit(sm, launch)
     steps = next_steps(now)
     if args.svg is not None:
-        _write(args.svg, occupancy_plot.as_svg(now))
-    print(occupancy_text.as_json(now, steps) if args.json else occupancy_text.page(now, steps))
+        _write(args.svg, occupancy_report.as_svg(now))
+    print(occupancy_report.as_json(now, steps) if args.json else occupancy_report.page(now, steps))
     if now.impossible is not None:
         sys.stdout.flush()
         raise AdvisorError(f"this kernel cannot be launched: {now.impossible}")

@@ -11,7 +11,8 @@ from gpuadvisor.commands._arguments import add_json, add_markdown
 from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuadvisor.domain.knobs import Snippet
+    from collections.abc import Callable
+
     from gpuadvisor.domain.study import StudyResult
     from gpuadvisor.profiling.resolving import ResolvedProfile
     from gpuadvisor.storage.database import Store
@@ -84,44 +85,54 @@ def _listed(names: list[str], most: int = 10) -> str:
 
 
 def _report_study(args: argparse.Namespace, result: StudyResult, said_on: TextIO) -> None:
-    from gpuadvisor.commands._output import file_name, write, write_or_print
-
-    if args.json:
-        from gpuadvisor.reports.study_json import study_json_text
-
-        print(study_json_text(result))
-    if args.markdown is not None:
-        from gpuadvisor.reports.study_document import study_markdown
-
-        write_or_print(args.markdown, study_markdown(result, _snippets(result)), said_on)
-    if args.html or not (args.json or args.markdown):
-        from gpuadvisor.reports.study_document import study_html
-
-        path = args.html or Path(file_name(result.study, "study"))
-        write(path, study_html(result, _snippets(result)), said_on)
-
-
-def _snippets(result: StudyResult) -> tuple[Snippet, ...]:
+    from gpuadvisor.commands._output import file_name
+    from gpuadvisor.reports.study_document import study_html, study_markdown
+    from gpuadvisor.reports.study_json import study_json_text
     from gpuadvisor.tuners.knobs import load_knobs
     from gpuadvisor.tuning.arguments import permanent_snippets
 
-    return permanent_snippets(result.settings, load_knobs())
+    snippets = permanent_snippets(result.settings, load_knobs())
+    _write(
+        args,
+        file_name(result.study, "study"),
+        said_on,
+        lambda: study_json_text(result),
+        lambda: study_markdown(result, snippets),
+        lambda: study_html(result, snippets),
+    )
 
 
 def _report_profile(args: argparse.Namespace, resolved: ResolvedProfile, said_on: TextIO) -> None:
-    from gpuadvisor.commands._output import file_name, write, write_or_print
+    from gpuadvisor.commands._output import file_name
     from gpuadvisor.profiling.diagnosing import profile_report
+    from gpuadvisor.reports.profile_document import profile_html, profile_markdown
+    from gpuadvisor.reports.profile_json import profile_json_text
 
     report = profile_report(resolved)
+    _write(
+        args,
+        file_name(resolved.name, "profile"),
+        said_on,
+        lambda: profile_json_text(report),
+        lambda: profile_markdown(report),
+        lambda: profile_html(report),
+    )
+
+
+def _write(
+    args: argparse.Namespace,
+    name: str,
+    said_on: TextIO,
+    json: Callable[[], str],
+    markdown: Callable[[], str],
+    html: Callable[[], str],
+) -> None:
+    """Write what was asked for; the page in a file of this name where nothing was."""
+    from gpuadvisor.commands._output import write, write_or_print
+
     if args.json:
-        from gpuadvisor.reports.profile_json import profile_json_text
-
-        print(profile_json_text(report))
+        print(json())
     if args.markdown is not None:
-        from gpuadvisor.reports.profile_document import profile_markdown
-
-        write_or_print(args.markdown, profile_markdown(report), said_on)
+        write_or_print(args.markdown, markdown(), said_on)
     if args.html or not (args.json or args.markdown):
-        from gpuadvisor.reports.profile_document import profile_html
-
-        write(args.html or Path(file_name(resolved.name, "profile")), profile_html(report), said_on)
+        write(args.html or Path(name), html(), said_on)

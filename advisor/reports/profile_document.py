@@ -27,7 +27,6 @@ from gpuadvisor.reports.document import (
     Terms,
 )
 from gpuadvisor.reports.markup import Markup
-from gpuadvisor.reports.profile_plots import RooflinePoint
 from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
 from gpuadvisor.reports.render_html import html
 from gpuadvisor.reports.render_markdown import markdown
@@ -35,7 +34,6 @@ from gpuadvisor.reports.svg import WIDE
 from gpuadvisor.rules.facts.activity import activity, halved
 from gpuadvisor.rules.facts.idle import Gap
 from gpuadvisor.rules.facts.memory import MemoryUse
-from gpuadvisor.rules.facts.roofline import MEMORY
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory, added
 
 MOST_KERNELS = 25
@@ -283,10 +281,10 @@ def _occupancy(row: KernelRow) -> Content:
 
 def _roofline(report: ProfileReport) -> Iterator[Section]:
     """Yield where operators or kernels stand against what the device can do."""
-    found = _points(report)
+    found = profile_plots.roofline_points(report)
     if not found:
         return
-    bytes_per_s, kinds = _ceilings(report)
+    bytes_per_s, kinds = profile_plots.roofline_ceilings(report)
     drawn = found[: profile_plots.MOST_POINTS]
     words = "Operations a second over operations a byte; a larger point took longer."
     if report.facts.rooflines:
@@ -299,7 +297,7 @@ def _roofline(report: ProfileReport) -> Iterator[Section]:
     ):
         words += " Ceilings are theoretical ones: `gpuadvisor bench-device` measures real ones."
     columns = (
-        Column("What", "name", _kernel_name),
+        Column("What", "name", _point_name),
         Column("Time", "time_ns", figures.nanoseconds),
         Column("Achieved", "flops_per_s", lambda value: wording.rate(value, "FLOP/s")),
         Column("FLOP a byte", "intensity", figures.number),
@@ -318,40 +316,8 @@ def _roofline(report: ProfileReport) -> Iterator[Section]:
     yield Section("Roofline", [plot], is_folded=True)
 
 
-def _points(report: ProfileReport) -> list[RooflinePoint]:
-    """Return what can stand on the roofline: operators, and kernels that were counted."""
-    found = [
-        RooflinePoint(
-            f"{each.operator} {each.shapes[:120]}".strip(),
-            each.position.intensity_flops_per_byte or 0.0,
-            each.position.flops_per_s or 0.0,
-            each.device_ns,
-            str(each.position.bound),
-        )
-        for each in report.facts.rooflines
-    ]
-    found += [
-        RooflinePoint(
-            wording.short_name(each.name),
-            each.intensity_flops_per_byte or 0.0,
-            each.flops_per_s or 0.0,
-            (each.seconds or 0.0) * 1e9,
-            str(each.bound),
-        )
-        for each in report.facts.ncu_kernels
-    ]
-    return sorted((point for point in found if point.is_drawable), key=lambda each: -each.time_ns)
-
-
-def _ceilings(report: ProfileReport) -> tuple[float | None, dict[str, float]]:
-    """Return bytes a second of the memory, and operations a second of the types that occur."""
-    ceilings = report.ceilings.by_quantity if report.ceilings else {}
-    used = {each.precision for each in report.facts.rooflines}
-    if report.facts.ncu_kernels:
-        used.add("fp32")
-    memory_peak = ceilings.get(MEMORY)
-    kinds = {name: peak.value for name, peak in ceilings.items() if name in used and peak.value > 0}
-    return (memory_peak.value if memory_peak else None), kinds
+def _point_name(name: str) -> Cell:
+    return Cell(Code(name[:_LONGEST_NAME]), tip=name[:_LONGEST_TIP])
 
 
 def _operators(report: ProfileReport) -> Iterator[Section]:

@@ -8,9 +8,11 @@ from math import ceil, floor, isfinite, log10
 
 from gpuadvisor.reports import figures, svg
 from gpuadvisor.reports.markup import Markup, element
-from gpuadvisor.reports.profile_wording import PARTS, rate
+from gpuadvisor.reports.profile_report import ProfileReport
+from gpuadvisor.reports.profile_wording import PARTS, rate, short_name
 from gpuadvisor.rules.facts.activity import Activity, Band, Lane
 from gpuadvisor.rules.facts.memory import MemoryUse
+from gpuadvisor.rules.facts.roofline import MEMORY
 from gpuadvisor.rules.facts.steps import Step, Steps
 from gpuadvisor.rules.facts.time_breakdown import TimeBreakdown, TimeCategory
 
@@ -311,7 +313,7 @@ def _memory_path(use: MemoryUse, begin: int, x: svg.Scale, y: svg.Scale) -> str:
 
 @dataclass(frozen=True)
 class RooflinePoint:
-    """An operator or a kernel."""
+    """An operator, or a kernel whose operations were counted."""
 
     name: str
     intensity: float
@@ -324,6 +326,42 @@ class RooflinePoint:
     def is_drawable(self) -> bool:
         """Whether it can stand on logarithmic axes."""
         return all(isfinite(each) and each > 0 for each in (self.intensity, self.flops_per_s))
+
+
+def roofline_points(report: ProfileReport) -> list[RooflinePoint]:
+    """Return what can stand on the roofline: operators, and kernels that were counted."""
+    found = [
+        RooflinePoint(
+            f"{each.operator} {each.shapes[:120]}".strip(),
+            each.position.intensity_flops_per_byte or 0.0,
+            each.position.flops_per_s or 0.0,
+            each.device_ns,
+            str(each.position.bound),
+        )
+        for each in report.facts.rooflines
+    ]
+    found += [
+        RooflinePoint(
+            short_name(each.name),
+            each.intensity_flops_per_byte or 0.0,
+            each.flops_per_s or 0.0,
+            (each.seconds or 0.0) * 1e9,
+            str(each.bound),
+        )
+        for each in report.facts.ncu_kernels
+    ]
+    return sorted((point for point in found if point.is_drawable), key=lambda each: -each.time_ns)
+
+
+def roofline_ceilings(report: ProfileReport) -> tuple[float | None, dict[str, float]]:
+    """Return bytes a second of the memory, and operations a second of the types that occur."""
+    peaks = report.ceilings.by_quantity if report.ceilings else {}
+    used = {each.precision for each in report.facts.rooflines}
+    if report.facts.ncu_kernels:
+        used.add("fp32")
+    memory_peak = peaks.get(MEMORY)
+    kinds = {name: peak.value for name, peak in peaks.items() if name in used and peak.value > 0}
+    return (memory_peak.value if memory_peak else None), kinds
 
 
 def plot_roofline(

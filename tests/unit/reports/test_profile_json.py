@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuadvisor.reports.comparison_json import comparison_json
+from gpuadvisor.reports.comparison_document import comparison_json
 from gpuadvisor.reports.profile_json import SCHEMA_VERSION, profile_json, profile_json_text
 from gpuadvisor.rules.facts.comparison import compare
 from gpuadvisor.rules.facts.summary import Facts

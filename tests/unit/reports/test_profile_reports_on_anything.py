@@ -8,8 +8,11 @@ import pytest
 from gpuadvisor.columns.in_memory import MemoryProfile
 from gpuadvisor.domain.profile import TABLES, Header
 from gpuadvisor.profiling.exporting import export
-from gpuadvisor.reports.comparison_document import comparison_lines, comparison_markdown
-from gpuadvisor.reports.comparison_json import comparison_json_text
+from gpuadvisor.reports.comparison_document import (
+    comparison_json_text,
+    comparison_lines,
+    comparison_markdown,
+)
 from gpuadvisor.reports.profile_document import profile_html, profile_markdown
 from gpuadvisor.reports.profile_json import profile_json_text
 from gpuadvisor.rules.facts.comparison import compare

@@ -4,8 +4,12 @@ import json
 
 import pytest
 
-from gpuadvisor.reports.comparison_document import comparison_lines, comparison_markdown, headline
-from gpuadvisor.reports.comparison_json import comparison_json_text
+from gpuadvisor.reports.comparison_document import (
+    comparison_json_text,
+    comparison_lines,
+    comparison_markdown,
+    headline,
+)
 from gpuadvisor.rules.facts.comparison import Verdict, compare
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
