@@ -28,7 +28,7 @@ class Band:
     kind: str
     """`compute`, `communication`, `memory`, `operator`, `call` or `loader`."""
     shares: npt.NDArray[np.float64]
-    """Of each stretch, 0 to 1."""
+    """Share of each stretch in which the lane ran something of this kind, 0 to 1."""
     active_ns: int
 
 
@@ -40,7 +40,7 @@ class Lane:
     owner: int
     """Number of the device, or of the process."""
     number: int
-    """Of the stream or the thread."""
+    """Number of the stream, or of the thread."""
     events: int
     bands: tuple[Band, ...]
 
@@ -51,7 +51,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Activity:
-    """Of a profile."""
+    """What the lanes of a profile did over time."""
 
     begin_ns: int
     span_ns: int

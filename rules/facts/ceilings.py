@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # it loads numpy
 DRAM = "dram"
 """Bytes read and written a second; measured by a copy within the device."""
 DRAM_ADD = "dram_add"
-"""The same, measured by adding two buffers."""
+"""Bytes read and written a second, measured by adding two buffers."""
 BYTES_PER_S = "bytes/s"
 TRANSFERS_PER_CLOCK = 2
 
@@ -80,7 +80,7 @@ class Peak:
     source: str
     """How the figure came about, in words."""
     measured: str | None = None
-    """When (UTC, ISO 8601); None for a theoretical one."""
+    """Time of the measurement (UTC, ISO 8601); None for a theoretical ceiling."""
 
     @property
     def is_measured(self) -> bool:
@@ -92,7 +92,7 @@ class Ceilings:
     """The ceilings of a device, by quantity: `dram`, `fp32`, `bf16`, `fp64_tensor`, ..."""
 
     device: str
-    """Its name."""
+    """Name of the device."""
     by_quantity: Mapping[str, Peak] = field(default_factory=dict)
 
     def get(self, quantity: str) -> Peak | None:
@@ -199,7 +199,8 @@ PINNED_BYTES_PER_S = (
     ((8, 0), 24e9),  # PCIe 4 x16: 24.1 GB/s on an A100 (CloverLeaf's larger copies)
     ((7, 0), 12e9),  # PCIe 3 x16: 12 to 13 GB/s (bandwidthTest on V100 and T4)
 )
-"""From which compute capability on products have which link; what they reach, not its rate."""
+"""The least compute capability of products with a link, and the bytes a second that copies reach on
+it, not its rate."""
 LARGE_BYTES = 1 << 20
 """Smaller copies take longer to begin than to move at these rates."""
 

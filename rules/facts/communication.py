@@ -30,7 +30,7 @@ TYPE_BYTES = {
     "byte": 1, "char": 1, "bool": 1, "uint8": 1, "int8": 1,
     "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1,
 }  # fmt: skip
-"""Of an element, by PyTorch's names of scalar types, in small letters without `c10::`."""
+"""Bytes of an element, by PyTorch's names of scalar types, in small letters without `c10::`."""
 
 
 @dataclass(frozen=True)
@@ -39,32 +39,32 @@ class Collective:
 
     device: int
     name: str
-    """As the trace calls it; empty where it does not say."""
+    """Name of the collective in the trace; empty where it does not say."""
     group: str
     group_size: int | None
     count: int
     time_ns: int
     exposed_ns: int
-    """In which one of them but no compute kernel ran."""
+    """Time in which one of these collectives but no compute kernel ran."""
     bytes: int | None
-    """Of messages; None where elements or their type are not known."""
+    """Bytes of all messages; None where elements or their type are not known."""
     bus_bandwidth_bytes_per_s: float | None
-    """Of all of them together."""
+    """Mean bus bandwidth over all of these collectives."""
     best_bus_bandwidth_bytes_per_s: float | None
-    """Of the fastest one."""
+    """Bus bandwidth of the fastest of these collectives."""
 
 
 @dataclass(frozen=True)
 class Communication:
-    """Of one device."""
+    """How long one device communicated, and in which collectives."""
 
     device: int
     time_ns: int
-    """In which at least one communication kernel ran."""
+    """Time in which at least one communication kernel ran."""
     exposed_ns: int
-    """In which no compute kernel ran beside it."""
+    """Time in which a communication kernel but no compute kernel ran."""
     collectives: tuple[Collective, ...]
-    """Those that took longest first."""
+    """The device's collectives, longest time first."""
 
 
 def communication(profile: Profile, work: DeviceWork) -> tuple[Communication, ...]:
@@ -189,7 +189,7 @@ def bus_factor(name: str, ranks: int) -> float | None:
 
 
 SYNCHRONIZING = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
-"""In names of collectives in which no rank can go on before all have come."""
+"""Parts of the names of collectives in which no rank can go on before all have come."""
 
 Key = tuple[str, str, int, int]
 """Name, group, size of the group and sequence number."""
@@ -197,30 +197,31 @@ Key = tuple[str, str, int, int]
 
 @dataclass(frozen=True)
 class RankSkew:
-    """Of one rank at the collectives that all ranks have in common."""
+    """How late one rank came to the collectives that all ranks have in common."""
 
     place: int
-    """Of its profile among those that were given."""
+    """Place of the rank's profile among those that were given."""
     collectives: int
-    """In which it was the last to come."""
+    """Number of collectives in which the rank was the last to come."""
     waited_ns: int
     """The first one to come waited for it so long, in these collectives together."""
     behind_next_ns: int
-    """So much later than the last but one it came, in these together."""
+    """How much later than the last but one the rank came, added up over these collectives."""
     behind_typical_ns: int
-    """So much later than the median of the others."""
+    """How much later than the median of the others the rank came, added up over these
+    collectives."""
 
 
 @dataclass(frozen=True)
 class CollectiveSkew:
-    """Of all ranks."""
+    """Who came late to the collectives that all ranks have in common."""
 
     collectives: int
-    """That were found in all profiles."""
+    """Number of collectives that were found in all profiles."""
     waited_ns: int
     """The first one to come waited so long for the last, in all of them together."""
     ranks: tuple[RankSkew, ...]
-    """Those that others waited for longest first."""
+    """The ranks, the one that others waited for longest first."""
 
 
 def collective_skew(ranks: Sequence[tuple[Profile, DeviceWork]]) -> CollectiveSkew | None:

@@ -19,7 +19,7 @@ from gpuadvisor.rules.facts.time_breakdown import TimeBreakdown, added
 SAME_RATIO = 0.01
 """A smaller relative change is none: kernels of one program vary so much between recordings."""
 SAME_SHARE = 0.001
-"""Nor is a change worth less than this part of the longer side's time."""
+"""Share of the longer side's time below which a change counts as none."""
 
 
 class Verdict(StrEnum):
@@ -38,18 +38,18 @@ class Amount:
 
     time_ns: float
     count: float | None = None
-    """None where it has no number, like idle time."""
+    """How many there are; None where it has no number, like idle time."""
     bytes: float | None = None
-    """Of copies."""
+    """Bytes of copies; None of anything else."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """Of one thing that at least one of the profiles has."""
+    """What became of one thing that at least one of the profiles has."""
 
     name: str
     before: Amount | None
-    """None where only the second profile has it."""
+    """What there was before; None where only the second profile has it."""
     after: Amount | None
     verdict: Verdict
 
@@ -66,39 +66,40 @@ class Side:
 
     name: str
     devices: tuple[str, ...]
-    """On which something ran."""
+    """Names of the devices on which something ran."""
     source: str
     steps: int | None
-    """None where there are none that are certain."""
+    """Number of steps; None where there are none that are certain."""
     step_median_ns: float | None
     step_mean_ns: float | None
     data_wait_share: float | None
     time_ns: float | None
-    """From the first event of the device to the last one, a step or in total; None without."""
+    """Time from the first event of the device to the last one, a step or in total; None without."""
     busy_share: float | None
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Of two profiles; lists begin with what changed most."""
+    """What differs between two profiles; lists begin with what changed most."""
 
     before: Side
     after: Side
     per_step: bool
     parts: tuple[Change, ...]
-    """Of the devices' time: busy, and idle by cause; in the order of `TimeCategory`."""
+    """The devices' time: busy, and idle by cause; in the order of `TimeCategory`."""
     kernels: tuple[Change, ...]
     operators: tuple[Change, ...] | None
-    """Time on the device of what each launched itself; None where one profile has none."""
+    """Changes of the time on the device of what each operator launched itself; None where one
+    profile has no operators."""
     copies: tuple[Change, ...]
     remarks: tuple[str, ...]
-    """Why this is not quite like with like, a sentence each."""
+    """Reasons why this is not quite like with like, a sentence each."""
 
 
 @dataclass(frozen=True)
 class _Measured:
     facts: Facts
-    """Of what counts."""
+    """Facts of the part of the profile that counts."""
     side: Side
     divisor: int
     account: TimeBreakdown | None

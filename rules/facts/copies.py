@@ -22,7 +22,7 @@ from gpuadvisor.rules.facts.what_if import Timeline
 
 @dataclass(frozen=True)
 class CopyTime:
-    """Of one device, direction and memory kind."""
+    """Copies of one device, direction and pair of memory kinds."""
 
     device: int
     direction: Direction
@@ -30,13 +30,14 @@ class CopyTime:
     destination: Memory
     count: int
     bytes: int
-    """Of those whose size is known."""
+    """Bytes of the copies whose size is known."""
     time_ns: int
-    """Added up even where they ran at the same time."""
+    """Sum of the copies' times, even where they ran at the same time."""
     exposed_ns: int
-    """In which at least one of them and no kernel ran."""
+    """Time in which at least one of the copies and no kernel ran."""
     bandwidth_bytes_per_s: float | None
-    """Of those whose size is known; None where that is none or they took no time."""
+    """Bandwidth of the copies whose size is known; None where there is none or they took no
+    time."""
 
 
 def copy_times(work: DeviceWork) -> tuple[CopyTime, ...]:
@@ -57,7 +58,7 @@ def _all(work: DeviceWork) -> Iterator[CopyTime]:
 
 
 _KINDS = 256
-"""More than there are values of a column, which is a byte."""
+"""A number above all values of a column, which is a byte."""
 
 
 def _of_kind(
@@ -93,11 +94,11 @@ class Transfers:
     """Some copies of the device that is played."""
 
     rows: IntArray
-    """Of the device's work."""
+    """Rows of the device's work."""
     bytes: int
     time_ns: int
     exposed_ns: int
-    """In which no kernel ran."""
+    """Time in which a copy and no kernel ran."""
     to_host_ns: int
     """The part of `time_ns` that goes to the host."""
 

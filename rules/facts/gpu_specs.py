@@ -23,10 +23,10 @@ KIB = 1024
 WARP_THREADS = 32
 MAX_THREADS_PER_BLOCK = 1024
 MAX_REGISTERS_PER_THREAD = 255
-"""Of the instruction set; `cuda_occupancy.h` lets 256 pass."""
+"""Most registers of a thread in the instruction set; `cuda_occupancy.h` lets 256 pass."""
 
 _ABSURD = 1 << 30
-"""More than any SM has of anything: a damaged file."""
+"""A number above what any SM has of anything, which only a damaged file holds."""
 
 Capability = tuple[int, int]
 CapabilityLike = tuple[int, int] | str | float
@@ -46,22 +46,22 @@ class Architecture:
     compute_capability: Capability
     name: str
     max_warps: int
-    """Resident on an SM."""
+    """Most warps resident on an SM."""
     max_blocks: int
-    """Resident on an SM."""
+    """Most blocks resident on an SM."""
     shared_bytes_per_block: int
-    """With opt-in; without it a block gets at most 48 KiB."""
+    """Shared memory of a block with opt-in; without it a block gets at most 48 KiB."""
     carveouts_bytes: tuple[int, ...]
     """Sizes that the shared memory of an SM can be set to, the largest last."""
     shared_granule_bytes: int = 128
     shared_reserved_bytes: int = KIB
     """What the driver takes from every block."""
     barriers: int | None = None
-    """Of an SM; None where they never limit (before 9.0)."""
+    """Barriers of an SM; None where they never limit (before 9.0)."""
     virtual_resources: int | None = None
-    """Of an SM; None where there are none (before 10.0)."""
+    """Virtual resources of an SM; None where there are none (before 10.0)."""
     registers: int = 65536
-    """Of an SM, in 4 equal parts."""
+    """Registers of an SM, in 4 equal parts."""
     registers_per_block: int = 65536
     register_granule: int = 256
     """Registers are given to a warp in multiples of this."""
@@ -178,7 +178,8 @@ class GpuSpec:
     """A GPU product."""
 
     pattern: str
-    """Of its name, as the driver gives it; the first board of the list that matches counts."""
+    """Pattern of the name that the driver gives; the first entry of the list that matches
+    counts."""
     sm_count: int
     boost_mhz: int
     memory_gb_per_s: float

@@ -88,32 +88,32 @@ class Gap:
     begin_ns: int
     duration_ns: int
     cause: Cause
-    """The one with the largest part."""
+    """The cause with the largest part."""
     cause_ns: int
-    """That part."""
+    """Time of the largest cause."""
     before: str
     """What ended last, for people; empty where nothing had run."""
     after: str
-    """What began then."""
+    """What began after the gap, for people."""
     launched_by: str
-    """The call that launched it; empty where it was not recorded."""
+    """The call that launched what began then; empty where it was not recorded."""
 
 
 @dataclass(frozen=True)
 class IdleTime:
-    """Of one device."""
+    """Why one device did not compute, and its longest gaps."""
 
     device: int
     without_kernel_ns: int
     causes_ns: Mapping[Cause, int]
-    """All of them; they sum to `without_kernel_ns`."""
+    """Time of every cause; the sum is `without_kernel_ns`."""
     gaps: int
-    """In which nothing runs."""
+    """Number of stretches in which nothing runs."""
     longest: tuple[Gap, ...]
 
     @property
     def idle_ns(self) -> int:
-        """Nothing runs at all."""
+        """Time in which nothing runs at all."""
         return self.without_kernel_ns - self.causes_ns[Cause.COPYING]
 
 
@@ -334,17 +334,17 @@ class HostIdle:
     """Idle time of the device, by what the host did in it."""
 
     launching_ns: int
-    """In calls that give the device work, in operators that make them, or shortly between."""
+    """Time in calls that give the device work, in operators that make them, or shortly between."""
     other_ns: int
     """Python, and operators of the CPU."""
     preparing_ns: int
     """The part of `other_ns` that ended with a batch's copy to the device."""
     preparing_bytes: int
-    """Of these copies."""
+    """Bytes of the batches' copies."""
     preparing_calls: IntArray
-    """Rows of their calls."""
+    """Rows of the calls that copied these batches."""
     other_times: Intervals
-    """When it was `other_ns`."""
+    """Times in which the host did something else (`other_ns`)."""
 
 
 NOTHING = HostIdle(0, 0, 0, 0, np.empty(0, np.int64), none())

@@ -18,7 +18,7 @@ BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
 
 LATEST_NS = 2**60
-"""Times beyond it (36 years) are none; cut there, sums and differences cannot overflow."""
+"""Times beyond this one (36 years) are none; cut there, sums and differences cannot overflow."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ class Family(StrEnum):
     LAYOUT = "layout"
     """Rearranges a tensor or converts its type for a library, and computes nothing."""
     OPTIMIZER = "optimizer"
-    """Of several parameters at once."""
+    """Optimizer steps of several parameters at once."""
     COPY = "copy"
     COMMUNICATION = "communication"
     OTHER = "other"
@@ -41,9 +41,11 @@ class Kind:
 
     family: Family
     tensor_cores: bool | None = None
-    """Of matrix products and convolutions that could run on them; None of all others."""
+    """Whether a matrix product or convolution that could run on tensor cores does; None of
+    others."""
     precision: str | None = None
-    """Of what is computed, in the words of `Ceilings`: `fp32`, `tf32`, `fp16`, `bf16`, `fp64`."""
+    """Data type of what is computed, in the words of `Ceilings`: `fp32`, `tf32`, `fp16`, `bf16`,
+    `fp64`."""
 
 
 _FAMILIES = (

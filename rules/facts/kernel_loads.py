@@ -13,26 +13,31 @@ from dataclasses import dataclass, replace
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 DRAM_ATTAINABLE = 0.85
-"""Of the theoretical bandwidth, by bytes. A copy of 512 MiB on an H100 reached 85 %; of 10 variants
-of one matrix addition on a T4 this value predicted the fastest best (mean error 1.4 points)."""
+"""Share of the theoretical bandwidth that programs reach, by bytes. A copy of 512 MiB on an H100
+reached 85 %; of 10 variants of one matrix addition on a T4 this value predicted the fastest best
+(mean error 1.4 points)."""
 DRAM_BUSY_ATTAINABLE = 0.92
-"""Of the share that Nsight Compute tells, which on chips with ECC in the memory itself counts more
-than the program's bytes: a T4 showed 90 % at 83 % of the bytes. [own]"""
+"""Share of the memory throughput of Nsight Compute that programs reach. On chips with ECC in the
+memory itself it counts more than the program's bytes: a T4 showed 90 % at 83 % of the bytes.
+[own]"""
 ATTAINABLE = 0.95
-"""Of what caches and SMs can do: naive products reach 97 to 99 % of the L1 cache. [own]"""
+"""Share of what caches and SMs can do that programs reach: naive products reach 97 to 99 % of the
+L1 cache. [own]"""
 SPREAD = 0.15
-"""By how much less than that a unit may need: good copies reach up to all of a theoretical
-bandwidth. [own]"""
+"""Share by which a unit may need less time than its load: good copies reach up to all of a
+theoretical bandwidth. [own]"""
 SLOWER = 0.25
-"""By how much more: copies of 4 bytes a thread reached 70 % of the bandwidth on an H100. [own]"""
+"""Share by which a unit may need more time than its load: copies of 4 bytes a thread reached 70 %
+of the bandwidth on an H100. [own]"""
 NARROW_BYTES_PER_S = 18.5e9
-"""Of an SM, with 4 bytes a thread: copies and the like reached 2.35e12 on an H100 and 2.6e12 on an
-H200, whose memory is faster by 43 %, with 132 SMs each. [own]"""
+"""Bytes a second and SM with 4 bytes a thread: copies and the like reached 2.35e12 on an H100 and
+2.6e12 on an H200, whose memory is faster by 43 %, with 132 SMs each. [own]"""
 MOST_RELIEF = 2.0
-"""Times what the busiest unit is relieved of: the most that a kernel gets shorter by it. [own]"""
+"""Factor on what the busiest unit is relieved of: the most that a kernel gets shorter by it.
+[own]"""
 FIXED_S = 5e-6
-"""Of a kernel, that no cure shortens: first blocks start, last ones drain, and memory answers. An
-empty kernel takes about 2 microseconds under Nsight Compute. [own]"""
+"""Seconds of a kernel that no cure shortens: first blocks start, last ones drain, and memory
+answers. An empty kernel takes about 2 microseconds under Nsight Compute. [own]"""
 
 
 @dataclass(frozen=True)

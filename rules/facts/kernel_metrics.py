@@ -34,12 +34,12 @@ _OPS = ("ld", "st")
 _MMA = ("hmma", "imma", "gmma")
 _ATOMS = ("atom", "red")
 _ABSURD = 1e18
-"""More than any counter counts: a damaged file."""
+"""A number above what any counter counts, which only a damaged file holds."""
 
 
 @dataclass(frozen=True)
 class KernelMetrics:
-    """Of one kernel with counters."""
+    """The metrics of one kernel with hardware counters."""
 
     counters: KernelCounters
     device: DeviceLimits | None = None
@@ -67,7 +67,7 @@ class KernelMetrics:
 
     @cached_property
     def seconds(self) -> float | None:
-        """Of one launch."""
+        """Time of one launch."""
         found = self.first("gpu__time_duration.sum", "gpu__time_duration.max")
         return found or None
 
@@ -75,12 +75,12 @@ class KernelMetrics:
 
     @cached_property
     def blocks(self) -> int | None:
-        """Of the grid."""
+        """Blocks of the grid."""
         return _product(self.counters.grid) or _whole(self.first("launch__grid_size"))
 
     @cached_property
     def threads(self) -> int | None:
-        """Of a block."""
+        """Threads of a block."""
         return _product(self.counters.block) or _whole(self.first("launch__block_size"))
 
     @cached_property
@@ -90,12 +90,12 @@ class KernelMetrics:
 
     @cached_property
     def registers(self) -> int | None:
-        """Of a thread."""
+        """Registers of a thread."""
         return _whole(self.first("launch__registers_per_thread"))
 
     @cached_property
     def shared_bytes(self) -> float | None:
-        """Of a block, without what the driver takes."""
+        """Shared memory of a block, without what the driver takes."""
         return self._total(
             "launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic"
         )
@@ -166,7 +166,7 @@ class KernelMetrics:
 
     @cached_property
     def issue_slot_utilization(self) -> float | None:
-        """Of the cycles in which an SM had warps: those in which one issued."""
+        """Share of the cycles in which an SM had warps that one of them issued an instruction."""
         per_cycle = self.first("smsp__issue_active.avg.per_cycle_active")
         if per_cycle is not None:
             return min(per_cycle, 1.0)
@@ -208,7 +208,7 @@ class KernelMetrics:
 
     @cached_property
     def multiply_adds(self) -> float | None:
-        """Of 32-bit floats, of the most that the SMs can do.
+        """32-bit multiply-adds, as a share of the most that the SMs can do.
 
         From counts of instructions; else from pipes: on chips with two of them one also takes
         integers, and the other tells.
@@ -229,8 +229,7 @@ class KernelMetrics:
 
     @cached_property
     def half_multiply_adds(self) -> float | None:
-        """The same of 16-bit floats outside of tensor cores, a thread's instructions a cycle and
-        SM."""
+        """16-bit multiply-adds outside of tensor cores: a thread's instructions a cycle and SM."""
         counted = self.first(
             "smsp__sass_thread_inst_executed_op_hfma_pred_on.sum.per_cycle_elapsed"
         )
@@ -240,7 +239,7 @@ class KernelMetrics:
 
     @cached_property
     def dram_bytes(self) -> float | None:
-        """Read and written."""
+        """Bytes read from and written to DRAM."""
         told = self.first("dram__bytes.sum")
         if told is None:
             told = self._total("dram__bytes_read.sum", "dram__bytes_write.sum")
@@ -261,19 +260,20 @@ class KernelMetrics:
 
     @cached_property
     def sectors(self) -> float | None:
-        """Of global memory that its instructions touch, as if no cache kept any."""
+        """Sectors of global memory that the kernel's instructions touch, as if no cache kept
+        any."""
         return self.first("memory_l2_theoretical_sectors_global", "memory_l2_sectors_global")
 
     @cached_property
     def ideal_sectors(self) -> float | None:
-        """The same, were the threads of a warp side by side."""
+        """Sectors of global memory that it would touch, were the threads of a warp side by side."""
         return self.first(
             "memory_l2_theoretical_sectors_global_ideal", "memory_ideal_l2_sectors_global"
         )
 
     @cached_property
     def local_sectors(self) -> float | None:
-        """The same of local memory."""
+        """Sectors of local memory that the kernel's instructions touch."""
         told = self.first("memory_l2_theoretical_sectors_local")
         if told is not None:
             return told
@@ -331,14 +331,14 @@ class KernelMetrics:
 
     @cached_property
     def shared_wavefronts(self) -> float | None:
-        """The same that shared memory took."""
+        """Cycles that the L1 cache's data stage worked for shared memory, over all SMs."""
         return self.first(
             "memory_l1_wavefronts_shared", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
         )
 
     @cached_property
     def shared_bank_conflicts(self) -> float | None:
-        """Those of them that there would not be without conflicts of banks."""
+        """Cycles of the L1 cache's data stage that bank conflicts of shared memory cost."""
         ideal = self.first("memory_l1_wavefronts_shared_ideal")
         told = self.first("memory_l1_wavefronts_shared")
         if ideal is not None and told is not None:
@@ -382,7 +382,8 @@ class KernelMetrics:
 
     @cached_property
     def working_threads(self) -> float | None:
-        """The same, without those that a condition keeps from it."""
+        """Threads of a warp that execute an instruction on average, without those that a condition
+        keeps from it."""
         return self.first("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio") or None
 
     @cached_property

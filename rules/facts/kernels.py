@@ -36,7 +36,8 @@ KEYS = ("name", *SHAPE, "registers", "shared_bytes", "device", "stream")
 
 @dataclass(frozen=True)
 class KernelTime:
-    """Of all kernels that agree in what stands here first; UNKNOWN (-1) where not recorded."""
+    """The launches of a kernel that agree in name, shape, registers, shared memory, device and
+    stream; UNKNOWN (-1) stands for what was not recorded."""
 
     name: str
     grid: tuple[int, int, int]
@@ -44,18 +45,18 @@ class KernelTime:
     block: tuple[int, int, int]
     """Threads."""
     registers: int
-    """A thread."""
+    """Registers of a thread."""
     shared_bytes: int
-    """A block."""
+    """Shared memory of a block."""
     device: int
     stream: int
     count: int
     time_ns: int
-    """Added up."""
+    """Sum of the launches' times."""
     p50_ns: int
     p95_ns: int
     first_row: int
-    """Of the table of kernels: the first one to begin."""
+    """Row of the table of kernels of the launch that began first."""
 
 
 def kernel_times(profile: Profile) -> tuple[KernelTime, ...]:
@@ -120,7 +121,7 @@ class KernelUse:
     shapes: str
     types: str
     rows: IntArray
-    """Of the device's work."""
+    """Rows of the device's work."""
     time_ns: int
 
     @property
@@ -133,27 +134,27 @@ class KernelUse:
 
     @property
     def precision(self) -> str | None:
-        """By the kernel's name, else by what the operator got."""
+        """Data type by the kernel's name, else by what the operator got."""
         return self.kind.precision or PRECISIONS.get(element_type(self.types))
 
 
 @dataclass(frozen=True, eq=False)
 class KernelUses:
-    """Of the device with most kernel time."""
+    """What the kernel time of the device with most of it is spent on."""
 
     device: int | None
     """None where no kernel ran."""
     uses: tuple[KernelUse, ...]
-    """Those with most time first."""
+    """The uses, those with most time first."""
 
     @cached_property
     def time_ns(self) -> int:
-        """Of all of them."""
+        """Time of all uses together."""
         return sum(each.time_ns for each in self.uses)
 
     @cached_property
     def rows(self) -> IntArray:
-        """Of the device's work."""
+        """Rows of the device's work of all uses."""
         parts = [each.rows for each in self.uses]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
@@ -232,15 +233,16 @@ LIBRARY = (Family.GEMM, Family.CONVOLUTION, Family.ATTENTION)
 
 @dataclass(frozen=True)
 class KernelShape:
-    """Of all launches of one kernel."""
+    """How all launches of one kernel name are shaped."""
 
     name: str
     time_ns: int
     count: int
     blocks: float
-    """In the mean by time."""
+    """Blocks of the grid, the mean weighted by time."""
     threads: int
-    """A block; of the launches with most time, as the rest."""
+    """Threads of a block in the launches with most time, whose registers and shared memory stand
+    here too."""
     registers: int
     shared_bytes: int
 

@@ -58,12 +58,13 @@ class Calls:
 
 @dataclass(frozen=True, eq=False)
 class Launches:
-    """For each row of the device's work the call that launched it, as far as it was recorded."""
+    """The call that launched each row of the device's work, as far as it was recorded."""
 
     call: IntArray
     """Row of the calls; UNKNOWN where none was recorded."""
     begin_ns: IntArray
-    """Of the call; meaningless where it is UNKNOWN, like the rest."""
+    """Begin of the launching call; meaningless where `call` is UNKNOWN, as are `end_ns` and
+    `thread_key`."""
     end_ns: IntArray
     thread_key: IntArray
 
@@ -102,14 +103,14 @@ SHORT_NS = 10_000
 
 @dataclass(frozen=True)
 class Queue:
-    """Of the kernels of one device."""
+    """How launching the kernels of one device went."""
 
     device: int
     kernels: int
     kernels_ns: int
-    """Added up."""
+    """Sum of the kernels' times."""
     short_kernels: int
-    """Of less than 10 us."""
+    """Number of kernels of less than 10 us."""
     short_kernels_ns: int
     launched: int
     """Kernels with a call of their own that was recorded: the rest is about these."""
@@ -125,7 +126,8 @@ class Queue:
 
     @property
     def starved_share(self) -> float | None:
-        """Of the launches: those that a launch-bound program shows."""
+        """Share of the launches that found their stream empty, as those of a launch-bound program
+        do."""
         return self.starved / self.launched if self.launched else None
 
 

@@ -15,12 +15,12 @@ from gpuadvisor.rules.facts.joins import thread_keys
 Waits: TypeAlias = Mapping[tuple[int, int], Intervals]
 """The times in which each process and thread waited for a batch."""
 IN_PROCESS = "SingleProcess"
-"""In the name of the iterator that loads in the script's own process."""
+"""Part of the name of the iterator that loads in the script's own process."""
 
 
 @dataclass(frozen=True)
 class Loading:
-    """All waits for a batch."""
+    """All waits of a run for its batches."""
 
     waits: int
     total_ns: int

@@ -11,14 +11,14 @@ from gpuadvisor.rules.facts.intervals import IntArray, by_key, ends
 from gpuadvisor.rules.facts.steps import Steps
 
 MOST_POINTS = 500
-"""Of a curve: as many as a plot can show. Each is the highest of its stretch."""
+"""Most points of a curve, as many as a plot can show. Each is the highest of its stretch."""
 MOST_ALLOCATIONS = 20
 """Listed of what lives at the peak, the largest ones."""
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """That lived at the peak."""
+    """Memory that was in use at the peak."""
 
     bytes: int
     time_ns: int
@@ -28,13 +28,13 @@ class Allocation:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Of one device; UNKNOWN stands for the host."""
+    """How the memory of one device was used; UNKNOWN stands for the host."""
 
     device: int
     peak_allocated_bytes: int
     peak_reserved_bytes: int | None
     peak_ns: int
-    """When it was first reached."""
+    """Time at which the peak was first reached."""
     allocations: int
     releases: int
     alive_at_peak: tuple[Allocation, ...]
@@ -42,7 +42,7 @@ class MemoryUse:
     older_bytes: int
     """Allocated at the peak, but before the recording began."""
     curve: tuple[tuple[int, int], ...]
-    """Times in ns and allocated bytes."""
+    """Points of time in ns and allocated bytes."""
 
 
 def memory_use(profile: Profile) -> tuple[MemoryUse, ...]:

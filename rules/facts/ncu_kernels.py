@@ -40,12 +40,12 @@ class KernelCounters:
     """Threads."""
     count: int
     time_ns: float
-    """Of all of them; 0 where it was not counted."""
+    """Sum of the launches' times; 0 where it was not counted."""
     metrics: Mapping[str, float]
-    """Of the launch whose time is in the middle, in base units; percentages are 0 to 100. Values
-    that are not finite are left out."""
+    """Metrics of the launch whose time is in the middle, in base units; percentages are 0 to 100.
+    Values that are not finite are left out."""
     row: int
-    """Of the table of kernels: that launch."""
+    """Row of that launch in the table of kernels."""
 
     def get(self, metric: str) -> float | None:
         """Return a counter, None where it was not collected."""
@@ -95,16 +95,16 @@ class NcuKernel:
     """One kernel; None where its metric was not collected."""
 
     row: int
-    """Of the table of kernels."""
+    """Row of the table of kernels."""
     name: str
     seconds: float | None
     dram_bytes: float | None
     bandwidth_bytes_per_s: float | None
     flops_per_s: float | None
-    """Without tensor cores."""
+    """Operations a second without those on tensor cores."""
     intensity_flops_per_byte: float | None
     compute_share: float | None
-    """Of the busiest unit's ceiling."""
+    """Share of the busiest compute unit's ceiling."""
     memory_share: float | None
     bound: Bound
 

@@ -37,9 +37,9 @@ class Launch:
     carveout_bytes: int | None = None
     """Shared memory that the SM is set to; None for the largest."""
     barriers: int = 0
-    """Of a block; one, as `__syncthreads` takes, never limits."""
+    """Barriers of a block; one, as `__syncthreads` takes, never limits."""
     virtual_resources: int = 0
-    """Of a block; only a compiler knows them, and only from 10.0 on."""
+    """Virtual resources of a block; only a compiler knows them, and only from 10.0 on."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Occupancy:
     """The SM."""
     launch: Launch
     blocks: int
-    """Resident on an SM; 0 where the launch is impossible."""
+    """Blocks resident on an SM; 0 where the launch is impossible."""
     warps_per_block: int
     limits: Mapping[str, int | None]
     """How many blocks each limiter alone would allow; None where it does not limit.
@@ -58,25 +58,25 @@ class Occupancy:
     `warps`, `registers`, `shared_memory`, `blocks`, `barriers`, `virtual_resources`.
     """
     registers_per_block: int
-    """As allocated."""
+    """Registers that a block is given."""
     shared_bytes_per_block: int
-    """As allocated, with what the driver reserves."""
+    """Shared memory that a block is given, with what the driver reserves."""
     impossible: str | None = None
     """Why the kernel cannot be launched at all, in words; None where it can."""
 
     @property
     def max_warps(self) -> int:
-        """That an SM can hold."""
+        """Most warps that an SM can hold."""
         return self.architecture.max_warps
 
     @property
     def warps(self) -> int:
-        """Resident on an SM."""
+        """Warps resident on an SM."""
         return self.blocks * self.warps_per_block
 
     @property
     def fraction(self) -> float:
-        """Of the warps that an SM can hold, 0 to 1."""
+        """Share of the warps that an SM can hold, 0 to 1."""
         return self.warps / self.max_warps
 
     @property

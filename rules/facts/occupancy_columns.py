@@ -23,7 +23,8 @@ from gpuadvisor.rules.facts.intervals import IntArray
 NO_LIMIT = np.iinfo(np.int64).max
 """Blocks that a limiter allows which does not limit."""
 _BEYOND = 1 << 30
-"""More than any launch has of anything; larger figures of a hostile file would overflow."""
+"""A number above what any launch has of anything; larger figures of a hostile file would
+overflow."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,12 @@ class Occupancies:
 
     architecture: Architecture
     blocks: IntArray
-    """Resident on an SM; 0 for a launch that is impossible, UNKNOWN where a figure is not known."""
+    """Blocks resident on an SM; 0 for a launch that is impossible, UNKNOWN where a figure is not
+    known."""
     warps: IntArray
-    """Resident on an SM; UNKNOWN likewise."""
+    """Warps resident on an SM; UNKNOWN where a figure is not known."""
     fraction: npt.NDArray[np.float64]
-    """Of the warps that an SM can hold, 0 to 1; NaN where a figure is not known."""
+    """Share of the warps that an SM can hold, 0 to 1; NaN where a figure is not known."""
     limits: Mapping[str, IntArray]
     """Blocks that each limiter alone allows; NO_LIMIT where it does not limit."""
 

@@ -32,15 +32,16 @@ class Operators:
     begin_ns: IntArray
     end_ns: IntArray
     thread_key: IntArray
-    """As in `Calls`: equal numbers are the same process and thread."""
+    """Number of each row's process and thread, equal to that in `Calls`."""
     name: npt.NDArray[np.int32]
     of_call: IntArray
-    """For each call the operator in which it was made; UNKNOWN outside of all."""
+    """Operator in which each call was made; UNKNOWN outside of all."""
     of_work: IntArray
-    """For each row of the device's work the operator that launched it."""
+    """Operator that launched each row of the device's work."""
     of_like_work: IntArray
-    """The same, and for kernels whose launch was not recorded one that launched a kernel of the
-    same name, grid and block, where all of these come from operators alike."""
+    """Operator that launched each row of the device's work; for kernels whose launch was not
+    recorded one that launched a kernel of the same name, grid and block, where all of these come
+    from operators alike."""
 
     def __len__(self) -> int:
         return len(self.begin_ns)
@@ -63,21 +64,22 @@ class OperatorTime:
     name: str
     count: int
     self_device_ns: int
-    """Of what it launched itself, added up even where it ran at the same time."""
+    """Time on the device of what the operators launched themselves, added up even where it ran at
+    the same time."""
     total_device_ns: int
-    """With the operators that it called; each event counts once for a name."""
+    """Time on the device with what they called; each event counts once for a name."""
     host_ns: int
-    """Of its outermost operators on their threads."""
+    """Time of the outermost operators of the name on their threads."""
 
 
 @dataclass(frozen=True)
 class OperatorTimes:
-    """Of a profile."""
+    """The time of a profile's operators on device and host."""
 
     by_name: tuple[OperatorTime, ...]
-    """Those with device time first, by their own."""
+    """The operators by name, those with most time of their own on the device first."""
     unattributed_device_ns: int
-    """Of events that no operator launched, as far as the trace tells."""
+    """Time of events that no operator launched, as far as the trace tells."""
 
 
 def operators(profile: Profile, work: DeviceWork, host: Calls, launched: Launches) -> Operators:

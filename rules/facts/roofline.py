@@ -41,7 +41,7 @@ PRECISIONS = {
 }  # fmt: skip
 """PyTorch's names of types, as `type_bytes` takes them, to those of `Ceilings`."""
 MOST_DIMENSIONS = 3
-"""Of a factor: batch, rows, columns."""
+"""Most dimensions of a factor: batch, rows, columns."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,8 @@ MEMORY = "dram"
 LATENCY_BOUND = 0.6
 """Share of both ceilings below which Nsight Compute calls a kernel latency-bound."""
 ON_TENSOR_CORES = ("tf32", "tensorop", "xmma_gemm_f32tf32", "s1688")
-"""In names of kernels that multiply 32-bit floats on tensor cores: then TF32 is their ceiling."""
+"""Parts of the names of kernels that multiply 32-bit floats on tensor cores: then TF32 is their
+ceiling."""
 
 TENSOR = "_tensor"
 """Ends the ceiling of matrix products where it is another one: doubles on some GPUs."""
@@ -133,13 +134,13 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True)
 class Position:
-    """On a roofline."""
+    """Where something stands on a roofline."""
 
     flops_per_s: float | None
     bytes_per_s: float | None
     intensity_flops_per_byte: float | None
     compute_share: float | None
-    """Of the ceiling."""
+    """Share of the compute ceiling."""
     memory_share: float | None
     bound: Bound
 
@@ -152,10 +153,10 @@ class OperatorPosition:
     shapes: str
     types: str
     precision: str
-    """Of the ceiling, in the words of `Ceilings`; empty where it is not known."""
+    """Precision of the ceiling, in the words of `Ceilings`; empty where it is not known."""
     count: int
     device_ns: int
-    """With what they called."""
+    """Time on the device with what the operators called."""
     flops: float
     bytes: float | None
     position: Position

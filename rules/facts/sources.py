@@ -25,7 +25,7 @@ from gpuadvisor.rules.facts.joins import enclosing, thread_keys
 from gpuadvisor.rules.facts.launches import Calls, Launches
 
 _FRAME = re.compile(r"(?P<file>[^<>()]+\.py)\((?P<line>\d+)\): ")
-"""As PyTorch writes a frame: `train.py(12): main`."""
+"""PyTorch's way to write a frame: `train.py(12): main`."""
 _INSTALLED = re.compile(r"(^|/)(site-packages|dist-packages|lib/python\d[\d.]*)/|^/usr/lib/")
 _OURS = "collectors/script/child/"
 PACKAGES = frozenset(

@@ -57,9 +57,9 @@ class Step:
     begin_ns: int
     duration_ns: int
     device_busy_ns: int
-    """In which at least one device worked."""
+    """Part of the step in which at least one device worked."""
     data_wait_ns: int
-    """In which the step's thread waited for a DataLoader's batch."""
+    """Part of the step in which its thread waited for a DataLoader's batch."""
     device_span_ns: int | None
     """From the begin to the end of what the step launched, which can be long after the step where
     the host runs ahead; None where it launched nothing that is known."""
@@ -82,7 +82,7 @@ class Steps:
 
     @property
     def data_wait_share(self) -> float:
-        """Of the time of all steps."""
+        """Share of the time of all steps that their thread waited for data."""
         total = sum(step.duration_ns for step in self.steps)
         return sum(step.data_wait_ns for step in self.steps) / total if total else 0.0
 
@@ -229,15 +229,15 @@ class InSteps:
 
 @dataclass(frozen=True, eq=False)
 class OptimizerSteps:
-    """Of all optimizers."""
+    """The steps of all optimizers, and what they launched."""
 
     names: tuple[str, ...]
-    """As PyTorch marks them: `Optimizer.step#Adam.step`."""
+    """Names of the optimizers as PyTorch marks them: `Optimizer.step#Adam.step`."""
     count: int
     times: Intervals
-    """Of the host."""
+    """Times of the host in which an optimizer stepped."""
     rows: IntArray
-    """Of the device's work: kernels that were launched then."""
+    """Rows of the device's work: kernels that were launched then."""
 
 
 def optimizer_steps(
@@ -259,21 +259,22 @@ def optimizer_steps(
 
 
 MOST_DIFFERENT = 0.1
-"""Of a step's kernels may be others than in the median step, or part of a graph already. [own]"""
+"""Share of a step's kernels that may be others than in the median step, or part of a graph already.
+[own]"""
 MOST_WAITS = 1.0
-"""For the device in a step: one may stand at its end. [own]"""
+"""Most waits for the device in a step: one may stand at its end. [own]"""
 
 
 @dataclass(frozen=True)
 class Repetition:
-    """Of the steps of a run."""
+    """Whether the steps of a run repeat each other."""
 
     kernels_a_step: float
     """0 where neither steps are known nor does anything repeat."""
     alike: bool
     """Whether steps launch the same kernels."""
     can_be_graphs: bool
-    """And they are launched one by one, and the host does not wait in between."""
+    """Whether steps launch the same kernels one by one, and the host does not wait in between."""
 
 
 NONE = Repetition(0.0, False, False)

@@ -79,12 +79,12 @@ WITHOUT_DEVICE = ("steps", "operators", "memory", "counted_kernels")
 
 @dataclass(frozen=True)
 class Facts:
-    """Of one profile."""
+    """The derived facts of one profile."""
 
     profile: Profile
     ceilings: CeilingValues = field(default_factory=dict)
-    """Of the devices, which are taken to be alike; without them positions on the roofline have no
-    shares."""
+    """Ceilings of the devices, which are taken to be alike; without them positions on the roofline
+    have no shares."""
 
     @cached_property
     def work(self) -> DeviceWork:
@@ -136,7 +136,8 @@ class Facts:
 
     @cached_property
     def idle_in_run(self) -> tuple[IdleTime, ...]:
-        """As `idle`, with the time before the first work in which the first step had begun."""
+        """Why each device did not compute, from the run's begin on, which may be before its first
+        work."""
         parts = self.work, self.host, self.launched, self.launching, self.loader_waits
         return idle(*parts, begin_ns=self.window.begin_ns)
 
@@ -178,12 +179,12 @@ class Facts:
 
     @cached_property
     def kernel_shapes(self) -> tuple[KernelShape, ...]:
-        """Of the device of `kernel_uses`."""
+        """How the kernels of the device of `kernel_uses` are shaped."""
         return kernel_shapes(self.kernels, self.kernel_uses.device)
 
     @cached_property
     def optimizer_steps(self) -> OptimizerSteps:
-        """Of the device of `kernel_uses`, as the next two."""
+        """What optimizers do, on the device of `kernel_uses`."""
         device = self.kernel_uses.device
         return optimizer_steps(self.profile, self.work, self.launched, device)
 

@@ -25,7 +25,7 @@ from gpuadvisor.rules.facts.intervals import IntArray, Intervals, by_key, depths
 
 @dataclass(frozen=True)
 class BusyTime:
-    """Of one device; `span_ns` = `busy_ns` + `idle_ns`."""
+    """How long one device was busy, and with what; `span_ns` = `busy_ns` + `idle_ns`."""
 
     device: int
     begin_ns: int
@@ -54,7 +54,7 @@ class BusyTime:
 
     @property
     def communication_overlap_share(self) -> float | None:
-        """Of the time of communication, how much compute hides; None without communication."""
+        """Share of the time of communication that compute hides; None without communication."""
         if not self.communication_ns:
             return None
         together = sum(
@@ -112,13 +112,13 @@ def _called(code: int) -> str:
 
 @dataclass(frozen=True)
 class Concurrency:
-    """Of one device."""
+    """How many streams of one device worked at the same time."""
 
     device: int
     streams: int
-    """That had something to do."""
+    """Number of streams that had something to do."""
     time_ns: Mapping[int, int]
-    """So many streams were active at the same time, to how long; without 0."""
+    """Number of streams active at the same time to how long they were; without 0."""
 
     @property
     def mean_streams(self) -> float:
@@ -172,7 +172,7 @@ class TimeBreakdown:
     span_ns: int
     """From the first event to the last one; of several devices added up."""
     parts_ns: Mapping[TimeCategory, int]
-    """All parts; they sum to `span_ns`."""
+    """Time of every category; the sum is `span_ns`."""
 
     @property
     def busy_ns(self) -> int:

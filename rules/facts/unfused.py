@@ -35,16 +35,16 @@ REACH = 8
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """All of it."""
+    """The attention of a device that is computed in steps."""
 
     times: int
     """How often: a softmax with its two products."""
     products: IntArray
     """Rows of the device's work, each once."""
     between: IntArray
-    """The same of what passes over the matrix of tokens by tokens, softmax among it."""
+    """Rows of the device's work that pass over the matrix of tokens by tokens, softmax among it."""
     each: tuple[IntArray, ...] = ()
-    """The same of each softmax: its products and what lies between."""
+    """Rows of the device's work of each softmax: its products and what lies between."""
 
 
 def attention(
@@ -107,32 +107,33 @@ FEWEST = 3
 """Kernels of a chain: what two could save is not worth a compiler. [own]"""
 FILLS = re.compile(r"FillFunctor")
 TENSORS = re.compile(r"[aA]rray<char\s*\*, (\d+)")
-"""In names of PyTorch's kernels: how many tensors they read and write."""
+"""How names of PyTorch's kernels tell the number of tensors that they read and write."""
 USUAL_TENSORS = 3
-"""Where the name does not tell: two operands and a result."""
+"""Number of tensors where the name does not tell: two operands and a result."""
 
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """Of kernels."""
+    """Elementwise kernels that follow each other on a stream."""
 
     rows: IntArray
-    """Of the device's work, in their order."""
+    """Rows of the device's work, in their order."""
     time_ns: int
     moved: int
     """Tensors that are read and written."""
     in_optimizer: bool
-    """Launched within an optimizer's step."""
+    """Whether the chain was launched within an optimizer's step."""
 
     @property
     def spared_share(self) -> float:
-        """Of what is moved: each link has a tensor that is written and read again by the next
-        kernel."""
+        """Share of what is moved that fusing saves: each link has a tensor that is written and read
+        again by the next kernel."""
         return 2 * (len(self.rows) - 1) / self.moved
 
     @property
     def most_spared_share(self) -> float:
-        """The same where all kernels share their other operands too: two are read, one written."""
+        """Share of what is moved that fusing saves where all kernels share their other operands
+        too: two are read, one written."""
         return max(self.spared_share, 1 - 3 / self.moved)
 
 

@@ -58,7 +58,7 @@ class Host(IntEnum):
     ALLOCATING = 2
     """In a call that allocates or frees memory of the device."""
     COPYING = 3
-    """Never: what calls that copy take is a wait, or work."""
+    """No time has this kind: what calls that copy take is a wait, or work."""
     WORKING = 4
     """Launching: operators that do, their calls, and what lies shortly between them."""
     AWAY = 5
@@ -90,17 +90,18 @@ class Timeline:
 
     device: int
     begin_ns: int
-    """Of the run."""
+    """Begin of the run."""
     not_working: Intervals
-    """When the threads that launch waited, for the device or for data, or handled its memory."""
+    """Times in which the threads that launch waited, for the device or for data, or handled its
+    memory."""
     away: Intervals
-    """When they were `AWAY`."""
+    """Times in which they were `AWAY`."""
     rows: IntArray
-    """Of the device's work, in the order of their begins, as all that follows."""
+    """Rows of the device's work, in the order of their begins, as all that follows."""
     work_ns: FloatArray
     """The time of each that none before it covers."""
     delay_ns: FloatArray
-    """By how much it began later than it could have, for no reason of the host's."""
+    """Time by which each began later than it could have, for no reason of the host's."""
     pageable: BoolArray
     """Whether it copies from or to pageable memory."""
     lag_ns: FloatArray
@@ -160,7 +161,7 @@ class Timeline:
         wait for its launch.
         """
         stalled = np.zeros(len(wait) + 1)
-        """By how much the host is later than without any wait, after each of them."""
+        """Time by which the host is later than without any wait, after each of them."""
         offset = np.full(len(done), -np.inf)
         columns = (wait, tail, self.waited_for, self.covered_ns)
         waits = zip(*(column.tolist() for column in columns), strict=True)
@@ -186,10 +187,10 @@ class Timeline:
 
 
 FETCH_BYTES = 1 << 20
-"""Of a copy to the host of at most so many (`.item()`, predictions) the wait costs, not the copy,
-which takes 0.1 ms at the most."""
+"""Most bytes of a copy to the host (`.item()`, predictions) whose wait is what costs, not the copy
+itself, which takes 0.1 ms at the most."""
 PAUSE_NS = 1_000_000
-"""Between two launches: up to so long it is the framework's, which a profiler makes longer as well
+"""Longest pause between two launches that is the framework's, which a profiler makes longer as well
 (up to 0.44 ms around backward passes and optimizers under Kineto on an H200's host, of a step that
 takes 0.3 ms without it). [own]"""
 _CALLS = {
@@ -321,11 +322,11 @@ def _right_after(host: Calls, copying: BoolArray) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class _Times:
-    """When the threads that launch did what."""
+    """What the threads that launch did when."""
 
     kinds: Mapping[Host, Intervals]
     taken: Intervals
-    """By these and by waiting for the device."""
+    """Times taken by these kinds and by waiting for the device."""
     working: Intervals
     """The part of the rest that is launching."""
 
@@ -374,11 +375,12 @@ Spared = Sequence[tuple[IntArray | Sequence[int], float]]
 
 @dataclass(frozen=True, eq=False)
 class FasterKernels:
-    """Of one device."""
+    """What the run of one device saves if some of its kernels get faster."""
 
     _timeline: Timeline
     _place: IntArray
-    """Of each row of the device's work in the timeline; beyond its end where it is not in it."""
+    """Place in the timeline of each row of the device's work; beyond its end where it is not in
+    it."""
     _launched: Launches
     _host: Calls
     _before_ns: dict[float, float] = field(default_factory=dict)
