@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_EXCESS = 0.10
-"""Of all sectors: an access that is only shifted by a few bytes touches a fifth more, and finds
-most of it in the cache. [own]"""
+"""Least share of all sectors: an access that is only shifted by a few bytes touches a fifth more,
+and finds most of it in the cache. [own]"""
 LEAST_SAVED = 0.02
-"""Share of the kernel's time."""
+"""Least share of the kernel's time that is saved."""
 LEAST_BUSY = 0.5
 """Load of the busiest of memory and caches below which the kernel mostly waits for something else:
 then no more is saved than that unit is relieved of. [own]"""
 LEAST_WAITING = 0.25
-"""Of the warps' time that they wait for loads or for stores, where only that tells them apart: 33 %
-and 44 % in a naive transposition on an H100. [own]"""
+"""Least share of the warps' time that they wait for loads or for stores, where only that tells them
+apart: 33 % and 44 % in a naive transposition on an H100. [own]"""
 USUAL_SECTORS = 4
 """A warp's request for 4 bytes a thread, side by side."""
 

@@ -76,13 +76,13 @@ MIB, GIB = 1 << 20, 1 << 30
 
 @dataclass(frozen=True)
 class MemoryPeak:
-    """In bytes."""
+    """The peak of a GPU's memory, in bytes."""
 
     allocated: int
     reserved: int
-    """As allocated where it was not recorded."""
+    """Most memory reserved; where it was not recorded, as much as allocated."""
     total: int
-    """Of the GPU."""
+    """Memory of the GPU."""
 
     @property
     def allocated_share(self) -> float:

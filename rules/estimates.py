@@ -28,14 +28,14 @@ from gpuadvisor.rules.rule import Estimate
 SLOWER_WITH_KINETO = (1.2, 3.0)
 """From the least to the most, where nothing tells what it recorded. [own]"""
 SLOWER_WITH_DETAILS = (1.5, 2.8)
-"""With shapes and memory, on H100 hosts: 2.7 times (1,080 launches of small kernels, 57.9 ms for 3
-steps of 7.2 ms), 2.1 (PyTorch's example word_language_model, 7.7 ms for a step of 3.7 ms), 1.7 (its
-example vae). [own]"""
+"""How much slower the host is with shapes and memory, on H100 hosts: 2.7 times (1,080 launches of
+small kernels, 57.9 ms for 3 steps of 7.2 ms), 2.1 (PyTorch's example word_language_model, 7.7 ms
+for a step of 3.7 ms), 1.7 (its example vae). [own]"""
 DETAILS = ("record_shapes", "profile_memory")
-"""As Kineto names them in its traces."""
+"""What was recorded besides, in the words of Kineto's traces."""
 GRAPH_GAP_NS = 1_000
-"""Between two kernels of a CUDA graph: 1.0 to 1.5 us on A100 and H100 ("Constant Time Launch for
-Straight-Line CUDA Graphs", developer.nvidia.com)."""
+"""Time between two kernels of a CUDA graph: 1.0 to 1.5 us on A100 and H100 ("Constant Time Launch
+for Straight-Line CUDA Graphs", developer.nvidia.com)."""
 SLOWER_WITH_NSIGHT = (1.0, 1.3)
 """1 to 2 us for each call into CUDA. [own]"""
 
@@ -59,7 +59,7 @@ def loader_sets_pace(facts: Facts) -> bool:
 
 
 LEAST_WAITING = 0.05
-"""Of the run, for the workers to be what it waits for. [own]"""
+"""Least share of the run for the workers to be what it waits for. [own]"""
 
 
 def saved_shares(facts: Facts, change: Change) -> tuple[float, float]:
@@ -84,9 +84,9 @@ def saved_by_launching(facts: Facts) -> tuple[float, float]:
 
 
 MARGIN = 1.03
-"""On the most: two runs of the same program differ by so much easily. [own]"""
+"""Factor on the most that is saved: two runs of the same program differ by so much easily. [own]"""
 MOST = 0.99
-"""Of a run, that anything saves. [own]"""
+"""Largest share of a run that anything saves. [own]"""
 
 
 def _paces_tried(facts: Facts) -> tuple[float, float, float]:
@@ -133,15 +133,15 @@ def span_ns(facts: Facts) -> float:
 
 
 LEAST_SHARE = 0.05
-"""Of the device's kernel time, from which on kernels are worth a finding: below, not even their
-absence can be told from noise. A share of the kernel time and not of the run, so that it does not
-depend on what else was recorded. [own]"""
+"""Least share of the device's kernel time from which on kernels are worth a finding: below, not
+even their absence can be told from noise. A share of the kernel time and not of the run, so that it
+does not depend on what else was recorded. [own]"""
 PLAYED = "the timeline is played again with these kernels faster"
 
 
 @dataclass(frozen=True)
 class Gain:
-    """By which share (0 to 1) of its time some kernel gets faster, at least and at most."""
+    """The share (0 to 1) of its time by which some kernel gets faster, at least and at most."""
 
     use: KernelUse
     low: float
@@ -157,7 +157,7 @@ def saving(facts: Facts, gains: Sequence[Gain]) -> Estimate:
 
 @dataclass(frozen=True, eq=False)
 class RowGain:
-    """The same of some rows of the device's work."""
+    """The share of their time by which some rows of the device's work get faster."""
 
     rows: Sequence[int] | IntArray
     time_ns: int

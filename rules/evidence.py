@@ -19,18 +19,18 @@ if TYPE_CHECKING:  # numpy is loaded with the facts of a profile, and the daemon
 
 @dataclass(frozen=True)
 class Evidence:
-    """Of one run; None is what was not measured."""
+    """What was measured of one run; None is what was not."""
 
     facts: Facts | None = None
-    """Of its profile."""
+    """Facts of the run's profile."""
     ranks: tuple[Facts, ...] = ()
-    """Of the profiles of all ranks of the same run, this one among them."""
+    """Facts of the profiles of all ranks of the same run, this one among them."""
     telemetry: TelemetryWindow | None = None
-    """Of the time of the run."""
+    """Telemetry of the time of the run."""
     measured: Measurement | None = None
     """What the harness saw of the script."""
     ceilings: Ceilings | None = None
-    """Of its GPU; measured ones where there are some."""
+    """Ceilings of the run's GPU; measured ones where there are some."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Versions and settings, such as `torch`."""
 
@@ -45,7 +45,7 @@ class Evidence:
 
     @cached_property
     def kernel_loads(self) -> tuple[tuple[KernelMetrics, Loads | None], ...]:
-        """The same in our words, with how busy they keep the GPU's units."""
+        """Metrics of kernels with hardware counters, with how busy they keep the GPU's units."""
         from gpuadvisor.rules.facts.kernel_loads import loads
         from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 

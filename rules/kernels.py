@@ -24,8 +24,8 @@ LIBRARY = re.compile(
     r"|^(?:void )?(?:volta|turing|ampere|hopper|sm\d\d)_",
     re.IGNORECASE,
 )
-"""In names of kernels whose makers chose registers and shared memory with care: few warps with
-much work each is how they are meant to run."""
+"""Parts of the names of kernels whose makers chose registers and shared memory with care: few warps
+with much work each is how they are meant to run."""
 LEAST_NOTICED = 0.02
 """Share of a kernel's time below which nothing is worth a notice; as in the engine."""
 _LONGEST_NAME = 60  # characters

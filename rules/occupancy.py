@@ -21,15 +21,16 @@ MOST_BUSY = 0.60
 """Share of the busiest unit from which on a kernel does not wait for lack of warps: Nsight
 Compute's threshold of "latency bound"."""
 LEAST_FILLED = 0.70
-"""Of the theoretical occupancy that must be achieved: below, something else keeps warps away.
-[own]"""
+"""Least share of the theoretical occupancy that is achieved: below, something else keeps warps
+away. [own]"""
 LESS_OF_ONE = 0.25
-"""By how much less that is where an SM holds one block, of several a part of it: it has nothing
+"""Share by which that is less where an SM holds one block, of several a part of it: it has nothing
 else to run when a block ends. One of 256 threads reached 60 % on an H100. [own]"""
 MOST_TENSOR = 0.05
 """Share of the tensor cores from which on a kernel is built to run with few warps. [own]"""
 LEAST_SHARE = 0.4
-"""Of the most that more warps could save: throughput follows them less and less. [own]"""
+"""Least share of the most that more warps could save: throughput follows them less and less.
+[own]"""
 
 HIDES = ("achieved_occupancy", "dependent_loads", "memory_below_roof", "compute_below_roof")
 

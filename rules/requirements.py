@@ -81,7 +81,7 @@ TELEMETRY = Requirement(
     ),
     WITH_DAEMON,
 )
-"""Of some GPU, whatever of it could be read."""
+"""Telemetry of some GPU, whatever of it could be read."""
 PROCESSES = Requirement(
     lambda evidence: (
         None
@@ -93,7 +93,7 @@ PROCESSES = Requirement(
     ),
     WITH_DAEMON,
 )
-"""Of GPUs, as the driver lists them."""
+"""Processes on GPUs, as the driver lists them."""
 
 
 def either(*choices: tuple[Requirement, ...]) -> Requirement:
@@ -127,7 +127,8 @@ def _lacks_idle(facts: Facts) -> str | None:
 
 
 MOST_UNKNOWN = 0.25
-"""Of the kernels: those launched before recording began, and no more. [own]"""
+"""Largest share of the kernels whose launch may be unknown: those launched before recording began,
+and no more. [own]"""
 
 
 def _copied(facts: Facts) -> bool:

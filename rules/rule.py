@@ -59,9 +59,9 @@ class RuleResult:
     """How the saving was estimated; starts with `At most` where it is an upper bound."""
     scope: Scope = RUN
     severity: Severity | None = None
-    """Where it is no matter of time, or matters less than its time; else None."""
+    """Severity where it is no matter of time, or matters less than its time; else None."""
     knobs: tuple[str, ...] | None = None
-    """Where the rule's own do not fit this result."""
+    """Knobs where the rule's own do not fit this result; else None."""
     source: str | None = None
 
 

@@ -18,19 +18,22 @@ if TYPE_CHECKING:
 HALVES = ("fp16", "bf16")
 """Types of half the size of what TF32 and FP32 keep in memory."""
 BEST_OF_PEAK, WORST_OF_PEAK = 0.8, 0.45
-"""Of the theoretical peak that large products on tensor cores reach: 0.66 in TF32 and 0.74 in
+"""Share of the theoretical peak that large products on tensor cores reach: 0.66 in TF32 and 0.74 in
 bfloat16 on an H100 (our workloads), 0.85 on an A100 (data sheets of cuBLAS)."""
 BEST_OF_MEASURED, WORST_OF_MEASURED = 1.0, 0.6
-"""Of a ceiling that was itself measured with large products. [own]"""
+"""Share that products reach of a ceiling that was itself measured with large products. [own]"""
 BEST_KEPT, WORST_KEPT = 1.3, 0.55
 """How near to its peak a product comes on tensor cores, over how near it came without: 0.86 of
 4096 x 4096 products on an H100. [own]"""
 BEST_KEPT_CONVOLUTION, WORST_KEPT_CONVOLUTION = 0.8, 0.3
-"""The same of a convolution, which may have to change its layout first. [own]"""
+"""How near to its peak a convolution comes on tensor cores, over how near it came without; it may
+have to change its layout first. [own]"""
 BEST_OF_MEMORY = 0.92
-"""Of the memory's theoretical bandwidth that a stream reaches: copies on A100 and H100. [own]"""
+"""Share of the memory's theoretical bandwidth that a stream reaches: copies on A100 and H100.
+[own]"""
 WORST_OF_MEMORY = 0.6
-"""The same of a product that the memory limits. [own]"""
+"""Share of the memory's theoretical bandwidth that a product reaches which the memory limits.
+[own]"""
 MOST_USUAL, MOST_USUAL_PLAIN = 2.0, 3.0
 """How much faster an aligned product is, as far as one can count on it: with unaligned tensor-core
 kernels, and without tensor cores. [own]"""

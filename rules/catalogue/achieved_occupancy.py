@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 MOST_ACHIEVED = 0.75
-"""Of the theoretical occupancy, without what the last round of blocks leaves empty: below, a
-quarter of the warps is missing. Nsight Compute speaks from 10 points on, which short healthy
-kernels miss too. [own]"""
+"""Largest share of the theoretical occupancy, without what the last round of blocks leaves empty:
+below, a quarter of the warps is missing. Nsight Compute speaks from 10 points on, which short
+healthy kernels miss too. [own]"""
 LEAST_SHARE = 0.3
-"""Of the most that the missing warps could save: throughput follows warps less and less. [own]"""
+"""Least share of the most that the missing warps could save: throughput follows warps less and
+less. [own]"""
 
 RULE = Rule(
     Category.OCCUPANCY,

@@ -17,12 +17,12 @@ from gpuadvisor.rules.requirements import IDLE, KERNELS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.02
-"""Of the run. [own]"""
+"""Least share of the run. [own]"""
 FEWEST_LATE = 4
 """Calls in the second half of the run: a program that keeps its memory has made its last ones by
 then. [own]"""
 CERTAIN = 0.8
-"""Of what playing the run again saves: some may be needed. [own]"""
+"""Share of what playing the run again saves: some may be needed. [own]"""
 
 RULE = Rule(
     Category.ALLOCATOR,

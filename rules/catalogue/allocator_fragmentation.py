@@ -12,11 +12,11 @@ from gpuadvisor.rules.requirements import DEVICE, MEMORY, table
 from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_UNUSED = 0.3
-"""Of the reserved memory, not in use even at the peak. [own]"""
+"""Least share of the reserved memory, not in use even at the peak. [own]"""
 LEAST_RESERVED = 0.5
-"""Of the GPU's memory: below, nobody needs what lies unused. [own]"""
+"""Least share of the GPU's memory: below, nobody needs what lies unused. [own]"""
 PRESSING = 0.85
-"""Of the GPU's memory, from which on the next allocation may fail for it. [own]"""
+"""Share of the GPU's memory, from which on the next allocation may fail for it. [own]"""
 
 RULE = Rule(
     Category.ALLOCATOR,

@@ -19,8 +19,8 @@ LEAST_BUSY = 0.15
 """Share of its time in which the busiest unit for atomics takes some in: one that did nothing but
 add to one address had 33 % on a GTX 1660. [own]"""
 LEAST_UNEVEN = 4.0
-"""Times the mean that the busiest unit does: with many addresses all do the same, and with one on
-that GPU one of twelve did all. [own]"""
+"""Factor on the mean that the busiest unit does at least: with many addresses all do the same, and
+with one on that GPU one of twelve did all. [own]"""
 ALL_BUSY = 0.6
 """Share on average from which on even units have no room. [own]"""
 LEAST_OF_REQUESTS = 0.2
@@ -30,14 +30,15 @@ MOST_BUSY = 0.5
 """Load of the busiest unit up to which a kernel that waits for memory waits for its atomics.
 [own]"""
 LEAST_WAITING = 0.5
-"""Of the warps' time. [own]"""
+"""Least share of the warps' time that they wait. [own]"""
 LEAST_OF_CACHE = 0.3
 """Conflicting atomics on shared memory of all cycles of the L1 cache. [own]"""
 LEAST_SHARED = 0.4
 """Load of the L1 cache below which atomics on shared memory do not limit. [own]"""
 LEAST_SHARE = 0.7
-"""Of what is saved without atomics at all that combining them first saves at least: a dot product
-with an atomic for each element became 28 times as fast on a GTX 1660 with one a block. [own]"""
+"""Least share of what is saved without atomics at all that combining them first saves at least: a
+dot product with an atomic for each element became 28 times as fast on a GTX 1660 with one a block.
+[own]"""
 
 GLOBAL = (knows("atomics"),)
 UNITS = (knows("atomic_units"),)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_CONFLICTS = 0.10
-"""Of shared memory's cycles: Nsight Compute's threshold."""
+"""Least share of shared memory's cycles that conflicts cost: Nsight Compute's threshold."""
 LEAST_BUSY = 0.5
 """Load of the L1 cache, of which shared memory is a part, below which a conflict costs latency:
 then no more of the time is saved than conflicts have of the cache's. [own]"""

@@ -15,12 +15,12 @@ SMALL = 0.5
 """Blocks for each multiprocessor, below which a kernel leaves most of the GPU idle. Library kernels
 that keep one block on each of them have just under 1. [own]"""
 LEAST_SHARE = 0.5
-"""Of the kernel time, in small kernels. [own]"""
+"""Least share of the kernel time, in small kernels. [own]"""
 SATURATING = 2.5
 """Multiprocessors that one can stand for where the memory is the limit, as in
 `small_grid_in_trace`. [own]"""
 MOST_MEMORY = 0.5
-"""Of the GPU's memory: so that twice the batch fits. [own]"""
+"""Largest share of the GPU's memory: so that twice the batch fits. [own]"""
 
 RULE = Rule(
     Category.BATCH_SIZE,

@@ -23,8 +23,8 @@ ARITHMETIC = (0.005, 0.5)
 """Multiplications with additions, of the most that the SMs can do: fewer are no matrix product, and
 more can hardly be fed. [own]"""
 REACHED = (0.5, 0.9)
-"""Of the same: what good products reach, small ones (cuBLAS, 1024 x 1024 on an A10G: 54 %) and
-large ones. [own]"""
+"""Shares of the L1 cache's peak that good products reach, small ones (cuBLAS, 1024 x 1024 on an
+A10G: 54 %) and large ones. [own]"""
 
 RULE = Rule(
     Category.COMPUTE,

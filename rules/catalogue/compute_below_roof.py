@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 LEAST_BUSY = 0.30
 """Share of the SMs' peak below which arithmetic is not what limits. [own]"""
 MOST_BUSY = 0.60
-"""The same above which there is no room that can be told: Nsight Compute's threshold."""
+"""Share of the SMs' peak above which there is no room that can be told: Nsight Compute's
+threshold."""
 LEAST_SHARE = 0.2
-"""Of the most that is saved; what keeps the SMs waiting is not known here. [own]"""
+"""Least share of the most that is saved; what keeps the SMs waiting is not known here. [own]"""
 
 RULE = Rule(Category.COMPUTE, needs=(knows("compute", "memory", "idle_multiprocessors"),))
 

@@ -12,13 +12,14 @@ from gpuadvisor.rules.requirements import IDLE, KERNELS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.05
-"""Of the run that the GPU is idle while the host launches, as for `launch_bound`. [own]"""
+"""Least share of the run that the GPU is idle while the host launches, as for `launch_bound`.
+[own]"""
 LEAST_KERNELS = 20
 """A step: below, one launch for all of them saves less than 0.2 ms. [own]"""
 LEAST_SHORT_SHARE = 0.5
-"""Of the kernels take less than 10 us. [own]"""
+"""Least share of the kernels that take less than 10 us. [own]"""
 COVERED = 0.9
-"""Of the launches, as for `launch_bound`. [own]"""
+"""Share of the launches that a graph takes over, as for `launch_bound`. [own]"""
 
 RULE = Rule(
     Category.LAUNCH_BOUND,

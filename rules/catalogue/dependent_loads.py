@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_WAITING = 0.5
-"""Of the warps' time that they wait for a load: Nsight Compute speaks from 30 % on, half makes it
-the first cause. [own]"""
+"""Least share of the warps' time that they wait for a load: Nsight Compute speaks from 30 % on,
+half makes it the first cause. [own]"""
 MOST_BUSY = 0.5
 """Load of the busiest unit: above, it is (also) the amount of work that takes the time. [own]"""
 LEAST_SHARE = 0.3
-"""Of the most that is saved that one gets at least: a chain of loads cannot be cut at will.
-[own]"""
+"""Least share of the most that is saved that one gets: a chain of loads cannot be cut at
+will. [own]"""
 
 RULE = Rule(
     Category.LATENCY,

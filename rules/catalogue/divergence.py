@@ -19,12 +19,13 @@ WARP = 32
 MOST_ACTIVE = 24.0
 """Threads an instruction, of 32: Nsight Compute's threshold."""
 MOST_WORKING = 18.0
-"""The same, without threads that a condition leaves out: checks of bounds and loops' ends alone
-keep a few of them idle in healthy kernels. [own]"""
+"""Most threads of a warp at work, without those that a condition leaves out: checks of bounds and
+loops' ends alone keep a few of them idle in healthy kernels. [own]"""
 LEAST_COMPUTE = 0.4
 """Load of the SMs below which instructions matter less and less. [own]"""
 LEAST_SHARE = 0.6
-"""Of what full warps save that one gets at least: threads seldom sort perfectly. [own]"""
+"""Least share of what full warps save that one gets: threads seldom sort perfectly.
+[own]"""
 
 RULE = Rule(
     Category.DIVERGENCE,

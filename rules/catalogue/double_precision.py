@@ -20,14 +20,14 @@ LEAST_BUSY = 0.15
 FAST = ((7, 0), (7, 2), (8, 0), (9, 0), (10, 0))
 """Compute capabilities whose SMs do a quarter or more as many operations in 64 bits as in 32."""
 GAIN = 16.0
-"""By 32 bits, of the 32 to 64 of data sheets: conversions and addresses stay. [own]"""
+"""Speedup by 32 bits, of the 32 to 64 of data sheets: conversions and addresses stay. [own]"""
 LEAST_CONVERTING = 0.5
 """Share of the unit that converts between 32 and 64 bits. [own]"""
 LEAST_BESIDE = 0.1
-"""Of that, the share of the units for 64 bits: the other unit has a quarter of the rate (CUDA C++
-Programming Guide, arithmetic throughput), and there and back are two of its instructions for at
-least one of theirs. A product and a sum kept them 94 and 12 % busy on an H100; with less it is
-exponentials and sines that keep it busy."""
+"""Share of the units for 64 bits beside the unit that converts: the other unit has a quarter of the
+rate (CUDA C++ Programming Guide, arithmetic throughput), and there and back are two of its
+instructions for at least one of theirs. A product and a sum kept them 94 and 12 % busy on an H100;
+with less it is exponentials and sines that keep it busy."""
 CONVERTED = 3.0
 """Instructions, at least, for one that would do: there, the operation, and back. [own]"""
 

@@ -10,8 +10,8 @@ from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.05
-"""Of the run: the last bucket of a step can hide behind nothing, and is a part of every run.
-PyTorch's TensorBoard plugin speaks from 10 % of communication on, hidden or not. [own]"""
+"""Least share of the run: the last bucket of a step can hide behind nothing, and is a part of every
+run. PyTorch's TensorBoard plugin speaks from 10 % of communication on, hidden or not. [own]"""
 SHORT_NS = 200_000
 """A mean duration below which collectives are many small ones: 8 GPUs with NVLink move 25 MB, the
 first size of DDP's buckets, in about 0.2 ms. [own]"""

@@ -12,10 +12,10 @@ from gpuadvisor.rules.requirements import COPIES, IDLE, KERNELS, table
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.02
-"""Of the run. [own, as the catalogue's]"""
+"""Least share of the run. [own, as the catalogue's]"""
 LEAST_HIDDEN = 0.5
-"""Of what is exposed, that a second stream hides: the first copy and the last have nothing to hide
-behind. [own]"""
+"""Least share of what is exposed, that a second stream hides: the first copy and the last have
+nothing to hide behind. [own]"""
 
 RULE = Rule(Category.COPY, needs=(KERNELS, IDLE, COPIES, table("copies.bytes")))
 

@@ -19,9 +19,10 @@ SLOW = 16
 """FP32 operations for each FP64 one, from which on a GPU is slow: 32 or 64 where FP64 is there for
 the sake of completeness (T4, A10, L4, RTX), 2 on V100, A100 and H100."""
 PRODUCT_LOW, PRODUCT_HIGH = 0.85, 0.985
-"""Of a product's time that FP32 saves, at a 32nd to a 64th of its rate. [own]"""
+"""Share of a product's time that FP32 saves, at a 32nd to a 64th of its rate. [own]"""
 OTHER_LOW, OTHER_HIGH = 0.45, 0.95
-"""Of other kernels: half the bytes, down to a twentieth where arithmetic was the limit. [own]"""
+"""Share of the time of other kernels that FP32 saves: half the bytes, down to a twentieth where
+arithmetic was the limit. [own]"""
 
 RULE = Rule(Category.PRECISION, needs=(IDLE, DEVICE))
 

@@ -22,12 +22,12 @@ REGION = re.compile(r"Torch-Compiled Region: (\d+)/(\d+)")
 COMPILING = "entire_frame_compile"
 """How it marks compiling (torch/_dynamo/utils.py)."""
 LEAST_SHARE = 0.02
-"""Of the run in which the GPU is idle in or between the regions. [own]"""
+"""Least share of the run in which the GPU is idle in or between the regions. [own]"""
 MOST_REGIONS = 1.5
 """A step, of different code: 1 without breaks. [own]"""
 LEAST_SAVED, MOST_SAVED = 0.1, 0.6
-"""Of the idle time while the host launches. Each region costs guards, a lookup and its launches:
-one region of all saves the parts between them. [own]"""
+"""Least and largest share of the idle time while the host launches that is saved. Each region costs
+guards, a lookup and its launches: one region of all saves the parts between them. [own]"""
 
 RULE = Rule(
     Category.LAUNCH_BOUND,

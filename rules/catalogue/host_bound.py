@@ -15,11 +15,13 @@ from gpuadvisor.rules.requirements import COPY_SIZES, HOST_RANGES, IDLE, KERNELS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.05
-"""Of the run, as for `launch_bound`. [own]"""
+"""Least share of the run, as for `launch_bound`. [own]"""
 LEAST_SAVED = 0.75
-"""Of the idle time: what the host does may only become faster, or move to another process. [own]"""
+"""Least share of the idle time that is saved: what the host does may only become faster, or move to
+another process. [own]"""
 MOSTLY = 0.3
-"""Of the idle time an operator of the CPU takes, to be named as what the host does. [own]"""
+"""Share of the idle time that an operator of the CPU takes, to be named as what the host does.
+[own]"""
 
 RULE = Rule(
     Category.LAUNCH_BOUND,

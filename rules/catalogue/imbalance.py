@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_IDLE = 0.15
-"""Of the SMs' time without any warp: starting and ending a kernel takes a few percent, and a grid
-of one full wave lost 6 % on an H100. [own]"""
+"""Least share of the SMs' time without any warp: starting and ending a kernel takes a few percent,
+and a grid of one full wave lost 6 % on an H100. [own]"""
 LEAST_SHARE = 0.5
-"""Of the idle time that dealing out the work better saves at least. [own]"""
+"""Least share of the idle time that dealing out the work better saves. [own]"""
 MARGIN = 0.05
-"""Of the time with work: a cure that left no SM idle saved up to half a point more. [own]"""
+"""Share of the time with work by which more may be saved: a cure that left no SM idle saved up to
+half a point more. [own]"""
 
 RULE = Rule(
     Category.TAIL,

@@ -15,16 +15,18 @@ from gpuadvisor.rules.requirements import CPU_STEPS, IDLE, KERNELS, RANGES, SCRI
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.02
-"""Of the run: below, nothing that one does to the loader can be told from noise. [own]"""
+"""Least share of the run: below, nothing that one does to the loader can be told from noise.
+[own]"""
 LEAST_PREPARING_SHARE = 0.10
-"""Of the run, where no DataLoader says that this is about data. [own]"""
+"""Least share of the run, where no DataLoader says that this is about data. [own]"""
 LEFT_OF_LOADING = 0.25
-"""Of the time that one process needs, with 4 workers: the fewest that machines with a GPU have
-cores for. [own]"""
+"""Share of the time that one process needs which is left with 4 workers: the fewest that machines
+with a GPU have cores for. [own]"""
 SURE_WITH_WORKERS = 0.9
-"""Of what goes when nothing is waited for, where there are workers already. [own]"""
+"""Share that is saved at least of what goes when nothing is waited for, where there are workers
+already. [own]"""
 WARM_UP = 3.0
-"""Times the median wait, from which on the first one is the start of the workers. [own]"""
+"""Factor on the median wait from which on the first one is the start of the workers. [own]"""
 
 WORKERS = "Load batches in more worker processes, or make loading a sample cheaper."
 KNOBS = (
@@ -104,7 +106,8 @@ def _steady(loading: Loading) -> float:
 
 
 def _preparing(evidence: Evidence) -> Iterator[RuleResult]:
-    """Without a DataLoader: what the host does before it copies to the device is the input."""
+    """Find what the host does before it copies to the device, which without a DataLoader is the
+    input."""
     facts = evidence.facts
     assert facts is not None  # IDLE
     if facts.loader_waits:

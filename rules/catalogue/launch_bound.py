@@ -23,25 +23,27 @@ from gpuadvisor.rules.requirements import IDLE, KERNELS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.05
-"""Of the run. Some idle time between kernels is in every run: 2 to 4 % in well-fed ones. [own]"""
+"""Least share of the run. Some idle time between kernels is in every run: 2 to 4 % in well-fed
+ones. [own]"""
 LEAST_DEVICE_SHARE = 0.15
-"""Of the run: idle time in which the next kernel had been launched. TraceLens calls a GPU idle from
-15 % on."""
+"""Least share of the run: idle time in which the next kernel had been launched. TraceLens calls a
+GPU idle from 15 % on."""
 LEAST_SHORT_SHARE = 0.5
-"""Of the kernels take less than 10 us, where idle time between launched kernels is about these.
-(TraceLens' length of a short kernel)"""
+"""Least share of the kernels that take less than 10 us, where idle time between launched kernels is
+about these. (TraceLens' length of a short kernel)"""
 COVERED = 0.9
-"""Of the launches a compiler or a CUDA graph takes over: the optimizer's bookkeeping, losses and
-metrics stay. [own]"""
+"""Share of the launches that a compiler or a CUDA graph takes over: the optimizer's bookkeeping,
+losses and metrics stay. [own]"""
 SURE_OF_DEVICE = 0.5
-"""Of idle time between kernels that had been launched: the trace does not tell what it was.
-[own]"""
+"""Share that is saved at least of idle time between kernels that had been launched: the trace does
+not tell what it was. [own]"""
 
 LOADING_NS = 50_000_000
 """Idle time before one launch, from which on it is no launch that takes it: those of eager PyTorch
 follow each other within 0.2 ms. First ones took 119 to 332 ms in a trace of an AMD GPU. [own]"""
 MOST_OF_ONE = 0.5
-"""Of that idle time in one gap: a program that launches too much has many. [own]"""
+"""Largest share of the idle time between launched kernels that one gap has: a program that launches
+too much has many. [own]"""
 
 RULE = Rule(
     Category.LAUNCH_BOUND,

@@ -12,12 +12,13 @@ from gpuadvisor.rules.requirements import DEVICE, IDLE
 from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_SHARE = 0.03
-"""Of the kernel time: what else is faster in NHWC adds to it. [own]"""
+"""Least share of the kernel time: what else is faster in NHWC adds to it. [own]"""
 LOW, HIGH = 0.7, 1.0
-"""Of the conversions that go away; weights and what is no convolution keep some. [own]"""
+"""Share of the conversions that go away; weights and what is no convolution keep some. [own]"""
 NORMALIZATION_HIGH = 0.6
-"""Of the time of batch normalisation in NCHW, which has one block a channel. ResNet-50 on an H100
-went from 148 to 113 ms, which is twice the time of its conversions."""
+"""Largest share that is saved of the time of batch normalisation in NCHW, which has one block a
+channel. ResNet-50 on an H100 went from 148 to 113 ms, which is twice the time of its
+conversions."""
 
 RULE = Rule(
     Category.LAYOUT,

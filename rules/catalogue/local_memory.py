@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_LOCAL = 0.10
-"""Of all sectors in the L1 cache: a few spilled registers cost nothing that can be measured.
-[own]"""
+"""Least share of all sectors in the L1 cache: a few spilled registers cost nothing that can be
+measured. [own]"""
 LEAST_BUSY = 0.5
 """Load of the busiest of memory and caches below which traffic costs latency: then no more of the
 time is saved than local memory has of the traffic. [own]"""

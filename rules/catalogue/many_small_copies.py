@@ -17,11 +17,11 @@ from gpuadvisor.rules.requirements import COPIES, IDLE, KERNELS, table
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.02
-"""Of the run. [own]"""
+"""Least share of the run. [own]"""
 FEWEST = 50
 """Copies in the run: fewer are batches and their labels. [own]"""
 LEAST_SAVED = 0.5
-"""Of their time: a copy for all of them stays. [own]"""
+"""Least share of the copies' time that is saved: a copy for all of them stays. [own]"""
 
 RULE = Rule(Category.COPY, needs=(KERNELS, IDLE, COPIES, table("copies.bytes")))
 

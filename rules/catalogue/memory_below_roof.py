@@ -25,17 +25,18 @@ if TYPE_CHECKING:
 LEAST_BUSY = 0.30
 """Share of the memory's peak below which memory is not what limits. [own]"""
 MOST_BUSY = 0.80
-"""The same from which on a kernel is at the roof: Nsight Compute's threshold."""
+"""Share of the memory's peak from which on a kernel is at the roof: Nsight Compute's threshold."""
 USUAL_BUSY = 0.60
-"""The same from which on it is no fault: short kernels and such that write as much as they read
-reach no more. Nsight Compute's threshold of "latency bound"."""
+"""Share of the memory's peak from which on it is no fault: short kernels and such that write as
+much as they read reach no more. Nsight Compute's threshold of "latency bound"."""
 MOST_IDLE = 0.15
-"""Of the SMs' time without any warp, from which on the grid limits, not memory. [own]"""
-LEAST_SHARE = 0.5
-"""Of what is saved at the usual bandwidth: more loads on their way help until other limits come.
+"""Largest share of the SMs' time without any warp, from which on the grid limits, not memory.
 [own]"""
+LEAST_SHARE = 0.5
+"""Least share of what is saved at the usual bandwidth: more loads on their way help until other
+limits come. [own]"""
 MOST_SHARE = 1.15
-"""Of the same: good copies reach more than the usual bandwidth. [own]"""
+"""Factor on what is saved at the usual bandwidth: good copies reach more than that. [own]"""
 
 RULE = Rule(
     Category.DRAM_BANDWIDTH,

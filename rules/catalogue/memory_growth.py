@@ -17,7 +17,8 @@ WARM_UP = 2
 FEWEST = 4
 """Steps after them in which it rises each time. [own]"""
 LEAST_BYTES = MIB
-"""In every one of them: kept losses are a few bytes, kept graphs are megabytes. [own]"""
+"""Least growth in every one of the steps: kept losses are a few bytes, kept graphs are megabytes.
+[own]"""
 
 RULE = Rule(Category.MEMORY_CAPACITY, needs=(MEMORY, STEPS, DEVICE))
 

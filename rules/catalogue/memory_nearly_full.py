@@ -12,7 +12,7 @@ from gpuadvisor.rules.requirements import DEVICE, MEMORY
 from gpuadvisor.rules.rule import Rule, RuleResult
 
 NEARLY_FULL = 0.9
-"""Of the GPU's memory, as in PyTorch's TensorBoard plugin."""
+"""Share of the GPU's memory from which on it is nearly full, as in PyTorch's TensorBoard plugin."""
 
 RULE = Rule(Category.MEMORY_CAPACITY, needs=(MEMORY, DEVICE), knobs=("bf16_autocast",))
 

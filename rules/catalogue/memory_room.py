@@ -12,7 +12,7 @@ from gpuadvisor.rules.requirements import DEVICE, MEMORY, table
 from gpuadvisor.rules.rule import Rule, RuleResult
 
 MOST_SHARE = 0.5
-"""Of the GPU's memory, at the peak: so that twice the batch fits. [own]"""
+"""Largest share of the GPU's memory, at the peak: so that twice the batch fits. [own]"""
 
 RULE = Rule(
     Category.MEMORY_CAPACITY,

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernels import KernelUse
 
 ELEMENTS = 8
-"""Of 16 bits: 16 bytes, which one load of the tensor cores' kernels takes (NVIDIA's Deep Learning
-Performance Guide; PyTorch's tuning guide)."""
+"""Elements of 16 bits that align: 16 bytes, which one load of the tensor cores' kernels takes
+(NVIDIA's Deep Learning Performance Guide; PyTorch's tuning guide)."""
 UNALIGNED = re.compile(r"align[124](?!\d)")
-"""In names of tensor-core kernels that load less at once."""
+"""Parts of the names of tensor-core kernels that load less at once."""
 HALF = {"bf16", "fp16"}
 
 RULE = Rule(

@@ -12,16 +12,18 @@ from gpuadvisor.rules.requirements import DEVICE, IDLE
 from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_SHARE = 0.2
-"""Of the kernel time in TF32 products: what a smaller share saves is lost in the casts. [own]"""
+"""Least share of the kernel time in TF32 products: what a smaller share saves is lost in the casts.
+[own]"""
 LOW, HIGH = 0.22, 0.55
-"""Of a TF32 product's time that bfloat16 saves: twice the rate (data sheets of all tensor cores
-that have both), of which products also reach more (0.85 instead of 0.66 on an H200), less what
-casting costs. ResNet-50 on an H100 went from 148 to 124 ms with 23 % of its kernel time in TF32
-products; a program of 4096 x 4096 products on an H200 from 8.6 to 4.6 ms with 91 %."""
+"""Share of a TF32 product's time that bfloat16 saves: twice the rate (data sheets of all tensor
+cores that have both), of which products also reach more (0.85 instead of 0.66 on an H200), less
+what casting costs. ResNet-50 on an H100 went from 148 to 124 ms with 23 % of its kernel time in
+TF32 products; a program of 4096 x 4096 products on an H200 from 8.6 to 4.6 ms with 91 %."""
 AROUND = ("normalization", "elementwise", "reduction", "softmax", "layout", "attention")
 """Families of kernels, part of which moves half the bytes under autocast."""
 HIGH_AROUND = 0.25
-"""Of the time of those in float32; of ResNet-50 that was most of the gain."""
+"""Largest share of the time of the kernels in float32 around products that is saved; of ResNet-50
+that was most of the gain."""
 
 RULE = Rule(Category.PRECISION, needs=(IDLE, DEVICE), knobs=("bf16_autocast",))
 

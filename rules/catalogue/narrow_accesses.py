@@ -15,18 +15,19 @@ if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 MOST_SECTORS = 2.2
-"""Of a warp's access on average: two are 2 bytes a thread, side by side. Values of 4 bytes are the
-usual size, and reach 54 to 70 % of the bandwidth by themselves. [own]"""
+"""Most sectors of a warp's access on average: two are 2 bytes a thread, side by side. Values of 4
+bytes are the usual size, and reach 54 to 70 % of the bandwidth by themselves. [own]"""
 LEAST_USED = 0.9
-"""Of the sectors that are touched: below, threads are not side by side, or read one value. [own]"""
+"""Least share of the sectors that are touched: below, threads are not side by side, or read one
+value. [own]"""
 LEAST_THREADS = 28.0
-"""Of a warp that take part: fewer touch few sectors for another reason. [own]"""
+"""Fewest threads of a warp that take part: fewer touch few sectors for another reason. [own]"""
 LEAST_WAITING = 0.5
-"""Of the warps' time that they wait for a load. [own]"""
+"""Least share of the warps' time that they wait for a load. [own]"""
 MOST_BUSY = 0.6
 """Load of the busiest of memory and caches: above, it is the bytes that take the time. [own]"""
 LEAST_SHARE = 0.6
-"""Of the most that is saved: 4 bytes a thread do not reach what 16 do. [own]"""
+"""Least share of the most that is saved: 4 bytes a thread do not reach what 16 do. [own]"""
 
 RULE = Rule(
     Category.DRAM_BANDWIDTH,

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 ADVICE = "Choose a multiple of 32 threads of which a whole number fills an SM, such as 128 or 256."
 WARP = 32
 MOST_USED = 0.80
-"""Of the places for threads in a block's warps: below, a fifth of each instruction is for nothing.
-[own]"""
+"""Largest share of the places for threads in a block's warps: below, a fifth of each instruction is
+for nothing. [own]"""
 LEAST_SHARE = 0.5
-"""Of what full warps save, that is saved at least: what waits for memory does not get
+"""Least share of what full warps save that one gets: what waits for memory does not get
 shorter. [own]"""
 
 RULE = Rule(

@@ -15,12 +15,13 @@ from gpuadvisor.rules.requirements import COPIES, IDLE, KERNELS, table
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.02
-"""Of the run in which such a copy and no kernel ran. [own; the catalogue shows them from 1 %]"""
+"""Least share of the run in which such a copy and no kernel ran. [own; the catalogue shows them
+from 1 %]"""
 LEAST_OF_LINK = 0.5
-"""Of the rate that pinned memory usually has: virtual machines and distant sockets have less.
-[own]"""
+"""Least share of the rate that pinned memory usually has: virtual machines and distant sockets have
+less. [own]"""
 MOST_OF_LINK = 1.05
-"""Of the same. [own]"""
+"""Largest share of the rate that pinned memory usually has. [own]"""
 UNKNOWN_LINK_FACTOR = 2.0
 """Pinned over pageable where nothing tells the link: CPUs stage 3 to 12 GB/s, links have 12 to 54.
 [own]"""

@@ -12,7 +12,7 @@ from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 GPUS_OF_A_BOARD = 8
-"""Of an HGX board with NVSwitch, the only machines whose link is known from names alone."""
+"""GPUs of an HGX board with NVSwitch, the only machines whose link is known from names alone."""
 LINKS = {
     "A100-SXM": 300e9,
     "H100 80GB HBM3": 450e9,
@@ -21,9 +21,9 @@ LINKS = {
 }
 """Part of a GPU's name to its NVLink in bytes a second and direction (NVIDIA's data sheets)."""
 LEAST_BYTES = 8_000_000
-"""Of a message: smaller ones are bound by latency. [own]"""
+"""Least bytes of a message: smaller ones are bound by latency. [own]"""
 LEAST_SHARE = 0.5
-"""Of the link. NCCL's tests reach 75 to 80 % of it on such boards. [own]"""
+"""Least share of the link. NCCL's tests reach 75 to 80 % of it on such boards. [own]"""
 REACHED = 0.75
 
 RULE = Rule(Category.COMMUNICATION, needs=(KERNELS, COMMUNICATION))

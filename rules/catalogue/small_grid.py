@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 SHARE_OF_IDLE = 0.8
-"""Of the idle SMs' time that at least is saved when the work is cut into more blocks. [own]"""
+"""Share of the idle SMs' time that is saved at least when the work is cut into more blocks.
+[own]"""
 
 RULE = Rule(
     Category.SMALL_GRID,

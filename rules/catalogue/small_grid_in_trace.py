@@ -13,9 +13,9 @@ from gpuadvisor.rules.requirements import DEVICE, IDLE, LAUNCH_SHAPES
 from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_SHARE = 0.1
-"""Of the kernel time, in one kernel. [own]"""
+"""Least share of the kernel time, in one kernel. [own]"""
 LEAST_NS = 20_000
-"""Of one launch: shorter ones have too little to do for more blocks. [own]"""
+"""Least time of one launch: shorter ones have too little to do for more blocks. [own]"""
 PERSISTENT = 0.5
 """Blocks for each multiprocessor below which a library's kernel is small: many keep just under one
 on each, and loop. [own]"""
@@ -23,7 +23,7 @@ SATURATING = 2.5
 """Multiprocessors that one can stand for where the memory is the limit: about two fifths of them
 are enough to reach its bandwidth. [own]"""
 MOST_STREAMS = 1.2
-"""That are active on average: with more, other kernels may fill the rest. [own]"""
+"""Most streams active on average: with more, other kernels may fill the rest. [own]"""
 
 RULE = Rule(Category.SMALL_GRID, needs=(IDLE, DEVICE, LAUNCH_SHAPES))
 

@@ -13,12 +13,13 @@ from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS, RANKS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.02
-"""Of the run, that all waited for this rank alone: below, steps differ by as much anyway. [own]"""
+"""Least share of the run, that all waited for this rank alone: below, steps differ by as much
+anyway. [own]"""
 LEAST_PART = 0.6
-"""Of all the waiting that is for this one rank: gpuprof names a rank that is late in 60 % of steps.
-With less, the ranks take turns, which is the nature of the data."""
+"""Least share of all the waiting that is for this one rank: gpuprof names a rank that is late in 60
+% of steps. With less, the ranks take turns, which is the nature of the data."""
 LEAST_COLLECTIVES = 10
-"""That are in all traces: a few say nothing about a habit. [own]"""
+"""Fewest collectives that are in all traces: a few say nothing about a habit. [own]"""
 
 RULE = Rule(Category.COMMUNICATION, needs=(KERNELS, COMMUNICATION, RANKS))
 

@@ -19,12 +19,12 @@ from gpuadvisor.rules.requirements import IDLE, KERNELS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.02
-"""Of the run that goes with the waits. [own, as the catalogue's]"""
+"""Least share of the run that goes with the waits. [own, as the catalogue's]"""
 FEWEST = 2
 """Waits after which the host launched more: one may be the end of a warm-up. [own]"""
 CERTAIN = 0.8
-"""Of what playing the run again saves: some waits are needed, such as one every so many steps.
-[own]"""
+"""Share of what playing the run again saves: some waits are needed, such as one every so many
+steps. [own]"""
 PLAIN = {
     "aten::_local_scalar_dense": ".item()",
     "aten::item": ".item()",
@@ -44,7 +44,7 @@ class _Waits:
     calls: IntArray
     """Rows of its calls."""
     count: int
-    """Of all."""
+    """Number of all waits."""
     waited_ns: int
 
 

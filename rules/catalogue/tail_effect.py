@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 LEAST_LOST = 0.08
 """Share of the time: what healthy kernels lose between their first and last block is less. [own]"""
 LEAST_SHARE = 0.5
-"""Of what is lost that a better fit saves at least: blocks do not all take the same time. [own]"""
+"""Least share of what is lost that a better fit saves: blocks do not all take the same
+time. [own]"""
 
 RULE = Rule(
     Category.TAIL,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 PRODUCT = re.compile(r"gemm|mat_?mul|conv(?!ert)|bmm|_mm_|linear|attention", re.IGNORECASE)
-"""In names of kernels that multiply matrices: counters alone do not tell a product from a
+"""Parts of the names of kernels that multiply matrices: counters alone do not tell a product from a
 polynomial."""
 MOST_TENSOR = 0.01
 """Share of the tensor cores up to which they are idle: on Hopper products of 16-bit floats outside
@@ -25,9 +25,10 @@ of them show as a few thousandths."""
 LEAST_ARITHMETIC = 0.3
 """Multiplications with additions of 32 bits, of the most that the SMs do. [own]"""
 LEAST_HALVES = 4.0
-"""The same of 16 bits: instructions of threads, a cycle and SM. [own]"""
+"""Fewest 16-bit multiplications: instructions of threads, a cycle and SM. [own]"""
 SPEEDUP_32, SPEEDUP_16 = 2.0, 4.0
-"""By tensor cores: of the 4 to 8 of data sheets what is left when memory has to keep up. [own]"""
+"""Speedup by tensor cores: of the 4 to 8 of data sheets what is left when memory has to keep up.
+[own]"""
 TF32_FROM = (8, 0)
 
 RULE = Rule(

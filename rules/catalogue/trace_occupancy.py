@@ -14,13 +14,14 @@ from gpuadvisor.rules.requirements import DEVICE, IDLE, LAUNCH_SHAPES
 from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_SHARE = 0.1
-"""Of the kernel time, in one kernel. [own]"""
+"""Least share of the kernel time, in one kernel. [own]"""
 LOW_OCCUPANCY = 0.4
-"""Of the warps that a multiprocessor holds. Nsight Compute's rule speaks below 0.8, without knowing
-whether the kernel waits; without counters we speak only where it is likely. [own]"""
+"""Share of the warps that a multiprocessor holds. Nsight Compute's rule speaks below 0.8, without
+knowing whether the kernel waits; without counters we speak only where it is likely. [own]"""
 MOST_SAVED = 0.15
-"""Of the kernel's time. More warps bring more to a kernel that waits, and nothing to one that keeps
-its data in registers: without counters nothing tells which it is. [own]"""
+"""Largest share of the kernel's time that is saved. More warps bring more to a kernel that waits,
+and nothing to one that keeps its data in registers: without counters nothing tells which it is.
+[own]"""
 WORDS = {
     "registers": ("registers", "Lower the registers of a thread (`maxnreg`, `__launch_bounds__`)."),
     "shared_memory": (

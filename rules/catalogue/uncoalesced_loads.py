@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_WAVEFRONTS = 6.0
-"""Of the L1 cache, for each request of a warp: 4 are needed for 16 bytes a thread, side by side;
-some chips count half as many as others. [own]"""
+"""Fewest wavefronts of the L1 cache for each request of a warp: 4 are needed for 16 bytes a thread,
+side by side; some chips count half as many as others. [own]"""
 LEAST_LOADS = 0.4
 """Results that are written back for each request: where most requests are loads it is 0.5 or 1,
 depending on the chip. [own]"""

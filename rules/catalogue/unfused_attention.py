@@ -20,19 +20,21 @@ from gpuadvisor.rules.requirements import DEVICE, IDLE, OPERATORS
 from gpuadvisor.rules.rule import Rule, RuleResult
 
 FEWEST = 2
-"""Times in a profile. [own]"""
+"""Fewest times in a profile. [own]"""
 BEST_OF_PEAK, WORST_OF_PEAK = 0.6, 0.25
-"""Of the peak for its type that fused attention reaches: 0.35 to 0.4 with FlashAttention 2 on an
-H100, 0.6 to 0.75 with version 3, 0.6 with version 2 on an A100 (their papers); less for short
+"""Share of the peak for its type that fused attention reaches: 0.35 to 0.4 with FlashAttention 2 on
+an H100, 0.6 to 0.75 with version 3, 0.6 with version 2 on an A100 (their papers); less for short
 sequences. [own]"""
 BEST_IN_FP32, WORST_IN_FP32 = 1.0, 0.35
-"""Of the rate outside of tensor cores, in 32 bits: the memory-efficient kernel does a product in
-three of TF32. [own]"""
+"""Share of the rate outside of tensor cores, in 32 bits: the memory-efficient kernel does a product
+in three of TF32. [own]"""
 BETWEEN_LOW, BETWEEN_HIGH = 0.6, 1.0
 PRODUCTS_HIGH = 0.5
-"""Of the time of what lies between the products, and of these, where shapes do not tell. [own]"""
+"""Share of the time of what lies between the products, and of these, where shapes do not tell.
+[own]"""
 MOST_LAUNCHING = 0.75
-"""Of the host's time to launch the steps: one operator of four and more is left. [own]"""
+"""Largest share of the host's time to launch the steps: one operator of four and more is left.
+[own]"""
 
 RULE = Rule(
     Category.ATTENTION,

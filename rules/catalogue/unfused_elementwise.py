@@ -11,10 +11,10 @@ from gpuadvisor.rules.requirements import IDLE
 from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_SHARE = 0.1
-"""Of the kernel time, in chains of three kernels and more. [own]"""
+"""Least share of the kernel time, in chains of three kernels and more. [own]"""
 LOW = 0.75
-"""Of the links of a chain, at least: some are needed again, as for a backward pass, or cross the
-border of what the compiler takes together. [own]"""
+"""Share of the links of a chain, at least: some are needed again, as for a backward pass, or cross
+the border of what the compiler takes together. [own]"""
 
 RULE = Rule(Category.FUSION, needs=(IDLE,), knobs=("compile", "compile_max_autotune"))
 

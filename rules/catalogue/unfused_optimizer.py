@@ -14,21 +14,24 @@ from gpuadvisor.rules.requirements import IDLE, RANGES
 from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_KERNELS = 30
-"""In a step of the optimizer: a fused one has as many as it has groups of tensors. [own]"""
+"""Fewest kernels in a step of the optimizer: a fused one has as many as it has groups of tensors.
+[own]"""
 LEAST_SHARE = 0.02
-"""Of the run, in which the host is in the optimizer's step, or of the kernel time. [own]"""
+"""Least share of the run, in which the host is in the optimizer's step, or of the kernel time.
+[own]"""
 FUSED = re.compile(r"Fused|AdamFunctor|SgdFunctor|LambFunctor", re.I)
-"""In names of kernels that do all of an update at once: PyTorch's and Apex'."""
+"""Parts of the names of kernels that do all of an update at once: PyTorch's and Apex'."""
 SINGLE = ((0.8, 0.97), (0.4, 0.7))
-"""Of the host's time in the step, and of the kernels': what a fused update saves, at least and at
-most. Adam in single operations moves 18 tensors of a parameter's size through memory, 21 with
-weight decay, and fused 7; SGD with momentum 11 and 5. [own]"""
+"""Share of the host's time in the step, and of the kernels': what a fused update saves, at least
+and at most. Adam in single operations moves 18 tensors of a parameter's size through memory, 21
+with weight decay, and fused 7; SGD with momentum 11 and 5. [own]"""
 SINGLE_OF_FEW = ((0.8, 0.97), (0.0, 0.4))
-"""The same of updates of at most two kinds of kernels: SGD without momentum moves as much fused."""
+"""Shares of the time of host and kernels that a fused update saves where updates are of at most two
+kinds of kernels: SGD without momentum moves as much fused."""
 FEW = 2
 FOREACH = ((0.0, 0.4), (0.0, 0.6))
-"""Where one kernel takes many parameters already. ResNet-50 gained 3.7 % of a step on an H100, and
-nothing on an H200."""
+"""Shares of the time of host and kernels that a fused update saves where one kernel takes many
+parameters already. ResNet-50 gained 3.7 % of a step on an H100, and nothing on an H200."""
 
 RULE = Rule(
     Category.OPTIMIZER,

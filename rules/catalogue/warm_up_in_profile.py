@@ -12,7 +12,7 @@ from gpuadvisor.rules.requirements import STEPS
 from gpuadvisor.rules.rule import Rule, RuleResult
 
 LONGER = 3.0
-"""Times the median of the other steps (gpuprof's threshold)."""
+"""Factor on the median of the other steps (gpuprof's threshold)."""
 FEWEST = 3
 """Steps: of two, either may be the odd one. [own]"""
 
