@@ -118,14 +118,14 @@ def _stop(args: argparse.Namespace) -> int:
 def _status(args: argparse.Namespace) -> int:
     from gpuadvisor.daemon import background, store
 
-    told = background.read_status(store.store_folder())
+    found = background.read_status(store.store_folder())
     if args.json:
         import json
 
-        print(json.dumps(told, indent=2))
+        print(json.dumps(found, indent=2))
     else:
-        print(background.format_status(told))
-    return 0 if told["fresh"] else 1
+        print(background.format_status(found))
+    return 0 if found["fresh"] else 1
 
 
 def _reload(args: argparse.Namespace) -> int:

@@ -30,13 +30,16 @@ WAITING = 100
 RETRY_S = (2.0, 8.0, 30.0, 120.0)
 """Pauses before another try of a webhook: together longer than most restarts of a server."""
 OUTPUT_BYTES = 4096
-"""Of a command's output that goes to the log."""
+"""The end of a command's output, in bytes, that goes to the log."""
 VALUE_CHARACTERS = 8192
-"""Of an environment variable of a command."""
+"""The length of an environment variable for a command, in characters, beyond which it is cut."""
 CLOSE_S = 5.0
-"""How long the daemon's end waits for what is being sent."""
+"""Seconds that the daemon's end waits for notices on their way."""
 RETRIED_STATUS = frozenset({408, 425, 429, *range(500, 600)})
 """HTTP: the server says that another try may work."""
+Subject = tuple[str, str | None, str]
+"""Kind, GPU and key of an event, of which notices are not sent again too soon."""
+Identity = tuple[str, str | None, str, float]
 
 
 class Refused(Exception):  # noqa: N818 - the server's answer
@@ -45,7 +48,7 @@ class Refused(Exception):  # noqa: N818 - the server's answer
 
 @dataclass(frozen=True)
 class Notice:
-    """What is told: that an event fired or is over (recovered)."""
+    """A notice that an event fires, or is over (recovered)."""
 
     alert: str
     status: str
@@ -102,35 +105,35 @@ class Notice:
         }
 
 
-class Senders:
+class Dispatchers:
     """One thread and one queue for each rule, begun with its first notice."""
 
     def __init__(self, retry_s: Sequence[float] = RETRY_S) -> None:
         self._retry_s = retry_s
-        self._senders: dict[AlertRule, _Sender] = {}
+        self._dispatchers: dict[AlertRule, _Dispatcher] = {}
 
     def send(self, rule: AlertRule, notice: Notice) -> None:
         """Hand over a notice; never waits."""
-        if rule not in self._senders:
-            self._senders[rule] = _Sender(rule, self._retry_s)
-        self._senders[rule].put(notice)
+        if rule not in self._dispatchers:
+            self._dispatchers[rule] = _Dispatcher(rule, self._retry_s)
+        self._dispatchers[rule].put(notice)
 
     def keep(self, rules: Sequence[AlertRule]) -> None:
         """End the threads of rules that are no more, once they have sent what they have."""
-        for rule in set(self._senders) - set(rules):
-            self._senders.pop(rule).finish()
+        for rule in set(self._dispatchers) - set(rules):
+            self._dispatchers.pop(rule).finish()
 
     def close(self, wait_s: float = CLOSE_S) -> None:
         """Send what is waiting, for as long as this; what is left then is lost, and said."""
         deadline = time.monotonic() + wait_s
-        for sender in self._senders.values():
-            sender.finish()
-        for sender in self._senders.values():
-            sender.join(max(deadline - time.monotonic(), 0.0))
-        self._senders.clear()
+        for dispatcher in self._dispatchers.values():
+            dispatcher.finish()
+        for dispatcher in self._dispatchers.values():
+            dispatcher.join(max(deadline - time.monotonic(), 0.0))
+        self._dispatchers.clear()
 
 
-class _Sender:
+class _Dispatcher:
     def __init__(self, rule: AlertRule, retry_s: Sequence[float]) -> None:
         self._rule = rule
         self._retry_s = retry_s
@@ -258,50 +261,45 @@ def host() -> str:
     return socket.gethostname()
 
 
-Subject = tuple[str, str | None, str]
-"""Kind, GPU and key: what is not told again too soon."""
-Identity = tuple[str, str | None, str, float]
-
-
 @dataclass
 class _Lasting:
     """An event that lasts, as one rule sees it."""
 
     event: Event
-    told: bool = False
-    """Whether its beginning was told, so that its end is as well."""
-    settled: bool = False
-    """Whether it was told, or kept back because it was told not long ago."""
+    is_sent: bool = False
+    """Whether a notice of its beginning was sent, so that one of its end is sent as well."""
+    is_settled: bool = False
+    """Whether a notice was sent, or kept back because one was sent not long ago."""
 
 
 class Alerts:
     """All rules. Times are Unix seconds, of events and of `now_s` alike."""
 
-    def __init__(self, rules: Sequence[AlertRule], senders: Senders) -> None:
-        self._senders = senders
+    def __init__(self, rules: Sequence[AlertRule], dispatchers: Dispatchers) -> None:
+        self._dispatchers = dispatchers
         self._rules = [_Rule(rule) for rule in rules]
 
     def reconfigure(self, rules: Sequence[AlertRule]) -> None:
-        """Take other rules; those that stay as they are remember what they told."""
+        """Take other rules; those that stay as they are remember what they sent."""
         known = {each.rule: each for each in self._rules}
         self._rules = [known.get(rule) or _Rule(rule) for rule in rules]
-        self._senders.keep(rules)
+        self._dispatchers.keep(rules)
 
     def observe(self, events: Iterable[Event], gpus: Sequence[Gpu], now_s: float) -> None:
-        """Take in what began or ended, and tell what is due; called about once a second."""
+        """Take in events that began or ended, and send the notices due; about once a second."""
         events = list(events)
         for rule in self._rules:
             for notice in rule.due(events, gpus, now_s):
-                self._senders.send(rule.rule, notice)
+                self._dispatchers.send(rule.rule, notice)
 
 
 class _Rule:
-    """One rule, and what it has told."""
+    """One rule with the notices that it has sent."""
 
     def __init__(self, rule: AlertRule) -> None:
         self.rule = rule
         self._lasting: dict[Identity, _Lasting] = {}
-        self._told_s: dict[Subject, float] = {}
+        self._sent_s: dict[Subject, float] = {}
 
     def due(self, events: Iterable[Event], gpus: Sequence[Gpu], now_s: float) -> list[Notice]:
         notices: list[Notice] = []
@@ -311,10 +309,10 @@ class _Rule:
         for lasting in self._lasting.values():
             # A clock that was set back must not keep it waiting for hours.
             lasted_s = abs(now_s - lasting.event.began_s)
-            if not lasting.settled and lasted_s >= self.rule.for_s:
-                lasting.settled = True
-                lasting.told = self._may_tell(lasting.event, now_s)
-                if lasting.told:
+            if not lasting.is_settled and lasted_s >= self.rule.for_s:
+                lasting.is_settled = True
+                lasting.is_sent = self._may_send(lasting.event, now_s)
+                if lasting.is_sent:
                     notices.append(self._notice("firing", lasting.event, gpus))
         return notices
 
@@ -324,18 +322,18 @@ class _Rule:
             return []
         lasting = self._lasting.pop(event.identity, None)
         if lasting is None:  # it never lasted, such as an Xid error, so `for` cannot hold it back
-            told = self._may_tell(event, now_s)
-            return [self._notice("firing", event, gpus)] if told else []
-        if lasting.told and self.rule.recovered:
+            may_send = self._may_send(event, now_s)
+            return [self._notice("firing", event, gpus)] if may_send else []
+        if lasting.is_sent and self.rule.recovered:
             return [self._notice("recovered", event, gpus)]
         return []
 
-    def _may_tell(self, event: Event, now_s: float) -> bool:
+    def _may_send(self, event: Event, now_s: float) -> bool:
         subject = (event.kind, event.gpu, event.key)
-        last_s = self._told_s.get(subject)
+        last_s = self._sent_s.get(subject)
         if last_s is not None and abs(now_s - last_s) < self.rule.again_after_s:
             return False
-        self._told_s[subject] = now_s
+        self._sent_s[subject] = now_s
         return True
 
     def _concerns(self, event: Event, gpus: Sequence[Gpu]) -> bool:

@@ -24,10 +24,23 @@ from gpuadvisor.printable import duration
 
 LOG_FILE = "daemon.log"
 START_S = 60.0
-"""For a daemon to be ready: a driver's first answer may take 10 s, and a disk longer."""
+"""Seconds for a daemon to be ready: a driver's first answer may take 10 s, and a disk longer."""
 STOP_S = 30.0
-"""For it to stop: a second for the frame under way, five for alerts, and what the disk takes."""
+"""Seconds for a daemon to stop: one for its frame, five for alerts, and what the disk takes."""
 LOOK_S = 0.05
+VERSION = 1
+"""The version of the JSON of `daemon status`."""
+FRESH_S = 10.0
+"""A daemon whose newest row is older does not do its work."""
+LOOK_BACK_S = 90.0
+"""Rows that are read for the newest values: the rarest are read once a minute."""
+SHOWN = (
+    "gpu_utilization_pct",
+    "sm_active_pct",
+    "memory_used_bytes",
+    "power_w",
+    "temperature_c",
+)
 
 
 @dataclass(frozen=True)
@@ -91,12 +104,12 @@ def reload() -> int:
 
 
 def state(folder: Path, process: int) -> dict[str, object]:
-    """Return what the daemon wrote about itself; empty where that is of another one."""
+    """Return what the daemon wrote into its state file; empty where another process wrote that."""
     try:
-        told = json.loads((folder / STATE_FILE).read_text("utf-8"))
+        written = json.loads((folder / STATE_FILE).read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) and told.get("pid") == process else {}
+    return written if isinstance(written, dict) and written.get("pid") == process else {}
 
 
 def _made(folder: Path) -> Path:
@@ -106,7 +119,7 @@ def _made(folder: Path) -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment without what told our own starter about us."""
+    """Return the environment without the variables that systemd set for this process alone."""
     ours = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "JOURNAL_STREAM")
     return {name: value for name, value in os.environ.items() if name not in ours}
 
@@ -142,9 +155,11 @@ def _failure(status: int, file: Path, begin: int) -> AdvisorError:
     with file.open("rb") as log:
         log.seek(begin)
         lines = log.read().decode("utf-8", "replace").split("\n")
-    said = [line.partition("gpuadvisor: ")[2] for line in lines if line.startswith("gpuadvisor: ")]
-    if said:
-        error = AdvisorError(said[-1])
+    errors = [
+        line.partition("gpuadvisor: ")[2] for line in lines if line.startswith("gpuadvisor: ")
+    ]
+    if errors:
+        error = AdvisorError(errors[-1])
         error.exit_code = max(status, 1)  # negative: a signal ended it
         return error
     return AdvisorError(f"The daemon ended with status {status}: {file} says what it did.")
@@ -170,21 +185,13 @@ def _signal(process: int, number: signal.Signals) -> None:
         ) from None
 
 
-VERSION = 1
-"""Of the JSON."""
-FRESH_S = 10.0
-"""A daemon whose newest row is older does not do its work."""
-LOOK_BACK_S = 90.0
-"""Rows that are read for the newest values: the rarest are read once a minute."""
-
-
 def read_status(folder: Path, now_s: float | None = None) -> dict[str, Any]:
     """Return the state of the daemon that writes this store, as JSON has it."""
     from gpuadvisor.storage.telemetry.reader import TelemetryReader
 
     now_s = time.time() if now_s is None else now_s
     process = running(folder)
-    told: Mapping[str, Any] = state(folder, process) if process else {}
+    own: Mapping[str, Any] = state(folder, process) if process else {}
     latest, events, newest_s = Latest(), list[Event](), None
     if folder.is_dir():
         reader = TelemetryReader(folder)
@@ -200,10 +207,10 @@ def read_status(folder: Path, now_s: float | None = None) -> dict[str, Any]:
         "running": process is not None,
         "fresh": process is not None and age_s is not None and age_s <= FRESH_S,
         "pid": process,
-        "began_s": told.get("began_s"),
-        "endpoint": told.get("endpoint"),
-        "configuration": told.get("configuration"),
-        "fast_period_s": told.get("fast_period_s"),
+        "began_s": own.get("began_s"),
+        "endpoint": own.get("endpoint"),
+        "configuration": own.get("configuration"),
+        "fast_period_s": own.get("fast_period_s"),
         "store": str(folder),
         "store_bytes": _size(folder),
         "newest_row_age_s": age_s,
@@ -220,15 +227,6 @@ def _size(folder: Path) -> int:
         except OSError:  # a day's file that has just been removed
             continue
     return total
-
-
-SHOWN = (
-    "gpu_utilization_pct",
-    "sm_active_pct",
-    "memory_used_bytes",
-    "power_w",
-    "temperature_c",
-)
 
 
 def _gpu(gpu: Gpu, latest: Latest) -> dict[str, Any]:
@@ -256,28 +254,28 @@ def _event(event: Event) -> dict[str, Any]:
     }
 
 
-def format_status(told: Mapping[str, Any], now_s: float | None = None) -> str:
-    """Return it for people."""
-    return "\n".join(_lines(told, time.time() if now_s is None else now_s))
+def format_status(status: Mapping[str, Any], now_s: float | None = None) -> str:
+    """Return the status as lines for people."""
+    return "\n".join(_lines(status, time.time() if now_s is None else now_s))
 
 
-def _lines(told: Mapping[str, Any], now_s: float) -> Iterator[str]:
-    age_s = told["newest_row_age_s"]
+def _lines(status: Mapping[str, Any], now_s: float) -> Iterator[str]:
+    age_s = status["newest_row_age_s"]
     newest = "no row yet" if age_s is None else f"newest row {duration(age_s)} old"
-    if told["running"]:
-        since = f" since {duration(now_s - told['began_s'])}" if told["began_s"] else ""
-        yield f"The daemon runs{since} (process {told['pid']})."
-        if not told["fresh"]:
+    if status["running"]:
+        since = f" since {duration(now_s - status['began_s'])}" if status["began_s"] else ""
+        yield f"The daemon runs{since} (process {status['pid']})."
+        if not status["fresh"]:
             yield f"But it stores nothing now ({newest}): its log says why."
     else:
         yield "No daemon runs on this store: `gpuadvisor daemon start` begins one."
-    yield f"  store     {told['store']}, {told['store_bytes'] / 1e6:.1f} MB, {newest}"
-    if told["running"]:
-        yield f"  endpoint  {told['endpoint'] or 'off'}"
-        yield f"  settings  {told['configuration'] or 'defaults'}"
-        for gpu in told["gpus"]:
+    yield f"  store     {status['store']}, {status['store_bytes'] / 1e6:.1f} MB, {newest}"
+    if status["running"]:
+        yield f"  endpoint  {status['endpoint'] or 'off'}"
+        yield f"  settings  {status['configuration'] or 'defaults'}"
+        for gpu in status["gpus"]:
             yield f"  GPU {gpu['index']}     {gpu['name']}: {_state(gpu)}"
-        for event in told["open_events"]:
+        for event in status["open_events"]:
             yield f"  {event['severity']:9} {event['message']}"
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from gpuadvisor.daemon import configuration, log, sources
-from gpuadvisor.daemon.alerts import Alerts, Identity, Senders
+from gpuadvisor.daemon.alerts import Alerts, Dispatchers, Identity
 from gpuadvisor.daemon.configuration import Address, Configuration, Prometheus
 from gpuadvisor.daemon.figures import Figures
 from gpuadvisor.daemon.sources import Source
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 TEND_S = 60.0
-"""Between two times that roll-ups and retention are seen to."""
+"""Seconds between two times that roll-ups and retention are seen to."""
 STATE_FILE = "daemon.json"
 """In the store's folder, while the daemon runs: what `daemon status` shows of it."""
 LEVELS = {
@@ -44,14 +44,20 @@ LEVELS = {
     Severity.WARNING: logging.WARNING,
     Severity.ERROR: logging.ERROR,
 }
+FIRST_GPU_S = 40.0
+"""How long a driver may take for its first answer: more than the sampler is given itself."""
+GAP_S = 5.0
+"""The least time without frames that is a gap, in seconds, as in `rules/health/gap.py`."""
+DANGLING_S = 400 * 86400.0
+"""How far back events are looked for that a killed daemon could not end."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the loop works with."""
+    """The store, and the ways to open a source and to read the configuration again."""
 
     folder: Path
-    """Of the store."""
+    """The store's folder."""
     open_source: Callable[[float | None], Source]
     """Makes the source with this period of fast frames, in seconds."""
     reread: Callable[[], Configuration]
@@ -75,15 +81,15 @@ class Service:
         self._notifier = notifier
         self._figures = Figures()
         self._backlog = Backlog(writer)
-        self._senders = Senders()
-        self._alerts = Alerts(configuration.alerts, self._senders)
+        self._dispatchers = Dispatchers()
+        self._alerts = Alerts(configuration.alerts, self._dispatchers)
         self._exporter: Exporter | None = None
         self._began_s = time.time()
         self._logged: set[Identity] = set()
         """Events whose beginning is in the log, and whose end is not yet."""
         self._tended_s = time.monotonic()
         self._earlier = list(earlier)
-        """What is to be told of the time before this run."""
+        """Events of the time before this run, which go out with its first frame."""
 
     def run(self, source: Source, frames: Iterator[Frame], asked: Requests) -> None:
         """Work until it is asked to stop. `frames` are those of `source`, some perhaps read."""
@@ -117,17 +123,17 @@ class Service:
             events += self._store(frame.time_s)
             self._figures.waiting = len(self._backlog)
             self._notifier.alive()
-        self._tell(events, frame.time_s)
+        self._announce(events, frame.time_s)
 
     def _store(self, time_s: float) -> list[Event]:
         due = time.monotonic() - self._tended_s >= TEND_S
         if due:
             self._tended_s = time.monotonic()
-        said = self._backlog.store(time_s, tend=due)
-        self._figures.note(event for event in said if event.ended_s is None)
-        return said
+        events = self._backlog.store(time_s, tend=due)
+        self._figures.note(event for event in events if event.ended_s is None)
+        return events
 
-    def _tell(self, events: list[Event], time_s: float) -> None:
+    def _announce(self, events: list[Event], time_s: float) -> None:
         for event in events:
             self._log(event)
         self._alerts.observe(events, self._figures.latest.gpus, time_s)
@@ -195,20 +201,20 @@ class Service:
         LOG.info("gpuadvisor daemon %s is running, %s", os.getpid(), where)
 
     def _end(self, time_s: float) -> None:
-        """Write and tell what is left, and leave nothing behind."""
+        """Store and send what is left, and leave nothing behind."""
         if self._exporter:
             self._exporter.close()
         ended = [*self._figures.close(time_s), *self._backlog.close(time_s)]
         self._backlog.add_events(ended)
         for event in self._backlog.store(time_s, tend=True):
             LOG.error("at the end: %s", event.message)
-        self._senders.close()
+        self._dispatchers.close()
         (self._setting.folder / STATE_FILE).unlink(missing_ok=True)
         LOG.info("gpuadvisor daemon %s has stopped", os.getpid())
 
 
 class Requests:
-    """What signals have asked for."""
+    """Requests of signals: to stop, or to read the configuration again."""
 
     def __init__(self, stop: Callable[[], bool]) -> None:
         self.stop = stop
@@ -236,14 +242,6 @@ def _exporter(figures: Figures, chosen: Prometheus | None) -> Exporter | None:
     from gpuadvisor.daemon.exporter import Exporter
 
     return Exporter(figures, chosen)
-
-
-FIRST_GPU_S = 40.0
-"""How long a driver may take for its first answer: more than the sampler is given itself."""
-GAP_S = 5.0
-"""As the condition `gap` has it."""
-DANGLING_S = 400 * 86400.0
-"""How far back events are looked for that a killed daemon could not end."""
 
 
 @dataclass(frozen=True)
@@ -326,7 +324,7 @@ def _from_first_gpu(
 
 
 def earlier(folder: Path, clock: Callable[[], float] = time.time) -> list[Event]:
-    """Return what is to be told of the time since a daemon wrote here last.
+    """Return the events of the time since a daemon wrote into this store last.
 
     The ends of events that a killed daemon left open, and the gap.
     """
@@ -338,9 +336,9 @@ def earlier(folder: Path, clock: Callable[[], float] = time.time) -> list[Event]
     if newest_s is None:
         return []
     dangling = [e for e in reader.events(now_s - DANGLING_S) if e.ended_s is None]
-    told = [replace(e, ended_s=max(newest_s, e.began_s)) for e in dangling]
+    missed = [replace(e, ended_s=max(newest_s, e.began_s)) for e in dangling]
     if now_s - newest_s > GAP_S:
-        told.append(
+        missed.append(
             Event(
                 "gap",
                 newest_s,
@@ -351,4 +349,4 @@ def earlier(folder: Path, clock: Callable[[], float] = time.time) -> list[Event]
                 data={"seconds": now_s - newest_s},
             )
         )
-    return told
+    return missed

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 CLIENTS = 16
-"""At once; Prometheus itself makes one request at a time."""
+"""Clients that are served at once; Prometheus itself makes one request at a time."""
 CLIENT_TIMEOUT_S = 10.0
-"""Without a byte; Prometheus gives up after as long (scrape_timeout)."""
+"""Seconds without a byte of a client; Prometheus gives up after as long (scrape_timeout)."""
 ANSWERED_S = 1.0
 """How long an answer is used again: full frames come once a second."""
 FORMATS = 4
@@ -154,7 +154,7 @@ def read_token(chosen: Prometheus) -> bytes | None:
 
 
 class _Server(ThreadingWSGIServer):
-    """Serves so many clients at once, and turns the others away."""
+    """An HTTP server that serves CLIENTS at once, each on its thread, and turns others away."""
 
     block_on_close = False
 

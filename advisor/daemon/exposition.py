@@ -39,15 +39,21 @@ UNITS: tuple[tuple[str, str, float], ...] = (
     ("_s", "_seconds", 1.0),
 )
 """The end of our names, that of Prometheus' names, and the factor between the two."""
+PROC = Path("/proc")
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+GPU_LABELS = ("gpu", "uuid", "name")
+DRIVER_VERSION = Path("/sys/module/nvidia/version")
+Families: TypeAlias = Iterator[Family]
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A metric as it is exported."""
+    """A metric of ours under the name and in the unit of Prometheus."""
 
     metric: Metric
     name: str
-    """Of a counter without its `_total`."""
+    """The metric's name in Prometheus; of a counter without its `_total`."""
     factor: float
 
     def in_base_unit(self, value: float) -> float:
@@ -79,14 +85,9 @@ GPU_EXPORTED = tuple(exported(metric) for metric in GPU_METRICS)
 HOST_EXPORTED = tuple(exported(metric, of_host=True) for metric in HOST_METRICS)
 
 
-PROC = Path("/proc")
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
 @dataclass(frozen=True)
-class Cost:
-    """Of one process since it began."""
+class SelfMetrics:
+    """What one process of gpuadvisor costs the machine since it began."""
 
     process: str
     """`daemon` or `sampler`."""
@@ -94,12 +95,12 @@ class Cost:
     resident_bytes: int
 
 
-def costs() -> list[Cost]:
+def self_metrics() -> list[SelfMetrics]:
     """Return the cost of this process and of its children, which are the sampler alone."""
-    return [cost for process, pid in _processes() if (cost := _cost(process, pid))]
+    return [cost for process, pid in _own_processes() if (cost := _cost(process, pid))]
 
 
-def _processes() -> Iterator[tuple[str, int]]:
+def _own_processes() -> Iterator[tuple[str, int]]:
     yield "daemon", os.getpid()
     # A child belongs to the thread that began it.
     for children in PROC.glob(f"{os.getpid()}/task/*/children"):
@@ -109,7 +110,7 @@ def _processes() -> Iterator[tuple[str, int]]:
             continue
 
 
-def _cost(process: str, pid: int) -> Cost | None:
+def _cost(process: str, pid: int) -> SelfMetrics | None:
     try:
         # The name, in parentheses, may have spaces and parentheses in it (proc_pid_stat(5)).
         fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
@@ -117,16 +118,11 @@ def _cost(process: str, pid: int) -> Cost | None:
     except (OSError, IndexError, ValueError):
         return None
     ticks = int(fields[11]) + int(fields[12])
-    return Cost(process, ticks / TICKS_PER_S, pages * PAGE_BYTES)
-
-
-GPU_LABELS = ("gpu", "uuid", "name")
-DRIVER_VERSION = Path("/sys/module/nvidia/version")
-Families: TypeAlias = Iterator[Family]
+    return SelfMetrics(process, ticks / TICKS_PER_S, pages * PAGE_BYTES)
 
 
 class Exposition(Collector):
-    """Reads `figures` at the time of the scrape."""
+    """The collector for scrapes, which reads `figures` when it is asked."""
 
     def __init__(
         self, figures: Figures, chosen: Prometheus, clock: Callable[[], float] = time.time
@@ -326,7 +322,7 @@ def _own_families(figures: Figures) -> Families:
         f"{PREFIX}daemon_resident_memory_bytes", "Memory of gpuadvisor", False, ("process",)
     )
     sums: dict[str, list[float]] = {}
-    for cost in costs():
+    for cost in self_metrics():
         total = sums.setdefault(cost.process, [0.0, 0.0])
         total[0] += cost.cpu_s
         total[1] += cost.resident_bytes

@@ -26,6 +26,8 @@ Moment = str | float | datetime
 CHUNK_ROWS = 50_000
 """Rows that are made a table at a time: 25 MB of all metrics."""
 PANDAS_TYPES = {"INTEGER": "Int64", "REAL": "float64", "TEXT": "string"}
+Write = Callable[[Iterator["pd.DataFrame"]], int]
+"""Writes tables that have the same columns; returns the number of rows."""
 
 
 def telemetry(
@@ -62,7 +64,7 @@ def telemetry(
         gpus=None if gpus is None else uuids(reader, gpus),
         metrics=known_metrics(metrics),
     )
-    return whole(rows, reader)
+    return as_one_table(rows, reader)
 
 
 def events(
@@ -156,7 +158,7 @@ def uuids(reader: TelemetryReader, gpus: Sequence[int | str]) -> list[str]:
     return found
 
 
-def whole(rows: Rows, reader: TelemetryReader) -> pd.DataFrame:
+def as_one_table(rows: Rows, reader: TelemetryReader) -> pd.DataFrame:
     """Return all rows as one table."""
     import pandas as pd
 
@@ -200,10 +202,6 @@ def _known_resolution(given: str) -> Literal["raw", "minute", "hour", "auto"]:
     if given not in get_args(Resolution):
         raise UsageError(f"resolution must be raw, minute, hour or auto, not {given!r}.")
     return given  # type: ignore[return-value]
-
-
-Write = Callable[[Iterator["pd.DataFrame"]], int]
-"""Writes tables that have the same columns; returns the number of rows."""
 
 
 def writer(output: str) -> Write:

@@ -10,7 +10,7 @@ from pathlib import Path
 from gpuadvisor.printable import printable
 
 FILE_BYTES = 1 << 20
-"""Of the log file; one older file of this size is kept beside it."""
+"""The size of the log file in bytes; one older file of this size is kept beside it."""
 
 # Priorities of sd-daemon(3), which are those of syslog(3).
 PRIORITIES = {

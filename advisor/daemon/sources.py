@@ -24,13 +24,14 @@ from gpuadvisor.domain.telemetry_window import (
 from gpuadvisor.errors import AdvisorError, UsageError
 
 BEFORE_S = 120.0
-"""So much of what was stored before is shown at once, so that there is a history to look at."""
+"""Seconds of stored rows that are shown at once, so that there is a history to look at."""
 ASK_S = 0.5
 """Rows come once a second, and are asked for twice: 0.6 ms each time."""
 SILENT_S = 5.0
 """A daemon without rows for so long does not do its work, or has ended."""
 LONGEST_PAUSE_S = 5.0
 """A gap in a recording is shown no longer than that."""
+POLL_S = 0.1
 
 
 class Source(Protocol):
@@ -183,12 +184,9 @@ def has_answered(frame: Frame) -> bool:
     return frame.gpus is not None or frame.problem not in (None, STARTING)
 
 
-POLL_S = 0.1
-
-
 @dataclass(frozen=True)
 class Captured:
-    """What became of it."""
+    """The recording that was made."""
 
     path: Path
     frames: int
@@ -256,7 +254,7 @@ def _first(frames: Iterator[Frame]) -> Frame:
 
 
 class _Watch:
-    """Closes the source when it is time."""
+    """A thread that closes the source when the recording is over."""
 
     def __init__(
         self,

@@ -13,6 +13,11 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Frame
 from gpuadvisor.errors import StoreError
 
+LOG = logging.getLogger(__name__)
+MAX_FULL_FRAMES = 300
+"""Five minutes of full frames, about 60 kB each with 8 GPUs: 18 MB of the daemon's 80."""
+MAX_EVENTS = 10_000
+
 
 def store_folder() -> Path:
     """Return the folder of the telemetry store, which may not exist."""
@@ -30,14 +35,8 @@ def running(folder: Path) -> int | None:
     return TelemetryReader(folder).writer_process()
 
 
-LOG = logging.getLogger(__name__)
-MAX_WHOLE_FRAMES = 300
-"""Five minutes of full frames, about 60 kB each with 8 GPUs: 18 MB of the daemon's 80."""
-MAX_EVENTS = 10_000
-
-
 class Writer(Protocol):
-    """What a TelemetryWriter does for it."""
+    """The part of a TelemetryWriter that a backlog needs."""
 
     def append(self, frames: Sequence[Frame], events: Sequence[Event] = ()) -> None:
         """Store all or nothing; StoreError where it cannot be now."""
@@ -75,7 +74,7 @@ class Backlog:
 
     def store(self, time_s: float, *, tend: bool = False) -> list[Event]:
         """Write what waits; return the events about the store itself, which wait as well."""
-        said: list[Event] = []
+        events: list[Event] = []
         try:
             self._writer.append(list(self._frames), list(self._events))
             self._frames.clear()
@@ -83,12 +82,12 @@ class Backlog:
             if tend:
                 self._writer.tend()
         except StoreError as error:
-            said += self._failed(time_s, str(error))
+            events += self._failed(time_s, str(error))
         else:
-            said += self._worked(time_s)
-        said += self._paused(time_s)
-        self._events.extend(said)
-        return said
+            events += self._worked(time_s)
+        events += self._paused(time_s)
+        self._events.extend(events)
+        return events
 
     def close(self, time_s: float) -> list[Event]:
         """Return the events about the store with their end, as the daemon ends."""
@@ -115,9 +114,9 @@ class Backlog:
 
     def _shrink(self) -> None:
         """Keep full frames alone, and only so many."""
-        whole = [frame for frame in self._frames if frame.full]
-        self._dropped += max(len(whole) - MAX_WHOLE_FRAMES, 0)
-        self._frames = deque(whole[-MAX_WHOLE_FRAMES:])
+        full = [frame for frame in self._frames if frame.full]
+        self._dropped += max(len(full) - MAX_FULL_FRAMES, 0)
+        self._frames = deque(full[-MAX_FULL_FRAMES:])
 
     def _paused(self, time_s: float) -> list[Event]:
         reason, before = self._writer.paused, self._pause

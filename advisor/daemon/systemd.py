@@ -17,7 +17,7 @@ UNIT = "gpuadvisor.service"
 SYSTEM_FOLDER = Path("/etc/systemd/system")
 SYSTEM_STORE = "/var/lib/gpuadvisor"
 RUNNING = Path("/run/systemd/system")
-"""There where systemd is the init system (sd_booted(3))."""
+"""A folder that exists where systemd is the init system (sd_booted(3))."""
 WATCHDOG_S = 60
 """The daemon reports every second; a disk may keep one commit for half a minute."""
 
@@ -66,6 +66,7 @@ LockPersonality=yes
 RestrictRealtime=yes
 RestrictSUIDSGID=yes
 SystemCallArchitectures=native"""
+SOCKET_VARIABLE = "NOTIFY_SOCKET"
 
 
 def unit(*, system: bool, options: list[str]) -> str:
@@ -138,9 +139,6 @@ def _quoted(word: str) -> str:
     """Return a word as units have it (systemd.syntax(7), and % of specifiers doubled)."""
     plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{plain}"' if plain != word or not word or set(word) & set(" \t'") else word
-
-
-SOCKET_VARIABLE = "NOTIFY_SOCKET"
 
 
 class Notifier:

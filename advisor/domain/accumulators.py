@@ -24,7 +24,7 @@ from gpuadvisor.domain.telemetry import (
 MISSED_READINGS = 3
 """A value is stale once so many readings of it are overdue."""
 STALE_AFTER_S = 2.0
-"""And not before: what is read ten times a second may be late for once."""
+"""No value is stale before this age: what is read ten times a second may be late for once."""
 
 
 class DeviceState(Protocol):
@@ -46,7 +46,7 @@ class Accumulator(Generic[D]):
     def __init__(self, make: Callable[[], D], *, with_host: bool = True) -> None:
         """`make` returns the state of a device that was not seen yet; HOST may be left out."""
         self.devices: dict[str, D] = {}
-        """By the GPU's UUID, and HOST for the machine."""
+        """The states by the GPU's UUID, and HOST for the machine."""
         self.listed: tuple[Gpu, ...] | None = None
         """The GPUs as listed last; None where no frame listed them."""
         self.processes: tuple[GpuProcess, ...] | None = None
@@ -99,7 +99,7 @@ class _Newest:
 
     def __init__(self) -> None:
         self.values: dict[str, tuple[float, Number]] = {}
-        """Unix time and value by the metric's name."""
+        """The Unix time and the value by the metric's name."""
         self.unavailable: dict[str, Unavailable] = {}
 
     def add(self, frame: Frame, sample: Sample) -> None:

@@ -28,7 +28,7 @@ CARRIED_S = {
 it are overdue."""
 LONGEST_CARRIED_S = max(CARRIED_S.values())
 MOST_EVENTS = 200
-"""Kept of a window, the newest: a failing GPU can report several errors a second."""
+"""Events kept of a window, the newest: a failing GPU can report several errors a second."""
 
 SLICE_S = 10.0
 """A rolling window is made of whole slices, so it is longer than asked for by up to one."""
@@ -38,15 +38,15 @@ SET_BACK_S = 1.0
 may be some milliseconds newer than the one that comes next."""
 
 Samples = dict[str, list[float]]
-"""By the metric's name: count, sum, low, high, first, last."""
+"""Count, sum, low, high, first and last value, by the metric's name."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """One metric of one GPU."""
+    """A metric of one GPU over some time."""
 
     count: int
-    """Of the samples that had a value; at least one."""
+    """The number of samples that had a value; at least one."""
     mean: float
     low: float
     high: float
@@ -55,26 +55,26 @@ class Series:
 
     @property
     def grown(self) -> float:
-        """By how much a counter grew; 0 where it began anew."""
+        """How much a counter grew; 0 where it began anew."""
         return max(self.last - self.first, 0.0)
 
 
 @dataclass(frozen=True)
 class GpuWindow:
-    """One GPU."""
+    """Telemetry of one GPU over some time, summed up."""
 
     gpu: Gpu
     series: Mapping[str, Series] = field(default_factory=dict)
-    """By the metric's name; those that never had a value are in `unavailable` or nowhere. What is
+    """Metrics by their name; those that never had a value are in `unavailable` or nowhere. What is
     read every ten seconds or less often begins with the last value from before, if that still
     held. Of sets of bits only the count says something."""
     shares: Mapping[str, float] = field(default_factory=dict)
-    """Of metrics that are sets of bits (clocks-event reasons): `metric/reason` to the share of the
+    """For metrics that are sets of bits (clocks-event reasons): `metric/reason` to the share of the
     samples in which the reason held, 0 to 1. All reasons are there if the metric was read."""
     busy: Mapping[str, Series] = field(default_factory=dict)
-    """As `series`, of the samples that found the GPU at work (`BUSY_PCT`)."""
+    """`series` of the samples alone that found the GPU at work (`BUSY_PCT`)."""
     busy_shares: Mapping[str, float] = field(default_factory=dict)
-    """As `shares`, of the samples that found the GPU at work."""
+    """`shares` of the samples alone that found the GPU at work."""
     unavailable: Mapping[str, Unavailable] = field(default_factory=dict)
     processes: tuple[GpuProcess, ...] | None = None
     """The last known; None where they were not asked for."""
@@ -88,14 +88,14 @@ class GpuWindow:
 
 @dataclass(frozen=True)
 class TelemetryWindow:
-    """All GPUs of a machine, over the same time."""
+    """Telemetry of all GPUs of a machine over the same time, summed up."""
 
     begin_s: float
     """Unix time."""
     end_s: float
     gpus: tuple[GpuWindow, ...] = ()
     events: tuple[Event, ...] = ()
-    """That lasted or happened within."""
+    """Events that lasted or happened within."""
 
     @property
     def seconds(self) -> float:
@@ -113,7 +113,7 @@ class _GpuSums:
         self.masks: Counter[int] = Counter()
         self.busy_masks: Counter[int] = Counter()
         self.last_s: dict[str, float] = {}
-        """When what is read rarely was read last, in Unix time."""
+        """The Unix time of the last reading of each metric that is read rarely."""
         self.unavailable: Mapping[str, Unavailable] = {}
 
     def add(self, frame: Frame, sample: Sample) -> None:

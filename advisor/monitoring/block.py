@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 FAST_S = 0.1
 WAIT_S = 10.0
-"""Without persistence mode, the driver first wakes every GPU, which takes a second or so each."""
+"""Seconds to wait: without persistence mode the driver first wakes each GPU, for about one each."""
 LAST_FRAME_S = 3.0
 """A frame comes every second at least, but while a silent sampler is replaced."""
 Wanted = Sequence[int | str] | int | str | None
-"""One GPU, some, or (None) all."""
+"""The GPUs that are asked for: one, some, or (None) all."""
 
 
 def monitor(gpus: Wanted = None, *, fast: bool = True, wait_s: float = WAIT_S) -> Block:
@@ -95,7 +95,7 @@ class Block:
 
     @property
     def figures(self) -> BlockFigures:
-        """All that was found out, in one object that does not change."""
+        """All figures of the block, in one object that does not change."""
         if self._figures is None:
             raise UsageError(
                 "the block of gpuadvisor.monitor() has not ended: read its figures after it"
@@ -182,7 +182,7 @@ class Collector:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """Those known by now."""
+        """The GPUs that are known by now."""
         with self._lock:
             return self._block.gpus
 

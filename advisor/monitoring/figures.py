@@ -17,15 +17,38 @@ from gpuadvisor.domain.metrics import SamplingInterval
 from gpuadvisor.domain.telemetry import Frame, Gpu, Number, Sample, Unavailable
 
 GAP_S = MISSED_READINGS * SamplingInterval.NORMAL.period_s
-"""Between two readings that are further apart, nothing is known."""
+"""The time between two readings, in seconds, beyond which nothing is known of it."""
 MEAN_SHARE = 0.5
-"""A mean must rest on readings over this share of the block,"""
+"""The least share of the block over which readings must extend for a mean."""
 ENERGY_SHARE = 0.9
-"""and the energy, which is a sum over all of it, on readings over this one."""
+"""The least share of the block over which readings must extend for the energy, a sum."""
 COUNTER_SHARE = 0.8
 """The energy counter is used where its readings span this share of the block."""
 COUNTER_MIN_S = 2.0
 """The counter is not fed at every instant: smaller differences mean little."""
+UNKNOWN = "-"
+_HEADER = ("GPU", "util %", "SM %", "tensor %", "power W", "energy J", "memory GiB", "C",
+           "held down by")  # fmt: skip
+AVERAGES = ("sm_active_pct", "tensor_active_pct")
+LEVELS = ("gpu_utilization_pct", "power_w", "memory_used_bytes", "temperature_c")
+MASK, COUNTER, MEMORY = "throttle_reasons", "energy_j", "memory_used_bytes"
+READ = frozenset((*AVERAGES, *LEVELS, MASK, COUNTER))
+SOURCES = {
+    "gpu_utilization_mean_pct": "gpu_utilization_pct",
+    "gpu_utilization_max_pct": "gpu_utilization_pct",
+    "sm_active_mean_pct": "sm_active_pct",
+    "tensor_active_mean_pct": "tensor_active_pct",
+    "power_mean_w": "power_w",
+    "power_max_w": "power_w",
+    "energy_j": "power_w",
+    "memory_peak_bytes": "memory_used_bytes",
+    "memory_before_bytes": "memory_used_bytes",
+    "memory_after_bytes": "memory_used_bytes",
+    "temperature_max_c": "temperature_c",
+    "throttle_reasons": MASK,
+}
+"""For each figure the metric that it needs."""
+SILENT = "The NVIDIA driver has not answered."
 
 
 @dataclass
@@ -96,7 +119,7 @@ class Counter:
     first: Count | None = None
     last: Count | None = None
     is_broken: bool = False
-    """It went back, as it does when the driver is loaded anew."""
+    """Whether the counter went back, as it does when the driver is loaded anew."""
 
     def take(self, now: Count, began_s: float) -> None:
         """Take in a reading; they come in order of time, and until the end of the block."""
@@ -125,9 +148,6 @@ class Counter:
         counted_j = last.energy_j - first.energy_j
         around_j = power.sum - (last.power_j - first.power_j)
         return counted_j + around_j + max(unread_s, 0.0) * counted_j / span_s
-
-
-UNKNOWN = "-"
 
 
 @dataclass(frozen=True)
@@ -190,10 +210,6 @@ class BlockFigures:
         return "\n".join(lines)
 
 
-_HEADER = ("GPU", "util %", "SM %", "tensor %", "power W", "energy J", "memory GiB", "C",
-           "held down by")  # fmt: skip
-
-
 def _row(gpu: GpuFigures) -> tuple[str, ...]:
     energy = _number(gpu.energy_j)
     held = gpu.throttle_reasons
@@ -226,30 +242,6 @@ def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     padded = ((text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
     return ["  ".join(row).rstrip() for row in padded]
-
-
-AVERAGES = ("sm_active_pct", "tensor_active_pct")
-LEVELS = ("gpu_utilization_pct", "power_w", "memory_used_bytes", "temperature_c")
-MASK, COUNTER, MEMORY = "throttle_reasons", "energy_j", "memory_used_bytes"
-READ = frozenset((*AVERAGES, *LEVELS, MASK, COUNTER))
-
-SOURCES = {
-    "gpu_utilization_mean_pct": "gpu_utilization_pct",
-    "gpu_utilization_max_pct": "gpu_utilization_pct",
-    "sm_active_mean_pct": "sm_active_pct",
-    "tensor_active_mean_pct": "tensor_active_pct",
-    "power_mean_w": "power_w",
-    "power_max_w": "power_w",
-    "energy_j": "power_w",
-    "memory_peak_bytes": "memory_used_bytes",
-    "memory_before_bytes": "memory_used_bytes",
-    "memory_after_bytes": "memory_used_bytes",
-    "temperature_max_c": "temperature_c",
-    "throttle_reasons": MASK,
-}
-"""The metric that a figure needs."""
-
-SILENT = "The NVIDIA driver has not answered."
 
 
 def summarize(frames: Iterable[Frame], began_s: float, ended_s: float) -> BlockFigures:

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from msgspec.structs import replace as changed
 
-from gpuadvisor.daemon.alerts import WAITING, Alerts, Notice, Senders
+from gpuadvisor.daemon.alerts import WAITING, Alerts, Dispatchers, Notice
 from gpuadvisor.daemon.configuration import AlertRule
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Gpu
@@ -22,7 +22,7 @@ XID = Event("xid", 100.0, "Xid 31.", Severity.ERROR, "GPU-a", 100.0)
 GAP = Event("gap", 50.0, "Nothing was measured.", Severity.WARNING, ended_s=100.0)
 
 
-class Outbox(Senders):
+class Outbox(Dispatchers):
     """Keeps what would be sent."""
 
     def __init__(self):
@@ -159,16 +159,16 @@ def notice(event=HOT, status="firing"):
 
 
 def send(rule, *notices, retry_s=(0.01, 0.01)):
-    senders = Senders(retry_s)
+    dispatchers = Dispatchers(retry_s)
     for each in notices:
-        senders.send(rule, each)
-    return senders
+        dispatchers.send(rule, each)
+    return dispatchers
 
 
 def test_a_webhook_gets_the_event(server):
-    senders = send(AlertRule("test", webhook=server.url), notice(replace(HOT, data={"c": 85})))
+    dispatchers = send(AlertRule("test", webhook=server.url), notice(replace(HOT, data={"c": 85})))
     assert server.heard.acquire(timeout=10)
-    senders.close()
+    dispatchers.close()
     ((kind, body),) = server.got
     assert kind == "application/json"
     assert body["version"] == 1
@@ -183,10 +183,10 @@ def test_a_webhook_gets_the_event(server):
 
 def test_a_webhook_that_fails_is_tried_again(server, caplog):
     server.answers = [503, 500]
-    senders = send(AlertRule("test", webhook=server.url), notice())
+    dispatchers = send(AlertRule("test", webhook=server.url), notice())
     for _ in range(3):
         assert server.heard.acquire(timeout=10)
-    senders.close()
+    dispatchers.close()
     assert len(server.got) == 3
     assert [r.levelname for r in caplog.records] == ["WARNING", "WARNING"]
     assert "the webhook answered 503 Service Unavailable" in caplog.text
@@ -194,9 +194,9 @@ def test_a_webhook_that_fails_is_tried_again(server, caplog):
 
 def test_a_webhook_that_refuses_is_not_asked_again(server, caplog):
     server.answers = [404]
-    senders = send(AlertRule("test", webhook=server.url), notice())
+    dispatchers = send(AlertRule("test", webhook=server.url), notice())
     assert server.heard.acquire(timeout=10)
-    senders.close()
+    dispatchers.close()
     assert len(server.got) == 1
     assert '"GPU 1 is hot." could not be sent (the webhook answered 404 Not Found)' in caplog.text
 
@@ -210,12 +210,12 @@ def test_a_webhook_that_is_not_there_is_given_up(server, caplog):
 def test_a_webhook_that_hangs_blocks_nobody_and_its_queue_is_bounded(server, caplog):
     server.answers = ["hang"]
     hanging = AlertRule("hanging", webhook=server.url, timeout_s=30)
-    senders = send(hanging, *[notice()] * (WAITING + 5))
+    dispatchers = send(hanging, *[notice()] * (WAITING + 5))
     assert "notices wait already, so this one is dropped" in caplog.text
-    senders.send(AlertRule("other", webhook=server.url), notice())
+    dispatchers.send(AlertRule("other", webhook=server.url), notice())
     assert server.heard.acquire(timeout=10)
     server.ended.set()
-    senders.close(wait_s=20)
+    dispatchers.close(wait_s=20)
 
 
 def test_a_command_gets_the_event_on_stdin_and_in_its_environment(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from gpuadvisor.daemon import systemd
 from gpuadvisor.daemon.background import format_status
-from gpuadvisor.daemon.exposition import costs
+from gpuadvisor.daemon.exposition import self_metrics
 from gpuadvisor.daemon.log import FILE_BYTES
 from gpuadvisor.daemon.systemd import Notifier
 from gpuadvisor.errors import UsageError
@@ -205,8 +205,8 @@ def test_no_daemon():
     ]
 
 
-def test_own_cost_is_that_of_this_process():
-    mine, *_ = costs()
+def test_self_metrics_are_that_of_this_process():
+    mine, *_ = self_metrics()
     assert mine.process == "daemon"
     assert mine.cpu_s > 0
     assert mine.resident_bytes > 10_000_000
