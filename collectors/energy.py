@@ -46,7 +46,7 @@ class EnergyMeter:
 
 
 @dataclass(frozen=True)
-class GpuProcess:
+class ComputeProcess:
     """A process with a compute context on a GPU."""
 
     pid: int
@@ -57,7 +57,7 @@ class GpuProcess:
     """GPU memory that it holds; None where the driver does not say."""
 
 
-def other_processes(device: Device, own_pids: Collection[int] = ()) -> list[GpuProcess] | None:
+def other_processes(device: Device, own_pids: Collection[int] = ()) -> list[ComputeProcess] | None:
     """Return the compute processes on a GPU but for `own_pids` and their descendants.
 
     None where NVML cannot say (which is not "nobody"); empty for a CPU. In a container with its
@@ -75,13 +75,13 @@ def other_processes(device: Device, own_pids: Collection[int] = ()) -> list[GpuP
     return [process for process in running if not _descends(process.pid, own_pids)]
 
 
-def _running(library: Any, device: Device) -> list[GpuProcess] | None:
+def _running(library: Any, device: Device) -> list[ComputeProcess] | None:
     """List a GPU's processes by the newest form of the call that the driver has."""
     gpu = handle(library, device)
     for version in ("_v3", "_v2"):
         found = nvml.read(library, f"nvmlDeviceGetComputeRunningProcesses{version}", gpu)
         if found is not None:
-            return [GpuProcess(p.pid, _name(p.pid), p.usedGpuMemory) for p in found]
+            return [ComputeProcess(p.pid, _name(p.pid), p.usedGpuMemory) for p in found]
     return None
 
 

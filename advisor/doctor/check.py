@@ -9,13 +9,13 @@ from enum import StrEnum
 from pathlib import Path
 
 from gpuadvisor.collectors.devices import Inventory, cpu_device, inventory
-from gpuadvisor.collectors.energy import EnergyMeter, GpuProcess, other_processes
+from gpuadvisor.collectors.energy import ComputeProcess, EnergyMeter, other_processes
 from gpuadvisor.collectors.interpreter import TargetPython, inspect_python
 from gpuadvisor.domain.device import Device
 from gpuadvisor.errors import UsageError
 
 
-class State(StrEnum):
+class CheckState(StrEnum):
     """How a check ended."""
 
     OK = "ok"
@@ -31,14 +31,14 @@ class Check:
 
     name: str
     """A few words, the same on every machine; with a number where there are several devices."""
-    state: State
+    state: CheckState
     detail: str
     """What the check found."""
     fix: str = ""
     """One line that cures it; empty where nothing is to be done."""
 
 
-def from_sentence(name: str, state: State, sentence: str) -> Check:
+def from_sentence(name: str, state: CheckState, sentence: str) -> Check:
     """Make a check of a sentence of the form `fault: way out`, or of a fault alone."""
     fault, colon, way_out = sentence.removesuffix(".").rpartition(": ")
     return Check(name, state, fault, way_out) if colon else Check(name, state, sentence)
@@ -49,7 +49,7 @@ class GpuUse:
     """What a visible GPU tells beside its properties."""
 
     gpu: Device
-    others: tuple[GpuProcess, ...] | None
+    others: tuple[ComputeProcess, ...] | None
     """Compute processes on it; None where the driver does not say."""
     energy_problem: str | None = None
     """Why its energy cannot be measured; None where it can."""

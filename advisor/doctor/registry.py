@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from gpuadvisor.doctor import checks
-from gpuadvisor.doctor.check import Check, MachineState, State
+from gpuadvisor.doctor.check import Check, CheckState, MachineState
 
 
 class CheckModule(Protocol):
@@ -41,4 +41,4 @@ def _run(module: CheckModule, machine: MachineState) -> list[Check]:
     except Exception as error:
         name = module.__name__.rpartition(".")[2].replace("_", " ")
         detail = f"could not be checked ({type(error).__name__}: {error})"
-        return [Check(name, State.WARNING, detail, "report it as a bug of gpuadvisor")]
+        return [Check(name, CheckState.WARNING, detail, "report it as a bug of gpuadvisor")]

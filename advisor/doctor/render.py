@@ -6,14 +6,14 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpuadvisor.doctor.check import Check, State
+from gpuadvisor.doctor.check import Check, CheckState
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 SCHEMA_VERSION = 1
 """Version of the JSON: raised when a key changes its meaning or goes."""
-_STYLES = {State.OK: "green", State.WARNING: "yellow", State.PROBLEM: "bold red"}
+_STYLES = {CheckState.OK: "green", CheckState.WARNING: "yellow", CheckState.PROBLEM: "bold red"}
 
 
 def as_json(checks: Sequence[Check], version: str) -> str:
@@ -60,8 +60,8 @@ def as_table(checks: Sequence[Check]) -> Table:
 
 def summary(checks: Sequence[Check]) -> str:
     """Return the verdict in one line."""
-    problems = sum(check.state is State.PROBLEM for check in checks)
-    warnings = sum(check.state is State.WARNING for check in checks)
+    problems = sum(check.state is CheckState.PROBLEM for check in checks)
+    warnings = sum(check.state is CheckState.WARNING for check in checks)
     notes = f", {_count(warnings, 'warning')}" if warnings else ""
     if problems:
         return f"Tuning cannot work here yet: {_count(problems, 'problem')}{notes}."
@@ -70,7 +70,7 @@ def summary(checks: Sequence[Check]) -> str:
 
 def has_problem(checks: Sequence[Check]) -> bool:
     """Say whether anything keeps tuning from working."""
-    return any(check.state is State.PROBLEM for check in checks)
+    return any(check.state is CheckState.PROBLEM for check in checks)
 
 
 def _count(number: int, noun: str) -> str:

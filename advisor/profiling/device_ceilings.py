@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from gpuadvisor.collectors.device_bench.runner import BenchResult, Rate
+from gpuadvisor.collectors.device_bench.runner import BenchResult, MeasuredRate
 from gpuadvisor.domain.ceiling import Ceiling
 from gpuadvisor.rules.facts.ceilings import Ceilings, theoretical
 
@@ -58,7 +58,7 @@ def ceilings(result: BenchResult) -> list[Ceiling]:
     ]
 
 
-def quantity(rate: Rate, known: Ceilings) -> str:
+def quantity(rate: MeasuredRate, known: Ceilings) -> str:
     """Return what a rate is a ceiling of: torch multiplies doubles on tensor cores if it can."""
     return "fp64_tensor" if rate.quantity == "fp64" and known.get("fp64_tensor") else rate.quantity
 
@@ -110,7 +110,7 @@ def table(result: BenchResult) -> list[str]:
     return lines
 
 
-def _entry(rate: Rate, known: Ceilings) -> Mapping[str, Any]:
+def _entry(rate: MeasuredRate, known: Ceilings) -> Mapping[str, Any]:
     name = quantity(rate, known)
     bound = known.get(_COMPARED_WITH.get(name, name))
     return {

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 
-from gpuadvisor.collectors.script.events import Recorder
+from gpuadvisor.collectors.script.events import RunRecorder
 from gpuadvisor.collectors.script.request import Event
 from gpuadvisor.daemon.sources import window_of_store
 from gpuadvisor.domain.measurement import Measurement
@@ -107,7 +107,7 @@ class HarnessEvents:
     """What the harness saw of a script while a profiler counted its steps."""
 
     def __init__(self) -> None:
-        self._recorder = Recorder(lambda: None)
+        self._recorder = RunRecorder(lambda: None)
         self._began_s = time.monotonic()
 
     def take(self, event: Event) -> None:

@@ -36,7 +36,7 @@ from gpuadvisor import steps
 from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuadvisor.collectors.script.child.torch_profiler import Recording
+    from gpuadvisor.collectors.script.child.torch_profiler import TraceRecording
 
 VERSION = 1
 """The version of what the command and the process say to each other."""
@@ -257,7 +257,7 @@ class Demand:
         self._marker = ""
         self._optimizer = 0
         self._hook: Any = None
-        self._recording: Recording | None = None
+        self._recording: TraceRecording | None = None
         self._thread = 0
         self._deadline_s = 0.0
 
@@ -334,10 +334,10 @@ class Demand:
     # -- the recording -----------------------------------------------------------------------
 
     def _start(self) -> None:
-        from gpuadvisor.collectors.script.child.torch_profiler import Recording
+        from gpuadvisor.collectors.script.child.torch_profiler import TraceRecording
 
         wanted = None if self._marker == TIME else self._steps
-        recording = Recording(sys.modules["torch"], self._folder / TRACE, wanted, self._stacks)
+        recording = TraceRecording(sys.modules["torch"], self._folder / TRACE, wanted, self._stacks)
         try:
             recording.start()
         except Exception as error:
@@ -345,7 +345,7 @@ class Demand:
             return
         self._recording, self._thread = recording, threading.get_ident()
 
-    def _finish(self, recording: Recording) -> None:
+    def _finish(self, recording: TraceRecording) -> None:
         try:
             recording.save()
         except Exception as error:
@@ -358,7 +358,7 @@ class Demand:
             self._recording.discard()
             self._recording = None
 
-    def _tell(self, recording: Recording) -> None:
+    def _tell(self, recording: TraceRecording) -> None:
         if recording.saved:
             self._answer(**recording.report())
         else:

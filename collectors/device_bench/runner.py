@@ -36,7 +36,7 @@ class Clocks:
 
 
 @dataclass(frozen=True)
-class Rate:
+class MeasuredRate:
     """What a device was measured to reach."""
 
     quantity: str
@@ -65,7 +65,7 @@ class BenchResult:
     clocks: Clocks
     torch: str
     """Version of torch."""
-    rates: tuple[Rate, ...]
+    rates: tuple[MeasuredRate, ...]
     unavailable: Mapping[str, str]
     """Quantity to why it could not be measured."""
     seconds: float
@@ -192,8 +192,8 @@ def _limits(event: Mapping[str, Any], gpu: int) -> DeviceLimits:
     )
 
 
-def _rate(event: Mapping[str, Any]) -> Rate:
-    return Rate(
+def _rate(event: Mapping[str, Any]) -> MeasuredRate:
+    return MeasuredRate(
         event["quantity"],
         event["value"],
         event["unit"],

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from gpuadvisor.collectors.kineto.events import AnyEvent, Arguments, Event
+from gpuadvisor.collectors.kineto.events import AnyEvent, Arguments, TraceEvent
 from gpuadvisor.collectors.kineto.texts import BoundedTexts
 from gpuadvisor.domain.profile import NO_TEXT, TABLES, UNKNOWN, Sink
 
@@ -32,7 +32,7 @@ _NUMBER = re.compile(r"-?\d{1,18}")
 _NO_RECORDS: Sequence[Any] = ()
 
 
-class Clock:
+class TraceClock:
     """Turns times of events to nanoseconds since a moment, and keeps the first and the last."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Clock:
         durations: npt.NDArray[np.float64],
     ) -> tuple[Times, Times]:
         base_us = self._base_us or 0
-        if isinstance(events[0], Event):
+        if isinstance(events[0], TraceEvent):
             # A difference of floats would lose nanoseconds where the times lie days apart.
             whole = np.floor(times)
             begin = (whole - base_us).astype(np.int64) * NS_PER_US + _ns(times - whole)
@@ -110,7 +110,7 @@ def _exact_ns(time_us: Decimal | float, base_us: int = 0) -> int:
 
 
 @dataclass(frozen=True)
-class Rows:
+class EventRows:
     """Events that become rows of one table, at least one."""
 
     events: Sequence[AnyEvent]
@@ -145,7 +145,7 @@ class Output:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self.texts = BoundedTexts()
-        self.clock = Clock()
+        self.clock = TraceClock()
         self.rows = dict.fromkeys(TABLES, 0)
         self.measured: set[str] = set()
         """`table.column` of those that some row knows."""
@@ -154,7 +154,7 @@ class Output:
 
     def fit(
         self, events: Sequence[AnyEvent], arguments: Arguments[Any] | None = None
-    ) -> Rows | None:
+    ) -> EventRows | None:
         """Return the events that can be used, None where none can; the others are counted."""
         count, records = len(events), _NO_RECORDS
         if arguments is not None:
@@ -163,7 +163,7 @@ class Output:
         if len(usable) < len(events) and arguments is not None:
             usable, records = arguments.of(usable)
         self.unfit += count - len(usable)
-        return Rows(usable, records, begin, duration) if usable else None
+        return EventRows(usable, records, begin, duration) if usable else None
 
     def numbers(self, texts: Sequence[str]) -> Column:
         """Return the numbers of texts."""

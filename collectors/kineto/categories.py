@@ -66,7 +66,7 @@ class _Metadata(msgspec.Struct, gc=False):
 _METADATA_ARGUMENTS = Arguments(_Metadata)
 
 
-class Processes:
+class ProcessNames:
     """Collects the names of processes. Devices, which are written as processes, are left out."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Tables:
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self.processes = Processes()
+        self.processes = ProcessNames()
         self.events = 0
         self.unreadable = 0
         """Elements that are no events."""

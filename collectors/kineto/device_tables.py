@@ -7,13 +7,13 @@ from itertools import chain
 
 import numpy as np
 
-from gpuadvisor.collectors.kineto.batch import Column, Output, Rows, column, whole_number
+from gpuadvisor.collectors.kineto.batch import Column, EventRows, Output, column, whole_number
 from gpuadvisor.collectors.kineto.events import (
     AnyEvent,
     Arguments,
-    Copy,
-    Kernel,
-    Synchronization,
+    CopyArgs,
+    KernelArgs,
+    SynchronizationArgs,
     Triple,
 )
 from gpuadvisor.collectors.kineto.names import (
@@ -24,7 +24,11 @@ from gpuadvisor.collectors.kineto.names import (
 )
 from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory
 
-KERNEL, COPY, SYNCHRONIZATION = Arguments(Kernel), Arguments(Copy), Arguments(Synchronization)
+KERNEL, COPY, SYNCHRONIZATION = (
+    Arguments(KernelArgs),
+    Arguments(CopyArgs),
+    Arguments(SynchronizationArgs),
+)
 COUNTER = Arguments(dict[str, float])
 
 _NO_STREAM = 2**32 - 1
@@ -96,7 +100,7 @@ def counters(output: Output, events: Sequence[AnyEvent]) -> None:
     output.add("counters", columns)
 
 
-def _on_device(output: Output, rows: Rows) -> dict[str, Column]:
+def _on_device(output: Output, rows: EventRows) -> dict[str, Column]:
     """Return times and places, and note which operator launched what."""
     correlation = column([record.correlation for record in rows.records])
     graph_node = column([record.graph_node for record in rows.records])
@@ -110,7 +114,7 @@ def _on_device(output: Output, rows: Rows) -> dict[str, Column]:
     }
 
 
-def _links(output: Output, rows: Rows, correlation: Column) -> None:
+def _links(output: Output, rows: EventRows, correlation: Column) -> None:
     """Take the external ids; older versions wrote the correlation in their place."""
     external = column([record.external_id for record in rows.records])
     older = column([record.old_external_id for record in rows.records])
@@ -144,7 +148,7 @@ def _copies(
     output.add("copies", columns, ("bytes",))
 
 
-def _collectives(output: Output, rows: Rows) -> None:
+def _collectives(output: Output, rows: EventRows) -> None:
     """Take what kernels of NCCL and RCCL say, or at least what their names do."""
     told = [
         record.collective or collective_of(name)

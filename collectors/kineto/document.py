@@ -109,7 +109,7 @@ def _quotes(piece: npt.NDArray[np.uint8], escaped: bool) -> tuple[Places, bool]:
     return quotes, bool(len(behind) and behind[-1] == len(piece))
 
 
-class Window:
+class ContentWindow:
     """Bytes from `at` on, which `more` makes more; what lies before `at` is forgotten then."""
 
     def __init__(self, blocks: Iterable[bytes], what: str) -> None:
@@ -190,12 +190,12 @@ class Events(Protocol):
         ...
 
 
-class Document:
+class TraceDocument:
     """One trace's JSON."""
 
     def __init__(
         self,
-        window: Window,
+        window: ContentWindow,
         events: Events,
         tell: Callable[[str, bytes], None],
         enough_bytes: int = ENOUGH_BYTES,

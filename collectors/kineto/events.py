@@ -42,7 +42,7 @@ _DECIMALS = re.compile(rb'"ts"\s*:\s*\d+\.')
 _HEAD_BYTES = 1 << 13
 
 
-class Event(msgspec.Struct, gc=False):
+class TraceEvent(msgspec.Struct, gc=False):
     """One event, times in microseconds."""
 
     ph: str = ""
@@ -55,7 +55,7 @@ class Event(msgspec.Struct, gc=False):
     args: Raw = _NOTHING
 
 
-class ExactEvent(msgspec.Struct, gc=False):
+class ExactTraceEvent(msgspec.Struct, gc=False):
     """One event with all digits of its times, which may also be strings; three times slower."""
 
     ph: str = ""
@@ -68,7 +68,7 @@ class ExactEvent(msgspec.Struct, gc=False):
     args: Raw = _NOTHING
 
 
-class _Linked(msgspec.Struct, gc=False):
+class _LinkedArgs(msgspec.Struct, gc=False):
     external_id: Int64 = msgspec.field(default=UNKNOWN, name="External id")
     old_external_id: Int64 = msgspec.field(default=UNKNOWN, name="external id")
     device: Int16 = UNKNOWN
@@ -77,7 +77,7 @@ class _Linked(msgspec.Struct, gc=False):
     graph_node: Int64 = msgspec.field(default=UNKNOWN, name="graph node id")
 
 
-class Kernel(_Linked, gc=False):
+class KernelArgs(_LinkedArgs, gc=False):
     """The `args` of a kernel, with what a collective says."""
 
     registers: Int32 = msgspec.field(default=UNKNOWN, name="registers per thread")
@@ -93,19 +93,19 @@ class Kernel(_Linked, gc=False):
     sequence: Int64 = msgspec.field(default=UNKNOWN, name="Seq")
 
 
-class Copy(_Linked, gc=False):
+class CopyArgs(_LinkedArgs, gc=False):
     """The `args` of a copy or a memset."""
 
     bytes: Int64 = UNKNOWN
 
 
-class Call(msgspec.Struct, gc=False):
+class CallArgs(msgspec.Struct, gc=False):
     """The `args` of a call into the runtime or the driver."""
 
     correlation: Int64 = UNKNOWN
 
 
-class Synchronization(msgspec.Struct, gc=False):
+class SynchronizationArgs(msgspec.Struct, gc=False):
     """The `args` of a `cuda_sync`."""
 
     kind: str = msgspec.field(default="", name="cuda_sync_kind")
@@ -114,7 +114,7 @@ class Synchronization(msgspec.Struct, gc=False):
     correlation: Int64 = UNKNOWN
 
 
-class Operator(msgspec.Struct, gc=False):
+class OperatorArgs(msgspec.Struct, gc=False):
     """The `args` of an operator of the framework."""
 
     external_id: Int64 = msgspec.field(default=UNKNOWN, name="External id")
@@ -124,7 +124,7 @@ class Operator(msgspec.Struct, gc=False):
     flops: float | None = None
 
 
-class Memory(msgspec.Struct, gc=False):
+class MemoryArgs(msgspec.Struct, gc=False):
     """The `args` of an allocation or a release."""
 
     bytes: Int64 = msgspec.field(name="Bytes")
@@ -135,12 +135,12 @@ class Memory(msgspec.Struct, gc=False):
     reserved_bytes: Int64 = msgspec.field(default=UNKNOWN, name="Total Reserved")
 
 
-AnyEvent: TypeAlias = Event | ExactEvent
+AnyEvent: TypeAlias = TraceEvent | ExactTraceEvent
 
 
-_fast = msgspec.json.Decoder(list[Event])
-_exact = msgspec.json.Decoder(list[ExactEvent])
-_one = msgspec.json.Decoder(ExactEvent)
+_fast = msgspec.json.Decoder(list[TraceEvent])
+_exact = msgspec.json.Decoder(list[ExactTraceEvent])
+_one = msgspec.json.Decoder(ExactTraceEvent)
 
 
 def events_of(array: bytes) -> Sequence[AnyEvent] | None:
@@ -199,7 +199,7 @@ def _decoded(decode: Callable[[bytes], Record], data: bytes) -> Record | None:
         return None
 
 
-def _is_exact(events: Sequence[Event], array: bytes) -> bool:
+def _is_exact(events: Sequence[TraceEvent], array: bytes) -> bool:
     """Tell whether floats hold all that the file says of times."""
     few = events[:: max(1, len(events) // _SAMPLES)]
     late = [event.ts for event in few if event.ts > EXACT_UNTIL_US]
@@ -208,7 +208,7 @@ def _is_exact(events: Sequence[Event], array: bytes) -> bool:
     return all(time.is_integer() for time in late) and not _DECIMALS.search(array, 0, _HEAD_BYTES)
 
 
-def _is_trap(event: ExactEvent) -> bool:
+def _is_trap(event: ExactTraceEvent) -> bool:
     """Tell whether a time is a signalling NaN, with which nothing can be computed."""
     return event.ts.is_snan() or event.dur.is_snan()
 

@@ -6,12 +6,18 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from gpuadvisor.collectors.kineto.batch import Column, Output, column
-from gpuadvisor.collectors.kineto.events import AnyEvent, Arguments, Call, Memory, Operator
+from gpuadvisor.collectors.kineto.events import (
+    AnyEvent,
+    Arguments,
+    CallArgs,
+    MemoryArgs,
+    OperatorArgs,
+)
 from gpuadvisor.collectors.kineto.names import call_of, is_range, range_of
 from gpuadvisor.domain.profile import UNKNOWN, Range
 
 _NAME, _SHAPES, _TYPES = attrgetter("name"), attrgetter("shapes"), attrgetter("types")
-CALL, OPERATOR, MEMORY = Arguments(Call), Arguments(Operator), Arguments(Memory)
+CALL, OPERATOR, MEMORY = Arguments(CallArgs), Arguments(OperatorArgs), Arguments(MemoryArgs)
 
 _HOST = 0
 """The device type of the CPU (`c10/core/DeviceType.h`)."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from gpuadvisor.collectors.kineto.batch import Output
 from gpuadvisor.collectors.kineto.blocks import Blocks, Content
 from gpuadvisor.collectors.kineto.categories import Tables
-from gpuadvisor.collectors.kineto.document import ENOUGH_BYTES, Document, Window
+from gpuadvisor.collectors.kineto.document import ENOUGH_BYTES, ContentWindow, TraceDocument
 from gpuadvisor.collectors.kineto.metadata import TraceMetadata
 from gpuadvisor.domain.profile import MAX_WARNINGS, Header, Sink
 from gpuadvisor.errors import UsageError
@@ -89,7 +89,7 @@ def read_blocks(
     """Do the same with content that comes in blocks of any size, looking at so much at once."""
     output, metadata = Output(sink), TraceMetadata()
     tables = Tables(output)
-    document = Document(Window(blocks, str(path)), tables, metadata.take, enough_bytes)
+    document = TraceDocument(ContentWindow(blocks, str(path)), tables, metadata.take, enough_bytes)
     if not document.walk():
         raise UsageError(f"{path} is not JSON, as the torch profiler's traces are.")
     if not (any(output.rows.values()) or metadata.is_kineto):
@@ -130,7 +130,11 @@ def _begin_unix_ns(output: Output, metadata: TraceMetadata) -> int | None:
 
 
 def _warnings(
-    output: Output, tables: Tables, metadata: TraceMetadata, blocks: Content, document: Document
+    output: Output,
+    tables: Tables,
+    metadata: TraceMetadata,
+    blocks: Content,
+    document: TraceDocument,
 ) -> tuple[str, ...]:
     found = []
     if blocks.damage:

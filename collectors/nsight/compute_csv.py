@@ -13,7 +13,11 @@ from itertools import chain, islice
 from pathlib import Path
 
 from gpuadvisor.collectors.nsight.bounded import Warnings
-from gpuadvisor.collectors.nsight.compute_launches import MOST_METRICS, Launch, Launches
+from gpuadvisor.collectors.nsight.compute_launches import (
+    MOST_METRICS,
+    ProfiledKernel,
+    ProfiledKernels,
+)
 from gpuadvisor.collectors.nsight.compute_metrics import base_unit, metric_name
 from gpuadvisor.collectors.nsight.csv_files import (
     NotCsvError,
@@ -53,7 +57,7 @@ _SUMMARY = "Invocations"
 """Column of `--print-summary`, which has averages over kernels instead of kernels."""
 
 
-class Table(ABC):
+class MetricTable(ABC):
     """A table, as far as it was read."""
 
     def __init__(self, header: list[str], mark: str) -> None:
@@ -67,24 +71,24 @@ class Table(ABC):
         """Say whether a table with these columns is of this kind."""
 
     @abstractmethod
-    def take(self, record: list[str], launches: Launches) -> bool:
+    def take(self, record: list[str], launches: ProfiledKernels) -> bool:
         """Take a record; return False where it is incomplete."""
 
     @abstractmethod
-    def finish(self, launches: Launches) -> None:
+    def finish(self, launches: ProfiledKernels) -> None:
         """Give what is still held back."""
 
     def _cell(self, record: Sequence[str], column: str) -> str:
         place = self._places.get(column)
         return "" if place is None else record[place]
 
-    def _launch(self, record: Sequence[str]) -> Launch:
+    def _launch(self, record: Sequence[str]) -> ProfiledKernel:
         """Return the kernel that a record is of, without metrics."""
         process = _numbers(self._cell(record, "Process ID"))
         device = _numbers(self._cell(record, "Device"))
         stream = _numbers(self._cell(record, "Stream"))
         capability = _numbers(self._cell(record, "CC"))
-        return Launch(
+        return ProfiledKernel(
             name=self._cell(record, "Kernel Name"),
             process=process[0] if process else -1,
             process_name=self._cell(record, "Process Name"),
@@ -95,7 +99,7 @@ class Table(ABC):
             block=_numbers(self._cell(record, "Block Size")),
         )
 
-    def _measure(self, launch: Launch, metric: str, unit: str, text: str) -> None:
+    def _measure(self, launch: ProfiledKernel, metric: str, unit: str, text: str) -> None:
         """Add a metric to a kernel; the first of the same name counts."""
         if text in _NO_VALUE or metric in launch.metrics or len(launch.metrics) >= MOST_METRICS:
             return
@@ -107,7 +111,7 @@ class Table(ABC):
             launch.texts[metric] = text
 
 
-class RawTable(Table):
+class RawTable(MetricTable):
     """`--page raw`: a record a kernel."""
 
     def __init__(self, header: list[str], mark: str) -> None:
@@ -119,7 +123,7 @@ class RawTable(Table):
     def fits(header: Sequence[str]) -> bool:
         return any(_is_metric(name) for name in header)
 
-    def take(self, record: list[str], launches: Launches) -> bool:
+    def take(self, record: list[str], launches: ProfiledKernels) -> bool:
         """Take a kernel, or the line of units, which has no kernel."""
         if len(record) != len(self.header):
             return not record
@@ -132,25 +136,25 @@ class RawTable(Table):
         launches.add(launch)
         return True
 
-    def finish(self, launches: Launches) -> None:
+    def finish(self, launches: ProfiledKernels) -> None:
         """Give nothing: each kernel is given when it is read."""
 
 
-class DetailsTable(Table):
+class DetailsTable(MetricTable):
     """`--page details`: a record a metric, those of a kernel after each other."""
 
     _NAME, _UNIT, _VALUE = "Metric Name", "Metric Unit", "Metric Value"
 
     def __init__(self, header: list[str], mark: str) -> None:
         super().__init__(header, mark)
-        self._current: Launch | None = None
+        self._current: ProfiledKernel | None = None
         self._whose: tuple[str, ...] = ()
 
     @staticmethod
     def fits(header: Sequence[str]) -> bool:
         return {"ID", DetailsTable._NAME, DetailsTable._VALUE} <= set(header)
 
-    def take(self, record: list[str], launches: Launches) -> bool:
+    def take(self, record: list[str], launches: ProfiledKernels) -> bool:
         """Take a metric, or the opinion of a rule, which has none."""
         if len(record) != len(self.header):
             return not record
@@ -165,7 +169,7 @@ class DetailsTable(Table):
             )
         return True
 
-    def finish(self, launches: Launches) -> None:
+    def finish(self, launches: ProfiledKernels) -> None:
         """Give the kernel whose metrics came last."""
         if self._current is not None:
             launches.add(self._current)
@@ -189,7 +193,7 @@ def recognises(head: bytes) -> bool:
 
 def read(path: Path, sink: Sink) -> Header:
     """Read what ncu printed into a sink; UsageError where it is something else."""
-    launches = Launches(sink, Warnings())
+    launches = ProfiledKernels(sink, Warnings())
     try:
         with opened(path) as file:
             _read_all(path, _from_header(path, lines(file)), launches)
@@ -225,7 +229,7 @@ def _from_header(path: Path, source: Iterator[str]) -> Iterator[str]:
     raise UsageError(f"{path} is not a CSV of Nsight Compute: make one with {EXPORT}")
 
 
-def _read_all(path: Path, source: Iterator[str], launches: Launches) -> None:
+def _read_all(path: Path, source: Iterator[str], launches: ProfiledKernels) -> None:
     records = Records(source)
     header = next(records, [])
     if _SUMMARY in header:
@@ -256,9 +260,9 @@ def _until_broken(records: Iterator[list[str]]) -> Iterator[list[str]]:
         return
 
 
-def _table(path: Path, header: list[str], sample: list[list[str]]) -> Table:
+def _table(path: Path, header: list[str], sample: list[list[str]]) -> MetricTable:
     mark = decimal_mark(cell for record in sample for cell in record)
-    kind: type[Table] = DetailsTable if DetailsTable.fits(header) else RawTable
+    kind: type[MetricTable] = DetailsTable if DetailsTable.fits(header) else RawTable
     if not kind.fits(header):
         raise UsageError(f"{path} has kernels but no metrics: make it anew with {EXPORT}")
     return kind(header, mark)

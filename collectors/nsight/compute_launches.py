@@ -37,7 +37,7 @@ class Attributes:
         self._capabilities: dict[int, tuple[int, int]] = {}
         self._facts: dict[str, str | None] = {}
 
-    def add(self, device: int, launch: Launch) -> None:
+    def add(self, device: int, launch: ProfiledKernel) -> None:
         """Take what a kernel's report tells."""
         for name, text in launch.texts.items():
             self._note(name, text)
@@ -47,7 +47,7 @@ class Attributes:
         if device not in self._devices and len(self._devices) < _MOST_DEVICES:
             self._add_device(device, launch)
 
-    def _add_device(self, device: int, launch: Launch) -> None:
+    def _add_device(self, device: int, launch: ProfiledKernel) -> None:
         self._devices[device] = {
             name.removeprefix(DEVICE_ATTRIBUTE): value
             for name, (value, _) in launch.metrics.items()
@@ -107,7 +107,7 @@ def _bandwidth(values: Mapping[str, float]) -> float | None:
 
 
 @dataclass
-class Launch:
+class ProfiledKernel:
     """A kernel that was profiled."""
 
     name: str
@@ -128,7 +128,7 @@ class Launch:
         return _fitting(next(found, UNKNOWN))
 
 
-class Launches:
+class ProfiledKernels:
     """Gives kernels and their metrics to a sink, in batches."""
 
     def __init__(self, sink: Sink, warnings: Warnings) -> None:
@@ -143,7 +143,7 @@ class Launches:
         self._seen: set[str] = set()
         """Columns of kernels that some kernel has."""
 
-    def add(self, launch: Launch) -> None:
+    def add(self, launch: ProfiledKernel) -> None:
         """Take a kernel."""
         row = self._row(launch)
         self._seen.update(column for column, value in row.items() if value != UNKNOWN)
@@ -159,7 +159,7 @@ class Launches:
         if len(self._metrics) >= _BATCH_ROWS or len(self._kernels) >= _BATCH_ROWS:
             self._flush()
 
-    def _row(self, launch: Launch) -> dict[str, int]:
+    def _row(self, launch: ProfiledKernel) -> dict[str, int]:
         seconds = next((launch.metrics[one][0] for one in _DURATIONS if one in launch.metrics), -1)
         static, dynamic = (launch.whole(metric) for metric in _SHARED)
         shared = UNKNOWN if min(static, dynamic) < 0 else static + dynamic
@@ -220,7 +220,7 @@ class Launches:
         self._kernels, self._metrics = [], []
 
 
-def _extent(what: str, told: Sequence[int], launch: Launch) -> Mapping[str, int]:
+def _extent(what: str, told: Sequence[int], launch: ProfiledKernel) -> Mapping[str, int]:
     """Return the grid or the block: of the metrics, else as the kernel's line tells it."""
     measured = [launch.whole(f"launch__{what}_dim_{axis}") for axis in _AXES]
     extent = told if min(measured) < 0 and len(told) == len(_AXES) else measured

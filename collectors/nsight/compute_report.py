@@ -12,7 +12,11 @@ from typing import IO, Any
 
 from gpuadvisor.collectors.nsight import compute_report_child, tool
 from gpuadvisor.collectors.nsight.bounded import Warnings
-from gpuadvisor.collectors.nsight.compute_launches import MOST_METRICS, Launch, Launches
+from gpuadvisor.collectors.nsight.compute_launches import (
+    MOST_METRICS,
+    ProfiledKernel,
+    ProfiledKernels,
+)
 from gpuadvisor.collectors.nsight.compute_metrics import base_unit
 from gpuadvisor.domain.profile import Header, Sink
 from gpuadvisor.errors import UsageError
@@ -39,7 +43,7 @@ def read(path: Path, sink: Sink, python: str = sys.executable) -> Header:
     """
     if not path.is_file():
         raise UsageError(f"{path} cannot be read: there is no such file")
-    launches = Launches(sink, Warnings())
+    launches = ProfiledKernels(sink, Warnings())
     with TemporaryFile() as lines:
         argv = [python, "-I", "-X", "utf8", compute_report_child.__file__, tool.absolute(path)]
         ended = tool.run(argv, TIMEOUT_S, lines)
@@ -62,7 +66,7 @@ def read(path: Path, sink: Sink, python: str = sys.executable) -> Header:
     return launches.finish()
 
 
-def _launches(lines: IO[bytes]) -> Iterator[Launch]:
+def _launches(lines: IO[bytes]) -> Iterator[ProfiledKernel]:
     """Yield kernels; what is none was said by NVIDIA's library, or cut off when it was ended."""
     while line := lines.readline(_LONGEST_LINE):
         try:
@@ -74,8 +78,8 @@ def _launches(lines: IO[bytes]) -> Iterator[Launch]:
                 yield _launch(name, metrics)
 
 
-def _launch(name: str, metrics: dict[str, Any]) -> Launch:
-    launch = Launch(name=_text(name))
+def _launch(name: str, metrics: dict[str, Any]) -> ProfiledKernel:
+    launch = ProfiledKernel(name=_text(name))
     for metric, told in islice(metrics.items(), MOST_METRICS):
         match told:
             case [str(value), _]:

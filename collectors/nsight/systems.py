@@ -13,7 +13,7 @@ from typing import Any
 from gpuadvisor.collectors.nsight import systems_tables as tables
 from gpuadvisor.collectors.nsight.bounded import Warnings
 from gpuadvisor.collectors.nsight.sqlite_export import MAGIC, Export, opened
-from gpuadvisor.collectors.nsight.systems_reading import FARTHEST_NS, TIMES, Reading
+from gpuadvisor.collectors.nsight.systems_reading import FARTHEST_NS, TIMES, ExportReader
 from gpuadvisor.domain.profile import Header, Sink
 from gpuadvisor.errors import UsageError
 
@@ -36,7 +36,7 @@ _NEVER = "Nsight Systems does not record this"
 _NO_CUDA = "the recording has no CUDA events: record with `nsys profile --trace=cuda,nvtx`"
 _NO_NVTX = "the recording has no NVTX ranges: record with `nsys profile --trace=cuda,nvtx`"
 _NO_METRICS = "record with `nsys profile --gpu-metrics-devices=all`"
-_READERS: tuple[tuple[str, Callable[[Reading], int]], ...] = (
+_READERS: tuple[tuple[str, Callable[[ExportReader], int]], ...] = (
     ("kernels", tables.kernels),
     ("kernels", tables.graphs),
     ("copies", tables.copies),
@@ -133,7 +133,7 @@ def read(path: Path, sink: Sink) -> Header:
         warnings = Warnings()
         if export.missing_bytes:
             warnings.add(f"the file is {export.missing_bytes:,} bytes shorter than it says")
-        metadata, reading = ExportMetadata(export), Reading(export, sink, warnings)
+        metadata, reading = ExportMetadata(export), ExportReader(export, sink, warnings)
         rows = dict.fromkeys((name for name, _ in _READERS), 0)
         for name, reader in _READERS:
             found = reader(reading)
@@ -159,7 +159,7 @@ def _require_nsys(path: Path, export: Export) -> None:
 
 
 def _header(
-    export: Export, reading: Reading, metadata: ExportMetadata, rows: Mapping[str, int]
+    export: Export, reading: ExportReader, metadata: ExportMetadata, rows: Mapping[str, int]
 ) -> Header:
     return Header(
         source="nsys",

@@ -37,7 +37,7 @@ _MOST_PROCESSES = 65_536
 _KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 
 
-class Devices:
+class ExportDevices:
     """Numbers of GPUs in the profile."""
 
     def __init__(self, export: Export) -> None:
@@ -136,7 +136,7 @@ def _uuid(cell: Any) -> str | None:
     return cell if cell.startswith(("GPU-", "MIG-")) else f"GPU-{cell}"
 
 
-class Processes:
+class ExportProcesses:
     """Tells processes apart: what repeats between them gets the process's place in bits 32 up.
 
     The first process that is met keeps its numbers, so that most profiles show CUPTI's.

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gpuadvisor.collectors.nsight.bounded import ALL_TEXTS, Names, Warnings
 from gpuadvisor.collectors.nsight.cells import IntArray, prepared, strange, whole
 from gpuadvisor.collectors.nsight.sqlite_export import DamagedError, Export, quoted
-from gpuadvisor.collectors.nsight.systems_devices import Devices, Processes
+from gpuadvisor.collectors.nsight.systems_devices import ExportDevices, ExportProcesses
 from gpuadvisor.domain.profile import NO_TEXT, Sink
 
 TABLE = "StringIds"
@@ -89,15 +89,15 @@ def cell_numbers(cells: Sequence[Any], number: Callable[[str], int]) -> npt.NDAr
     return np.array(found, np.int32)
 
 
-class Reading:
+class ExportReader:
     """An open export, and where its rows go."""
 
     def __init__(self, export: Export, sink: Sink, warnings: Warnings) -> None:
         self.export = export
         self.warnings = warnings
         self.names = Names(warnings)
-        self.devices = Devices(export)
-        self.processes = Processes(export)
+        self.devices = ExportDevices(export)
+        self.processes = ExportProcesses(export)
         self.rows = 0
         self._sink = sink
         self._first_ns: int | None = None

@@ -20,7 +20,7 @@ from gpuadvisor.collectors.nsight.systems_reading import (
     BoolArray,
     Cells,
     Converted,
-    Reading,
+    ExportReader,
     cell_numbers,
     text_numbers,
 )
@@ -107,7 +107,7 @@ def _range_kind(name: str) -> Range:
     return Range.LOADER if name.startswith(_LOADER) else Range.USER
 
 
-def kernels(reading: Reading) -> int:
+def kernels(reading: ExportReader) -> int:
     """Read kernels that were launched one by one, or as nodes of a graph."""
     columns = reading.export.columns("CUPTI_ACTIVITY_KIND_KERNEL")
     name = "demangledName" if "demangledName" in columns else "shortName"
@@ -130,7 +130,7 @@ def kernels(reading: Reading) -> int:
     return reading.events("CUPTI_ACTIVITY_KIND_KERNEL", "kernels", wanted, convert)
 
 
-def graphs(reading: Reading) -> int:
+def graphs(reading: ExportReader) -> int:
     """Read launches of CUDA graphs of which only the whole was recorded, as kernels."""
     unknown = ("registers", "shared_bytes", *_GRID.values(), *_BLOCK.values())
 
@@ -153,7 +153,7 @@ def _graph_name(number: int) -> str:
     return "CUDA graph" if number == UNKNOWN else f"CUDA graph {number}"
 
 
-def copies(reading: Reading) -> int:
+def copies(reading: ExportReader) -> int:
     """Read copies."""
     directions, memories = _directions(reading.export), _memories(reading.export)
 
@@ -171,7 +171,7 @@ def copies(reading: Reading) -> int:
     return reading.events("CUPTI_ACTIVITY_KIND_MEMCPY", "copies", wanted, convert)
 
 
-def memsets(reading: Reading) -> int:
+def memsets(reading: ExportReader) -> int:
     """Read fillings of memory with a value."""
     memories = _memories(reading.export)
 
@@ -189,7 +189,7 @@ def memsets(reading: Reading) -> int:
     return reading.events("CUPTI_ACTIVITY_KIND_MEMSET", "copies", wanted, convert)
 
 
-def calls(reading: Reading) -> int:
+def calls(reading: ExportReader) -> int:
     """Read calls into the CUDA runtime and driver."""
 
     def convert(cells: Cells, used: IntArray) -> Converted:
@@ -208,7 +208,7 @@ def calls(reading: Reading) -> int:
     return reading.events("CUPTI_ACTIVITY_KIND_RUNTIME", "calls", wanted, convert)
 
 
-def synchronizations(reading: Reading) -> int:
+def synchronizations(reading: ExportReader) -> int:
     """Read what waited for what."""
 
     def convert(cells: Cells, used: IntArray) -> Converted:
@@ -221,7 +221,7 @@ def synchronizations(reading: Reading) -> int:
     return reading.events(source, "synchronizations", wanted, convert)
 
 
-def ranges(reading: Reading) -> int:
+def ranges(reading: ExportReader) -> int:
     """Read NVTX ranges."""
     typed = "eventType" in reading.export.columns("NVTX_EVENTS")
     kind_of_name: dict[int, int] = {}
@@ -256,7 +256,7 @@ def _is_range(event_types: Sequence[Any]) -> BoolArray:
     return np.isin(whole(event_types), _NVTX_RANGES)
 
 
-def counters(reading: Reading) -> int:
+def counters(reading: ExportReader) -> int:
     """Read metrics that were sampled over time."""
     rows = reading.export.first_rows(
         "TARGET_INFO_GPU_METRICS", ("typeId", "metricId", "metricName"), 100_000
@@ -281,7 +281,7 @@ def counters(reading: Reading) -> int:
     return reading.events("GPU_METRICS", "counters", ("typeId", "metricId", "value"), convert)
 
 
-def _where(reading: Reading, cells: Cells, used: IntArray) -> Converted:
+def _where(reading: ExportReader, cells: Cells, used: IntArray) -> Converted:
     """Return where on which device something ran, and what launched it."""
     ordinal, stream, launch, owner = (whole(cells[column])[used] for column in _WHERE)
     stream = np.where(stream == _NO_STREAM, UNKNOWN, stream)

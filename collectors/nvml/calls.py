@@ -26,7 +26,7 @@ _UNION_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal"
 
 
 @dataclass(slots=True)
-class Device:
+class DeviceHandle:
     """A GPU, or a MIG instance, as long as its handle is good."""
 
     handle: Any
@@ -37,7 +37,7 @@ class Device:
     """The counter of PCIe bytes, which all GPUs share."""
 
 
-Way = Callable[[Any, Device], Sequence[Answer]]
+Way = Callable[[Any, DeviceHandle], Sequence[Answer]]
 """`way(pynvml, device)` returns an answer for each metric, in their order, in NVML's units. It
 raises NVMLError, or AttributeError where nvidia-ml-py is too old."""
 
@@ -83,7 +83,7 @@ def get(function: str, *constants: str, members: Sequence[str | None] = ()) -> W
     """
     function = f"nvmlDeviceGet{function}"
 
-    def way(nvml: Any, device: Device) -> Sequence[Answer]:
+    def way(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
         arguments = [getattr(nvml, constant) for constant in constants]
         result = getattr(nvml, function)(device.handle, *arguments)
         if not members:
@@ -99,7 +99,7 @@ def get_several(function: str) -> Way:
     What it has beyond the metrics of the call is ignored.
     """
 
-    def way(nvml: Any, device: Device) -> Sequence[Answer]:
+    def way(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
         answers: Sequence[Answer] = getattr(nvml, f"nvmlDeviceGet{function}")(device.handle)
         return answers
 
@@ -112,7 +112,7 @@ def get_fields(*fields: str) -> Way:
     One call takes 0.5 ms on an H100 however many it asks for.
     """
 
-    def way(nvml: Any, device: Device) -> Sequence[Answer]:
+    def way(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
         numbers = [getattr(nvml, f"NVML_FI_DEV_{field}") for field in fields]
         return [answer for answer, _ in _field_values(nvml, device, numbers)]
 
@@ -123,7 +123,7 @@ def sum_over_links(function: str, *constants: str) -> Way:
     """Return the way that adds up `nvmlDeviceGet<function>(handle, link, *constants)`."""
     function = f"nvmlDeviceGet{function}"
 
-    def way(nvml: Any, device: Device) -> Sequence[Answer]:
+    def way(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
         arguments = [getattr(nvml, constant) for constant in constants]
         total = 0
         for link in range(nvml.NVML_NVLINK_MAX_LINKS):
@@ -138,7 +138,7 @@ def sum_over_links(function: str, *constants: str) -> Way:
     return way
 
 
-def _link_errors(nvml: Any, device: Device) -> Sequence[Answer]:
+def _link_errors(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
     field = nvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL
     answer: Answer = _field_values(nvml, device, (field,))[0][0]
     if isinstance(answer, Exception):
@@ -152,7 +152,7 @@ class _LinkRates:
     def __init__(self) -> None:
         self._before: list[tuple[Any, int]] = []
 
-    def __call__(self, nvml: Any, device: Device) -> Sequence[Answer]:
+    def __call__(self, nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
         transmit = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX
         receive = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX
         before = self._before
@@ -176,7 +176,7 @@ def _rate(before: tuple[Any, int], now: tuple[Any, int]) -> Answer:
 
 
 def _field_values(
-    nvml: Any, device: Device, fields: Sequence[int | tuple[int, int]]
+    nvml: Any, device: DeviceHandle, fields: Sequence[int | tuple[int, int]]
 ) -> list[tuple[Number | Exception, int]]:
     """Return for each field its value, or an NVMLError, and the Unix time of it in microseconds.
 
@@ -195,7 +195,7 @@ def _field_value(nvml: Any, field: Any) -> Number | Exception:
     return number
 
 
-def _pcie_counter(nvml: Any, device: Device) -> Sequence[Answer]:
+def _pcie_counter(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
     """Read the counter that takes 21 ms a call, on a thread of its own."""
     return device.pcie.read(nvml, device.uuid, device.handle) or (PENDING, PENDING)
 
@@ -215,15 +215,15 @@ _PCIE_TRAFFIC = ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s")
 _NVLINK_TRAFFIC = ("nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")
 
 
-def _activity(nvml: Any, device: Device) -> Sequence[Answer]:
+def _activity(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
     return device.gpm.read(nvml, device.handle, _ACTIVITY)
 
 
-def _pcie_by_gpm(nvml: Any, device: Device) -> Sequence[Answer]:
+def _pcie_by_gpm(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
     return device.gpm.read_all_or_raise(nvml, device.handle, _PCIE_TRAFFIC)
 
 
-def _nvlink_by_gpm(nvml: Any, device: Device) -> Sequence[Answer]:
+def _nvlink_by_gpm(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
     return device.gpm.read_all_or_raise(nvml, device.handle, _NVLINK_TRAFFIC)
 
 

@@ -2,9 +2,10 @@
 
 The driver may be absent, refuse, be replaced under a running process, or never answer: a GPU
 that fell off the bus can leave calls in the kernel for ever. `query` therefore asks on a thread of
-its own, and while one is stuck no other is started. `Driver` is for the sampler, which outlives
-drivers: the library stays mapped while a process has it open, and an old library does not talk to
-a new kernel module. So it is not only shut down but unloaded; the next start takes the new file.
+its own, and while one is stuck no other is started. `NvmlLibrary` is for the sampler, which
+outlives drivers: the library stays mapped while a process has it open, and an old library does not
+talk to a new kernel module. So it is not only shut down but unloaded; the next start takes the new
+file.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ class BackOff:
         self._wait_s, self._due_s = FIRST_WAIT_S, 0.0
 
 
-class Driver:
+class NvmlLibrary:
     """The library, or the reason why there is none."""
 
     def __init__(self) -> None:

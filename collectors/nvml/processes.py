@@ -154,7 +154,7 @@ def _quiet(ask: Any) -> Any:
         return None
 
 
-class Processes:
+class GpuProcesses:
     """Lists the processes, by the newest form of the calls that the driver has."""
 
     def __init__(self) -> None:

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpuadvisor.collectors.nvml import codes
-from gpuadvisor.collectors.nvml.calls import CALLS, Device
+from gpuadvisor.collectors.nvml.calls import CALLS, DeviceHandle
 from gpuadvisor.collectors.nvml.enumerate_gpus import Listed, enumerate_gpus
 from gpuadvisor.collectors.nvml.gpm import Gpm
-from gpuadvisor.collectors.nvml.library import BackOff, Driver
+from gpuadvisor.collectors.nvml.library import BackOff, NvmlLibrary
 from gpuadvisor.collectors.nvml.pcie_throughput import PcieThroughput
-from gpuadvisor.collectors.nvml.processes import Processes
+from gpuadvisor.collectors.nvml.processes import GpuProcesses
 from gpuadvisor.collectors.nvml.watched_gpu import WatchedGpu
 from gpuadvisor.collectors.nvml.xid import XidWatch
 from gpuadvisor.domain.telemetry import Event, Frame, Gpu, GpuProcess, Sample
@@ -49,10 +49,10 @@ class Sampler:
         self.fast_period_s = fast_period_s
         self._hurried = tuple(hurried)
         self._clock = clock
-        self._driver = Driver()
+        self._driver = NvmlLibrary()
         self._gpus: list[WatchedGpu] = []
         self._announced: tuple[Gpu, ...] | None = None
-        self._processes = Processes()
+        self._processes = GpuProcesses()
         self._pcie = PcieThroughput()
         self._xid: XidWatch | None = None
         self._events: list[Event] = []
@@ -151,14 +151,14 @@ class Sampler:
         self, nvml: Any, before: WatchedGpu | None, gpu: Gpu, handle: Any, now_s: float
     ) -> WatchedGpu:
         if before is None:
-            device = Device(handle, gpu.uuid, Gpm(), self._pcie)
+            device = DeviceHandle(handle, gpu.uuid, Gpm(), self._pcie)
             return WatchedGpu(gpu, device, CALLS, now_s)
         if handle is None:
             if not before.is_lost:
                 before.lose(now_s)
         elif self._is_new or before.is_lost:
             self._let_go(nvml, before)
-            before.renew(gpu, Device(handle, gpu.uuid, Gpm(), self._pcie))
+            before.renew(gpu, DeviceHandle(handle, gpu.uuid, Gpm(), self._pcie))
         else:
             before.gpu, before.device.handle = gpu, handle
         return before

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from gpuadvisor.collectors.nvml import codes
-from gpuadvisor.collectors.nvml.calls import Call, Device
+from gpuadvisor.collectors.nvml.calls import Call, DeviceHandle
 from gpuadvisor.collectors.nvml.codes import NOT_VALUES, PENDING, Answer
 from gpuadvisor.collectors.nvml.library import reason
 from gpuadvisor.domain.metrics import GPU_METRICS, SamplingInterval
@@ -60,7 +60,12 @@ class MetricQuery:
         self.due_s = 0.0
 
     def ask(
-        self, nvml: Any, device: Device, now_s: float, values: dict[str, Number], fast: bool = False
+        self,
+        nvml: Any,
+        device: DeviceHandle,
+        now_s: float,
+        values: dict[str, Number],
+        fast: bool = False,
     ) -> None:
         """Put what the driver says into `values`, and what it cannot say into `unavailable`.
 
@@ -107,7 +112,7 @@ class MetricQuery:
         self._note(metric, state, now_s, _words(answer))
         return state is State.NOT_SUPPORTED
 
-    def _fall_back(self, nvml: Any, device: Device, error: Exception) -> bool:
+    def _fall_back(self, nvml: Any, device: DeviceHandle, error: Exception) -> bool:
         """Take an older way where there is one that may work."""
         _raise_if_gone(error)
         code = codes.code_of(error)
@@ -182,7 +187,7 @@ def _words(error: Exception) -> str:
     return "" if codes.code_of(error) in codes.OLDER_WAY else reason(error)
 
 
-def _instance(call: Call, index: int) -> Callable[[Any, Device], Any]:
+def _instance(call: Call, index: int) -> Callable[[Any, DeviceHandle], Any]:
     way: Any = call.ways[index]
     return way() if isinstance(way, type) else way  # type: ignore[no-any-return]
 
@@ -195,7 +200,7 @@ def _range(metric: str) -> tuple[float, float]:
 class WatchedGpu:
     """Reads a GPU; created once for a UUID, and given a new `device` when the handle changes."""
 
-    def __init__(self, gpu: Gpu, device: Device, calls: Sequence[Call], now_s: float) -> None:
+    def __init__(self, gpu: Gpu, device: DeviceHandle, calls: Sequence[Call], now_s: float) -> None:
         self.gpu = gpu
         self.device = device
         self.is_lost = False
@@ -211,7 +216,7 @@ class WatchedGpu:
         self._fast = [query for query in self._queries if query.call.fast_metrics]
         self._add_what_instances_lack()
 
-    def renew(self, gpu: Gpu, device: Device) -> None:
+    def renew(self, gpu: Gpu, device: DeviceHandle) -> None:
         """Begin again after the GPU was lost, or the library initialised anew."""
         self.gpu, self.device = gpu, device
         self._restart()

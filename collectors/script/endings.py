@@ -7,7 +7,7 @@ import signal
 from enum import Enum, auto
 from pathlib import Path
 
-from gpuadvisor.collectors.script.events import Recorder
+from gpuadvisor.collectors.script.events import RunRecorder
 from gpuadvisor.collectors.script.request import Event, Limits, RunOutcome, RunRequest
 from gpuadvisor.domain.study import TrialState
 
@@ -42,7 +42,7 @@ class Ending(Enum):
 
 def conclude(
     request: RunRequest,
-    recorder: Recorder,
+    recorder: RunRecorder,
     ending: Ending,
     status: int | None,
     output: str,
@@ -67,7 +67,7 @@ def conclude(
 
 
 def _explain(
-    request: RunRequest, recorder: Recorder, ending: Ending, status: int | None, output: str
+    request: RunRequest, recorder: RunRecorder, ending: Ending, status: int | None, output: str
 ) -> tuple[TrialState, str]:
     limits = request.limits
     match ending:
@@ -96,7 +96,7 @@ def _late(what: str, limit_s: float, limits: Limits) -> tuple[TrialState, str]:
     return TrialState.PRUNED, f"{reason}, which is all that the budget has room for"
 
 
-def _idle(request: RunRequest, recorder: Recorder) -> tuple[TrialState, str]:
+def _idle(request: RunRequest, recorder: RunRecorder) -> tuple[TrialState, str]:
     """Return why the knobs that were to be tried did nothing."""
     names = ", ".join(sorted(request.needed))
     refused = [a for a in recorder.applied.values() if a.knob in request.needed and a.detail]
@@ -105,7 +105,9 @@ def _idle(request: RunRequest, recorder: Recorder) -> tuple[TrialState, str]:
     return TrialState.NO_EFFECT, f"{names} found nothing to change in this script"
 
 
-def _failure(recorder: Recorder, status: int | None, output: str) -> tuple[TrialState, str] | None:
+def _failure(
+    recorder: RunRecorder, status: int | None, output: str
+) -> tuple[TrialState, str] | None:
     """Return the state and reason of a run that ended badly; None for a good end."""
     exception = recorder.exception(bool(status))
     if exception is not None and exception["type"] != "KeyboardInterrupt":
@@ -152,14 +154,14 @@ def _signal_text(number: int) -> str:
     return f"killed by {known.name}{SIGNALS.get(known, '')}"
 
 
-def _too_few(recorder: Recorder) -> tuple[TrialState, str]:
+def _too_few(recorder: RunRecorder) -> tuple[TrialState, str]:
     if recorder.owner is None:
         return TrialState.UNSUPPORTED, f"ended without a step: {_unseen(recorder)}"
     count = f"{recorder.steps} step{'s' * (recorder.steps != 1)}"
     return TrialState.UNSUPPORTED, f"ended after {count}, too few to measure"
 
 
-def _unseen(recorder: Recorder) -> str:
+def _unseen(recorder: RunRecorder) -> str:
     """Say why no step was seen, and what the user can do about it."""
     if recorder.failures:
         return recorder.failures[0]

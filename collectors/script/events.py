@@ -23,7 +23,7 @@ def parse(line: bytes) -> Event | None:
 
 
 @dataclass
-class Recorder:
+class RunRecorder:
     """Follows one process: the first that reports a step, or one with a better kind of steps.
 
     A script may have processes that only evaluate, or play, beside the one that trains.

@@ -17,7 +17,7 @@ from typing import IO
 from gpuadvisor.collectors.script.bundle import bundle_folder
 from gpuadvisor.collectors.script.child.channel import owner_file
 from gpuadvisor.collectors.script.endings import Ending, conclude
-from gpuadvisor.collectors.script.events import Recorder, parse
+from gpuadvisor.collectors.script.events import RunRecorder, parse
 from gpuadvisor.collectors.script.processes import RunProcesses, reap
 from gpuadvisor.collectors.script.request import Command, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.run_folder import run_folder
@@ -81,7 +81,7 @@ def run_script(
     with run_folder() as folder:
         pipe = folder / "events"
         os.mkfifo(pipe, 0o600)
-        return _Run(request, pipe, Recorder(read_energy_j)).go()
+        return _Run(request, pipe, RunRecorder(read_energy_j)).go()
 
 
 def target_environment(
@@ -103,7 +103,7 @@ def target_environment(
 class _Run:
     """The state of one run."""
 
-    def __init__(self, request: RunRequest, pipe: Path, recorder: Recorder) -> None:
+    def __init__(self, request: RunRequest, pipe: Path, recorder: RunRecorder) -> None:
         self._request = request
         self._recorder = recorder
         self._began_s = time.monotonic()

@@ -12,7 +12,12 @@ import psutil
 import pytest
 
 from gpuadvisor.collectors.device_bench.program import rate
-from gpuadvisor.collectors.device_bench.runner import BenchResult, Clocks, Rate, bench_device
+from gpuadvisor.collectors.device_bench.runner import (
+    BenchResult,
+    Clocks,
+    MeasuredRate,
+    bench_device,
+)
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.profiling import device_ceilings
@@ -84,7 +89,9 @@ def test_what_was_measured_comes_back_from_the_store(on_cpu, tmp_path, monkeypat
 
 def h100(**rates):
     device = DeviceLimits(0, "NVIDIA H100 80GB HBM3", (9, 0), sm_count=132, uuid="GPU-1")
-    made = tuple(Rate(name, value, "flop/s", value, value, 7) for name, value in rates.items())
+    made = tuple(
+        MeasuredRate(name, value, "flop/s", value, value, 7) for name, value in rates.items()
+    )
     return BenchResult(device, Clocks(1.98e9, 2.619e9, 5120), "2.11", made, {"int8": "no"}, 30, 0)
 
 

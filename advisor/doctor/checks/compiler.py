@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 
 from gpuadvisor.collectors.interpreter import TargetPython
-from gpuadvisor.doctor.check import Check, MachineState, State
+from gpuadvisor.doctor.check import Check, CheckState, MachineState
 
 ORDER = 80
 NAME = "compiler"
@@ -32,10 +32,10 @@ def check(machine: MachineState) -> Iterator[Check]:
     if missing:
         what, how = zip(*missing, strict=True)
         detail = f"torch.compile cannot work without {' and '.join(what)}; other knobs can"
-        yield Check(NAME, State.WARNING, detail, "; ".join(how))
+        yield Check(NAME, CheckState.WARNING, detail, "; ".join(how))
     else:
         triton = f"Triton {torch.triton}, " if torch.cuda_available else ""
-        yield Check(NAME, State.OK, f"{triton}{compiler}, Python.h")
+        yield Check(NAME, CheckState.OK, f"{triton}{compiler}, Python.h")
 
 
 def _compiler(machine: MachineState, torch: TargetPython) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.doctor.check import Check, MachineState, State
+from gpuadvisor.doctor.check import Check, CheckState, MachineState
 
 ORDER = 110
 NAME = "cpu"
@@ -17,7 +17,7 @@ def check(machine: MachineState) -> Iterator[Check]:
     cores = "1 core" if cpu.cores == 1 else f"{cpu.cores} cores"
     found = f"{cpu.name}, {cores}{memory}"
     if cpu.cores > 1:
-        yield Check(NAME, State.OK, found)
+        yield Check(NAME, CheckState.OK, found)
     else:
         detail = f"{found}: DataLoader workers cannot help"
-        yield Check(NAME, State.WARNING, detail, "give the job or container more cores")
+        yield Check(NAME, CheckState.WARNING, detail, "give the job or container more cores")

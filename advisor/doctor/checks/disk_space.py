@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuadvisor.doctor.check import Check, MachineState, State, from_sentence
+from gpuadvisor.doctor.check import Check, CheckState, MachineState, from_sentence
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.home import HOME_VARIABLE, home
 
@@ -43,7 +43,7 @@ def check(machine: MachineState) -> Iterator[Check]:
     try:
         yield judge_store(_place(home()))
     except StoreError as error:
-        yield from_sentence(STORE, State.PROBLEM, str(error))
+        yield from_sentence(STORE, CheckState.PROBLEM, str(error))
     if machine.torch:
         yield judge_cache(_place(cache_folder(machine.environ)))
 
@@ -52,10 +52,10 @@ def judge_store(place: Place) -> Check:
     """Say whether there is room for results."""
     fix = f"set {HOME_VARIABLE} to a folder with more room"
     if place.free_bytes < STORE_NEEDS_BYTES:
-        return Check(STORE, State.PROBLEM, f"{place}: too little for results", fix)
+        return Check(STORE, CheckState.PROBLEM, f"{place}: too little for results", fix)
     if place.free_bytes < STORE_WANTS_BYTES:
-        return Check(STORE, State.WARNING, f"{place}: raw telemetry is not kept", fix)
-    return Check(STORE, State.OK, str(place))
+        return Check(STORE, CheckState.WARNING, f"{place}: raw telemetry is not kept", fix)
+    return Check(STORE, CheckState.OK, str(place))
 
 
 def judge_cache(place: Place) -> Check:
@@ -64,11 +64,11 @@ def judge_cache(place: Place) -> Check:
         fault = "is mounted noexec" if place.writable else "cannot be written"
         detail = f"{place.folder} {fault}: torch.compile fails"
         fix = "set TORCHINDUCTOR_CACHE_DIR to a folder of your own on another disk"
-        return Check(CACHE, State.WARNING, detail, fix)
+        return Check(CACHE, CheckState.WARNING, detail, fix)
     if place.free_bytes < CACHE_WANTS_BYTES:
         fix = "free some, or set TORCHINDUCTOR_CACHE_DIR to a folder with more room"
-        return Check(CACHE, State.WARNING, f"{place}: torch.compile may fill it", fix)
-    return Check(CACHE, State.OK, str(place))
+        return Check(CACHE, CheckState.WARNING, f"{place}: torch.compile may fill it", fix)
+    return Check(CACHE, CheckState.OK, str(place))
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:

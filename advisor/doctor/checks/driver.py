@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.doctor.check import Check, MachineState, State
+from gpuadvisor.doctor.check import Check, CheckState, MachineState
 
 ORDER = 30
 NAME = "driver"
@@ -24,7 +24,7 @@ def check(machine: MachineState) -> Iterator[Check]:
     known = ".".join(map(str, seen.driver_cuda)) if seen.driver_cuda else "unknown"
     found = f"{seen.driver}, knows CUDA up to {known}"
     if torch is None or torch.cuda is None or not machine.gpus:
-        yield Check(NAME, State.OK, found)
+        yield Check(NAME, CheckState.OK, found)
     elif torch.cuda_available:
         yield _count(found, len(machine.gpus), len(torch.gpus))
     else:
@@ -33,10 +33,10 @@ def check(machine: MachineState) -> Iterator[Check]:
 
 def _count(found: str, present: int, usable: int) -> Check:
     if usable >= present:
-        return Check(NAME, State.OK, found)
+        return Check(NAME, CheckState.OK, found)
     detail = f"{found}; torch can use {usable} of {present} GPUs"
     fix = "compare `nvidia-smi -L` with CUDA_VISIBLE_DEVICES, and look for failed GPUs"
-    return Check(NAME, State.WARNING, detail, fix)
+    return Check(NAME, CheckState.WARNING, detail, fix)
 
 
 def _unusable(found: str, cuda: str, known: tuple[int, int] | None, problem: str | None) -> Check:
@@ -46,7 +46,7 @@ def _unusable(found: str, cuda: str, known: tuple[int, int] | None, problem: str
         upgrade = f"upgrade the driver to {oldest} or newer" if oldest else "upgrade the driver"
         detail = f"{found}, but torch is built for CUDA {cuda}"
         fix = f"{upgrade}, or install a torch built for CUDA {known[0]}"
-        return Check(NAME, State.PROBLEM, detail, fix)
+        return Check(NAME, CheckState.PROBLEM, detail, fix)
     detail = f"{found}, but torch cannot use a GPU: {problem or 'it does not say why'}"
     fix = "run `nvidia-smi`; if it works, reinstall torch, else the driver"
-    return Check(NAME, State.PROBLEM, detail, fix)
+    return Check(NAME, CheckState.PROBLEM, detail, fix)

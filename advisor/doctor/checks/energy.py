@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.doctor.check import Check, MachineState, State
+from gpuadvisor.doctor.check import Check, CheckState, MachineState
 
 ORDER = 60
 
@@ -14,6 +14,6 @@ def check(machine: MachineState) -> Iterator[Check]:
     for use in machine.gpus:
         name = f"gpu {use.gpu.index} energy"
         if use.energy_problem is None:
-            yield Check(name, State.OK, "measured by the GPU's own counter")
+            yield Check(name, CheckState.OK, "measured by the GPU's own counter")
         else:
-            yield Check(name, State.WARNING, use.energy_problem)
+            yield Check(name, CheckState.WARNING, use.energy_problem)

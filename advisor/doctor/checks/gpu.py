@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gpuadvisor.collectors.interpreter import TargetPython
-from gpuadvisor.doctor.check import Check, MachineState, State, from_sentence
+from gpuadvisor.doctor.check import Check, CheckState, MachineState, from_sentence
 from gpuadvisor.domain.device import Device
 
 ORDER = 40
@@ -29,7 +29,9 @@ def check(machine: MachineState) -> Iterator[Check]:
     if not machine.gpus:
         yield _none(machine)
     elif machine.inventory.notes:
-        yield from (from_sentence("gpus", State.WARNING, note) for note in machine.inventory.notes)
+        yield from (
+            from_sentence("gpus", CheckState.WARNING, note) for note in machine.inventory.notes
+        )
 
 
 def _gpu(gpu: Device, torch: TargetPython | None) -> Check:
@@ -37,15 +39,15 @@ def _gpu(gpu: Device, torch: TargetPython | None) -> Check:
     capability = gpu.compute_capability
     if capability is None:
         detail = f"{gpu.name}: its compute capability is not known"
-        return Check(name, State.WARNING, detail, "upgrade the NVIDIA driver")
+        return Check(name, CheckState.WARNING, detail, "upgrade the NVIDIA driver")
     dotted = ".".join(map(str, capability))
     memory = f", {gpu.memory_bytes / 2**30:.1f} GiB" if gpu.memory_bytes else ""
     able = [feature for feature, since in FEATURES.items() if capability >= since]
     detail = f"{gpu.name}, compute capability {dotted}{memory}; {', '.join(able) or 'FP32 only'}"
     if torch and torch.architectures and not _has_kernels(torch.architectures, capability):
         detail = f"{gpu.name}: torch {torch.torch} has no kernels for compute capability {dotted}"
-        return Check(name, State.PROBLEM, detail, "install a torch that supports this GPU")
-    return Check(name, State.OK, detail)
+        return Check(name, CheckState.PROBLEM, detail, "install a torch that supports this GPU")
+    return Check(name, CheckState.OK, detail)
 
 
 def _has_kernels(architectures: Sequence[str], capability: tuple[int, int]) -> bool:
@@ -62,7 +64,7 @@ def _has_kernels(architectures: Sequence[str], capability: tuple[int, int]) -> b
 
 
 def _none(machine: MachineState) -> Check:
-    told = from_sentence("gpu", State.WARNING, machine.inventory.reason or "no GPU was found")
+    told = from_sentence("gpu", CheckState.WARNING, machine.inventory.reason or "no GPU was found")
     if machine.torch and machine.torch.gpus:
         name = machine.torch.gpus[0].name
         detail = f"torch sees {name}, but {told.detail}; energy and clocks are not measured"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.doctor.check import Check, MachineState, State
+from gpuadvisor.doctor.check import Check, CheckState, MachineState
 
 ORDER = 70
 NAME = "performance counters"
@@ -29,14 +29,14 @@ def check(machine: MachineState) -> Iterator[Check]:
     admin_only = _field(machine, "proc/driver/nvidia/params", "RmProfilingAdminOnly")
     if admin_only is None:
         detail = "not known: the driver does not show its settings here"
-        yield Check(NAME, State.WARNING, detail, "run `ncu --query-metrics` to find out")
+        yield Check(NAME, CheckState.WARNING, detail, "run `ncu --query-metrics` to find out")
     elif admin_only == "0":
-        yield Check(NAME, State.OK, "open to every user")
+        yield Check(NAME, CheckState.OK, "open to every user")
     elif _is_admin(machine, machine.inventory.driver):
-        yield Check(NAME, State.OK, "open to administrators, which this process is")
+        yield Check(NAME, CheckState.OK, "open to administrators, which this process is")
     else:
         detail = "open to administrators only: kernels are timed, but their counters are not read"
-        yield Check(NAME, State.WARNING, detail, _FIX)
+        yield Check(NAME, CheckState.WARNING, detail, _FIX)
 
 
 def _is_admin(machine: MachineState, driver: str) -> bool:

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuadvisor.doctor.check import Check, MachineState, State
+from gpuadvisor.doctor.check import Check, CheckState, MachineState
 
 ORDER = 100
 NAME = "shared memory"
@@ -25,8 +25,8 @@ def judge(free_bytes: int) -> Check:
     """Say whether DataLoader workers have room."""
     found = f"{free_bytes / 2**30:.1f} GiB free in {FOLDER}"
     if free_bytes >= WANTED_BYTES:
-        return Check(NAME, State.OK, found)
+        return Check(NAME, CheckState.OK, found)
     detail = f"{found}: DataLoader workers may die of a bus error"
     return Check(
-        NAME, State.WARNING, detail, "start the container with `--shm-size=8g` or `--ipc=host`"
+        NAME, CheckState.WARNING, detail, "start the container with `--shm-size=8g` or `--ipc=host`"
     )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from gpuadvisor.collectors.interpreter import TargetPython
-from gpuadvisor.doctor.check import Check, MachineState, State
+from gpuadvisor.doctor.check import Check, CheckState, MachineState
 
 ORDER = 20
 NAME = "torch"
@@ -22,16 +22,16 @@ def check(machine: MachineState) -> Iterator[Check]:
         return
     if python.torch is None:
         fix = f"run `{python.executable} -m pip install torch`, or give another Python (--python)"
-        yield Check(NAME, State.PROBLEM, python.torch_problem or "torch is not there", fix)
+        yield Check(NAME, CheckState.PROBLEM, python.torch_problem or "torch is not there", fix)
     elif python.cuda is None and machine.gpus:
         detail = f"{python.torch} is built without CUDA: scripts run on the CPU, beside a GPU"
-        yield Check(NAME, State.WARNING, detail, f"install a build for CUDA; {_INSTALL}")
+        yield Check(NAME, CheckState.WARNING, detail, f"install a build for CUDA; {_INSTALL}")
     elif _version(python.torch) < OLDEST_TESTED:
         oldest = ".".join(map(str, OLDEST_TESTED))
         detail = f"{_described(python)} is older than {oldest}, the oldest that is tested"
-        yield Check(NAME, State.WARNING, detail, f"upgrade torch; {_INSTALL}")
+        yield Check(NAME, CheckState.WARNING, detail, f"upgrade torch; {_INSTALL}")
     else:
-        yield Check(NAME, State.OK, _described(python))
+        yield Check(NAME, CheckState.OK, _described(python))
 
 
 def _described(python: TargetPython) -> str:

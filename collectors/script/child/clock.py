@@ -77,7 +77,7 @@ class StepHandover:
         return self._process == os.getpid()
 
 
-class Clock:
+class StepClock:
     """Gets a tick a step and decides: warming up, measuring, or done."""
 
     def __init__(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpuadvisor.collectors.script.child.clock import Clock
+from gpuadvisor.collectors.script.child.clock import StepClock
 from gpuadvisor.collectors.script.child.counters import Counters, nothing
 from gpuadvisor.collectors.script.child.script_facts import FactsRecorder
 from gpuadvisor.collectors.script.child.trace import TraceRecorder, rows_in
@@ -36,7 +36,7 @@ class StepMarkers:
     def __init__(
         self,
         torch: Any,
-        clock: Clock,
+        clock: StepClock,
         counters: Counters,
         facts: FactsRecorder,
         trace: TraceRecorder,

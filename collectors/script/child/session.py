@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuadvisor.collectors.script.child import patches
 from gpuadvisor.collectors.script.child.channel import Channel, guarded, leave
-from gpuadvisor.collectors.script.child.clock import Clock, StepHandover
+from gpuadvisor.collectors.script.child.clock import StepClock, StepHandover
 from gpuadvisor.collectors.script.child.counters import Counters
 from gpuadvisor.collectors.script.child.dynamo_disable import disable_dynamo
 from gpuadvisor.collectors.script.child.markers import StepMarkers
@@ -59,7 +59,7 @@ class Session:
         self._facts = facts = FactsRecorder(torch)
         # Its copies of losses are not the script's, so they must not be among steps taken.
         self._trace = TraceRecorder(torch, recording=registry.step_taker is None)
-        self._clock = clock = Clock(
+        self._clock = clock = StepClock(
             self._specification.schedule,
             channel,
             counters,
@@ -165,7 +165,7 @@ class Session:
         )
 
 
-def _explicit_steps(clock: Clock) -> None:
+def _explicit_steps(clock: StepClock) -> None:
     """Let `gpuadvisor.step()` in the script tick the clock."""
     from gpuadvisor import steps
 

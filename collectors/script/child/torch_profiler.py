@@ -32,7 +32,7 @@ THEIRS = (
 CHUNK_BYTES = 1 << 20
 
 
-class Recording:
+class TraceRecording:
     """One recording: from `start` on, `step` marks the end of each step until it says True.
 
     Without a number of steps, it records from `start` to `save`. All of it belongs to one thread,
@@ -133,7 +133,7 @@ class ProfiledSteps:
 
     def __init__(self, target: Target, file: Path, steps: int, stacks: bool) -> None:
         self._target = target
-        self._recording: Recording | None = None
+        self._recording: TraceRecording | None = None
         self._options = (file, steps, stacks)
         self._refused = False
         self._watching = False
@@ -144,7 +144,7 @@ class ProfiledSteps:
         if is_profiling(torch):
             self._refuse(THEIRS)
             return
-        recording = Recording(torch, *self._options)
+        recording = TraceRecording(torch, *self._options)
         try:
             recording.start()
         except Exception as error:
@@ -189,7 +189,7 @@ class ProfiledSteps:
             self.abandon()
             self._refuse(THEIRS)
 
-    def _tell(self, recording: Recording) -> None:
+    def _tell(self, recording: TraceRecording) -> None:
         if not self._refused:
             self._target.effective(json.dumps(recording.report()))
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from gpuadvisor.collectors.devices import Inventory
-from gpuadvisor.collectors.energy import GpuProcess
+from gpuadvisor.collectors.energy import ComputeProcess
 from gpuadvisor.collectors.interpreter import TargetPython, TorchGpu
 from gpuadvisor.commands import doctor
 from gpuadvisor.doctor import registry, render
-from gpuadvisor.doctor.check import Check, GpuUse, MachineState, State
+from gpuadvisor.doctor.check import Check, CheckState, GpuUse, MachineState
 from gpuadvisor.doctor.checks import (
     compiler,
     cpu,
@@ -29,7 +29,7 @@ from gpuadvisor.doctor.checks import (
 )
 from gpuadvisor.domain.device import Device
 
-OK, WARNING, PROBLEM = State.OK, State.WARNING, State.PROBLEM
+OK, WARNING, PROBLEM = CheckState.OK, CheckState.WARNING, CheckState.PROBLEM
 CPU = Device("cpu", 0, "A CPU", cores=8, memory_bytes=2**34)
 H100 = Device("cuda", 0, "NVIDIA H100", "GPU-1", 85 * 10**9, (9, 0), 8)
 T4 = Device("cuda", 1, "Tesla T4", "GPU-2", 16 * 10**9, (7, 5), 8)
@@ -94,7 +94,7 @@ TABLE = [
     (gpu_processes, replace(ONE_GPU, gpus=(GpuUse(H100, None),)), WARNING, "not known"),
     (
         gpu_processes,
-        replace(ONE_GPU, gpus=(GpuUse(H100, tuple(GpuProcess(i, "a", 1) for i in range(5))),)),
+        replace(ONE_GPU, gpus=(GpuUse(H100, tuple(ComputeProcess(i, "a", 1) for i in range(5))),)),
         WARNING,
         "a 0, a 1, a 2, 2 more",
     ),

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from gpuadvisor.collectors.script.child.channel import Channel
-from gpuadvisor.collectors.script.child.clock import Clock, StepHandover
+from gpuadvisor.collectors.script.child.clock import StepClock, StepHandover
 from gpuadvisor.collectors.script.child.counters import Counters
 from gpuadvisor.collectors.script.child.windows import HostTimer
 from gpuadvisor.collectors.script.specification import Schedule
@@ -47,7 +47,7 @@ def clock(tmp_path):
         taker, finished = Taker(), []
         handover = StepHandover(taker, lambda: is_owner)
         parts = (SCHEDULE, Channel(str(pipe)), Counters(), HostTimer)
-        return Clock(*parts, lambda: finished.append(True), handover), taker, finished
+        return StepClock(*parts, lambda: finished.append(True), handover), taker, finished
 
     def said() -> list[str]:
         return [json.loads(line)["event"] for line in os.read(reading, 1 << 16).splitlines()]

@@ -16,7 +16,7 @@ from gpuadvisor.collectors.script.child import torch_profiler  # noqa: E402
 from gpuadvisor.collectors.script.child.torch_profiler import (  # noqa: E402
     PROFILER,
     REST,
-    Recording,
+    TraceRecording,
 )
 
 
@@ -59,7 +59,7 @@ def script(tmp_path):
 
 
 def test_whole_steps_are_recorded_and_the_one_that_pays_for_the_start_is_not(tmp_path):
-    recording = Recording(torch, tmp_path / "trace.json", steps=3, stacks=False)
+    recording = TraceRecording(torch, tmp_path / "trace.json", steps=3, stacks=False)
     recording.start()
     complete = []
     for _ in range(4):
@@ -74,7 +74,7 @@ def test_whole_steps_are_recorded_and_the_one_that_pays_for_the_start_is_not(tmp
 
 
 def test_what_follows_the_last_step_is_no_step(tmp_path):
-    recording = Recording(torch, tmp_path / "trace.json", steps=50, stacks=False)
+    recording = TraceRecording(torch, tmp_path / "trace.json", steps=50, stacks=False)
     recording.start()
     for _ in range(3):
         work()
@@ -86,7 +86,7 @@ def test_what_follows_the_last_step_is_no_step(tmp_path):
 
 
 def test_without_a_number_of_steps_all_is_recorded(tmp_path):
-    recording = Recording(torch, tmp_path / "trace.json", steps=None, stacks=False)
+    recording = TraceRecording(torch, tmp_path / "trace.json", steps=None, stacks=False)
     recording.start()
     work()
     recording.save()
@@ -97,7 +97,7 @@ def test_without_a_number_of_steps_all_is_recorded(tmp_path):
 
 def test_steps_that_take_long_end_it_early(tmp_path, monkeypatch):
     monkeypatch.setattr(torch_profiler, "LONGEST_S", 0.2)
-    recording = Recording(torch, tmp_path / "trace.json", steps=1000, stacks=False)
+    recording = TraceRecording(torch, tmp_path / "trace.json", steps=1000, stacks=False)
     recording.start()
     while not recording.step():
         time.sleep(0.05)
@@ -107,7 +107,7 @@ def test_steps_that_take_long_end_it_early(tmp_path, monkeypatch):
 
 
 def test_before_the_first_whole_step_there_is_nothing_to_save(tmp_path):
-    recording = Recording(torch, tmp_path / "trace.json", steps=2, stacks=False)
+    recording = TraceRecording(torch, tmp_path / "trace.json", steps=2, stacks=False)
     recording.start()
     recording.save()
     assert not recording.saved
@@ -118,7 +118,7 @@ def test_stacks_are_recorded_where_they_are_wanted(tmp_path):
     found = {}
     for stacks in (False, True):
         file = tmp_path / f"{stacks}.json"
-        recording = Recording(torch, file, steps=1, stacks=stacks)
+        recording = TraceRecording(torch, file, steps=1, stacks=stacks)
         recording.start()
         for _ in range(2):
             work()
