@@ -1,3 +1,3 @@
-"""Tuners: what can be turned, in what order it is tried, and which trial is believed."""
+"""Tuners: what can be set, in what order it is tried, and when a gain is proven."""
 
 TARGET_MODULES = ("base",)

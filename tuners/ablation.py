@@ -15,7 +15,7 @@ from gpuadvisor.tuners.statistics import paired_ratio, uncertainty
 ROUNDS = 3
 """Most rounds of the best point and of those that lack one parameter, in turn."""
 CLEAR = 4.0
-"""A contribution of so many times its uncertainty needs no further round."""
+"""Uncertainties that a contribution must reach to need no further round."""
 MIN_CONTRIBUTION = 0.005
 """Logarithm of the gain below which a parameter is not worth a line in the user's code."""
 SURPRISING = 3.0
@@ -25,7 +25,7 @@ HARMFUL = 1.2
 """Factor by which the point may be faster without a parameter that the search kept, above which all
 rounds are needed too."""
 INTERVAL_ROUNDS = 3
-"""Rounds from which a contribution gets an interval: from two it would span a factor of 60."""
+"""Rounds that a contribution needs for an interval: from two it would span a factor of 60."""
 
 
 @dataclass
@@ -75,7 +75,7 @@ class _Evidence:
 
 @dataclass
 class Ablation:
-    """The ablation in progress."""
+    """An ablation in progress."""
 
     evaluator: Evaluator
     space: Space

@@ -23,9 +23,9 @@ class Knob(ABC):
     """One thing that can be turned from outside the script."""
 
     name: ClassVar[str]
-    """As in a plan and in `--only`: snake case, the field's own term."""
+    """Name in a plan and in `--only`: snake case, the field's own term."""
     title: ClassVar[str]
-    """For tables: a few words."""
+    """A few words, for tables."""
     level: ClassVar[Level]
     effect: ClassVar[Effect]
     order: ClassVar[int]
@@ -35,20 +35,20 @@ class Knob(ABC):
     serves: ClassVar[frozenset[Objective]] = frozenset(Objective)
     """Objectives that it can improve."""
     progressive: ClassVar[bool] = False
-    """Values are tried in order, each on top of the last, until one stops paying."""
+    """Whether values are tried in order, each on top of the last, until one stops paying."""
     patience: int = 2
     """Values tried in vain before the others are left alone; the most promising come first."""
     plausible: ClassVar[tuple[Value, ...] | range]
     """Values that a plan may hold, on whatever device it was made."""
     snippet_language: ClassVar[str] = "python"
-    """Of the lines that keep it for good; else `shell`."""
+    """Language of the lines that keep it for good: `python` or `shell`."""
     extra_startup_s: ClassVar[float] = 0.0
     """Time that applying it may add before the first steady step, for the time-out."""
     first_start_s: ClassVar[float] = 0.0
     """Time that it usually adds to its first trial, for the budget."""
     refines: ClassVar[str | None] = None
-    """The cheaper knob of which it is a costly form: where that one made the script slower, or
-    could not run, this one is spared."""
+    """Name of the cheaper knob of which it is a costly form: where that one made the script slower,
+    or could not run, this one is spared."""
 
     @abstractmethod
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
@@ -101,7 +101,7 @@ class Knob(ABC):
 
     @abstractmethod
     def apply(self, value: Value, target: Target) -> None:
-        """Turn it, inside the target process."""
+        """Turn the knob, inside the target process."""
 
     @abstractmethod
     def snippet(self, value: Value) -> str:

@@ -1,4 +1,4 @@
-"""Did a run compute what the unchanged script computes?"""
+"""Whether a run computed what the unchanged script computes, within a calibrated tolerance."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ TOLERANCES = {Level.CONSERVATIVE: 1e-3, Level.BALANCED: 1e-2, Level.AGGRESSIVE: 
 """Relative difference that a level allows: rounding that training has amplified for some steps,
 mixed precision, and half precision with scaling."""
 SPREAD_FACTOR = 3.0
-"""The limit is never below so many times the difference of two unchanged runs."""
+"""Least limit, in differences between two unchanged runs."""
 ERRATIC = 0.5
-"""A difference of two unchanged, equally seeded runs above which nothing can be compared."""
+"""Relative difference of two unchanged, equally seeded runs above which nothing can be compared."""
 MIN_LOSSES = 3
+"""Losses that two runs must share to be compared by them."""
 LEAST_SCALE = 0.1
 """Part of the losses' median magnitude that a difference is taken relative to at least."""
 

@@ -13,11 +13,12 @@ from gpuadvisor.tuners.statistics import LOOKS, paired_ratio
 NARROW = 0.02
 """Half width of the interval, relative to the ratio, at which a gain is known well enough."""
 NARROW_SHARE = 0.1
-"""Or relative to the gain: a 2.9x speed-up needs no interval of 2 %."""
+"""Half width of the interval, relative to the gain, that is narrow enough too: a 2.9x speed-up
+needs no interval of 2 %."""
 NEGLIGIBLE = 1.005
-"""When even the upper end is below this, more pairs would prove nothing that matters."""
+"""Ratio below which even the interval's upper end shows that more pairs would prove nothing."""
 MAX_FAILURES = 2
-"""Runs of either side that may fail; what fails more often is not to be recommended."""
+"""Pairs with a run that failed, after which a proof ends without an answer."""
 
 SideT = TypeVar("SideT")
 
@@ -96,7 +97,7 @@ def is_faster(speedup: Speedup | None) -> bool:
 
 
 def _cost(trial: Trial, objective: Objective) -> float | None:
-    """Return what a run cost itself. Its `gain` would not do: the reference in it may move."""
+    """Return what a run cost, None where it failed. Not its `gain`, whose reference may move."""
     if trial.state is not TrialState.COMPLETE or trial.measurement is None:
         return None
     return objective.cost(trial.measurement) or None  # a cost of zero has no ratio

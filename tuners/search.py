@@ -21,15 +21,15 @@ MIN_GAIN = 0.01
 Asking for twice the uncertainty would turn away a true gain of 6 % after 20 steps of a script whose
 loader is uneven. It need not be proof: ablation and the final comparison come later."""
 PROGRESSIVE_GAIN = 0.05
-"""A doubling of the batch that brings less is the last: throughput has saturated."""
+"""Gain of a progressive value, such as a doubling of the batch, below which it is the last."""
 RETRY_GROWTH = 1.1
-"""When the best has grown by this factor since a parameter was tried, the bottleneck may have moved
-to what that one cures, and it is tried once more."""
+"""Growth of the best since a parameter was tried from which that is tried once more: the bottleneck
+may have moved to what it cures."""
 LESS_WAITING = 0.5
 """Share of the waiting for data in which a parameter was tried in vain, below which its gain would
 show."""
 HARM = 0.03
-"""A parameter that cost more than this share is no ground for its costlier form."""
+"""Loss of a parameter, as a share, above which its costlier form is not tried."""
 
 
 @dataclass

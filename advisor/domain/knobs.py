@@ -8,10 +8,10 @@ from enum import Enum, IntEnum
 
 Value = bool | int | float | str
 Settings = Mapping[str, Value]
-"""Knob name to value. A knob that is absent is left as the script has it."""
+"""Mapping of knob name to value. A knob that is absent is left as the script has it."""
 
 ARGUMENT_PREFIX = "arg:"
-"""Before the name of a knob that stands for one of the script's own arguments."""
+"""Prefix of the name of a knob that stands for one of the script's own arguments."""
 
 
 class Level(IntEnum):
@@ -36,9 +36,9 @@ class Effect(str, Enum):
     NONE = "none"
     """Bit-identical but for the order of floating-point sums."""
     NUMERICS = "numerics"
-    """The same computation at another precision or by another algorithm."""
+    """Computes the same at another precision or by another algorithm."""
     RANDOM_STREAM = "random_stream"
-    """The same distribution from other random numbers: augmentation runs in other workers."""
+    """Draws other random numbers of the same distribution: augmentation runs in other workers."""
     TRAINING = "training"
     """Training dynamics change; losses cannot be compared step by step."""
 
@@ -51,7 +51,7 @@ class LoaderFacts:
     """One `DataLoader` of the script, as the script built it."""
 
     batch_size: int | None
-    """None with an own batch sampler, or with no batching."""
+    """Samples of a batch; None with an own batch sampler, or with no batching."""
     num_workers: int
     pin_memory: bool
     persistent_workers: bool
@@ -65,13 +65,13 @@ class ScriptFacts:
     """What the baseline run saw the script do. It decides which knobs make sense."""
 
     training: bool = True
-    """False for inference: no backward pass was seen."""
+    """Whether a backward pass was seen; false for inference."""
     device: str = "cpu"
     """Where the first root module's parameters live: `"cuda"` or `"cpu"`."""
     loaders: tuple[LoaderFacts, ...] = ()
     """The loaders that were iterated in the measured steps; the first feeds the most batches."""
     optimizers: tuple[str, ...] = ()
-    """Class names, in the order of construction."""
+    """Class names of the optimizers, in the order of construction."""
     roots: tuple[str, ...] = ()
     """Class names of the modules that the script calls itself."""
     has_convolution: bool = False
@@ -131,7 +131,7 @@ class Snippet:
 
     knob: str
     where: str
-    """Where they belong, in words: `at the top of the script`."""
+    """Place where the lines belong, in words: `at the top of the script`."""
     code: str = field(default="")
     language: str = "python"
-    """Of the lines; else `shell`."""
+    """Language of the lines: `python` or `shell`."""

@@ -1,4 +1,4 @@
-"""What one run of the script showed."""
+"""Measurement of one run: steady steps, windows, and what is compared between runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Trace:
     losses: tuple[float, ...] = ()
     """Every backward pass's loss in order, from the first step; up to a fixed number."""
     outputs: tuple[OutputSample, ...] = ()
-    """For inference: the root's first outputs."""
+    """First outputs of the root module, for inference."""
     last_loss: float | None = None
     """The loss of the last step: NaN or infinity here is `wrong`, however well it began."""
 
@@ -62,9 +62,9 @@ class Measurement:
     reserved_memory_bytes: int
     """Most memory that the allocator held; equal to the peak on a CPU."""
     startup_s: float
-    """From the start of the process to the first step."""
+    """Time from the start of the process to the first step."""
     wall_s: float
-    """From the start of the process to its end."""
+    """Time from the start of the process to its end."""
     trace: Trace = field(default_factory=Trace)
     facts: ScriptFacts = field(default_factory=ScriptFacts)
     applied: tuple[AppliedKnob, ...] = ()

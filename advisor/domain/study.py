@@ -131,15 +131,16 @@ class Expectation:
     """`info`, `notice`, `warning` or `critical`."""
     summary: str
     low_pct: float | None
-    """By how much of its time the run would get shorter, as estimated; None where it was not."""
+    """Least percentage of its time that the run would save; None where it was not estimated."""
     high_pct: float | None
+    """Largest such percentage; None where it was not estimated."""
     knobs: tuple[str, ...] = ()
-    """That would try the cure."""
+    """Knobs that would try the cure."""
     measured_pct: float | None = None
-    """By how much of the unchanged script's time it got shorter with them, in the search; below 0
-    it got longer."""
+    """Percentage of the unchanged script's time that they saved in the search; below 0 they cost
+    some."""
     settings: Settings = field(default_factory=dict)
-    """With which that was."""
+    """Settings with which that was measured."""
     why: str = ""
     """Why nothing was measured; empty where something was."""
 
@@ -156,7 +157,7 @@ class StudyResult:
     """All that a finished (or interrupted) study has to say."""
 
     study: str
-    """Its name, unique in the store."""
+    """Name of the study, unique in the store."""
     script: str
     args: tuple[str, ...]
     environment: Environment
@@ -166,7 +167,7 @@ class StudyResult:
     """`faster` or `no_gain`."""
     baseline: Measurement
     best: Measurement | None = None
-    """None where nothing better was found."""
+    """Run of median cost under the best settings; None where nothing better was found."""
     settings: Settings = field(default_factory=dict)
     speedup: Speedup | None = None
     contributions: tuple[Contribution, ...] = ()

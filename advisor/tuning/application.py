@@ -1,4 +1,4 @@
-"""Apply a plan to a script that nobody edits."""
+"""Start a script, unchanged, with a plan's settings applied."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def start_with_plan(path: Path, command: Command, warn: Callable[[str], None]) -
     knobs = load_knobs()
     plan = read_plan(path, knobs)
     _check_settings(path, plan.settings, knobs)
-    for sentence in _doubts(plan, command):
+    for sentence in _warnings(plan, command):
         warn(sentence)
     applications, environment = applied(plan.settings, knobs)
     sys.stdout.flush()
@@ -48,7 +48,7 @@ def start_with_plan(path: Path, command: Command, warn: Callable[[str], None]) -
 
 
 def _check_settings(path: Path, settings: Settings, knobs: Mapping[str, Knob]) -> None:
-    """UsageError if a setting cannot be applied: a plan may have been edited by hand."""
+    """Raise UsageError if a setting cannot be applied: a plan may have been edited by hand."""
     for name, value in settings.items():
         if name.startswith(ARGUMENT_PREFIX):
             continue
@@ -62,8 +62,8 @@ def _check_settings(path: Path, settings: Settings, knobs: Mapping[str, Knob]) -
             )
 
 
-def _doubts(plan: Plan, command: Command) -> list[str]:
-    """Return why the plan may not be worth here what it was worth where it was proven."""
+def _warnings(plan: Plan, command: Command) -> list[str]:
+    """Return why a plan may not be worth here what it was worth where it was proven."""
     here = inventory()
     known = {key: str(value) for key, value in plan.environment.items()}
     environment = Environment(
@@ -76,14 +76,14 @@ def _doubts(plan: Plan, command: Command) -> list[str]:
         platform=platform.platform(),
         gpuadvisor="",
     )
-    doubts = environment_differences(plan, environment)
+    warnings = environment_differences(plan, environment)
     if Path(plan.script).name != Path(command.script).name:
-        doubts.append(f"the plan was proven for {plan.script}, not for {command.script}")
-    return doubts
+        warnings.append(f"the plan was proven for {plan.script}, not for {command.script}")
+    return warnings
 
 
 def _torch_version(python: str) -> str | None:
-    """Return the version of that interpreter's torch without importing it, which takes seconds."""
+    """Return the version of an interpreter's torch without importing it, which takes seconds."""
     question = "from importlib.metadata import version; print(version('torch'))"
     try:
         answer = subprocess.run(

@@ -47,7 +47,7 @@ class ArgumentKnob(Knob):
         return None  # only the script knows
 
     def apply(self, value: Value, target: Target) -> None:
-        """Nothing is left to do: the script got the argument when it was started."""
+        """Do nothing: the script got the argument when it was started."""
 
     def snippet(self, value: Value) -> str:
         return f"{self._flag} {value}"
@@ -150,5 +150,5 @@ def _place(args: Sequence[str], flag: str) -> int | None:
 
 
 def _same(name: str, flag: str) -> bool:
-    """`--batch_size` and `--batch-size` are one option to most parsers and users."""
+    """Say whether two names mean one option, as `--batch_size` and `--batch-size` mostly do."""
     return name.startswith("-") and name.replace("_", "-") == flag.replace("_", "-")

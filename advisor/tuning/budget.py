@@ -21,17 +21,18 @@ MOST_TRIALS = 100_000
 LONGEST_TEXT = 20
 
 PROOF_SHARE = 0.4
+"""Most of the whole budget that is kept back for the proof."""
 ABLATION_SHARE = 0.2
-"""Most of the whole budget that is kept back for a later phase."""
+"""Most of the whole budget that is kept back for the ablation."""
 
 PROFILE_RUNS = 2.0
 """Runs of the unchanged script that a profile costs: one more start, and reading the trace."""
 PROFILE_SHARE = 0.15
-"""Of the budget that it may take: it saves more than that where it orders ten candidates, and
-nothing where only two can be tried."""
+"""Most of the budget that a profile may take: it saves more than that where it orders ten knobs,
+and nothing where only two can be tried."""
 
 SLOW_RUN = 2.0
-"""Times its usual duration that each run is granted, whatever is left of the budget."""
+"""Usual durations that each run is granted, whatever is left of the budget."""
 
 FEW_RUNS, USUAL_RUNS = 20, 35
 """Runs of the unchanged script below which a budget is too small, and with which the search tries
@@ -81,7 +82,7 @@ class Budget:
         self._searched = 0
         self.phase = "baseline"
 
-    def spent(self, trial: Trial) -> None:
+    def record(self, trial: Trial) -> None:
         """Learn what a trial took."""
         if trial.wall_s > 0 and trial.state is not TrialState.PRUNED:
             self._walls_s[self._slow(trial.settings)] = trial.wall_s

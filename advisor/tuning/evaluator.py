@@ -27,7 +27,7 @@ a setting must be better by."""
 
 
 class ScriptEvaluator:
-    """`tuners.space.Evaluator` on a real script and real devices."""
+    """`tuners.space.Evaluator` that runs a script on real devices."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class ScriptEvaluator:
     ) -> list[Trial]:
         """Run the points, one a GPU at a time; Interrupted if the user ended the study."""
         devices = self._devices[: len(points)]
-        self._refer(devices, phase)
+        self._refresh_references(devices, phase)
         if len(devices) < 2:
             return [self._trial(point, phase, devices[0], slower_than) for point in points]
         with ThreadPoolExecutor(len(devices)) as pool:
@@ -128,7 +128,7 @@ class ScriptEvaluator:
         known = self._known.get(frozenset(point.items())) if phase == "search" else None
         if known is not None:
             with self._lock:
-                self._budget.spent(known)
+                self._budget.record(known)
             self._progress.on_trial_end(known)
             return known
         self._since[device.index] += 1
@@ -136,15 +136,15 @@ class ScriptEvaluator:
         return trial
 
     def _record(self, trial: Trial) -> None:
-        """Keep a trial and tell of it."""
+        """Keep a trial, count its cost, store it and show it."""
         with self._lock:
             self.trials.append(trial)
-            self._budget.spent(trial)
+            self._budget.record(trial)
             self._store(trial)
         self._progress.on_trial_end(trial)
         self._progress.on_time_left(self._budget.left_s)
 
-    def _refer(self, devices: Sequence[Device], phase: str) -> None:
+    def _refresh_references(self, devices: Sequence[Device], phase: str) -> None:
         """Measure the unchanged script where it was not yet, or too long ago for the search.
 
         Several GPUs do that side by side, as they do with what is compared with it.
@@ -165,7 +165,7 @@ class ScriptEvaluator:
 
     @contextmanager
     def _free(self, devices: list[Device]) -> Iterator[Device]:
-        """Take one of the devices; there are as many as threads that ask."""
+        """Take one of the devices while the context lasts; there is one for each thread."""
         with self._lock:
             device = devices.pop(0)
         try:

@@ -17,7 +17,7 @@ DEFAULT_BUDGET = "10m"
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """One study: what to run, what may be turned, and for how long."""
+    """Options of one study: what to run, what may be turned, and for how long."""
 
     command: Command
     level: Level = Level.BALANCED
@@ -43,7 +43,7 @@ class TuneOptions:
 
 
 def check_knob_names(names: frozenset[str], known: Mapping[str, object], option: str) -> None:
-    """UsageError if a name given to an option is no knob; it names the nearest ones."""
+    """Raise UsageError if a name given to an option is no knob; it names the nearest ones."""
     from difflib import get_close_matches
 
     for name in sorted(names - known.keys()):

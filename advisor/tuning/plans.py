@@ -23,11 +23,11 @@ from gpuadvisor.printable import MOST_SHOWN, brief, printable
 FORMAT = 1
 """Version of the file's layout; a reader refuses those that are newer than itself."""
 MAX_BYTES = 1 << 20
-"""A plan has some kilobytes. More is another file, which must not fill the memory."""
+"""Most that a plan's file may have; it has some kilobytes, and more is another file."""
 LONGEST_VALUE = 4096
-"""Characters of a setting: Linux's longest path."""
+"""Most characters of a setting: Linux's longest path."""
 LONGEST_INTEGER = 4096
-"""Bits of a setting. Python refuses to print an integer of more than 4,300 digits."""
+"""Most bits of a setting. Python refuses to print an integer of more than 4,300 digits."""
 _STATUSES = ("equivalent", "wrong", "not_checked")
 
 
@@ -35,7 +35,7 @@ _STATUSES = ("equivalent", "wrong", "not_checked")
 
 
 def write_plan(plan: Plan, path: Path) -> None:
-    """Write the plan, over one that is there; the file is whole or not there at any moment.
+    """Write a plan, over one that is there; the file is whole or not there at any moment.
 
     UsageError where it cannot be written.
     """
@@ -91,23 +91,27 @@ def _document(plan: Plan) -> dict[str, Any]:
 
 
 def _contribution_tables(plan: Plan) -> str:
-    """Return one [[contributions]] each; the library would write short ones on one line."""
+    """Return a table for each contribution; the library would write short ones on one line."""
     import tomli_w
 
     return "".join(
         "\n[[contributions]]\n" + tomli_w.dumps(_present(vars(each)))
         for each in plan.contributions
-        if not _odd(each.ratio)
+        if not _is_not_finite(each.ratio)
     )
 
 
 def _present(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a plan can express: it has no null, so an absent key stands for None."""
-    return {key: value for key, value in values.items() if value is not None and not _odd(value)}
+    """Return the values that a plan can express: TOML has no null, so an absent key is None."""
+    return {
+        key: value
+        for key, value in values.items()
+        if value is not None and not _is_not_finite(value)
+    }
 
 
-def _odd(value: Any) -> bool:
-    """Say whether it is NaN or infinity: TOML has them, but no figure of a plan can be one."""
+def _is_not_finite(value: Any) -> bool:
+    """Say whether a value is NaN or infinity, which no figure of a plan can be."""
     return isinstance(value, float) and not isfinite(value)
 
 
@@ -149,7 +153,7 @@ class _File:
 
 
 def read_plan(path: Path, known_knobs: Collection[str] | None = None) -> Plan:
-    """Return the plan in this file. Everything that is wrong with it is a UsageError.
+    """Return the plan in a file. Everything that is wrong with it is a UsageError.
 
     `known_knobs` are the names that `[knobs]` may hold, None for any. `arg:NAME`, which stands
     for an argument of the script, is always one of them.

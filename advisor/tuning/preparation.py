@@ -1,4 +1,4 @@
-"""Before a study: is there a script, an interpreter, a place for the plan, and a free device."""
+"""Checks before a study: a script, an interpreter, a place for the plan, and a free device."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpuadvisor.tuning.plans import MAX_BYTES
 
 
 def check_script(command: Command) -> None:
-    """UsageError if there is no such script."""
+    """Raise UsageError if there is no such script."""
     if command.is_module:
         return
     path = Path(command.folder or ".") / command.script
@@ -49,7 +49,7 @@ def check_script(command: Command) -> None:
 
 
 def target_python(command: Command) -> TargetPython:
-    """Return what the interpreter has; UsageError if it cannot run a PyTorch script."""
+    """Return what a command's interpreter has; UsageError if it cannot run a PyTorch script."""
     with at_once():
         python = describe_python(command.python)
     if python.torch is None:
@@ -62,7 +62,7 @@ def target_python(command: Command) -> TargetPython:
 
 
 def devices_for(python: TargetPython, jobs: int) -> list[Device]:
-    """Return the GPUs to use, or the CPU where the interpreter's torch can use no GPU.
+    """Return the GPUs to use, or the CPU where an interpreter's torch can use no GPU.
 
     Each has its share of the cores, as trials that run side by side keep to theirs.
     """
@@ -77,7 +77,7 @@ def devices_for(python: TargetPython, jobs: int) -> list[Device]:
 
 
 def check_objective(objective: Objective, device: Device) -> None:
-    """UsageError if the device cannot show what is to be improved."""
+    """Raise UsageError if the device cannot show what is to be improved."""
     if objective is Objective.ENERGY and not device.is_gpu:
         raise UsageError(
             "--objective energy needs a GPU, and here is none that torch can use: the energy of "
@@ -97,7 +97,7 @@ def plan_path(command: Command, wanted: Path | None = None) -> Path:
     script = Path(command.script)
     stem = command.script.rpartition(".")[2] if command.is_module else script.stem
     path = wanted or Path(f"{stem or 'script'}.plan.toml")
-    problem = _unwritable(path) or _precious(path, script)
+    problem = _unwritable(path) or _reason_to_keep(path, script)
     if problem is not None:
         raise UsageError(
             f"the plan could not be written to {path}: {problem}; choose another place with --plan"
@@ -105,7 +105,7 @@ def plan_path(command: Command, wanted: Path | None = None) -> Path:
     return path
 
 
-def _precious(path: Path, script: Path) -> str | None:
+def _reason_to_keep(path: Path, script: Path) -> str | None:
     """Return why a file that is there is not to be replaced by a plan, or None."""
     if not path.exists():
         return None
@@ -130,7 +130,7 @@ def _unwritable(path: Path) -> str | None:
 
 @contextmanager
 def reserved(devices: Sequence[Device]) -> Iterator[None]:
-    """Keep other studies away from the devices: both would measure each other."""
+    """Keep other studies away from the devices, as two would measure each other."""
     with ExitStack() as stack:
         for device in devices:
             name = (device.uuid or device.kind).replace("/", "-")

@@ -1,4 +1,4 @@
-"""Where a study's trials are kept, from its first measured run to its result."""
+"""Stores a study as it goes on, from its first measured run to its result."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class StudyRecorder:
         self._environment = environment
         self._lock = ExitStack()
         self.started = started
-        """UTC, ISO 8601: of the first session where the study is continued."""
+        """Time at which the study began, in its first session: UTC, ISO 8601."""
         self.study: str | None = None
-        """Its name, once it is stored."""
+        """Name of the study, once it is stored."""
         if not options.resume and options.study in store.study_names():
             raise UsageError(
                 f"--study: there is a study {options.study} already: choose another name, or "
@@ -76,7 +76,7 @@ class StudyRecorder:
     def optuna_study(self) -> optuna.Study:
         """Return a new record in Optuna's tables, over that of an earlier session.
 
-        Its trials are told again: a space that has changed since would be refused.
+        Its trials are recorded again: a space that has changed since would be refused.
         """
         import optuna
 
@@ -139,7 +139,7 @@ class StudyRecorder:
         return record
 
     def _check_environment(self, record: StudyRecord) -> None:
-        """UsageError if figures of then and now cannot stand side by side."""
+        """Raise UsageError if figures of an earlier session and of this one cannot be compared."""
         for name, then, now in (
             ("on", record.environment.device.name, self._environment.device.name),
             ("with torch", record.environment.torch, self._environment.torch),

@@ -1,4 +1,4 @@
-"""From what a study expected and found to its result and its plan."""
+"""The result of a study: what its findings promised and brought, its proof, and its plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One tuning study: baseline, findings, search, ablation, proof, plan."""
+"""A tuning study: baseline, findings, search, ablation, proof, plan."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _knobs(options: TuneOptions) -> dict[str, Knob]:
 
 
 class _Study:
-    """The study in progress."""
+    """A study in progress."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class _Study:
         try:
             self._measure_baselines()
             self._diagnose()
-            self._find()
+            self._search_knobs()
             with store.recording():
                 self._explore()
             settings, contributions = self._ablate()
@@ -223,7 +223,7 @@ class _Study:
                 self._note("the budget left no room for a profile: a larger one may find more")
         return diagnose(Evidence(measured=baseline))
 
-    def _find(self) -> None:
+    def _search_knobs(self) -> None:
         """Try the knobs one at a time, those that the findings point to first."""
         baseline = self._baseline
         first = [name for each in self._expectations for name in each.knobs]
@@ -236,7 +236,7 @@ class _Study:
         names = list(self._chosen.space.by_name)
         self._enter("search", f"{len(names)} knobs: {', '.join(names)}" if names else "no knobs")
         self._search = OrderedSearch(
-            self._evaluator, self._chosen.space, baseline, on_best=self._stand_on
+            self._evaluator, self._chosen.space, baseline, on_best=self._on_best
         )
         self._search.run()
         self._note_left_out(self._search)
@@ -266,9 +266,9 @@ class _Study:
         )
         for trial in self._search.trials:
             neighbourhood.record(trial)
-        neighbourhood.search(self._evaluator, self._best, self._stand_on)
+        neighbourhood.search(self._evaluator, self._best, self._on_best)
 
-    def _stand_on(self, best: Best) -> None:
+    def _on_best(self, best: Best) -> None:
         self._best = best
         self._progress.on_best(best.settings, best.gain)
 

@@ -1,4 +1,4 @@
-"""Runs one side of a comparison in a fresh process, and returns what came of it as a trial."""
+"""Runs one side of a comparison in a fresh process and returns it as a trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one run of a script amounts to: a state, a reason, a gain, and whether results agree."""
+"""Validation of a run: its state with a reason, its gain, and whether its results agree."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ more (evaluation, another batch shape), and an out-of-memory later undoes every 
 REFERENCES = 3
 """Newest baseline runs on a GPU that make its reference; older ones have drifted."""
 PRUNE_BELOW = 0.6
-"""A trial is ended early when it would reach less than this share of the best so far."""
+"""Share of the best so far below which a trial is ended early."""
 BY_SAMPLE = (Objective.THROUGHPUT, Objective.ENERGY)
 """Objectives whose cost is that of a sample, or of a step where samples are not known."""
 

@@ -18,7 +18,7 @@ from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knobs._script import not_on_gpu
 
 VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-"""The second is the only one that torch before 2.9 reads; later ones read it last."""
+"""Variables that torch's allocator reads; before torch 2.9 the second only, later both."""
 OPTION = "expandable_segments"
 
 

@@ -30,15 +30,15 @@ from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knobs._script import NO_LOADER, workers_missing
 
 LEAST_BYTES = 1 << 20
-"""Of a tensor: new memory for a smaller one takes less than 1 ms."""
+"""Least size of a tensor whose memory is reused: new memory for a smaller one takes under 1 ms."""
 MOST_SEGMENTS = 4
-"""Of one worker that are kept: two batches wait by default, and one is built."""
+"""Most segments that one worker keeps: two batches wait by default, and one is built."""
 PATIENCE = 16
-"""Times that none was free, after which the oldest is replaced: it may never be given back."""
+"""Requests in vain after which the oldest segment is replaced: it may never be given back."""
 LARGEST = 2
-"""Times the size of a tensor that its memory may have, where sizes vary."""
+"""Size of a segment over that of the tensor in it, at most, where sizes vary."""
 TAIL_BYTES = 64
-"""At the end of a segment: the number of the last batch that the script is done with."""
+"""Room at the end of a segment for the number of the last batch that the script is done with."""
 
 
 class BatchMemory(Knob):
@@ -68,7 +68,7 @@ class BatchMemory(Knob):
             if not isinstance(own, Initialization):  # of a loader that is built like another one
                 arguments["worker_init_fn"] = Initialization(own)
 
-        tell(target.effective)
+        on_reuse(target.effective)
         target.on_loader(adjust)
 
     def snippet(self, value: Value) -> str:
@@ -80,7 +80,7 @@ class BatchMemory(Knob):
 
 @dataclass(frozen=True)
 class Initialization:
-    """A worker's own `worker_init_fn`, followed by `reuse`."""
+    """The `worker_init_fn` of a script, if it has one, followed by `reuse`."""
 
     own: Callable[[int], object] | None
 
@@ -105,9 +105,9 @@ class _Segment:
     storage: Any
     """A `torch.UntypedStorage`, with `TAIL_BYTES` at its end."""
     number: int = 0
-    """Of the last batch that was sent in it, counted by the worker."""
+    """Number of the last batch that was sent in it, counted by the worker."""
     process: int = 0
-    """The worker's."""
+    """Process id of the worker."""
     is_done: bool = False
     """Whether the script's process has given it back."""
     is_lent: bool = False
@@ -115,7 +115,7 @@ class _Segment:
 
     @property
     def done(self) -> ctypes.c_int64:
-        """The number of the last batch that the script's process is done with."""
+        """Number of the last batch that the script's process is done with."""
         address = self.storage.data_ptr() + self.storage.nbytes() - TAIL_BYTES
         return ctypes.c_int64.from_address(address)
 
@@ -132,11 +132,11 @@ class _Segment:
 # -- in a worker -----------------------------------------------------------------------------------
 
 
-class _Sent(_Segment):
-    """A worker's own; `number` is 0 until it sends a batch."""
+class _WorkerSegment(_Segment):
+    """A segment as its worker sees it; `number` is 0 until it sends a batch."""
 
     is_taken = True
-    """Whether it was not sent since a batch was built in it."""
+    """Whether a batch was built in it that was not sent yet."""
 
     @property
     def is_free(self) -> bool:
@@ -144,12 +144,12 @@ class _Sent(_Segment):
         return self.is_alone and not self.is_taken and self.number == self.done.value
 
 
-class _Segments:
-    """The shared memory of one worker."""
+class _Pool:
+    """The segments of one worker."""
 
     def __init__(self, new: Callable[[int], Any]) -> None:
         self._new = new
-        self._kept: list[_Sent] = []
+        self._kept: list[_WorkerSegment] = []
         self._in_vain = 0
         self._lock = threading.Lock()  # one thread builds batches, another one sends them
 
@@ -172,7 +172,7 @@ class _Segments:
                     return self._new(size)
                 self._kept.remove(free[0])
             storage = self._new(size + TAIL_BYTES + -size % TAIL_BYTES)
-            self._kept.append(_Sent(storage))
+            self._kept.append(_WorkerSegment(storage))
             return storage
 
     def send(self, storage: Any) -> int | None:
@@ -209,10 +209,10 @@ def reuse(worker_id: int = 0) -> None:
         return
     _REUSING.append(os.getpid())
     new, collate = torch.UntypedStorage._new_shared, default_collate_fn_map[torch.Tensor]
-    segments, here = _Segments(new), threading.local()
+    segments, here = _Pool(new), threading.local()
 
     def collate_tensor(*args: Any, **kwargs: Any) -> Any:
-        """Fills all of its memory, so that it need not be new; others may rely on zeros."""
+        """Fill all of the memory, so that it need not be new; others may rely on zeros."""
         here.fills = True
         try:
             return collate(*args, **kwargs)
@@ -241,8 +241,8 @@ def reuse(worker_id: int = 0) -> None:
 # -- in the script's process -----------------------------------------------------------------------
 
 
-class _Segmented:
-    """The segments in which batches have arrived in one thread: that which pins, or any other."""
+class _ThreadSegments:
+    """The segments in which batches have arrived in one thread, which may be the one that pins."""
 
     def __init__(self) -> None:
         self.segments: dict[int, _Segment] = {}
@@ -250,19 +250,19 @@ class _Segmented:
 
 
 class _Arrivals(threading.local):
-    """A thread's, which end with it."""
+    """The segments that have arrived in the current thread; they end with it."""
 
     def __init__(self) -> None:
-        self.mine = _Segmented()
+        self.mine = _ThreadSegments()
 
 
 _LOCK = threading.RLock()
-"""Of what stands below. It is taken before a fork, so that a child finds it free."""
-_ALL: weakref.WeakSet[_Segmented] = weakref.WeakSet()
+"""Guards the arrivals below. It is taken before a fork, so that a child finds it free."""
+_ALL: weakref.WeakSet[_ThreadSegments] = weakref.WeakSet()
 _ARRIVALS = _Arrivals()
-_TOLD: list[Callable[[], None]] = []
+_ON_REUSE: list[Callable[[], None]] = []
 _WATCHED: list[int] = []
-"""Processes that were told to watch what becomes of their segments."""
+"""Processes in which it is noticed when segments reach other processes."""
 
 
 def rebuild(cls: Any, descriptor: Any, size: int, number: int, process: int) -> Any:
@@ -287,14 +287,14 @@ def rebuild(cls: Any, descriptor: Any, size: int, number: int, process: int) -> 
         is_lent = known is not None and known.is_lent
         segments[storage._cdata] = _Segment(storage, number, process, is_lent=is_lent)
     if known is not None:
-        for effective in _TOLD:
-            effective()
+        for callback in _ON_REUSE:
+            callback()
     return storage
 
 
-def tell(effective: Callable[[], None]) -> None:
+def on_reuse(callback: Callable[[], None]) -> None:
     """Have a function called when a batch arrives in memory in which one has arrived before."""
-    _TOLD.append(effective)
+    _ON_REUSE.append(callback)
 
 
 def _forget(segments: dict[int, _Segment], process: int) -> None:

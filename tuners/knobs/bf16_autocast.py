@@ -18,7 +18,7 @@ from gpuadvisor.tuners.knobs._autocast import RootAutocast, autocast_unavailable
 
 CPU_INFO = Path("/proc/cpuinfo")
 CPU_FEATURES = {"avx512_bf16", "amx_bf16", "bf16"}
-"""As Linux names the instructions that multiply bfloat16: x86, x86, Arm."""
+"""Linux's names of the instructions that multiply bfloat16: x86, x86, Arm."""
 
 
 class Bf16Autocast(Knob):

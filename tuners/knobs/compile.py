@@ -16,7 +16,7 @@ from gpuadvisor.tuners.knobs._compile import CompileKnob
 
 
 class Compile(CompileKnob):
-    """Compiles without CUDA graphs."""
+    """Compiles the script's modules, without CUDA graphs."""
 
     name = "compile"
     title = "torch.compile"

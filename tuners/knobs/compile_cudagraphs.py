@@ -17,7 +17,7 @@ from gpuadvisor.tuners.knobs._script import not_on_gpu
 
 
 class CompileCudagraphs(CompileKnob):
-    """Compiles with CUDA graphs."""
+    """Compiles the script's modules, with CUDA graphs."""
 
     name = "compile_cudagraphs"
     title = "torch.compile, CUDA graphs"

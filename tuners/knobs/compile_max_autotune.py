@@ -23,7 +23,7 @@ GRAPHS = "max-autotune"
 
 
 class CompileMaxAutotune(CompileKnob):
-    """Compiles with `max-autotune`, with or without CUDA graphs."""
+    """Compiles the script's modules with `max-autotune`, with or without CUDA graphs."""
 
     name = "compile_max_autotune"
     title = "torch.compile, max-autotune"

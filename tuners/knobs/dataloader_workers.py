@@ -18,7 +18,8 @@ from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knobs._script import NO_LOADER, is_iterable, is_on_gpu, not_waiting
 
 MOST_WORKERS = 32
-"""A worker is a process with its own copy of the data set's state and two batches in flight."""
+"""Most workers that are tried: each is a process with its own copy of the data set's state and two
+batches in flight."""
 
 MOST_CHOICES = 4
 

@@ -30,7 +30,7 @@ def clock(monkeypatch):
 
 def budget_of(budget, phase="search"):
     made = Budget(BudgetLimit.parse(budget), KNOBS)
-    made.spent(trial(10.0, "baseline"))
+    made.record(trial(10.0, "baseline"))
     made.phase = phase
     return made
 
@@ -78,7 +78,7 @@ class TestTrials:
         assert made.left_s is None
         for _ in range(2):
             assert made.affordable([TF32])
-            made.spent(trial(10.0, tf32=True))
+            made.record(trial(10.0, tf32=True))
         assert not made.affordable([TF32])
         made.phase = "proof"
         assert made.affordable([TF32])
@@ -94,7 +94,7 @@ class TestTime:
         made = budget_of("10m")
         assert made.expected_s(TF32) == 10
         assert made.expected_s({"compile": True}) == 10 + 15
-        made.spent(trial(70.0, compile=True, tf32=True))
+        made.record(trial(70.0, compile=True, tf32=True))
         assert made.expected_s({"compile": True}) == 70
 
     def test_the_search_leaves_room_for_ablation_and_proof(self, clock):
@@ -140,8 +140,8 @@ class TestTime:
 
     def test_it_has_always_room_for_twice_its_usual_time(self, clock):
         made = budget_of("10m")
-        made.spent(trial(70.0, compile=True))
-        made.spent(replace(trial(140.0, compile=True), state=TrialState.PRUNED))  # says nothing
+        made.record(trial(70.0, compile=True))
+        made.record(replace(trial(140.0, compile=True), state=TrialState.PRUNED))  # says nothing
         clock[0] = 590.0
         assert made.room_s(TF32) == 2 * 10
         assert made.room_s({"compile": True}) == 2 * 70
@@ -178,6 +178,6 @@ class TestTime:
 
     def test_a_budget_of_trials_for_what_was_left_out(self):
         made = budget_of("2 trials")
-        made.spent(trial(10.0, tf32=True))
-        made.spent(trial(10.0, tf32=True))
+        made.record(trial(10.0, tf32=True))
+        made.record(trial(10.0, tf32=True))
         assert made.enough_for([TF32] * 3) == BudgetLimit(trials=5)

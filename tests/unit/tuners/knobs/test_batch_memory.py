@@ -65,7 +65,7 @@ def halves(samples):
 def arrived_again(monkeypatch):
     """Count the batches in memory that was used before; forget what other tests left."""
     times = []
-    monkeypatch.setattr(batch_memory, "_TOLD", [lambda: times.append(1)])
+    monkeypatch.setattr(batch_memory, "_ON_REUSE", [lambda: times.append(1)])
     batch_memory._ARRIVALS.mine.segments.clear()
     yield times
     batch_memory._ARRIVALS.mine.segments.clear()
@@ -121,7 +121,7 @@ class Numbered(Dataset):
 
 if __name__ == "__main__":
     again = []
-    batch_memory.tell(lambda: again.append(1))
+    batch_memory.on_reuse(lambda: again.append(1))
     own = {"multiprocessing_context": sys.argv[1], "worker_init_fn": batch_memory.reuse}
     loader = DataLoader(Numbered(), batch_size=2, num_workers=1, **own)
     for batch, numbers in loader:
