@@ -30,6 +30,8 @@ from gpuadvisor.storage.telemetry.schema import (
     HOUR_S,
     INDEX,
     MINUTE_S,
+    PROCESS_COLUMNS,
+    PROGRAM_COLUMNS,
     Table,
     plain_column,
     present,
@@ -41,21 +43,7 @@ AUTO_RAW_S = 2 * HOUR_S
 """Longest table of raw rows by `auto`: two hours of eight GPUs are 58,000 of them."""
 AUTO_MINUTES_S = 7 * 86400.0
 """Longest table of minutes by `auto`; longer ones are of hours."""
-PROCESS_TYPES = {
-    "pid": "INTEGER",
-    "kind": "TEXT",
-    "name": "TEXT",
-    "user": "TEXT",
-    "command": "TEXT",
-    "container": "TEXT",
-    "is_host_pid": "INTEGER",
-    "parent_pid": "INTEGER",
-    "started_s": "REAL",
-    "memory_bytes": "INTEGER",
-    "sm_utilization_pct": "REAL",
-    "cpu_pct": "REAL",
-    "host_memory_bytes": "INTEGER",
-}
+_PROCESS_COLUMNS = PROGRAM_COLUMNS | PROCESS_COLUMNS
 PROCESS_CHUNK_S = 3600.0
 """Time whose processes are read at once, so that no transaction stays open while they are used."""
 
@@ -305,13 +293,18 @@ def _oldest_s(folder: Path, since_s: float, until_s: float) -> float:
 
 def processes(folder: Path, since_s: float, until_s: float) -> Rows:
     """Return each process that was listed in the span, a row for each listing."""
-    columns, types = ("time_s", "gpu", *PROCESS_TYPES), ("REAL", "TEXT", *PROCESS_TYPES.values())
-    return Rows("raw", columns, types, _process_rows(folder, since_s, until_s))
+    types = [declared.partition(" ")[0] for declared in _PROCESS_COLUMNS.values()]
+    return Rows(
+        "raw",
+        ("time_s", "gpu", *_PROCESS_COLUMNS),
+        ("REAL", "TEXT", *types),
+        _process_rows(folder, since_s, until_s),
+    )
 
 
 def _process_rows(folder: Path, since_s: float, until_s: float) -> Iterator[tuple[Any, ...]]:
     query = (
-        f"SELECT ts, gpu, {', '.join(PROCESS_TYPES)} FROM processes"
+        f"SELECT ts, gpu, {', '.join(_PROCESS_COLUMNS)} FROM processes"
         " JOIN programs ON programs.id = program WHERE ts >= ? AND ts < ? ORDER BY ts, gpu, pid"
     )
     for path in day_paths(folder, since_s, until_s):

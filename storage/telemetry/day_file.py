@@ -107,8 +107,8 @@ class DayFile:
     def _list(self, time_s: float, processes: Iterable[GpuProcess], ids: Mapping[str, int]) -> None:
         self.connection.execute("INSERT OR IGNORE INTO listings VALUES (?)", (time_s,))
         self.connection.executemany(
-            f"INSERT OR REPLACE INTO processes (ts, program, {PROCESS_COLUMNS})"
-            " VALUES (?, ?, ?, ?, ?, ?)",
+            f"INSERT OR REPLACE INTO processes (ts, program, {', '.join(PROCESS_COLUMNS)})"
+            f" VALUES (?, ?{', ?' * len(PROCESS_COLUMNS)})",
             [
                 (time_s, self._program(process, ids[process.gpu]), *process_row(process))
                 for process in processes
@@ -121,7 +121,8 @@ class DayFile:
             self._programs |= self._known_programs(process.pid)
         if row not in self._programs:
             added = self.connection.execute(
-                f"INSERT INTO programs ({PROGRAM_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT INTO programs (gpu, {', '.join(PROGRAM_COLUMNS)})"
+                f" VALUES (?{', ?' * len(PROGRAM_COLUMNS)})",
                 row,
             )
             self._programs[row] = int(added.lastrowid or 0)
@@ -129,5 +130,5 @@ class DayFile:
 
     def _known_programs(self, pid: int | None = None) -> dict[Row, int]:
         where = "" if pid is None else f" WHERE pid = {int(pid)}"
-        query = f"SELECT id, {PROGRAM_COLUMNS} FROM programs{where}"
+        query = f"SELECT id, gpu, {', '.join(PROGRAM_COLUMNS)} FROM programs{where}"
         return {tuple(row[1:]): row[0] for row in self.connection.execute(query)}

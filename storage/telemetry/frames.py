@@ -143,7 +143,7 @@ def _add_processes(
         poll = polls.setdefault(time_s, _Poll())
         poll.full, poll.processes = True, []
     rows = connection.execute(
-        f"SELECT ts, {PROGRAM_COLUMNS}, {PROCESS_COLUMNS} FROM processes"
+        f"SELECT ts, gpu, {', '.join((*PROGRAM_COLUMNS, *PROCESS_COLUMNS))} FROM processes"
         " JOIN programs ON programs.id = program WHERE ts >= ? AND ts < ? ORDER BY ts, program",
         span,
     )

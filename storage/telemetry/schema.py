@@ -17,6 +17,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -115,16 +116,40 @@ HOST_HOURS = Table("host_hours", HOST_METRICS, HOUR_S)
 DAY_TABLES = (GPU_SAMPLES, GPU_FAST, HOST_SAMPLES)
 INDEX_TABLES = (GPU_MINUTES, HOST_MINUTES, GPU_HOURS, HOST_HOURS)
 
+PROGRAM_COLUMNS = {
+    "pid": "INTEGER NOT NULL",
+    "kind": "TEXT NOT NULL",
+    "name": "TEXT",
+    "user": "TEXT",
+    "command": "TEXT",
+    "container": "TEXT",
+    "is_host_pid": "INTEGER NOT NULL",
+    "parent_pid": "INTEGER",
+    "started_s": "REAL",
+}
+"""Fields of a `GpuProcess` that stay the same while it lives, and their types in `programs`."""
+PROCESS_COLUMNS = {
+    "memory_bytes": "INTEGER",
+    "sm_utilization_pct": "REAL",
+    "cpu_pct": "REAL",
+    "host_memory_bytes": "INTEGER",
+}
+"""Fields of a `GpuProcess` that change while it lives, and their types in `processes`."""
+_PROGRAM, _PROCESS = attrgetter(*PROGRAM_COLUMNS), attrgetter(*PROCESS_COLUMNS)
+
+
+def _declared(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
+
+
 _DAY_STATEMENTS = (
     # A program's words are long and always the same, its numbers short and new in every listing.
     "CREATE TABLE IF NOT EXISTS programs (id INTEGER PRIMARY KEY, gpu INTEGER NOT NULL,"
-    " pid INTEGER NOT NULL, kind TEXT NOT NULL, name TEXT, user TEXT, command TEXT,"
-    " container TEXT, is_host_pid INTEGER NOT NULL, parent_pid INTEGER, started_s REAL){strict}",
+    f" {_declared(PROGRAM_COLUMNS)}){{strict}}",
     "CREATE INDEX IF NOT EXISTS programs_by_pid ON programs (pid)",
     "CREATE TABLE IF NOT EXISTS listings (ts REAL PRIMARY KEY){strict}",
     "CREATE TABLE IF NOT EXISTS processes (ts REAL NOT NULL, program INTEGER NOT NULL,"
-    " memory_bytes INTEGER, sm_utilization_pct REAL, cpu_pct REAL, host_memory_bytes INTEGER,"
-    " PRIMARY KEY (ts, program)) WITHOUT ROWID{and_strict}",
+    f" {_declared(PROCESS_COLUMNS)}, PRIMARY KEY (ts, program)) WITHOUT ROWID{{and_strict}}",
 )
 _INDEX_STATEMENTS = (
     "CREATE TABLE IF NOT EXISTS gpus (id INTEGER PRIMARY KEY, uuid TEXT NOT NULL UNIQUE,"
@@ -255,35 +280,17 @@ def event_of(row: Sequence[Any]) -> Event:
     )
 
 
-PROGRAM_COLUMNS = (
-    "gpu, pid, kind, name, user, command, container, is_host_pid, parent_pid, started_s"
-)
-
-
 def program_row(process: GpuProcess, gpu: int) -> Row:
-    """Return the columns of PROGRAM_COLUMNS: what stays the same while a process lives."""
-    return (
-        gpu, process.pid, process.kind, process.name, process.user, process.command,
-        process.container, int(process.is_host_pid), process.parent_pid, process.started_s,
-    )  # fmt: skip
-
-
-PROCESS_COLUMNS = "memory_bytes, sm_utilization_pct, cpu_pct, host_memory_bytes"
+    """Return the number of its GPU and the values of PROGRAM_COLUMNS."""
+    return (gpu, *_PROGRAM(process))
 
 
 def process_row(process: GpuProcess) -> Row:
-    """Return the columns of PROCESS_COLUMNS: what changes while a process lives."""
-    return (
-        process.memory_bytes, process.sm_utilization_pct, process.cpu_pct,
-        process.host_memory_bytes,
-    )  # fmt: skip
+    """Return the values of PROCESS_COLUMNS."""
+    return _PROCESS(process)
 
 
 def process_of(gpu: str, row: Sequence[Any]) -> GpuProcess:
-    """Return the process of a row of PROGRAM_COLUMNS without the first, then PROCESS_COLUMNS."""
-    pid, kind, name, user, command, container, is_host, parent, started_s, *changing = row
-    memory, utilization, cpu, host_memory = changing
-    return GpuProcess(
-        gpu, pid, kind, memory, name, user, command, container, bool(is_host), utilization, cpu,
-        host_memory, parent, started_s,
-    )  # fmt: skip
+    """Return the process of a row of PROGRAM_COLUMNS and PROCESS_COLUMNS."""
+    fields = dict(zip((*PROGRAM_COLUMNS, *PROCESS_COLUMNS), row, strict=True))
+    return GpuProcess(gpu, **fields | {"is_host_pid": bool(fields["is_host_pid"])})
