@@ -26,7 +26,7 @@ EPILOG = """examples:
 BLOCK_SIDES = (1024, 1024, 64)
 """Most threads of a block in x, y and z, on every GPU (CUDA C++ Programming Guide)."""
 _UNITS = {"": 1, "b": 1, "k": 1024, "kb": 1024, "kib": 1024, "m": 1 << 20, "mib": 1 << 20}
-"""In CUDA's own words a KB of shared memory has 1,024 bytes."""
+"""Bytes by unit; in CUDA's own words a KB of shared memory has 1,024."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

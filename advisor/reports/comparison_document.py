@@ -55,12 +55,12 @@ class ComparedRow:
     before: str
     after: str
     difference: str
-    """In time or percentage points, with its sign."""
+    """Difference in time or percentage points, with its sign."""
     change: str = ""
-    """In percent."""
+    """Relative change in percent."""
     verdict: str = ""
     count: str = ""
-    """How often, before and after."""
+    """How often it ran, before and after."""
 
 
 def comparison_lines(comparison: Comparison, everything: bool = False) -> Iterator[str]:

@@ -9,7 +9,7 @@ from gpuadvisor.reports import strict_json
 from gpuadvisor.reports.diagnosis_report import DiagnosisReport
 
 VERSION = 1
-"""Grows when a field is removed or changes its meaning, not when one is added."""
+"""Version of the JSON: grows when a field goes or changes its meaning, not when one is added."""
 
 Json = dict[str, Any]
 

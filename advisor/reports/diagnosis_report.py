@@ -21,13 +21,13 @@ class DiagnosisReport:
     """A run and what the rules say of it."""
 
     name: str
-    """Of the profile, the script or the recording."""
+    """Name of the profile, the script or the recording."""
     diagnosis: Diagnosis
     rules: Sequence[Loaded] = ()
-    """That were asked."""
+    """The rules that were asked, whether they could look or not."""
     profile: ProfileReport | None = None
     telemetry: TelemetryWindow | None = None
-    """Where that is all there is: a recording of it."""
+    """A recording of telemetry; only where there is no profile."""
     stored: str | None = None
     """The name under which the profile is stored."""
     file: str | None = None
@@ -35,9 +35,9 @@ class DiagnosisReport:
     """The words with which the script is started, after `python`; empty where it is not known."""
     notes: tuple[str, ...] = field(default=())
     version: str = ""
-    """Of gpuadvisor."""
+    """Version of gpuadvisor."""
     cut: int = 0
-    """Findings that matter and were left out, as was asked for."""
+    """Number of findings that matter and that `--limit` left out."""
 
     @property
     def source(self) -> str:
@@ -46,17 +46,17 @@ class DiagnosisReport:
 
     @cached_property
     def worth_fixing(self) -> tuple[Finding, ...]:
-        """What is no symptom of anything else, and matters."""
+        """Findings that matter and are no symptom of another one."""
         return tuple(each for each in self.diagnosis.shown if matters(each))
 
     @cached_property
     def remarks(self) -> tuple[Finding, ...]:
-        """What is good to know, and nothing to fix."""
+        """Findings that are good to know, and nothing to fix."""
         return tuple(each for each in self.diagnosis.shown if not matters(each))
 
     @cached_property
     def hidden(self) -> Mapping[str, tuple[Finding, ...]]:
-        """Rules that found a cause to the symptoms of it."""
+        """Symptoms by the rule that found their cause."""
         found: dict[str, list[Finding]] = {}
         for each in self.diagnosis.findings:
             if each.hidden_by is not None:

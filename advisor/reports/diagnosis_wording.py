@@ -40,10 +40,11 @@ def _amount(profile: ProfileReport) -> str:
     facts = profile.facts
     if facts.steps is not None and facts.steps.steps:
         steps = figures.count(len(facts.steps.steps), "step")
-        if profile.accounts and facts.window.run_ns:  # the host's steps may be ahead of the GPU's
+        # The CPU's steps may be ahead of the GPU's.
+        if facts.time_breakdowns and facts.window.run_ns:
             return f"{steps} in {figures.milliseconds(facts.window.run_ns / 1e6)}"
         return f"{steps} of {figures.milliseconds(facts.steps.median_ns / 1e6)}"
-    if profile.accounts and facts.window.run_ns:
+    if facts.time_breakdowns and facts.window.run_ns:
         return figures.milliseconds(facts.window.run_ns / 1e6)
     if rows := facts.profile.rows("kernels"):
         names = facts.profile.columns("kernels", ("name",))["name"]
@@ -57,7 +58,7 @@ def _amount(profile: ProfileReport) -> str:
 def outcome(report: DiagnosisReport) -> str:
     """Return how busy the GPU was, and what all findings are worth together."""
     busy = ""
-    if report.profile is not None and (accounts := report.profile.accounts):
+    if report.profile is not None and (accounts := report.profile.facts.time_breakdowns):
         who = "The GPU was" if len(accounts) == 1 else "The GPUs were"
         share = report.profile.facts.window.busy_share
         busy = f"{who} busy {figures.percent(share)} of the run. "
@@ -189,7 +190,7 @@ def trial(report: DiagnosisReport, finding: Finding) -> tuple[str, str]:
 def way(report: DiagnosisReport, how: str) -> str:
     """Return how to measure something, with the script's name where it is known."""
     command = how.replace("SCRIPT", script(report))
-    if report.profile is None or report.profile.accounts or report.source != "kineto":
+    if report.profile is None or report.profile.facts.time_breakdowns or report.source != "kineto":
         return command
     # Where nothing ran on a GPU the same command would tell as little again.
     return f"on a machine with a GPU, {command}" if command.startswith("gpuadvisor ") else command

@@ -115,7 +115,7 @@ class Plot:
     """A plot with its legend; Markdown has the table instead, where there is one."""
 
     plot: Callable[[float], Markup]
-    """Draws at a width in pixels."""
+    """Function that draws at a width in pixels."""
     legend: Sequence[tuple[str, str]] = ()
     """Style classes of a mark, and what it stands for."""
     lead: str = ""

@@ -102,7 +102,7 @@ def profile_document(report: ProfileReport) -> Document:
         footer=(
             "Shares are of the time from the device's first event to its last one. Every figure"
             f" comes from the recording; what it lacks is called {figures.NOT_MEASURED}."
-            " Recording slows the host down, so real idle time is shorter where it launches.",
+            " Recording slows the CPU down, so real idle time is shorter where it launches.",
             f"gpuadvisor {report.version}",
         ),
         styles=("page.css", "profile.css"),
@@ -164,9 +164,9 @@ def _left_out(total: int, rows: int, what: str) -> tuple[str, ...]:
 
 def _where_time_goes(report: ProfileReport) -> Iterator[Section]:
     """Yield the time of each device by what it did, or why it did nothing."""
-    if not report.accounts:
+    if not report.facts.time_breakdowns:
         return
-    total = added(report.accounts)
+    total = added(report.facts.time_breakdowns)
     parts = [part for part in TimeCategory if total.parts_ns[part] > 0]
     rows = [
         (wording.PARTS[part], figures.percent(total.share(part)),
@@ -176,13 +176,13 @@ def _where_time_goes(report: ProfileReport) -> Iterator[Section]:
     busy = figures.percent(total.busy_share), figures.nanoseconds(total.busy_ns)
     rows.append(("busy, together", *busy, "At least one kernel or copy runs."))
     words = "What the device did, and why it did nothing, as parts that exclude each other."
-    if len(report.accounts) > 1:
-        words += f" The table adds {len(report.accounts)} devices up."
-    left_out = len(report.accounts) - profile_plots.MOST_BARS
+    if len(report.facts.time_breakdowns) > 1:
+        words += f" The table adds {len(report.facts.time_breakdowns)} devices up."
+    left_out = len(report.facts.time_breakdowns) - profile_plots.MOST_BARS
     if left_out > 0:
         words += f" {figures.count(left_out, 'more device')} not drawn."
     plot = Plot(
-        lambda width: profile_plots.plot_time_breakdown(report.accounts, width),
+        lambda width: profile_plots.plot_time_breakdown(report.facts.time_breakdowns, width),
         [(f"dot square part {part}", wording.PARTS[part]) for part in parts],
     )
     columns = _titled("Part", "Share", "Time", "Which means", words_from=3)
@@ -216,18 +216,18 @@ def _steps(report: ProfileReport) -> Iterator[Section]:
         waits if found.data_wait_share else (),
     )
     columns = _titled("", *names, "Device busy", "Waiting for data")
-    lead = Paragraph(f"{count}: {source}. Times are the host's.", "lead")
+    lead = Paragraph(f"{count}: {source}. Times are the CPU's.", "lead")
     yield Section("Steps", [lead, plot, Table([row], columns)])
 
 
 def _timeline(report: ProfileReport) -> Iterator[Section]:
     """Yield what each stream and thread did over time."""
-    found = activity(report.facts, profile_plots.STRETCHES) if report.has_timeline else None
+    found = activity(report.facts, profile_plots.STRETCHES) if report.facts.has_timeline else None
     if found is None or not found.lanes:
         return
     narrow = halved(found)
     stretch = figures.nanoseconds(found.span_ns / found.stretches)
-    words = "Streams of the device, then threads of the host. A bar's height is the share of its"
+    words = "Streams of the device, then threads of the CPU. A bar's height is the share of its"
     words += f" {stretch} in which something ran."
     if found.omitted:
         words += f" {figures.count(found.omitted, 'lane')} with less to do not drawn."
@@ -335,7 +335,7 @@ def _operators(report: ProfileReport) -> Iterator[Section]:
         Column("Itself", "self_device_ns", figures.nanoseconds),
         Column("With called", "total_device_ns", figures.nanoseconds),
         Column("Count", "count", _count),
-        Column("On the host", "host_ns", figures.nanoseconds),
+        Column("CPU time", "host_ns", figures.nanoseconds),
     )
     words = "Time on the device of what an operator launched itself, and with what it called."
     if lost:
@@ -348,7 +348,7 @@ def _memory(report: ProfileReport) -> Iterator[Section]:
     """Yield the peak of each device's memory, with its curve where one is known."""
     uses = sorted(report.facts.memory, key=lambda use: -use.peak_allocated_bytes)
     known = [use for use in uses if use.curve]
-    # The curve of what the host gives out is seldom a problem, and in `--json`.
+    # The curve of what the CPU allocates is seldom a problem, and in `--json`.
     drawn = [use for use in known if use.device >= 0] or known
     blocks = [block for use in uses for block in _memory_of(use, use in drawn[:_MOST_CURVES])]
     if blocks:
@@ -357,7 +357,7 @@ def _memory(report: ProfileReport) -> Iterator[Section]:
 
 
 def _memory_of(use: MemoryUse, is_drawn: bool) -> Iterator[Block]:
-    who = "the host" if use.device < 0 else f"GPU {use.device}"
+    who = "the CPU" if use.device < 0 else f"GPU {use.device}"
     yield Paragraph(
         f"Peak on {who}: {figures.memory(use.peak_allocated_bytes)}, reserved"
         f" {figures.memory(use.peak_reserved_bytes)}; {figures.memory(use.older_bytes)} of the peak"
@@ -456,7 +456,7 @@ def _launching(report: ProfileReport) -> Iterator[Section]:
     )
     lead = (
         "Starved kernels found their stream empty when their launch began: the device waited for"
-        " the host. Times and the length of the queue are medians."
+        " the CPU. Times and the length of the queue are medians."
     )
     table = Table(found, columns, "wide")
     yield Section("Launching", [Paragraph(lead, "lead"), table], is_folded=True)
@@ -464,7 +464,9 @@ def _launching(report: ProfileReport) -> Iterator[Section]:
 
 def _gaps(report: ProfileReport) -> Iterator[Section]:
     """Yield the longest stretches in which a device did nothing."""
-    gaps = [gap for idle in report.facts.idle for gap in idle.longest] if report.accounts else []
+    if not report.facts.time_breakdowns:
+        return
+    gaps = [gap for idle in report.facts.idle for gap in idle.longest]
     if not gaps:
         return
     rows = sorted(gaps, key=lambda gap: -gap.duration_ns)[:MOST_GAPS]
@@ -504,7 +506,7 @@ def _about(report: ProfileReport) -> Iterator[Section]:
     """Yield the devices and what else the file tells."""
     header = report.facts.profile.header
     rows = [("File", report.file), ("Recorded by", header.tool or header.source)]
-    for index in report.accounts:
+    for index in report.facts.time_breakdowns:
         if (device := report.device(index)) is not None:
             known = ", ".join(f"{label} {value}" for label, value in wording.device_rows(device))
             rows.append((f"GPU {index}", f"{device.name}: {known}" if known else device.name))

@@ -11,9 +11,9 @@ from gpuadvisor.rules.facts.kernels import KernelTime
 from gpuadvisor.rules.facts.time_breakdown import TimeBreakdown
 
 SCHEMA_VERSION = 1
-"""Grows when a field is removed or changes its meaning, not when one is added."""
+"""Version of the JSON: grows when a field goes or changes its meaning, not when one is added."""
 MOST_ROWS = 1000
-"""Of kernels and operators, those with most time; a hostile trace may have millions of names."""
+"""Kernels and operators listed, those with most time: a hostile trace may have millions."""
 
 Json = dict[str, Any]
 
@@ -40,7 +40,7 @@ def profile_json(report: ProfileReport) -> Json:
         "world_size": header.world_size,
         "devices": [_device(each) for each in header.devices],
         "ceilings": _ceilings(report),
-        "time": [_account(device, each) for device, each in report.accounts.items()],
+        "time": [_account(device, each) for device, each in report.facts.time_breakdowns.items()],
         "steps": _steps(report),
         "kernels_total": len(report.kernels),
         "kernels": [_kernel(row) for row in report.kernels[:MOST_ROWS]],
@@ -217,7 +217,7 @@ def _memory(report: ProfileReport) -> list[Json]:
 
 
 def _gaps(report: ProfileReport) -> list[Json]:
-    if not report.accounts:
+    if not report.facts.time_breakdowns:
         return []
     return [
         {"device": idle.device, "begin_ns": gap.begin_ns, "duration_ns": gap.duration_ns,

@@ -19,15 +19,15 @@ from gpuadvisor.rules.facts.time_breakdown import TimeBreakdown, TimeCategory
 MOST_BARS = 16
 _TIME_BAR, _TIME_GAP, _TIME_TITLE, _TIME_AXIS = 30, 14, 18, 22
 _LABEL_FROM = 44
-"""Pixels: a narrower part has no room for its number."""
+"""Width in pixels below which a part has no room for its number."""
 
 _STEPS_LEFT, _STEPS_RIGHT, _STEPS_TOP, _STEPS_BOTTOM = 56, 4, 10, 26
 _STEPS_HEIGHT = 190
 _MOST_STEP_BARS = 120
-"""Of more steps, each bar is the slowest one of its stretch."""
+"""Bars of a wide plot; where there are more steps, each is the slowest of its stretch."""
 
 STRETCHES = 480
-"""Of the timeline: about one for every pixel and a half of a wide page."""
+"""Stretches of the timeline: about one for every pixel and a half of a wide page."""
 _LANE_HEIGHT, _BAND_HEIGHT, _LANE_AXIS, _LANE_STEPS = 40, 20, 26, 18
 _MOST_MARKED_STEPS = 60
 KINDS = {
@@ -46,7 +46,7 @@ MOST_POINTS = 40
 _ROOF_LEFT, _ROOF_RIGHT, _ROOF_TOP, _ROOF_BOTTOM = 76, 10, 14, 44
 _ROOF_HEIGHT = 340
 _LARGEST, _SMALLEST = 11.0, 3.0
-"""Radius of the point with most time, and of the least."""
+"""Radius in pixels of the point with most time, and of the least."""
 
 
 def plot_time_breakdown(accounts: Mapping[int, TimeBreakdown], width: float) -> Markup:
@@ -292,9 +292,9 @@ def plot_memory(use: MemoryUse, width: float) -> Markup:
     anchor = "end" if peak[0] > width / 2 else "start"
     words = f"peak {figures.memory(use.peak_allocated_bytes)}"
     parts.append(svg.label(peak[0], peak[1] - 10, words, "halo figure", anchor))
-    owner = "host" if use.device < 0 else f"GPU {use.device}"
+    owner = "CPU" if use.device < 0 else f"GPU {use.device}"
     return svg.canvas(
-        f"memory-{'host' if use.device < 0 else use.device}", width, _MEMORY_HEIGHT,
+        f"memory-{'cpu' if use.device < 0 else use.device}", width, _MEMORY_HEIGHT,
         f"Allocated memory, {owner}",
         f"{words} at {figures.milliseconds(use.peak_ns / 1e6)} of the recording.",
         *parts,
@@ -317,7 +317,7 @@ class RooflinePoint:
 
     name: str
     intensity: float
-    """Operations a byte."""
+    """Arithmetic intensity in operations a byte of device memory."""
     flops_per_s: float
     time_ns: float
     bound: str

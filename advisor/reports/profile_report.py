@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,7 +15,6 @@ from gpuadvisor.rules.facts.ceilings import Ceilings
 from gpuadvisor.rules.facts.kernels import KernelTime
 from gpuadvisor.rules.facts.occupancy_columns import occupancies
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.facts.time_breakdown import TimeBreakdown
 from gpuadvisor.rules.rule import Loaded
 
 KINETO_ZERO_ABOVE_BYTES = 48 * 1024
@@ -30,9 +28,9 @@ class KernelRow:
 
     kernel: KernelTime
     share: float
-    """Of the time of all kernels."""
+    """Share of the time of all kernels, 0 to 1."""
     occupancy: float | None
-    """Theoretical, 0 to 1; None where the device or the launch is not known."""
+    """Theoretical occupancy, 0 to 1; None where the device or the launch is not known."""
     limiters: tuple[str, ...]
     """What keeps another block off the SM: `registers`, `shared_memory`, `warps`, `blocks`."""
     kineto_says_zero: bool
@@ -46,26 +44,17 @@ class ProfileReport:
     name: str
     facts: Facts
     ceilings: Ceilings | None = None
-    """Of the device; None where it is not known."""
+    """Peak rates of the device; None where they are not known."""
     file: str = ""
     """The file that the profile comes from."""
     version: str = ""
-    """Of gpuadvisor."""
+    """Version of gpuadvisor."""
     problems: tuple[str, ...] = field(default=())
     """What the reader should know besides the profile's own warnings."""
     diagnosis: Diagnosis | None = None
     """What the rules say of it; None where they were not asked."""
     rules: tuple[Loaded, ...] = ()
-    """That were asked."""
-
-    @cached_property
-    def accounts(self) -> Mapping[int, TimeBreakdown]:
-        """Where each device's time went."""
-        return self.facts.time_breakdowns
-
-    @cached_property
-    def has_timeline(self) -> bool:
-        return self.facts.has_timeline
+    """The rules that were asked."""
 
     @cached_property
     def kernels(self) -> tuple[KernelRow, ...]:

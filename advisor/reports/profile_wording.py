@@ -17,10 +17,10 @@ PARTS = {
     TimeCategory.COMPUTING: "computing",
     TimeCategory.COMMUNICATING: "communicating only",
     TimeCategory.COPYING: "copying only",
-    TimeCategory.LAUNCHING: "idle: host is launching",
+    TimeCategory.LAUNCHING: "idle: CPU is launching",
     TimeCategory.WAITING_FOR_DATA: "idle: waiting for data",
-    TimeCategory.SYNCHRONIZING: "idle: host synchronises",
-    TimeCategory.OTHER_HOST: "idle: other work of the host",
+    TimeCategory.SYNCHRONIZING: "idle: CPU synchronizes",
+    TimeCategory.OTHER_HOST: "idle: other work of the CPU",
     TimeCategory.DEVICE: "idle: device or another stream",
     TimeCategory.UNKNOWN: "idle: cause not measured",
 }
@@ -28,10 +28,10 @@ EXPLAINED = {
     TimeCategory.COMPUTING: "At least one kernel that computes runs.",
     TimeCategory.COMMUNICATING: "A communication kernel runs, and nothing computes beside it.",
     TimeCategory.COPYING: "A copy or memset runs, and no kernel.",
-    TimeCategory.LAUNCHING: "The host launches at its pace, and the device is done sooner.",
+    TimeCategory.LAUNCHING: "The CPU launches at its pace, and the device is done sooner.",
     TimeCategory.WAITING_FOR_DATA: "The launching thread waits for a batch of its DataLoader.",
-    TimeCategory.SYNCHRONIZING: "The queue ran empty because the host waited for the device.",
-    TimeCategory.OTHER_HOST: "The host does something else between launches, such as Python code.",
+    TimeCategory.SYNCHRONIZING: "The queue ran empty because the CPU waited for the device.",
+    TimeCategory.OTHER_HOST: "The CPU does something else between launches, such as Python code.",
     TimeCategory.DEVICE: "Work was launched, but waits for another stream, GPU or the device.",
     TimeCategory.UNKNOWN: "The call that launched what came next was not recorded.",
 }
@@ -94,24 +94,24 @@ _LONGEST = 2000
 
 def headline(report: ProfileReport) -> tuple[str, str]:
     """Return the one figure of the page and what it is: (`60.6 %`, `of the time the GPU ...`)."""
-    if not report.accounts:
+    if not report.facts.time_breakdowns:
         if report.facts.profile.rows("kernels"):
             return figures.count(len(report.facts.profile.columns("kernels", ("name",))["name"]),
                                  "kernel"), "counted one by one: there is no timeline"  # fmt: skip
         return "No GPU", "nothing that ran on a device was recorded"
-    total = added(report.accounts)
-    who = "the GPU was busy" if len(report.accounts) == 1 else "the GPUs were busy"
+    total = added(report.facts.time_breakdowns)
+    who = "the GPU was busy" if len(report.facts.time_breakdowns) == 1 else "the GPUs were busy"
     return figures.percent(total.busy_share), f"of the time from first to last work {who}"
 
 
 def verdict(report: ProfileReport) -> str:
     """Return the sentence below: what most of the idle time is for."""
-    if not report.accounts:
+    if not report.facts.time_breakdowns:
         reason = report.facts.not_measured.get("busy") or report.facts.not_measured.get(
             "kernels.begin_ns", ""
         )
         return f"{reason[:1].upper()}{reason[1:]}." if reason else ""
-    return idle_sentence(added(report.accounts))
+    return idle_sentence(added(report.facts.time_breakdowns))
 
 
 def idle_sentence(account: TimeBreakdown) -> str:
@@ -131,7 +131,7 @@ def idle_sentence(account: TimeBreakdown) -> str:
 def devices(report: ProfileReport) -> str:
     """Return the devices on which something ran, else those of the machine."""
     limits = report.facts.profile.header.devices
-    used = set(report.accounts) or {each.index for each in limits}
+    used = set(report.facts.time_breakdowns) or {each.index for each in limits}
     names = [each.name for each in limits if each.index in used]
     if not names:
         return "" if report.facts.profile.rows("kernels") else "no GPU"

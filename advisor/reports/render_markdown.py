@@ -26,7 +26,7 @@ from gpuadvisor.reports.document import (
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 """What could start markup inside a line: HTML, links, emphasis, code, headings, table cells."""
 _LEVEL = 4
-"""Of a section's heading; the document's own is one above."""
+"""Level of a section's heading; the document's own is one above."""
 
 
 def markdown(document: Document) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 LABEL = 10
-"""Columns of a label."""
+"""Characters of a label with the space behind it."""
 NARROWEST = 40
 _STYLES = {"strong": "bold", "good": "bold green", "bad": "bold red"}
 
@@ -30,10 +30,10 @@ class Line:
     text: str
     style: str = ""
     label: str = ""
-    """Stands before the text, which is indented by it."""
+    """A word before the text, which is indented by it."""
     margin: int = 0
     is_command: bool = False
-    """Stays on one line, whatever the width, so that it can be copied."""
+    """Whether it stays on one line, whatever the width, so that it can be copied."""
 
     @property
     def head(self) -> str:

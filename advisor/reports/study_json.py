@@ -12,7 +12,7 @@ from gpuadvisor.reports import figures, strict_json
 from gpuadvisor.reports.quantities import quantities
 
 SCHEMA_VERSION = 1
-"""Grows when a field is removed or changes its meaning, not when one is added."""
+"""Version of the JSON: grows when a field goes or changes its meaning, not when one is added."""
 
 Json = dict[str, Any]
 

@@ -22,7 +22,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 10, 14, 38
 _RAIL = 34
 """Height of the strip below for trials that have no gain."""
 _CUT_PERCENT = 99.0
-"""Beyond this percentile of both, single stalls would squeeze everything else into one bin."""
+"""Percentile of both runs at which the axis ends: single stalls beyond would squeeze the rest."""
 _STEPS_ROW, _STEPS_BARS, _STEPS_AXIS = 108, 62, 30
 _STEPS_MARGIN = 6
 
