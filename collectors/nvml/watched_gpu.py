@@ -206,7 +206,6 @@ class WatchedGpu:
         self.is_lost = False
         self._calls = [call for call in calls if call.for_instances or not gpu.is_instance]
         self._unavailable: dict[str, Unavailable] = {}
-        self._good_s = 0.0
         self._first_s = now_s
         first = gpu.index * len(calls)
         self._queries = [
@@ -250,7 +249,6 @@ class WatchedGpu:
                 for query in self._queries:
                     if query.due_s <= now_s:
                         query.ask(nvml, self.device, now_s, values)
-                self._good_s = now_s
             except codes.GpuGoneError as error:
                 self.lose(now_s, error)
                 values = {}

@@ -31,11 +31,6 @@ class Window:
         return self.end_ns - self.begin_ns
 
     @property
-    def step_count(self) -> int:
-        """How many steps there are; 0 where none are certain."""
-        return len(self.steps.steps) if self.steps is not None else 0
-
-    @property
     def busy_share(self) -> float:
         """Share of the run (0 to 1) in which the devices were busy, their mean.
 

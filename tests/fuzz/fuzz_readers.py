@@ -2,8 +2,8 @@
 
     python -m venv /tmp/fuzz
     /tmp/fuzz/bin/pip install --group fuzz -e .
-    /tmp/fuzz/bin/python benchmarks/fuzz_readers.py kineto --seconds 300 [--corpus FOLDER]
-    /tmp/fuzz/bin/python benchmarks/fuzz_readers.py kineto --replay FILE
+    /tmp/fuzz/bin/python tests/fuzz/fuzz_readers.py kineto --seconds 300 [--corpus FOLDER]
+    /tmp/fuzz/bin/python tests/fuzz/fuzz_readers.py kineto --replay FILE
 
 Whatever a file holds, its reader returns a header, and rows that agree with it, or raises one of
 gpuadvisor's errors with one sentence; a file of 64 KiB takes it no 10 s and no 300 MiB. Inputs
@@ -29,7 +29,7 @@ from typing import Any
 import atheris
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 with atheris.instrument_imports(include=["gpuadvisor"]):
     from fuzz_inputs import TARGETS, Target

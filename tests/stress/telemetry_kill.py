@@ -1,6 +1,6 @@
 """What `kill -9` does to the telemetry store under load, and what readers do to its writer.
 
-    python benchmarks/telemetry_kill.py [--kills 50] [--readers 8] [--alone 10]
+    python tests/stress/telemetry_kill.py [--kills 50] [--readers 8] [--alone 10]
 
 A writer appends eight GPUs' frames and events as fast as it can and says so after each append.
 It is killed at random moments, over the same store, while others read it and a study writes its

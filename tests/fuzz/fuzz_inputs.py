@@ -26,7 +26,7 @@ from gpuadvisor.collectors.nsight.sqlite_export import MAGIC
 from gpuadvisor.domain.profile import Header, Sink
 from tests import nsys_files
 
-PROFILES = Path(__file__).parents[1] / "tests" / "data" / "profiles"
+PROFILES = Path(__file__).parents[1] / "data" / "profiles"
 MOST_METRICS = 12
 """Of a kernel in a seed; real ones have up to 2,200, which are slow to mutate."""
 LONGEST_ARGUMENT = 200
