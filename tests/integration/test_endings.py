@@ -311,7 +311,8 @@ class TestWithTorch:
         assert outcome.reason == "no sign of life for 1 s"
 
     @pytest.fixture(scope="class")
-    def odd(self, tmp_path_factory):
+    @classmethod
+    def odd(cls, tmp_path_factory):
         """What a script ends in whose child fails, and which leaves without a farewell."""
         child = "import subprocess, sys; subprocess.run([sys.executable, '-c', '1/0'])"
         text = f"import os\n{child}\n{TRAIN}\ntrain(6); os._exit(0)"
