@@ -33,6 +33,7 @@ class Halted:
     """The recording up to one moment."""
 
     label = RECORDING.name
+    has_all_events = False
 
     def __init__(self) -> None:
         self.is_over = threading.Event()

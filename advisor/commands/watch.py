@@ -48,7 +48,12 @@ def run(args: argparse.Namespace) -> int:
     has_screen = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
     is_once = args.once or not (args.json or has_screen)
     source = _source(args.replay, math.inf if is_once else speed)
-    state = WatchState(source.label, host="" if args.replay else _host(), rate=speed)
+    state = WatchState(
+        source.label,
+        host="" if args.replay else _host(),
+        rate=speed,
+        has_all_events=source.has_all_events,
+    )
     try:
         if is_once:
             return _once(source, state, args)

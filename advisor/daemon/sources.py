@@ -39,6 +39,8 @@ class Source(Protocol):
 
     label: str
     """What is shown of it: `daemon`, `live`, or the recording's name."""
+    has_all_events: bool
+    """Whether frames carry the events that the daemon made of them, not only the collector's."""
 
     def frames(self) -> Iterator[Frame]:
         """Yield frames; waits for the next one."""
@@ -51,6 +53,7 @@ class Live:
     """This machine now: its GPUs through a sampler process, and the machine itself."""
 
     label = "live"
+    has_all_events = False
 
     def __init__(self, *, fast_period_s: float | None = None) -> None:
         from gpuadvisor.collectors.telemetry.host import HostCollector
@@ -72,6 +75,8 @@ class Live:
 
 class Replay:
     """A recording, in its own rhythm."""
+
+    has_all_events = False
 
     def __init__(
         self, path: Path, *, speed: float = 1.0, wait: Callable[[float], object] | None = None
@@ -107,6 +112,7 @@ class FromStore:
     """The rows of a daemon, as it writes them."""
 
     label = "daemon"
+    has_all_events = True
 
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
         from gpuadvisor.storage.telemetry.reader import TelemetryReader
@@ -120,7 +126,7 @@ class FromStore:
 
         While there are none, a frame a second says why: its values are stale.
         """
-        follower = self._reader.follow(self._clock() - BEFORE_S)
+        follower = self._reader.follow(self._clock() - BEFORE_S, with_all_events=True)
         last_s = self._clock()
         while not self._closed.is_set():
             for frame in follower.read():

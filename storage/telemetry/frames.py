@@ -52,11 +52,13 @@ class _Poll:
 class FrameReader:
     """Reads frames in order of time, each once; it can be asked again for those that came since."""
 
-    def __init__(self, folder: Path, since_s: float) -> None:
+    def __init__(self, folder: Path, since_s: float, *, with_all_events: bool = False) -> None:
+        """Frames have the events that a collector made, or with `with_all_events` those that the
+        daemon made of them, too."""
         self.since_s = since_s
         """Unix time from which `read` goes on."""
         self._folder = folder
-        self._context = _Context(since_s)
+        self._context = _Context(since_s, with_all_events)
         self._gpus: tuple[Gpu, ...] | None = None
 
     def read(self, until_s: float = math.inf) -> Iterator[Frame]:
@@ -156,12 +158,13 @@ def _add_processes(
 class _Context:
     """GPUs, states, events and problems of index.db, as they were at the time of each frame."""
 
-    def __init__(self, since_s: float) -> None:
+    def __init__(self, since_s: float, with_all_events: bool) -> None:
         self.gpus: tuple[Gpu, ...] = ()
         self.names: dict[int, str] = {}
         self.unavailable: dict[str, dict[str, Unavailable]] = {}
         self.problem: str | None = None
         self._since_s = since_s
+        self._with_all_events = with_all_events
         self._last_state = self._last_problem = self._last_change = 0
         self._states: deque[tuple[float, str, str, Unavailable | None]] = deque()
         self._problems: deque[tuple[float, str | None]] = deque()
@@ -188,7 +191,7 @@ class _Context:
             self.problem = self._problems.popleft()[1]
 
     def take_events(self, time_s: float) -> tuple[Event, ...]:
-        """Return the collectors' events that began until this time and were not returned yet."""
+        """Return the events that began until this time and were not returned yet."""
         taken = [event for event in self._events if event.began_s <= time_s]
         self._events = [event for event in self._events if event.began_s > time_s]
         return tuple(taken)
@@ -218,9 +221,9 @@ class _Context:
 
     def _read_events(self, index: sqlite3.Connection) -> None:
         for change, *event in index.execute(
-            f"SELECT changed, {EVENT_COLUMNS} FROM events WHERE changed > ? AND collected"
+            f"SELECT changed, {EVENT_COLUMNS} FROM events WHERE changed > ? AND (collected OR ?)"
             " AND (began_s >= ? OR ended_s IS NULL) ORDER BY changed",
-            (self._last_change, self._since_s),
+            (self._last_change, self._with_all_events, self._since_s),
         ):
             self._events.append(event_of(event))
             self._last_change = change

@@ -62,9 +62,9 @@ class TelemetryReader:
         """
         yield from FrameReader(self.folder, since_s).read(until_s)
 
-    def follow(self, since_s: float) -> FrameReader:
+    def follow(self, since_s: float, *, with_all_events: bool = False) -> FrameReader:
         """Return a reader of the frames from `since_s` on, and later of those that came since."""
-        return FrameReader(self.folder, since_s)
+        return FrameReader(self.folder, since_s, with_all_events=with_all_events)
 
     def events(
         self, since_s: float, until_s: float | None = None, limit: int | None = None

@@ -35,11 +35,13 @@ class WatchState:
         *,
         host: str = "",
         rate: float = 1.0,
+        has_all_events: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`label` says where frames come from and `host` of which machine, empty where unknown.
 
-        `rate` is how fast their time goes by, 2 for a recording at twice its pace.
+        `rate` is how fast their time goes by, 2 for a recording at twice its pace. Where frames
+        have all events, as a daemon has looked at them, their conditions are not looked at again.
         """
         self.label = label
         self.host = host
@@ -54,14 +56,11 @@ class WatchState:
         """The numbers that stand for the GPUs, by UUID."""
         self.has_begun = False
         """Whether GPUs were listed once; they may be gone again."""
-        self._conditions = Conditions()
+        self._conditions = None if has_all_events else Conditions()
+        self.latest = Latest() if self._conditions is None else self._conditions.latest
         self._rate = rate if math.isfinite(rate) else 0.0
         self._clock = clock
         self._heard = clock()
-
-    @property
-    def latest(self) -> Latest:
-        return self._conditions.latest
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -71,7 +70,11 @@ class WatchState:
         """Take in a frame; return the events that began or ended with it."""
         self.frames += 1
         self._heard = self._clock()
-        events = self._conditions.observe(frame)
+        if self._conditions is None:
+            self.latest.add(frame)
+            events = list(frame.events)
+        else:
+            events = self._conditions.observe(frame)
         if frame.gpus is not None:
             self.labels = cells.labels(frame.gpus)
         self.has_begun = self.has_begun or bool(self.gpus)

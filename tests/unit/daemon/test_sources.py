@@ -1,6 +1,7 @@
 """The machine and recordings as sources of frames."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,8 @@ from gpuadvisor.daemon.sources import (
     choose,
 )
 from gpuadvisor.domain.metrics import HOST_METRICS
-from gpuadvisor.domain.telemetry import Frame, Sample, State
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Event, Frame, Sample, State
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 from tests.telemetry import START_S, frame, h100, sample
@@ -127,6 +129,23 @@ def test_a_daemons_rows_come_from_two_minutes_ago_on_and_then_as_they_are_writte
     assert (silent.time_s, silent.samples) == (clock.now_s, {})
     source.close()
     assert list(frames) == []
+
+
+def test_a_daemons_frames_have_the_events_that_it_made_of_them(tmp_path):
+    clock = Clock()
+    before = Event("throttling", START_S - 3600, "Held.", Severity.WARNING, "GPU-0", key="hw")
+    begun = Event("memory_full", START_S + 1, "Full.", Severity.WARNING, "GPU-0")
+    with TelemetryWriter(tmp_path, clock=clock) as writer:
+        writer.append([frame(0, sample())], [before])
+        source = FromStore(tmp_path, clock=clock)
+        frames = source.frames()
+        assert next(frames).events == (before,)
+        writer.append([frame(1, sample())], [begun])
+        assert next(frames).events == (begun,)
+        over = replace(begun, ended_s=START_S + 2)
+        writer.append([frame(2, sample())], [over])
+        assert next(frames).events == (over,)
+        source.close()
 
 
 def test_a_daemons_rows_go_on_after_the_clock_was_set_back(tmp_path):

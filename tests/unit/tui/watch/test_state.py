@@ -231,3 +231,15 @@ def test_the_details_have_each_value_or_why_there_is_none(watched, width):
     assert any(line.startswith("no perm: ask") for line in text)
     if width >= 40:
         assert any("sm_clock_mhz              1755 MHz" in line for line in text)
+
+
+def test_what_a_daemon_has_looked_at_is_not_looked_at_again():
+    full = sample(memory_used_bytes=80 * 2**30, memory_total_bytes=80 * 2**30)
+    told = event(0, "Full.")
+    watched = {each: WatchState("made", has_all_events=each) for each in (True, False)}
+    kinds = {
+        each: [made.kind for made in state.update(frame(0, full, events=(told,)))]
+        for each, state in watched.items()
+    }
+    assert kinds == {True: ["made"], False: ["made", "memory_full"]}
+    assert watched[True].latest.value("GPU-0", "memory_used_bytes") == 80 * 2**30
