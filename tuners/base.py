@@ -50,12 +50,13 @@ class Knob(ABC):
     """Name of the cheaper knob of which it is a costly form: where that one made the script slower,
     or could not run, this one is spared."""
 
-    @abstractmethod
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         """Return the values worth trying here, the most promising first.
 
-        The value that the script has already is not among them.
+        By default all that are plausible, where those are not a range. The value that the script
+        has already is not among them.
         """
+        return self.plausible if isinstance(self.plausible, tuple) else ()
 
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
         """Return why it cannot work on this device or script, in words, or None if it can."""

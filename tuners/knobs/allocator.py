@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
@@ -33,9 +33,6 @@ class Allocator(Knob):
     snippet_language = "shell"
     plausible = (OPTION,)
     serves = frozenset({Objective.MEMORY})
-
-    def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
-        return [OPTION]
 
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
         if reason := not_on_gpu(device, facts):

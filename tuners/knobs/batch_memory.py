@@ -18,7 +18,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -50,9 +50,6 @@ class BatchMemory(Knob):
     effect = Effect.NONE
     order = 50
     plausible = ("reuse",)
-
-    def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
-        return ["reuse"]
 
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
         if not sys.platform.startswith("linux"):

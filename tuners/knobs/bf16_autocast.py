@@ -7,7 +7,6 @@ Transformer on an H100 went from 17.2 to 18.8 ms a step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from gpuadvisor.domain.device import Device
@@ -31,9 +30,6 @@ class Bf16Autocast(Knob):
     order = 70
     plausible = (True,)
     excludes = frozenset({"fp16_autocast"})
-
-    def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
-        return [True]
 
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
         if facts.device == "cuda":

@@ -8,7 +8,6 @@ need all cores, that core is missing; elsewhere waking up costs time: on an H100
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 from gpuadvisor.domain.device import Device
@@ -32,9 +31,6 @@ class BlockingSync(Knob):
     effect = Effect.NONE
     order = 40
     plausible = (True,)
-
-    def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
-        return [True]
 
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
         if reason := not_on_gpu(device, facts):

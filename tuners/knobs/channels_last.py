@@ -6,7 +6,6 @@ Over 796 models of timm on an RTX 3090 training became 1.11 times as fast in the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,9 +26,6 @@ class ChannelsLast(Knob):
     effect = Effect.NUMERICS
     order = 90
     plausible = (True,)
-
-    def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
-        return [True]
 
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
         if not facts.roots:

@@ -6,7 +6,7 @@ graph has fixed shapes and its own memory, which the next replay overwrites.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from gpuadvisor.domain.device import Device
@@ -32,9 +32,6 @@ class CompileCudagraphs(CompileKnob):
         "reduce-overhead": {"mode": "reduce-overhead"},
         "cudagraphs": {"backend": "cudagraphs"},
     }
-
-    def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
-        return list(self.options)
 
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
         if reason := not_on_gpu(device, facts):

@@ -5,7 +5,6 @@ Each new shape is timed anew, so it only pays where shapes stay the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from gpuadvisor.domain.device import Device
@@ -26,9 +25,6 @@ class CudnnBenchmark(Knob):
     plausible = (True,)
     extra_startup_s = 30.0
     first_start_s = 8.0
-
-    def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
-        return [True]
 
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
         if reason := not_on_gpu(device, facts):

@@ -6,7 +6,7 @@ For GPUs before Ampere, which have no bfloat16: elsewhere it is as fast as bfloa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -35,9 +35,6 @@ class Fp16Autocast(Knob):
     order = 80
     plausible = (True,)
     excludes = frozenset({"bf16_autocast"})
-
-    def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
-        return [True]
 
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
         if reason := not_on_gpu(device, facts):

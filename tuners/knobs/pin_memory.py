@@ -7,7 +7,6 @@ Pinning alone only makes the copy itself faster. What overlaps the copy with the
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 from gpuadvisor.domain.device import Device
@@ -26,9 +25,6 @@ class PinMemory(Knob):
     effect = Effect.NONE
     order = 20
     plausible = (True,)
-
-    def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
-        return [True]
 
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
         return not_on_gpu(device, facts) or (None if facts.loaders else NO_LOADER)

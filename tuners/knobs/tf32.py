@@ -7,7 +7,6 @@ the script says otherwise, and then it has its reasons.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from gpuadvisor.domain.device import Device
@@ -26,9 +25,6 @@ class Tf32(Knob):
     effect = Effect.NUMERICS
     order = 60
     plausible = (True,)
-
-    def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
-        return [True]
 
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
         if reason := not_on_gpu(device, facts):

@@ -91,7 +91,9 @@ def test_the_contract(knob: Knob):
     places = [(gpu(), facts()), (cpu(), facts(device="cpu"))]
     possible = [place for place in places if knob.unavailable(*place) is None]
     assert possible, "it can work neither on a usual GPU nor on a CPU"
-    for value in (value for place in possible for value in knob.choices(*place)):
+    values = [value for place in possible for value in knob.choices(*place)]
+    assert values, "it offers nothing to try"
+    for value in values:
         assert knob.problem(value) is None
         assert knob.snippet(value)
         application = knob.application(value)
