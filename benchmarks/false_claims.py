@@ -42,8 +42,8 @@ def proof_claims(make: Make, gain: float, studies: int, seed: int = 0) -> float:
     model = simulation.multiplied({"knob": 1 + gain})
     claims = 0
     for study in range(studies):
-        bench = simulation.SimulatedEvaluator(model, make(random.Random(f"{seed} {study}")))
-        claims += is_faster(prove_point(bench, TUNED, Objective.THROUGHPUT).speedup)
+        evaluator = simulation.SimulatedEvaluator(model, make(random.Random(f"{seed} {study}")))
+        claims += is_faster(prove_point(evaluator, TUNED, Objective.THROUGHPUT).speedup)
     return claims / studies
 
 
@@ -52,8 +52,8 @@ def search_claims(make: Make, studies: int, seed: int = 0) -> float:
     model = simulation.multiplied({})
     claims = 0
     for study in range(studies):
-        bench = simulation.SimulatedEvaluator(model, make(random.Random(f"{seed} {study}")))
-        proof = simulation.tuned(bench, PLACEBOS).proof
+        evaluator = simulation.SimulatedEvaluator(model, make(random.Random(f"{seed} {study}")))
+        proof = simulation.tuned(evaluator, PLACEBOS).proof
         claims += proof is not None and is_faster(proof.speedup)
     return claims / studies
 

@@ -12,9 +12,9 @@ from tests import simulation
 from tests.simulation import SimulatedEvaluator, Switch, multiplied, space_of, tuned
 
 
-def ablated(bench, settings, *knobs, fallback=None):
+def ablated(evaluator, settings, *knobs, fallback=None):
     known = {name: Switch(name) for name in settings} | {knob.name: knob for knob in knobs}
-    ablation = Ablation(bench, space_of(known.values()), fallback or {})
+    ablation = Ablation(evaluator, space_of(known.values()), fallback or {})
     kept, contributions = ablation.run(settings)
     return kept, {each.knob: each for each in contributions}, ablation
 
@@ -24,8 +24,8 @@ def all_of(*names):
 
 
 def test_what_contributes_is_kept_with_its_worth():
-    bench = SimulatedEvaluator(multiplied({"tf32": 1.2, "bf16": 1.5}))
-    kept, worth, _ = ablated(bench, all_of("tf32", "bf16"))
+    evaluator = SimulatedEvaluator(multiplied({"tf32": 1.2, "bf16": 1.5}))
+    kept, worth, _ = ablated(evaluator, all_of("tf32", "bf16"))
     assert kept == all_of("tf32", "bf16")
     assert worth["tf32"].ratio == pytest.approx(1.2)
     assert worth["bf16"].ratio == pytest.approx(1.5)
@@ -34,47 +34,47 @@ def test_what_contributes_is_kept_with_its_worth():
 
 def test_what_does_nothing_and_what_harms_is_dropped():
     model = multiplied({"tf32": 1.2, "bf16": 1.5, "harm": 0.9})
-    bench = SimulatedEvaluator(model, simulation.gaussian(random.Random(1), 0.001, 0.001))
-    kept, _, _ = ablated(bench, all_of("tf32", "idle", "harm", "bf16"))
+    evaluator = SimulatedEvaluator(model, simulation.gaussian(random.Random(1), 0.001, 0.001))
+    kept, _, _ = ablated(evaluator, all_of("tf32", "idle", "harm", "bf16"))
     assert kept == all_of("tf32", "bf16")
 
 
 def test_one_of_two_that_do_the_same_is_kept():
-    bench = SimulatedEvaluator(lambda s: 50.0 if {"fused", "foreach"} & s.keys() else 100.0)
-    kept, _, _ = ablated(bench, all_of("fused", "foreach", "idle"))
+    evaluator = SimulatedEvaluator(lambda s: 50.0 if {"fused", "foreach"} & s.keys() else 100.0)
+    kept, _, _ = ablated(evaluator, all_of("fused", "foreach", "idle"))
     assert len(kept) == 1
     assert kept.keys() < {"fused", "foreach"}
 
 
 def test_a_knob_goes_with_the_one_it_needs():
     needs = Switch("persistent", needs="workers")
-    bench = SimulatedEvaluator(
+    evaluator = SimulatedEvaluator(
         multiplied({"persistent": 0.8, "workers": 1.1, "tf32": 1.2, "a": 1.2})
     )
-    kept, _, _ = ablated(bench, all_of("workers", "tf32", "a", "persistent"), needs)
+    kept, _, _ = ablated(evaluator, all_of("workers", "tf32", "a", "persistent"), needs)
     assert kept == all_of("workers", "tf32", "a")
 
 
 def test_clear_knobs_are_measured_once_and_unclear_ones_three_times():
     noise = simulation.gaussian(random.Random(3), 0.001, 0.002)
-    bench = SimulatedEvaluator(multiplied({"clear": 1.5, "vague": 1.01}), noise)
-    ablated(bench, all_of("clear", "vague"))
-    assert sum(trial.settings == {"vague": True} for trial in bench.ran) == 1
-    assert sum(trial.settings == {"clear": True} for trial in bench.ran) == ROUNDS
+    evaluator = SimulatedEvaluator(multiplied({"clear": 1.5, "vague": 1.01}), noise)
+    ablated(evaluator, all_of("clear", "vague"))
+    assert sum(trial.settings == {"vague": True} for trial in evaluator.ran) == 1
+    assert sum(trial.settings == {"clear": True} for trial in evaluator.ran) == ROUNDS
 
 
 def test_every_other_round_runs_backwards():
     noise = simulation.drifting(random.Random(1), total=0.05, runs=10)
-    bench = SimulatedEvaluator(multiplied({"a": 1.005, "b": 1.005}), noise)
-    ablated(bench, all_of("a", "b"))
-    sizes = [len(trial.settings) for trial in bench.ran[1:7]]
+    evaluator = SimulatedEvaluator(multiplied({"a": 1.005, "b": 1.005}), noise)
+    ablated(evaluator, all_of("a", "b"))
+    sizes = [len(trial.settings) for trial in evaluator.ran[1:7]]
     assert sizes == [2, 1, 1, 1, 1, 2]
 
 
 def test_an_interval_needs_three_rounds():
     noise = simulation.gaussian(random.Random(1), 0.001, 0.002)
-    bench = SimulatedEvaluator(multiplied({"clear": 1.5, "vague": 1.01}), noise)
-    _, worth, _ = ablated(bench, all_of("clear", "vague"))
+    evaluator = SimulatedEvaluator(multiplied({"clear": 1.5, "vague": 1.01}), noise)
+    _, worth, _ = ablated(evaluator, all_of("clear", "vague"))
     assert worth["clear"].low is None
     if "vague" in worth:
         assert worth["vague"].low < 1.01 < worth["vague"].high
@@ -139,29 +139,29 @@ def test_a_run_that_was_cut_off_says_nothing():
 
 class TestBudget:
     def test_without_any_the_search_is_believed_and_that_is_said(self):
-        bench = SimulatedEvaluator(multiplied({}), budget=1)
-        kept, worth, ablation = ablated(bench, all_of("a", "b"), fallback={"a": 1.2, "b": 1.1})
+        evaluator = SimulatedEvaluator(multiplied({}), budget=1)
+        kept, worth, ablation = ablated(evaluator, all_of("a", "b"), fallback={"a": 1.2, "b": 1.1})
         assert kept == all_of("a", "b")
         assert ablation.unmeasured == ["a", "b"]
         assert (worth["a"].ratio, worth["a"].low) == (1.2, None)
 
     def test_the_least_sure_are_measured_first(self):
-        bench = SimulatedEvaluator(multiplied({"sure": 2.0, "real": 1.1}), budget=1 + 3)
+        evaluator = SimulatedEvaluator(multiplied({"sure": 2.0, "real": 1.1}), budget=1 + 3)
         fallback = {"sure": 2.0, "real": 1.1, "doubtful": 1.01}
-        ablated(bench, all_of("sure", "doubtful", "real"), fallback=fallback)
-        assert bench.ran[2].settings == all_of("sure", "real")
+        ablated(evaluator, all_of("sure", "doubtful", "real"), fallback=fallback)
+        assert evaluator.ran[2].settings == all_of("sure", "real")
 
     def test_it_is_never_exceeded(self):
         for budget in range(1, 20):
-            bench = SimulatedEvaluator(multiplied({"a": 1.2, "b": 1.1}), budget=budget)
-            ablated(bench, all_of("a", "b", "idle", "idler"))
-            assert len(bench.ran) <= budget
+            evaluator = SimulatedEvaluator(multiplied({"a": 1.2, "b": 1.1}), budget=budget)
+            ablated(evaluator, all_of("a", "b", "idle", "idler"))
+            assert len(evaluator.ran) <= budget
 
 
 def test_a_knob_is_weighed_against_the_whole_on_its_own_gpu():
     gains = {"good": 1.5, "better": 2.0, "idle": 1.0}
-    bench = SimulatedEvaluator(multiplied(gains), parallel=2, references=(1.0, 1.2))
-    ablation = Ablation(bench, space_of(Switch(name) for name in gains))
+    evaluator = SimulatedEvaluator(multiplied(gains), parallel=2, references=(1.0, 1.2))
+    ablation = Ablation(evaluator, space_of(Switch(name) for name in gains))
     settings, contributions = ablation.run(dict.fromkeys(gains, True))
     assert settings == {"good": True, "better": True}
     assert {each.knob: each.ratio for each in contributions} == {

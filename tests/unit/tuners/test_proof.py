@@ -14,14 +14,14 @@ from tests.simulation import SimulatedEvaluator, multiplied
 TUNED = {"knob": True}
 
 
-def proof_of(gain=0.5, objective=Objective.THROUGHPUT, **bench):
-    bench = SimulatedEvaluator(multiplied({"knob": 1 + gain}), **bench)
-    return prove_point(bench, TUNED, objective), bench
+def proof_of(gain=0.5, objective=Objective.THROUGHPUT, **evaluator):
+    evaluator = SimulatedEvaluator(multiplied({"knob": 1 + gain}), **evaluator)
+    return prove_point(evaluator, TUNED, objective), evaluator
 
 
 def test_baseline_and_best_take_turns_in_abba_order():
-    _, bench = proof_of(noise=simulation.bimodal(random.Random(1)))
-    order = "".join("B" if trial.settings else "A" for trial in bench.ran[1:])
+    _, evaluator = proof_of(noise=simulation.bimodal(random.Random(1)))
+    order = "".join("B" if trial.settings else "A" for trial in evaluator.ran[1:])
     assert len(order) >= 16
     assert order == ("ABBA" * len(order))[: len(order)]
 
@@ -90,15 +90,15 @@ def test_other_objectives_compare_their_own_costs():
     def leaner(settings, run):
         return simulation.measurement(run.step_ms, peak_memory_bytes=10 if settings else 20)
 
-    bench = SimulatedEvaluator(multiplied({}), change=leaner)
-    assert prove_point(bench, TUNED, Objective.MEMORY).speedup.ratio == pytest.approx(2.0)
+    evaluator = SimulatedEvaluator(multiplied({}), change=leaner)
+    assert prove_point(evaluator, TUNED, Objective.MEMORY).speedup.ratio == pytest.approx(2.0)
 
 
 def test_a_reference_that_moves_does_not_bias_the_ratio():
     """Gains are relative to earlier baselines, which may have been slow."""
     noise = simulation.drifting(random.Random(2), total=3.0, runs=8)
-    proof, bench = proof_of(gain=0.0, noise=noise)
-    assert bench.reference_ms < 110
+    proof, evaluator = proof_of(gain=0.0, noise=noise)
+    assert evaluator.reference_ms < 110
     assert not is_faster(proof.speedup)
 
 

@@ -26,8 +26,8 @@ def switches(*names):
     return [Switch(name) for name in names]
 
 
-def tried(bench, **settings):
-    return sum(trial.settings == settings for trial in bench.ran)
+def tried(evaluator, **settings):
+    return sum(trial.settings == settings for trial in evaluator.ran)
 
 
 @pytest.mark.parametrize("parallel", [1, 2, 4, 8])
@@ -47,29 +47,29 @@ def test_noise_hides_only_what_is_small():
 
 def test_the_best_of_a_knobs_values_is_kept():
     costs = {None: 100, 8: 80, 4: 60, 2: 90}
-    bench = SimulatedEvaluator(lambda settings: costs[settings.get("workers")])
-    assert searched(bench, [Switch("workers", (8, 4, 2))]).best.settings == {"workers": 4}
+    evaluator = SimulatedEvaluator(lambda settings: costs[settings.get("workers")])
+    assert searched(evaluator, [Switch("workers", (8, 4, 2))]).best.settings == {"workers": 4}
 
 
 def test_a_knob_that_fails_twice_is_left_alone():
-    bench = SimulatedEvaluator(multiplied({}))
-    searched(bench, [Switch("useless", (1, 2, 3, 4))])
-    assert [trial.settings.get("useless") for trial in bench.ran] == [None, 1, 2]
+    evaluator = SimulatedEvaluator(multiplied({}))
+    searched(evaluator, [Switch("useless", (1, 2, 3, 4))])
+    assert [trial.settings.get("useless") for trial in evaluator.ran] == [None, 1, 2]
 
 
 def test_patience_is_the_knobs_own():
     costs = {"16": 200, "8": 400, "64": 50}
     knob = Switch("arg:batch-size", ("16", "8", "64"))
     knob.patience = 3
-    bench = SimulatedEvaluator(lambda settings: costs.get(settings.get("arg:batch-size"), 100))
-    assert searched(bench, [knob]).best.settings == {"arg:batch-size": "64"}
+    evaluator = SimulatedEvaluator(lambda settings: costs.get(settings.get("arg:batch-size"), 100))
+    assert searched(evaluator, [knob]).best.settings == {"arg:batch-size": "64"}
 
 
 @pytest.mark.parametrize("state", [TrialState.NO_EFFECT, TrialState.UNSUPPORTED])
 def test_what_cannot_work_gets_no_second_value(state):
-    bench = SimulatedEvaluator(lambda settings: state if settings else 100.0)
-    searched(bench, [Switch("workers", (8, 4))])
-    assert len(bench.ran) == 2
+    evaluator = SimulatedEvaluator(lambda settings: state if settings else 100.0)
+    searched(evaluator, [Switch("workers", (8, 4))])
+    assert len(evaluator.ran) == 2
 
 
 @pytest.mark.parametrize("parallel", [1, 4])
@@ -80,14 +80,14 @@ def test_failing_settings_do_not_end_the_search(state, parallel):
     def model(settings):
         return state if "broken" in settings else multiplied(GAINS)(settings)
 
-    bench = SimulatedEvaluator(model, parallel=parallel)
-    search = searched(bench, switches("tf32", "broken", "bf16"))
+    evaluator = SimulatedEvaluator(model, parallel=parallel)
+    search = searched(evaluator, switches("tf32", "broken", "bf16"))
     assert search.best.settings.keys() == {"tf32", "bf16"}
 
 
 def test_a_wrong_result_is_no_gain_however_fast():
-    bench = SimulatedEvaluator(multiplied({"cheats": 10, "tf32": 1.2}), parallel=2)
-    honest = bench._run
+    evaluator = SimulatedEvaluator(multiplied({"cheats": 10, "tf32": 1.2}), parallel=2)
+    honest = evaluator._run
 
     def run(settings, phase, gpu):
         trial = honest(settings, phase, gpu)
@@ -95,9 +95,9 @@ def test_a_wrong_result_is_no_gain_however_fast():
             object.__setattr__(trial, "state", TrialState.WRONG)
         return trial
 
-    bench._run = run
-    assert searched(bench, switches("cheats", "tf32")).best.settings == {"tf32": True}
-    assert tried(bench, tf32=True) == 1  # it need not run again for its neighbour's failure
+    evaluator._run = run
+    assert searched(evaluator, switches("cheats", "tf32")).best.settings == {"tf32": True}
+    assert tried(evaluator, tf32=True) == 1  # it need not run again for its neighbour's failure
 
 
 class TestConflicts:
@@ -105,16 +105,16 @@ class TestConflicts:
 
     @pytest.mark.parametrize("parallel", [1, 4])
     def test_the_better_of_two_that_exclude_each_other(self, parallel):
-        bench = SimulatedEvaluator(
+        evaluator = SimulatedEvaluator(
             multiplied({"graphs": 1.2, "compile": 1.5, "tf32": 1.1}), parallel=parallel
         )
-        search = searched(bench, self.KNOBS)
+        search = searched(evaluator, self.KNOBS)
         assert search.best.settings == {"compile": True, "tf32": True}
 
     def test_they_never_run_together(self):
-        bench = SimulatedEvaluator(multiplied({"graphs": 1.5, "compile": 1.2}), parallel=4)
-        searched(bench, self.KNOBS)
-        assert not any({"graphs", "compile"} <= trial.settings.keys() for trial in bench.ran)
+        evaluator = SimulatedEvaluator(multiplied({"graphs": 1.5, "compile": 1.2}), parallel=4)
+        searched(evaluator, self.KNOBS)
+        assert not any({"graphs", "compile"} <= trial.settings.keys() for trial in evaluator.ran)
 
 
 class TestRefinement:
@@ -127,29 +127,29 @@ class TestRefinement:
                 return compiled
             return multiplied({"compile": compiled, "tf32": 1.2})(settings)
 
-        bench = SimulatedEvaluator(model)
+        evaluator = SimulatedEvaluator(model)
         costly = Switch("costly", excludes=["compile"])
         costly.refines = "compile"
-        search = searched(bench, [Switch("compile"), costly, Switch("tf32")])
-        assert not tried(bench, costly=True)
+        search = searched(evaluator, [Switch("compile"), costly, Switch("tf32")])
+        assert not tried(evaluator, costly=True)
         assert search.best.settings == {"tf32": True}
         assert search.pointless["costly"].startswith("compile ")
 
     def test_it_is_tried_where_the_cheaper_one_did_none(self):
-        bench = SimulatedEvaluator(multiplied({"compile": 0.99, "costly": 1.1}))
+        evaluator = SimulatedEvaluator(multiplied({"compile": 0.99, "costly": 1.1}))
         costly = Switch("costly", excludes=["compile"])
         costly.refines = "compile"
-        assert searched(bench, [Switch("compile"), costly]).best.settings == {"costly": True}
+        assert searched(evaluator, [Switch("compile"), costly]).best.settings == {"costly": True}
 
 
 class TestDependence:
     KNOBS = (Switch("persistent", needs="workers"), Switch("workers", (4,)))
 
     def test_a_dependent_knob_waits_for_what_it_needs(self):
-        bench = SimulatedEvaluator(multiplied({"workers": 1.3, "persistent": 1.1}))
-        search = searched(bench, self.KNOBS)
+        evaluator = SimulatedEvaluator(multiplied({"workers": 1.3, "persistent": 1.1}))
+        search = searched(evaluator, self.KNOBS)
         assert search.best.settings == {"workers": 4, "persistent": True}
-        assert not tried(bench, persistent=True)
+        assert not tried(evaluator, persistent=True)
 
     def test_it_is_explained_where_that_never_comes(self):
         search = searched(SimulatedEvaluator(multiplied({"persistent": 1.1})), self.KNOBS)
@@ -171,20 +171,20 @@ class TestBatchSize:
         return model
 
     def test_it_doubles_until_throughput_is_flat(self):
-        bench = SimulatedEvaluator(self.growing_until(8))
-        assert searched(bench, [self.KNOB]).best.settings == {"batch_size": 8}
-        assert len(bench.ran) == 1 + 4  # 16 was the last tried
+        evaluator = SimulatedEvaluator(self.growing_until(8))
+        assert searched(evaluator, [self.KNOB]).best.settings == {"batch_size": 8}
+        assert len(evaluator.ran) == 1 + 4  # 16 was the last tried
 
     def test_a_doubling_that_brings_little_is_the_last(self):
         gains = {2: 1.5, 4: 1.5 * (1 + PROGRESSIVE_GAIN / 2), 8: 3.0}
-        bench = SimulatedEvaluator(lambda s: 100.0 / gains.get(s.get("batch_size"), 1.0))
-        assert searched(bench, [self.KNOB]).best.settings == {"batch_size": 4}
-        assert not tried(bench, batch_size=8)
+        evaluator = SimulatedEvaluator(lambda s: 100.0 / gains.get(s.get("batch_size"), 1.0))
+        assert searched(evaluator, [self.KNOB]).best.settings == {"batch_size": 4}
+        assert not tried(evaluator, batch_size=8)
 
     def test_it_survives_running_out_of_memory(self):
-        bench = SimulatedEvaluator(self.growing_until(4, TrialState.OUT_OF_MEMORY))
-        assert searched(bench, [self.KNOB]).best.settings == {"batch_size": 4}
-        assert not tried(bench, batch_size=16)
+        evaluator = SimulatedEvaluator(self.growing_until(4, TrialState.OUT_OF_MEMORY))
+        assert searched(evaluator, [self.KNOB]).best.settings == {"batch_size": 4}
+        assert not tried(evaluator, batch_size=16)
 
 
 class TestBottleneck:
@@ -197,8 +197,8 @@ class TestBottleneck:
         return max(load, multiplied(self.COMPUTE, compute_ms)(settings))
 
     def test_what_did_not_pay_at_first_is_tried_again_once_the_bottleneck_moved(self):
-        bench = SimulatedEvaluator(self.cost)
-        search = searched(bench, switches("tf32", "bf16", "workers"))
+        evaluator = SimulatedEvaluator(self.cost)
+        search = searched(evaluator, switches("tf32", "bf16", "workers"))
         assert search.best.settings.keys() == {"workers", "bf16", "tf32"}
 
     def test_a_knob_that_has_nothing_to_cure_is_spared_until_it_has(self):
@@ -212,9 +212,9 @@ class TestBottleneck:
         def cures(best):
             return None if best.data_wait_share else "it does not wait"
 
-        bench = SimulatedEvaluator(lambda s: self.cost(s, 60.0), change=waits)
-        search = searched(bench, [Switch("workers", cures=cures), *switches("bf16")])
-        assert not tried(bench, workers=True)
+        evaluator = SimulatedEvaluator(lambda s: self.cost(s, 60.0), change=waits)
+        search = searched(evaluator, [Switch("workers", cures=cures), *switches("bf16")])
+        assert not tried(evaluator, workers=True)
         assert search.best.settings == {"bf16": True, "workers": True}
         assert search.pointless == {}
 
@@ -231,10 +231,13 @@ class TestBottleneck:
         def cures(best):
             return None if best.data_wait_share else "it does not wait"
 
-        bench = SimulatedEvaluator(lambda s: self.cost(s, compute_ms=100.0), change=waits)
-        search = searched(bench, [Switch("workers", cures=cures), *switches("bf16", "tf32")])
+        evaluator = SimulatedEvaluator(lambda s: self.cost(s, compute_ms=100.0), change=waits)
+        search = searched(evaluator, [Switch("workers", cures=cures), *switches("bf16", "tf32")])
         assert search.best.settings.keys() == {"bf16", "workers", "tf32"}
-        assert [set(trial.settings) for trial in bench.ran[1:3]] == [{"bf16"}, {"bf16", "workers"}]
+        assert [set(trial.settings) for trial in evaluator.ran[1:3]] == [
+            {"bf16"},
+            {"bf16", "workers"},
+        ]
 
     def test_what_can_be_cured_now_comes_before_the_rest(self):
         """With fast arithmetic it loads; what came before workers would be measured through it."""
@@ -247,9 +250,13 @@ class TestBottleneck:
         def cures(best):
             return None if best.data_wait_share else "it does not wait"
 
-        bench = SimulatedEvaluator(lambda s: self.cost(s, 60.0), change=waits)
-        searched(bench, [Switch("workers", cures=cures), *switches("bf16", "tf32", "compile")])
-        assert [list(trial.settings)[-1] for trial in bench.ran[1:4]] == ["bf16", "workers", "tf32"]
+        evaluator = SimulatedEvaluator(lambda s: self.cost(s, 60.0), change=waits)
+        searched(evaluator, [Switch("workers", cures=cures), *switches("bf16", "tf32", "compile")])
+        assert [list(trial.settings)[-1] for trial in evaluator.ran[1:4]] == [
+            "bf16",
+            "workers",
+            "tf32",
+        ]
 
     def test_what_waited_for_data_is_tried_again_before_the_rest(self):
         """An uneven loader: at first the diagnosis saw no wait, and so bf16 came first."""
@@ -259,42 +266,42 @@ class TestBottleneck:
             windows = [Window(w.steps, w.seconds, 0.0, share * w.seconds) for w in run.windows]
             return simulation.measurement(run.step_ms, windows=tuple(windows))
 
-        bench = SimulatedEvaluator(self.cost, change=waits)
-        searched(bench, switches("bf16", "placebo", "workers", "tf32", "compile"))
-        names = [list(trial.settings)[-1] for trial in bench.ran[1:]]
+        evaluator = SimulatedEvaluator(self.cost, change=waits)
+        searched(evaluator, switches("bf16", "placebo", "workers", "tf32", "compile"))
+        names = [list(trial.settings)[-1] for trial in evaluator.ran[1:]]
         assert names == ["bf16", "placebo", "workers", "bf16", "tf32", "compile", "placebo"]
 
 
 def test_an_interaction_that_needs_both_is_left_to_the_neighbourhood():
     both = {"tf32", "bf16"}
-    bench = SimulatedEvaluator(lambda s: 50.0 if both <= s.keys() else 100.0)
-    assert searched(bench, switches(*both)).best.settings == {}
+    evaluator = SimulatedEvaluator(lambda s: 50.0 if both <= s.keys() else 100.0)
+    assert searched(evaluator, switches(*both)).best.settings == {}
 
 
 class TestBudget:
     def test_what_is_left_out_is_named(self):
-        bench = SimulatedEvaluator(multiplied(GAINS), budget=1 + 2)
-        search = searched(bench, switches("workers", "tf32", "bf16", "compile"))
+        evaluator = SimulatedEvaluator(multiplied(GAINS), budget=1 + 2)
+        search = searched(evaluator, switches("workers", "tf32", "bf16", "compile"))
         assert search.best.settings.keys() == {"workers", "tf32"}
         assert search.left_out == ["bf16", "compile"]
 
     @pytest.mark.parametrize("parallel", [1, 4])
     def test_it_is_never_exceeded(self, parallel):
         for budget in range(1, 12):
-            bench = SimulatedEvaluator(multiplied(GAINS), budget=budget, parallel=parallel)
-            searched(bench, switches(*NAMES))
-            assert len(bench.ran) <= budget
+            evaluator = SimulatedEvaluator(multiplied(GAINS), budget=budget, parallel=parallel)
+            searched(evaluator, switches(*NAMES))
+            assert len(evaluator.ran) <= budget
 
 
 def test_each_gain_is_told():
-    bench = SimulatedEvaluator(multiplied({"tf32": 1.2, "bf16": 1.5}))
-    search = searched(bench, switches("tf32", "placebo", "bf16"))
+    evaluator = SimulatedEvaluator(multiplied({"tf32": 1.2, "bf16": 1.5}))
+    search = searched(evaluator, switches("tf32", "placebo", "bf16"))
     assert search.brought == pytest.approx({"tf32": 1.2, "bf16": 1.5})
 
 
 def test_what_each_spared_of_the_unchanged_time_adds_up():
-    bench = SimulatedEvaluator(multiplied({"tf32": 1.2, "bf16": 1.5}))
-    search = searched(bench, switches("tf32", "placebo", "bf16"))
+    evaluator = SimulatedEvaluator(multiplied({"tf32": 1.2, "bf16": 1.5}))
+    search = searched(evaluator, switches("tf32", "placebo", "bf16"))
     assert search.spared == pytest.approx({"tf32": 1 - 1 / 1.2, "bf16": 1 / 1.2 - 1 / 1.8})
     assert sum(search.spared.values()) == pytest.approx(1 - 1 / search.best.gain)
     assert search.attempted["placebo"][0] == pytest.approx(0)
