@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import time
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +51,18 @@ def test_using_a_folder_keeps_it(tmp_path, monkeypatch):
     os.utime(folder, (0, 0))
     assert bundle_folder() == folder
     assert folder.stat().st_mtime > time.time() - 86_400
+
+
+def test_packages_declare_what_goes_in(bundle):
+    library = bundle / "library/gpuadvisor"
+    assert {path.name for path in library.iterdir() if path.is_dir()} == {
+        "collectors", "domain", "tuners"
+    }  # fmt: skip
+    assert {path.stem for path in (library / "tuners").glob("*.py")} == {"__init__", "base"}
+    knobs = Path(files("gpuadvisor.tuners.knobs"))
+    assert {path.name for path in (library / "tuners/knobs").iterdir()} == {
+        path.name for path in knobs.glob("*.py")
+    }
 
 
 def test_it_parses_on_the_oldest_python(bundle):
