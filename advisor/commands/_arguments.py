@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpuadvisor.errors import UsageError
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 Arguments: TypeAlias = "argparse.ArgumentParser | argparse._ArgumentGroup"
 """A parser, or a group of it, to which arguments are added."""
+Action = Callable[[argparse.Namespace], int]
+"""An action of a command, such as `start` of `gpuadvisor daemon start`; returns the exit status."""
 SCRIPT_HELP = "the Python script, as you would give it to python"
 
 
@@ -111,3 +114,31 @@ def add_profile_name(arguments: Arguments) -> None:
     arguments.add_argument(
         "--name", metavar="NAME", help="name of the profile in the store (default: the script's)"
     )
+
+
+def add_actions(
+    parser: argparse.ArgumentParser,
+) -> Callable[[str, str, Action], argparse.ArgumentParser]:
+    """Return what declares an action of a command, by its name, help and function; one is needed.
+
+    `run_action` calls the function of the action that was chosen.
+    """
+    actions = parser.add_subparsers(
+        metavar="ACTION", dest="action", required=True, help="what to do, one of the following"
+    )
+
+    def add(name: str, text: str, action: Action) -> argparse.ArgumentParser:
+        made = actions.add_parser(name, help=text, description=text, allow_abbrev=False)
+        made.add_argument(
+            "--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS
+        )
+        made.set_defaults(do=action)
+        return made
+
+    return add
+
+
+def run_action(args: argparse.Namespace) -> int:
+    """Do the action that was chosen and return its exit status."""
+    action: Action = args.do
+    return action(args)

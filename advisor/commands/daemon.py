@@ -7,34 +7,21 @@ Exit status: 0 where it was done; `status` exits with 0 where the daemon runs an
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuadvisor.commands._arguments import add_json
+from gpuadvisor.commands._arguments import add_actions, add_json, run_action
 from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuadvisor.daemon.configuration import Address
 
 EXAMPLE = "example: gpuadvisor daemon start --prometheus 127.0.0.1:9465"
-Action = Callable[[argparse.Namespace], int]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLE
-    actions = parser.add_subparsers(
-        metavar="ACTION", dest="action", required=True, help="what to do, one of the following"
-    )
-
-    def add(name: str, text: str, action: Action) -> argparse.ArgumentParser:
-        made = actions.add_parser(name, help=text, description=text, allow_abbrev=False)
-        made.add_argument(
-            "--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS
-        )
-        made.set_defaults(do=action)
-        return made
-
+    add = add_actions(parser)
     run_parser = add(
         "run", "be the daemon in the foreground, as systemd and containers want it", _run
     )
@@ -83,8 +70,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    action: Action = args.do
-    return action(args)
+    return run_action(args)
 
 
 def _run(args: argparse.Namespace) -> int:

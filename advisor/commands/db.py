@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuadvisor.commands._arguments import add_json
+from gpuadvisor.commands._arguments import add_actions, add_json, run_action
 from gpuadvisor.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -23,22 +22,10 @@ EPILOG = """examples:
   gpuadvisor db export -o night.csv --since 12h --metric power_w --metric sm_active_pct
   gpuadvisor db export -o week.parquet --since 7d --resolution minute
 """
-Action = Callable[[argparse.Namespace], int]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(
-        metavar="ACTION", dest="action", required=True, help="what to do, one of the following"
-    )
-
-    def add(name: str, text: str, action: Action) -> argparse.ArgumentParser:
-        made = actions.add_parser(name, help=text, description=text, allow_abbrev=False)
-        made.add_argument(
-            "--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS
-        )
-        made.set_defaults(do=action)
-        return made
-
+    add = add_actions(parser)
     check = add("check", "read every file of the store and say whether it is sound", _check)
     add_json(check)
     add("vacuum", "give the room of removed rows back to the disk", _vacuum)
@@ -78,8 +65,7 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    action: Action = args.do
-    return action(args)
+    return run_action(args)
 
 
 def _check(args: argparse.Namespace) -> int:
