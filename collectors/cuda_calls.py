@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import re
 
-from gpuadvisor.domain.profile import Call
+from gpuadvisor.domain.profile import CallKind
 
 _SUFFIX = re.compile(r"(_ptsz|_ptds)?(_v\d+)?$")
 """Suffixes of the per-thread default stream and of the version (`cudaLaunchKernel_ptsz_v7000`)."""
 
 _KINDS = (  # the first that matches
-    (re.compile(r"cu(da)?GraphLaunch"), Call.GRAPH_LAUNCH),
-    (re.compile(r"cu(da)?LaunchHostFunc"), Call.OTHER),
-    (re.compile(r"cu(da)?Launch"), Call.LAUNCH),
-    (re.compile(r"cu(da)?Memcpy"), Call.COPY),
-    (re.compile(r"cu(da)?Memset"), Call.MEMSET),
-    (re.compile(r"cu(da)?\w*Synchronize"), Call.SYNCHRONIZE),
-    (re.compile(r"cu(da)?(Event(Record|Query)|StreamWaitEvent)"), Call.EVENT),
-    (re.compile(r"cuda(Malloc|HostAlloc)|cuMem(Host)?Alloc|cuMemCreate"), Call.ALLOCATE),
-    (re.compile(r"cudaFree|cuMemFree|cuMemRelease"), Call.FREE),
+    (re.compile(r"cu(da)?GraphLaunch"), CallKind.GRAPH_LAUNCH),
+    (re.compile(r"cu(da)?LaunchHostFunc"), CallKind.OTHER),
+    (re.compile(r"cu(da)?Launch"), CallKind.LAUNCH),
+    (re.compile(r"cu(da)?Memcpy"), CallKind.COPY),
+    (re.compile(r"cu(da)?Memset"), CallKind.MEMSET),
+    (re.compile(r"cu(da)?\w*Synchronize"), CallKind.SYNCHRONIZE),
+    (re.compile(r"cu(da)?(Event(Record|Query)|StreamWaitEvent)"), CallKind.EVENT),
+    (re.compile(r"cuda(Malloc|HostAlloc)|cuMem(Host)?Alloc|cuMemCreate"), CallKind.ALLOCATE),
+    (re.compile(r"cudaFree|cuMemFree|cuMemRelease"), CallKind.FREE),
 )
 
 
@@ -27,6 +27,6 @@ def plain_name(name: str) -> str:
     return _SUFFIX.sub("", name)
 
 
-def kind_of(name: str) -> Call:
+def kind_of(name: str) -> CallKind:
     """Return what a call does."""
-    return next((kind for pattern, kind in _KINDS if pattern.match(name)), Call.OTHER)
+    return next((kind for pattern, kind in _KINDS if pattern.match(name)), CallKind.OTHER)

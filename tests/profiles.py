@@ -21,7 +21,7 @@ from gpuadvisor.domain.profile import (
     NO_TEXT,
     TABLES,
     UNKNOWN,
-    Call,
+    CallKind,
     Direction,
     Header,
     Memory,
@@ -67,7 +67,7 @@ class Made:
         }
         self.row("copies", **_times(runs), **{**usual, **values})
 
-    def call(self, name: str, when: When, kind: Call = Call.OTHER, **values: Any) -> None:
+    def call(self, name: str, when: When, kind: CallKind = CallKind.OTHER, **values: Any) -> None:
         """Add a call into CUDA."""
         usual = {"process": 1, "thread": 1}
         self.row("calls", name=name, kind=kind, **_times(when), **{**usual, **values})
@@ -76,13 +76,13 @@ class Made:
         """Add a kernel and the call that launched it."""
         correlation = values.pop("correlation", self.correlation())
         self.kernel(name, runs, correlation=correlation, **values)
-        self.call("cudaLaunchKernel", call, Call.LAUNCH, correlation=correlation, thread=thread)
+        self.call("cudaLaunchKernel", call, CallKind.LAUNCH, correlation=correlation, thread=thread)
 
     def copied(self, call: When, runs: When, thread: int = 1, **values: Any) -> None:
         """Add a copy and its call."""
         correlation = values.pop("correlation", self.correlation())
         self.copy(runs, correlation=correlation, **values)
-        self.call("cudaMemcpyAsync", call, Call.COPY, correlation=correlation, thread=thread)
+        self.call("cudaMemcpyAsync", call, CallKind.COPY, correlation=correlation, thread=thread)
 
     def operator(self, name: str, when: When, **values: Any) -> None:
         """Add an operator of the framework."""

@@ -52,7 +52,7 @@ class Memory(IntEnum):
     MANAGED = 5
 
 
-class Call(IntEnum):
+class CallKind(IntEnum):
     """What a call into CUDA does."""
 
     OTHER = 0
@@ -126,7 +126,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         **_ON_HOST,
         "correlation": "int64",
         "name": "int32",  # text, without a suffix of the version (`cudaLaunchKernel`)
-        "kind": "int8",  # Call
+        "kind": "int8",  # CallKind
     },
     "synchronizations": {
         **_TIMED,

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from gpuadvisor.collectors.cuda_calls import kind_of, plain_name
-from gpuadvisor.domain.profile import Call, Direction, Memory, Range, Synchronization
+from gpuadvisor.domain.profile import CallKind, Direction, Memory, Range, Synchronization
 
 _COPY = re.compile(
     r"(?:Memcpy|Copy) ?(\w*) ?(?:\(([\w ]{1,20}) -> ([\w ]{1,20})\))?", re.IGNORECASE
@@ -93,7 +93,7 @@ def memset_of(name: str) -> tuple[Direction, Memory, Memory]:
 
 
 @lru_cache(maxsize=4096)
-def call_of(name: str) -> tuple[str, Call]:
+def call_of(name: str) -> tuple[str, CallKind]:
     """Return a call's name without the suffix of its version, and what it does."""
     return plain_name(name), kind_of(_HIP.sub("cuda", name))
 

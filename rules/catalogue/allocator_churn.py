@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.domain.profile import Call
+from gpuadvisor.domain.profile import CallKind
 from gpuadvisor.rules.estimates import saved_shares, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.intervals import IntArray
@@ -66,7 +66,9 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
 def _calls(facts: Facts) -> tuple[IntArray, int]:
     """Return the calls in the run, and how many of them are in its second half."""
     host = facts.host
-    chosen = host.of_kinds((Call.ALLOCATE, Call.FREE)) & (host.begin_ns >= facts.window.begin_ns)
+    chosen = host.of_kinds((CallKind.ALLOCATE, CallKind.FREE)) & (
+        host.begin_ns >= facts.window.begin_ns
+    )
     rows = np.flatnonzero(chosen & (host.begin_ns < facts.window.end_ns))
     middle = (facts.window.begin_ns + facts.window.end_ns) // 2
     return rows, int((host.begin_ns[rows] >= middle).sum())

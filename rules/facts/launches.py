@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from gpuadvisor.domain.profile import UNKNOWN, Call, Profile
+from gpuadvisor.domain.profile import UNKNOWN, CallKind, Profile
 from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.intervals import (
     BoolArray,
@@ -24,9 +24,9 @@ from gpuadvisor.rules.facts.intervals import (
 )
 from gpuadvisor.rules.facts.joins import latest_before, thread_keys
 
-ENQUEUING = (Call.LAUNCH, Call.COPY, Call.MEMSET, Call.GRAPH_LAUNCH)
+ENQUEUING = (CallKind.LAUNCH, CallKind.COPY, CallKind.MEMSET, CallKind.GRAPH_LAUNCH)
 """Calls that give a device work."""
-BLOCKING = (Call.SYNCHRONIZE, Call.COPY, Call.MEMSET, Call.FREE)
+BLOCKING = (CallKind.SYNCHRONIZE, CallKind.COPY, CallKind.MEMSET, CallKind.FREE)
 """Calls in which the host may wait for a device: of copies those of pageable memory and without
 `Async`, of frees those without."""
 
@@ -51,7 +51,7 @@ class Calls:
         """A number for each process and thread."""
         return thread_keys(self.process, self.thread, self.process[:0], self.thread[:0])[0]
 
-    def of_kinds(self, kinds: tuple[Call, ...]) -> BoolArray:
+    def of_kinds(self, kinds: tuple[CallKind, ...]) -> BoolArray:
         of_kinds: BoolArray = np.isin(self.kind, np.array(kinds, np.int8))
         return of_kinds
 

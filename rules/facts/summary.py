@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from gpuadvisor.domain.profile import Call, Profile
+from gpuadvisor.domain.profile import CallKind, Profile
 from gpuadvisor.rules.facts.communication import Communication, communication
 from gpuadvisor.rules.facts.copies import CopyTime, copy_times
 from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
@@ -97,7 +97,7 @@ class Facts:
     @cached_property
     def calls_that_copy(self) -> bool:
         """Whether there are any."""
-        return bool(self.host.of_kinds((Call.COPY,)).any())
+        return bool(self.host.of_kinds((CallKind.COPY,)).any())
 
     @cached_property
     def launched(self) -> Launches:

@@ -22,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gpuadvisor.domain.profile import UNKNOWN, Call, Direction, Memory
+from gpuadvisor.domain.profile import UNKNOWN, CallKind, Direction, Memory
 from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.idle import (
     HOST_PACE_NS,
@@ -194,8 +194,8 @@ PAUSE_NS = 1_000_000
 (up to 0.44 ms around backward passes and optimizers under Kineto on an H200's host, of a step that
 takes 0.3 ms without it). [own]"""
 _CALLS = {
-    Host.SYNCHRONIZING: (Call.SYNCHRONIZE,),
-    Host.ALLOCATING: (Call.ALLOCATE, Call.FREE),
+    Host.SYNCHRONIZING: (CallKind.SYNCHRONIZE,),
+    Host.ALLOCATING: (CallKind.ALLOCATE, CallKind.FREE),
 }
 
 
@@ -293,10 +293,10 @@ def _waiting_kinds(
     """Return as what each call may wait for the device, UNKNOWN for those that do not; and for what
     of it, UNKNOWN where that is all before."""
     kind, own = np.full(len(host), UNKNOWN, np.int64), np.full(len(host), UNKNOWN, np.int64)
-    kind[host.kind == Call.SYNCHRONIZE] = Host.SYNCHRONIZING
-    kind[host.kind == Call.FREE] = Host.ALLOCATING
+    kind[host.kind == CallKind.SYNCHRONIZE] = Host.SYNCHRONIZING
+    kind[host.kind == CallKind.FREE] = Host.ALLOCATING
     copies = np.flatnonzero((rows >= work.kernels) & (call != UNKNOWN))
-    copies = copies[host.kind[call[copies]] == Call.COPY]
+    copies = copies[host.kind[call[copies]] == CallKind.COPY]
     number = rows[copies] - work.kernels
     to_host = work.copies["direction"][number] == Direction.DEVICE_TO_HOST
     fetches = to_host & (work.copies["bytes"][number] <= FETCH_BYTES)
@@ -312,11 +312,11 @@ def _right_after(host: Calls, copying: BoolArray) -> IntArray:
     """Return the synchronisations that belong to a copy: PyTorch waits for its stream after each
     copy of pageable memory."""
     order = np.lexsort((host.begin_ns, host.thread_key))
-    order = order[(host.kind[order] != Call.OTHER) & (host.kind[order] != Call.EVENT)]
+    order = order[(host.kind[order] != CallKind.OTHER) & (host.kind[order] != CallKind.EVENT)]
     before, after = order[:-1], order[1:]
     follows = (host.thread_key[before] == host.thread_key[after]) & copying[before]
     soon = host.begin_ns[after] - host.end_ns[before] <= HOST_PACE_NS
-    found: IntArray = after[follows & soon & (host.kind[after] == Call.SYNCHRONIZE)]
+    found: IntArray = after[follows & soon & (host.kind[after] == CallKind.SYNCHRONIZE)]
     return found
 
 

@@ -13,7 +13,7 @@ Run once with `slower` for the trace, and with and without the cure at 1.0 for t
 
 from __future__ import annotations
 
-from gpuadvisor.domain.profile import Call, Direction, Memory, Range
+from gpuadvisor.domain.profile import CallKind, Direction, Memory, Range
 from tests.profiles import Made
 
 CALL_US = 5.0
@@ -68,7 +68,7 @@ class Program:
         """Wait until the GPU is done."""
         began = self.now
         self.now = max(self.now + 1, self.done + 1)
-        self.made.call(call, (began, self.now - began), Call.SYNCHRONIZE)
+        self.made.call(call, (began, self.now - began), CallKind.SYNCHRONIZE)
         if operator:
             self.made.operator(operator, (began, self.now - began))
 
@@ -90,7 +90,7 @@ class Program:
         self.now += CALL_US
         synced = self.now
         self.now = max(self.done, self.now) + 1
-        self.made.call("cudaStreamSynchronize", (synced, self.now - synced), Call.SYNCHRONIZE)
+        self.made.call("cudaStreamSynchronize", (synced, self.now - synced), CallKind.SYNCHRONIZE)
         self.made.operator("aten::item", (began, self.now - began))
         self.made.operator("aten::_local_scalar_dense", (began, self.now - began))
 
@@ -119,7 +119,7 @@ class Program:
         if free:
             self.now = max(self.now, self.done)
         self.now += us
-        kind = Call.FREE if free else Call.ALLOCATE
+        kind = CallKind.FREE if free else CallKind.ALLOCATE
         self.made.call("cudaFree" if free else "cudaMalloc", (began, self.now - began), kind)
 
     def marks(self, name: str, began: float) -> None:

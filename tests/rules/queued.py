@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuadvisor.domain.profile import Call, DeviceLimits, Range
+from gpuadvisor.domain.profile import CallKind, DeviceLimits, Range
 from gpuadvisor.rules.evidence import Evidence
 from tests.profiles import Made
 from tests.rules.building import H100, timeline
@@ -80,7 +80,7 @@ def queued(
             made.operator(each.operator, (calls - 1, LAUNCH), **words)
         made.launched(each.name, (calls, LAUNCH - 1), (free, each.us), **(each.more or grid(4096)))
         free += each.us
-    made.call("cudaDeviceSynchronize", (calls + LAUNCH, free - calls), Call.SYNCHRONIZE)
+    made.call("cudaDeviceSynchronize", (calls + LAUNCH, free - calls), CallKind.SYNCHRONIZE)
     for name, begin, end in ranges:
         made.range(name, (9 + begin * pace, (end - begin) * pace), Range.USER)
     for time, allocated, reserved in memory:

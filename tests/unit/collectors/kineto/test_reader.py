@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gpuadvisor.collectors.kineto.reader import read, read_blocks, recognises
 from gpuadvisor.columns.in_memory import MemoryProfile
-from gpuadvisor.domain.profile import UNKNOWN, Call, Direction, Memory, Range, Synchronization
+from gpuadvisor.domain.profile import UNKNOWN, CallKind, Direction, Memory, Range, Synchronization
 from tests.kineto_oracle import rows_of, rows_read
 
 PROFILES = Path(__file__).parents[3] / "data" / "profiles"
@@ -176,22 +176,22 @@ def test_copies_tell_where_from_and_where_to(
 @pytest.mark.parametrize(
     ("name", "plain", "kind"),
     [
-        ("cudaLaunchKernel", "cudaLaunchKernel", Call.LAUNCH),
-        ("cudaLaunchKernel_ptsz_v7000", "cudaLaunchKernel", Call.LAUNCH),
-        ("cuLaunchKernelEx", "cuLaunchKernelEx", Call.LAUNCH),
-        ("hipExtModuleLaunchKernel", "hipExtModuleLaunchKernel", Call.LAUNCH),
-        ("hipModuleLaunchKernel", "hipModuleLaunchKernel", Call.LAUNCH),
-        ("cudaGraphLaunch", "cudaGraphLaunch", Call.GRAPH_LAUNCH),
-        ("hipMemcpyWithStream", "hipMemcpyWithStream", Call.COPY),
-        ("cudaMemsetAsync", "cudaMemsetAsync", Call.MEMSET),
-        ("hipDeviceSynchronize", "hipDeviceSynchronize", Call.SYNCHRONIZE),
-        ("cudaEventQuery", "cudaEventQuery", Call.EVENT),
-        ("hipMalloc", "hipMalloc", Call.ALLOCATE),
-        ("cudaFree", "cudaFree", Call.FREE),
-        ("INVALID", "INVALID", Call.OTHER),
+        ("cudaLaunchKernel", "cudaLaunchKernel", CallKind.LAUNCH),
+        ("cudaLaunchKernel_ptsz_v7000", "cudaLaunchKernel", CallKind.LAUNCH),
+        ("cuLaunchKernelEx", "cuLaunchKernelEx", CallKind.LAUNCH),
+        ("hipExtModuleLaunchKernel", "hipExtModuleLaunchKernel", CallKind.LAUNCH),
+        ("hipModuleLaunchKernel", "hipModuleLaunchKernel", CallKind.LAUNCH),
+        ("cudaGraphLaunch", "cudaGraphLaunch", CallKind.GRAPH_LAUNCH),
+        ("hipMemcpyWithStream", "hipMemcpyWithStream", CallKind.COPY),
+        ("cudaMemsetAsync", "cudaMemsetAsync", CallKind.MEMSET),
+        ("hipDeviceSynchronize", "hipDeviceSynchronize", CallKind.SYNCHRONIZE),
+        ("cudaEventQuery", "cudaEventQuery", CallKind.EVENT),
+        ("hipMalloc", "hipMalloc", CallKind.ALLOCATE),
+        ("cudaFree", "cudaFree", CallKind.FREE),
+        ("INVALID", "INVALID", CallKind.OTHER),
     ],
 )
-def test_calls_tell_what_they_do(name: str, plain: str, kind: Call) -> None:
+def test_calls_tell_what_they_do(name: str, plain: str, kind: CallKind) -> None:
     profile = in_pieces(trace(kernel(cat="cuda_runtime", name=name)), 99)
     assert text(profile, "calls") == plain
     assert one(profile, "calls")["kind"] == kind

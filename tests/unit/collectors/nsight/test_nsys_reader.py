@@ -13,7 +13,7 @@ from gpuadvisor.collectors.nsight import systems
 from gpuadvisor.columns.in_memory import MemoryProfile
 from gpuadvisor.domain.profile import (
     UNKNOWN,
-    Call,
+    CallKind,
     Direction,
     Memory,
     Range,
@@ -88,7 +88,7 @@ class TestReal:
 
     def test_every_kernel_was_launched_by_a_call(self, real):
         calls = real.columns("calls")
-        launches = calls["correlation"][calls["kind"] == Call.LAUNCH]
+        launches = calls["correlation"][calls["kind"] == CallKind.LAUNCH]
         assert set(real.columns("kernels")["correlation"]) == set(launches)
 
     def test_copies_say_what_lies_at_their_ends(self, real):
@@ -180,7 +180,7 @@ class TestTables:
         found = only(profile, "calls")
         assert profile.header.texts[found["name"][0]] == "cudaLaunchKernel"
         assert (found["process"], found["thread"]) == ([PID], [4243])
-        assert (found["correlation"], found["kind"]) == ([11], [Call.LAUNCH])
+        assert (found["correlation"], found["kind"]) == ([11], [CallKind.LAUNCH])
 
     def test_a_synchronization_without_a_stream(self, small):
         found = only(small(), "synchronizations")
@@ -343,24 +343,24 @@ class TestProcesses:
 @pytest.mark.parametrize(
     ("name", "plain", "kind"),
     [
-        ("cudaLaunchKernel_v7000", "cudaLaunchKernel", Call.LAUNCH),
-        ("cudaLaunchKernel_ptsz_v7000", "cudaLaunchKernel", Call.LAUNCH),
-        ("cuLaunchKernelEx", "cuLaunchKernelEx", Call.LAUNCH),
-        ("cudaLaunchHostFunc_v10000", "cudaLaunchHostFunc", Call.OTHER),
-        ("cudaGraphLaunch_v10000", "cudaGraphLaunch", Call.GRAPH_LAUNCH),
-        ("cudaGraphAddMemcpyNode_v10000", "cudaGraphAddMemcpyNode", Call.OTHER),
-        ("cudaMemcpyAsync_v3020", "cudaMemcpyAsync", Call.COPY),
-        ("cuMemcpyHtoDAsync_v2", "cuMemcpyHtoDAsync", Call.COPY),
-        ("cudaMemsetAsync_v3020", "cudaMemsetAsync", Call.MEMSET),
-        ("cudaStreamSynchronize_v3020", "cudaStreamSynchronize", Call.SYNCHRONIZE),
-        ("cuCtxSynchronize", "cuCtxSynchronize", Call.SYNCHRONIZE),
-        ("cudaStreamWaitEvent_v3020", "cudaStreamWaitEvent", Call.EVENT),
-        ("cudaEventRecord_v3020", "cudaEventRecord", Call.EVENT),
-        ("cudaMallocAsync_v11020", "cudaMallocAsync", Call.ALLOCATE),
-        ("cudaHostAlloc_v3020", "cudaHostAlloc", Call.ALLOCATE),
-        ("cuMemAlloc_v2", "cuMemAlloc", Call.ALLOCATE),
-        ("cudaFreeHost_v3020", "cudaFreeHost", Call.FREE),
-        ("cudaGetDevice_v3020", "cudaGetDevice", Call.OTHER),
+        ("cudaLaunchKernel_v7000", "cudaLaunchKernel", CallKind.LAUNCH),
+        ("cudaLaunchKernel_ptsz_v7000", "cudaLaunchKernel", CallKind.LAUNCH),
+        ("cuLaunchKernelEx", "cuLaunchKernelEx", CallKind.LAUNCH),
+        ("cudaLaunchHostFunc_v10000", "cudaLaunchHostFunc", CallKind.OTHER),
+        ("cudaGraphLaunch_v10000", "cudaGraphLaunch", CallKind.GRAPH_LAUNCH),
+        ("cudaGraphAddMemcpyNode_v10000", "cudaGraphAddMemcpyNode", CallKind.OTHER),
+        ("cudaMemcpyAsync_v3020", "cudaMemcpyAsync", CallKind.COPY),
+        ("cuMemcpyHtoDAsync_v2", "cuMemcpyHtoDAsync", CallKind.COPY),
+        ("cudaMemsetAsync_v3020", "cudaMemsetAsync", CallKind.MEMSET),
+        ("cudaStreamSynchronize_v3020", "cudaStreamSynchronize", CallKind.SYNCHRONIZE),
+        ("cuCtxSynchronize", "cuCtxSynchronize", CallKind.SYNCHRONIZE),
+        ("cudaStreamWaitEvent_v3020", "cudaStreamWaitEvent", CallKind.EVENT),
+        ("cudaEventRecord_v3020", "cudaEventRecord", CallKind.EVENT),
+        ("cudaMallocAsync_v11020", "cudaMallocAsync", CallKind.ALLOCATE),
+        ("cudaHostAlloc_v3020", "cudaHostAlloc", CallKind.ALLOCATE),
+        ("cuMemAlloc_v2", "cuMemAlloc", CallKind.ALLOCATE),
+        ("cudaFreeHost_v3020", "cudaFreeHost", CallKind.FREE),
+        ("cudaGetDevice_v3020", "cudaGetDevice", CallKind.OTHER),
     ],
 )
 def test_what_calls_do(name, plain, kind):

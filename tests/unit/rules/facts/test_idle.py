@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuadvisor.domain.profile import Call, Range
+from gpuadvisor.domain.profile import CallKind, Range
 from gpuadvisor.profiling.reading import read_profile
 from gpuadvisor.rules.facts.idle import HOST_PACE_NS, REACH_NS, Cause, idle_gaps
 from gpuadvisor.rules.facts.summary import Facts
@@ -86,7 +86,7 @@ def test_another_threads_batch_is_not_waited_for():
 def test_the_queue_ran_empty_because_the_host_waited():
     made = Made()
     first_kernel(made)
-    made.call("cudaStreamSynchronize", (20, 85), Call.SYNCHRONIZE)
+    made.call("cudaStreamSynchronize", (20, 85), CallKind.SYNCHRONIZE)
     made.launched("second", call=(150, 5), runs=(158, 10))
     assert causes(made) == {Cause.SYNCHRONIZING: 50, Cause.LAUNCHING: 8}
 
@@ -94,7 +94,7 @@ def test_the_queue_ran_empty_because_the_host_waited():
 def test_a_batch_that_is_waited_for_after_synchronizing_is_data():
     made = Made()
     first_kernel(made)
-    made.call("cudaStreamSynchronize", (20, 85), Call.SYNCHRONIZE)
+    made.call("cudaStreamSynchronize", (20, 85), CallKind.SYNCHRONIZE)
     made.range("enumerate(DataLoader)#_Iter.__next__", (110, 30), Range.LOADER)
     made.launched("second", call=(150, 5), runs=(158, 10))
     assert causes(made) == {
@@ -107,7 +107,7 @@ def test_a_batch_that_is_waited_for_after_synchronizing_is_data():
 def test_waiting_on_another_thread_does_not_hold_this_one():
     made = Made()
     first_kernel(made)
-    made.call("cudaEventSynchronize", (20, 85), Call.SYNCHRONIZE, thread=9)
+    made.call("cudaEventSynchronize", (20, 85), CallKind.SYNCHRONIZE, thread=9)
     made.launched("second", call=(130, 5), runs=(138, 10))
     assert Cause.SYNCHRONIZING not in causes(made)
 
@@ -145,7 +145,7 @@ def test_kernels_of_a_graph_have_one_call():
     made = Made()
     first_kernel(made)
     graph = made.correlation()
-    made.call("cudaGraphLaunch", (10, 5), Call.GRAPH_LAUNCH, correlation=graph)
+    made.call("cudaGraphLaunch", (10, 5), CallKind.GRAPH_LAUNCH, correlation=graph)
     for begin in (100, 112, 124):
         made.kernel("node", (begin, 10), correlation=graph, graph_node=begin)
     assert causes(made) == {Cause.DEVICE: 4}
@@ -195,7 +195,7 @@ def profile_of(events):
         elif kind == "lost":
             made.kernel("gemm", runs, device=device, correlation=thread)  # may repeat another's
         elif kind == "sync":
-            made.call("cudaDeviceSynchronize", host, Call.SYNCHRONIZE, thread=thread)
+            made.call("cudaDeviceSynchronize", host, CallKind.SYNCHRONIZE, thread=thread)
         elif kind == "loader":
             made.range("enumerate(DataLoader)#x.__next__", host, Range.LOADER, thread=thread)
         elif kind == "operator":

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuadvisor.domain.profile import UNKNOWN, Call
+from gpuadvisor.domain.profile import UNKNOWN, CallKind
 from gpuadvisor.rules.facts.communication import bus_factor, type_bytes
 from gpuadvisor.rules.facts.summary import Facts
 from tests.profiles import Made
@@ -118,7 +118,7 @@ def test_graphs_and_lost_calls_tell_nothing_about_the_queue():
     made.kernel("lost", (0, 10))
     for begin in (20, 31):
         made.kernel("node", (begin, 10), correlation=9, graph_node=begin)
-    made.call("cudaGraphLaunch", (10, 5), Call.GRAPH_LAUNCH, correlation=9)
+    made.call("cudaGraphLaunch", (10, 5), CallKind.GRAPH_LAUNCH, correlation=9)
     (queue,) = Facts(made.profile()).queues
     assert (queue.kernels, queue.launched, queue.starved_share) == (3, 0, None)
     assert queue.latency_p50_ns is None

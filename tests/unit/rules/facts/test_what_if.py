@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuadvisor.columns.in_memory import MemoryProfile
-from gpuadvisor.domain.profile import Call
+from gpuadvisor.domain.profile import CallKind
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Change, Host
 from tests.profiles import Made
@@ -114,7 +114,7 @@ def test_streams_that_overlap_keep_their_overlap():
     made = Made()
     made.launched("long", call=(0, 5), runs=(10, 1000), stream=7)
     made.launched("short", call=(6, 5), runs=(20, 100), stream=8)
-    made.call("cudaStreamSynchronize", (12, 109), Call.SYNCHRONIZE)
+    made.call("cudaStreamSynchronize", (12, 109), CallKind.SYNCHRONIZE)
     made.launched("next", call=(130, 5), runs=(1010, 10), stream=7)
     assert line(made).takes_ns() / US == pytest.approx(1020, rel=0.01)
 
