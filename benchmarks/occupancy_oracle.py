@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpuadvisor.rules.facts.gpu_specs import ARCHITECTURES, KIB, WARP_THREADS
-from gpuadvisor.rules.facts.occupancy import Launch, Occupancy, fit
+from gpuadvisor.rules.facts.occupancy import LaunchConfig, Occupancy, fit
 
 SOURCE = Path(__file__).with_suffix(".c")
 NO_LIMIT = 2**31 - 1
@@ -114,7 +114,9 @@ def calculate(asked: Row) -> Occupancy:
     major, minor, threads, registers, static, dynamic, percent, barriers, resources = asked
     sm = ARCHITECTURES[major, minor]
     carveout = None if percent < 0 else percent * sm.shared_bytes // 100
-    return fit(sm, Launch(threads, registers, static + dynamic, carveout, barriers, resources))
+    return fit(
+        sm, LaunchConfig(threads, registers, static + dynamic, carveout, barriers, resources)
+    )
 
 
 def keep(path: Path, header: Path, launches: Sequence[Row], answers: Sequence[Row]) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Rate:
+class KnownRate:
     """Operations or bytes a second."""
 
     value: float
@@ -39,16 +39,16 @@ def sm_count(evidence: Evidence) -> int:
     return (limits.sm_count if limits is not None else None) or 0
 
 
-def rate(evidence: Evidence, quantity: str) -> Rate | None:
+def rate(evidence: Evidence, quantity: str) -> KnownRate | None:
     """Return what is known best of a quantity, in the words of `Ceilings`."""
     told = evidence.ceilings.get(quantity) if evidence.ceilings is not None else None
     if told is not None:
-        return Rate(told.value, told.is_measured)
+        return KnownRate(told.value, told.is_measured)
     if evidence.facts is not None and quantity in evidence.facts.ceilings:
-        return Rate(evidence.facts.ceilings[quantity], False)
+        return KnownRate(evidence.facts.ceilings[quantity], False)
     limits = device(evidence)
     peak = _theoretical(limits).get(quantity) if limits is not None else None
-    return None if peak is None else Rate(peak.value, False)
+    return None if peak is None else KnownRate(peak.value, False)
 
 
 def per_clock(evidence: Evidence) -> dict[str, int]:

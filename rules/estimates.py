@@ -22,7 +22,7 @@ from gpuadvisor.rules.facts.intervals import IntArray, Intervals, union, without
 from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.facts.launches import Queue
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.facts.what_if import AS_IT_WAS, Change, Host
+from gpuadvisor.rules.facts.what_if import AS_IT_WAS, Host, Scenario
 from gpuadvisor.rules.rule import Estimate
 
 SLOWER_WITH_KINETO = (1.2, 3.0)
@@ -62,7 +62,7 @@ LEAST_WAITING = 0.05
 """Least share of the run for the workers to be what it waits for. [own]"""
 
 
-def saved_shares(facts: Facts, change: Change) -> tuple[float, float]:
+def saved_shares(facts: Facts, change: Scenario) -> tuple[float, float]:
     """Return the least and the most of the run (0 to 1) that a change would save; both are 0 where
     nothing can be played again."""
     shares = [_saved(facts, change, pace) for pace in _paces_tried(facts)]
@@ -73,9 +73,9 @@ def saved_shares(facts: Facts, change: Change) -> tuple[float, float]:
 def saved_by_launching(facts: Facts) -> tuple[float, float]:
     """Return the least and the most that launching for free would save, besides what goes with the
     waits for the GPU: a host that waits cannot launch ahead, however fast it is."""
-    launching = Change({Host.WORKING: 0.0, Host.AWAY: 0.0})
-    waits = Change({Host.SYNCHRONIZING: 0.0})
-    both = Change({**launching.host, **waits.host})
+    launching = Scenario({Host.WORKING: 0.0, Host.AWAY: 0.0})
+    waits = Scenario({Host.SYNCHRONIZING: 0.0})
+    both = Scenario({**launching.host, **waits.host})
     shares = []
     for pace in _paces_tried(facts):
         besides = _saved(facts, both, pace) - _saved(facts, waits, pace)
@@ -94,13 +94,13 @@ def _paces_tried(facts: Facts) -> tuple[float, float, float]:
     return slow, (slow + fast) / 2, fast
 
 
-def _saved(facts: Facts, change: Change, pace: float) -> float:
+def _saved(facts: Facts, change: Scenario, pace: float) -> float:
     line = facts.timeline
     if line is None:
         return 0.0
     loaded = Host.LOADING in change.host and loader_sets_pace(facts)
-    before = line.takes_ns(AS_IT_WAS if loaded else Change({Host.WORKING: pace}))
-    after = line.takes_ns(Change({Host.WORKING: pace, **change.host}, change.pageable))
+    before = line.takes_ns(AS_IT_WAS if loaded else Scenario({Host.WORKING: pace}))
+    after = line.takes_ns(Scenario({Host.WORKING: pace, **change.host}, change.pageable))
     return min(max(1.0 - after / before, 0.0), 1.0) if before > 0 else 0.0
 
 

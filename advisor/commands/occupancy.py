@@ -61,10 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from gpuadvisor.reports import occupancy_report
-    from gpuadvisor.rules.facts.occupancy import Launch, fit, next_steps
+    from gpuadvisor.rules.facts.occupancy import LaunchConfig, fit, next_steps
 
     sm = _architecture(args)
-    launch = Launch(
+    launch = LaunchConfig(
         parse_block(args.block),
         args.regs,
         parse_size(args.smem, "--smem"),

@@ -17,7 +17,7 @@ from gpuadvisor.domain.profile import UNKNOWN, DeviceLimits, Header, Profile, Ra
 from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling.chrome_rows import WRITERS, Places, arrows, microseconds, quoted
 from gpuadvisor.rules.facts.device_work import Work
-from gpuadvisor.rules.facts.idle import Cause, Gap, idle_gaps
+from gpuadvisor.rules.facts.idle import Cause, IdleGap, idle_gaps
 from gpuadvisor.rules.facts.intervals import Intervals, ends, one, union
 from gpuadvisor.rules.facts.summary import Facts
 
@@ -257,7 +257,7 @@ def _findings(facts: Facts, findings: Sequence[Finding]) -> Iterator[str]:
     yield from marks(facts, findings, process)
 
 
-def _annotation(process: int, device: int, gap: Gap) -> str:
+def _annotation(process: int, device: int, gap: IdleGap) -> str:
     words = str(gap.cause).replace("_", " ")
     told = {
         "cause": words,

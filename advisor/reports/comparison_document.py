@@ -24,7 +24,13 @@ from gpuadvisor.reports.document import (
 from gpuadvisor.reports.profile_wording import PARTS, short_name
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.render_text import table_lines
-from gpuadvisor.rules.facts.comparison import Amount, Change, Comparison, Side, Verdict
+from gpuadvisor.rules.facts.comparison import (
+    Amount,
+    Change,
+    ComparedProfile,
+    ProfileComparison,
+    Verdict,
+)
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
 
 ABSENT = "–"  # noqa: RUF001 - an en dash is what typography wants for `there is none`
@@ -63,7 +69,7 @@ class ComparedRow:
     """How often it ran, before and after."""
 
 
-def comparison_lines(comparison: Comparison, everything: bool = False) -> Iterator[str]:
+def comparison_lines(comparison: ProfileComparison, everything: bool = False) -> Iterator[str]:
     """Yield the lines to print on a terminal."""
     yield f"before  {_side(comparison.before)}"
     yield f"after   {_side(comparison.after)}"
@@ -81,7 +87,7 @@ def comparison_lines(comparison: Comparison, everything: bool = False) -> Iterat
                 yield block.text
 
 
-def comparison_markdown(comparison: Comparison) -> str:
+def comparison_markdown(comparison: ProfileComparison) -> str:
     """Return the comparison as GitHub-flavoured Markdown, for a pull request."""
     remarks = section("", [Bullets(comparison.remarks) if comparison.remarks else None])
     return markdown(
@@ -93,7 +99,7 @@ def comparison_markdown(comparison: Comparison) -> str:
     )
 
 
-def headline(comparison: Comparison) -> str:
+def headline(comparison: ProfileComparison) -> str:
     """Return what happened on the whole, in a sentence."""
     before, after = _whole(comparison.before, comparison), _whole(comparison.after, comparison)
     if before is None or after is None or not before or not after:
@@ -107,7 +113,7 @@ def headline(comparison: Comparison) -> str:
     return f"{what} {sides}: {how}."
 
 
-def _largest(comparison: Comparison) -> str:
+def _largest(comparison: ProfileComparison) -> str:
     """Return what changed most of the devices' time, in a sentence; empty where nothing did."""
     moved = [each for each in comparison.parts if each.verdict is not Verdict.SAME]
     if not moved:
@@ -118,11 +124,11 @@ def _largest(comparison: Comparison) -> str:
     return f"The largest change is {time} {words} of `{PARTS[TimeCategory(most.name)]}`."
 
 
-def _side(side: Side) -> str:
+def _side(side: ComparedProfile) -> str:
     return printable(f"{side.name} ({figures.counted(side.devices) or 'no GPU'})")
 
 
-def _tables(comparison: Comparison, most: int | None) -> Iterator[Section]:
+def _tables(comparison: ProfileComparison, most: int | None) -> Iterator[Section]:
     """Yield the tables, or in a sentence why there is none."""
     when = "a step" if comparison.per_step else "in total"
     yield _table("Whole", list(_summary_rows(comparison)))
@@ -175,7 +181,7 @@ def _table(title: str, rows: list[ComparedRow], note: str = "") -> Section:
     return Section("", [Table(rows, columns, notes=(note,) if note else ())])
 
 
-def _summary_rows(comparison: Comparison) -> Iterator[ComparedRow]:
+def _summary_rows(comparison: ProfileComparison) -> Iterator[ComparedRow]:
     """Yield the rows about the profiles as a whole."""
     one, two = comparison.before, comparison.after
     for name, before, after in (
@@ -197,7 +203,7 @@ def _summary_rows(comparison: Comparison) -> Iterator[ComparedRow]:
     yield ComparedRow("steps", _steps(one), _steps(two), "")
 
 
-def _part_rows(comparison: Comparison) -> Iterator[ComparedRow]:
+def _part_rows(comparison: ProfileComparison) -> Iterator[ComparedRow]:
     """Yield the devices' time by what they did."""
     for change in comparison.parts:
         row = _row(PARTS[TimeCategory(change.name)], change)
@@ -226,14 +232,14 @@ def _count(before: Amount | None, after: Amount | None) -> str:
     return words[0] if words[0] == words[1] else " → ".join(words)
 
 
-def _whole(side: Side, comparison: Comparison) -> float | None:
+def _whole(side: ComparedProfile, comparison: ProfileComparison) -> float | None:
     """Return the time of a step, or of all: where the CPU runs ahead, the device's counts."""
     if not comparison.per_step or side.step_mean_ns is None:
         return side.time_ns
     return max(side.step_mean_ns, side.time_ns or 0.0)
 
 
-def _steps(side: Side) -> str:
+def _steps(side: ComparedProfile) -> str:
     return figures.NOT_MEASURED if side.steps is None else f"{side.steps:,}"
 
 
@@ -245,12 +251,12 @@ def _signed(nanoseconds: float) -> str:
 # -- JSON ----------------------------------------------------------------------------------------
 
 
-def comparison_json_text(comparison: Comparison) -> str:
+def comparison_json_text(comparison: ProfileComparison) -> str:
     """Return the comparison as indented JSON."""
     return strict_json.text(comparison_json(comparison))
 
 
-def comparison_json(comparison: Comparison) -> dict[str, Any]:
+def comparison_json(comparison: ProfileComparison) -> dict[str, Any]:
     """Return the comparison as values."""
     operators = comparison.operators
     return {
@@ -267,7 +273,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _side_json(side: Side) -> dict[str, Any]:
+def _side_json(side: ComparedProfile) -> dict[str, Any]:
     return {"profile" if name == "name" else name: value for name, value in asdict(side).items()}
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from gpuadvisor.reports import svg
 from gpuadvisor.reports.markup import Markup, element
 from gpuadvisor.rules.facts.gpu_specs import KIB
-from gpuadvisor.rules.facts.occupancy import AXES, Launch, Occupancy, Step, curve
+from gpuadvisor.rules.facts.occupancy import AXES, LaunchConfig, Occupancy, OccupancyStep, curve
 
 VERSION = 1
 """Version of the JSON."""
@@ -43,14 +43,14 @@ _STYLE = Markup(
 )
 
 
-def page(now: Occupancy, steps: Sequence[Step]) -> str:
+def page(now: Occupancy, steps: Sequence[OccupancyStep]) -> str:
     """Return all limiters, what the next steps would buy, and a chart over each axis."""
     parts = [_head(now), _limiters(now), _steps(now, steps)]
     parts += [_chart(now, over) for over in AXES]
     return "\n\n".join(parts)
 
 
-def as_json(now: Occupancy, steps: Sequence[Step]) -> str:
+def as_json(now: Occupancy, steps: Sequence[OccupancyStep]) -> str:
     """Return limiters, next steps and the curve over each axis as a JSON document."""
     major, minor = now.architecture.compute_capability
     document = {
@@ -128,7 +128,7 @@ def _why(now: Occupancy, limiter: str) -> str:
     return ""
 
 
-def _steps(now: Occupancy, steps: Sequence[Step]) -> str:
+def _steps(now: Occupancy, steps: Sequence[OccupancyStep]) -> str:
     if not steps:
         full = now.fraction == 1.0
         return "All warps are used." if full else "No single change would raise it."
@@ -143,7 +143,7 @@ def _steps(now: Occupancy, steps: Sequence[Step]) -> str:
     return "\n".join(lines)
 
 
-def _change(launch: Launch, field: str, amount: int) -> str:
+def _change(launch: LaunchConfig, field: str, amount: int) -> str:
     before = getattr(launch, field)
     return f"{_WORDS[field]} {value(field, before)} -> {value(field, amount)}"
 

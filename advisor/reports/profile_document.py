@@ -32,7 +32,7 @@ from gpuadvisor.reports.render_html import html
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.svg import WIDE
 from gpuadvisor.rules.facts.activity import activity, halved
-from gpuadvisor.rules.facts.idle import Gap
+from gpuadvisor.rules.facts.idle import IdleGap
 from gpuadvisor.rules.facts.memory import MemoryUse
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory, added
 
@@ -482,7 +482,7 @@ def _gaps(report: ProfileReport) -> Iterator[Section]:
     yield Section("Longest idle times", [folded])
 
 
-def _cause(gap: Gap) -> str:
+def _cause(gap: IdleGap) -> str:
     return wording.PARTS[TimeCategory(gap.cause)].removeprefix("idle: ")
 
 

@@ -12,7 +12,7 @@ from gpuadvisor.rules.estimates import saved_shares, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.intervals import IntArray
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.facts.what_if import Change, Host
+from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.requirements import IDLE, KERNELS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
@@ -38,7 +38,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     calls, late = _calls(facts)
     if not evidence.run_ns or late < FEWEST_LATE:
         return
-    low, high = saved_shares(facts, Change({Host.ALLOCATING: 0.0}))
+    low, high = saved_shares(facts, Scenario({Host.ALLOCATING: 0.0}))
     if (low + high) / 2 * evidence.run_ns < LEAST_SHARE * span_ns(facts):
         return
     took = int((facts.host.end_ns[calls] - facts.host.begin_ns[calls]).sum())

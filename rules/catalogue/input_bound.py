@@ -10,7 +10,7 @@ from gpuadvisor.rules.estimates import idle_ns, parts, saved_shares
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.idle import Cause
 from gpuadvisor.rules.facts.loading import Loading
-from gpuadvisor.rules.facts.what_if import Change, Host
+from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.requirements import CPU_STEPS, IDLE, KERNELS, RANGES, SCRIPT, either
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
@@ -68,9 +68,9 @@ def _waiting(evidence: Evidence) -> Iterator[RuleResult]:
     share = steady * idle / evidence.run_ns
     if share < LEAST_SHARE:
         return
-    least, high = saved_shares(facts, Change({Host.LOADING: 0.0}))
+    least, high = saved_shares(facts, Scenario({Host.LOADING: 0.0}))
     if loading.in_process:
-        low, _ = saved_shares(facts, Change({Host.LOADING: LEFT_OF_LOADING}))
+        low, _ = saved_shares(facts, Scenario({Host.LOADING: LEFT_OF_LOADING}))
     else:
         low = SURE_WITH_WORKERS * least
     most_ns = steady * max(low, high) * evidence.run_ns

@@ -10,7 +10,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ceilings import pinned_bandwidth
 from gpuadvisor.rules.facts.copies import Transfers, large_pageable
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.facts.what_if import Change, Host
+from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.requirements import COPIES, IDLE, KERNELS, table
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
@@ -79,10 +79,10 @@ def _saved(facts: Facts, copies: Transfers, run_ns: float) -> tuple[float, float
     slow, fast = (copies.bytes / (share * rate) * 1e9 for share in (LEAST_OF_LINK, MOST_OF_LINK))
     unwaited = {Host.COPYING: 0.0}
     factor = min(slow / copies.time_ns, 1.0)
-    low, _ = saved_shares(facts, Change(unwaited, factor))
+    low, _ = saved_shares(facts, Scenario(unwaited, factor))
     # The host may have to make room for the batch in pinned memory itself.
     low = min(low, (1 - factor) * copies.exposed_ns / run_ns)
-    _, hidden = saved_shares(facts, Change(unwaited, 0.0))
+    _, hidden = saved_shares(facts, Scenario(unwaited, 0.0))
     # The link is a limit of its own, unless the copy to the host is left out.
     high = hidden if copies.to_host else min(hidden, 1 - fast / run_ns)
     return low, max(low, high)

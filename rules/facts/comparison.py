@@ -61,7 +61,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedProfile:
     """One of the two profiles."""
 
     name: str
@@ -79,11 +79,11 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ProfileComparison:
     """What differs between two profiles; lists begin with what changed most."""
 
-    before: Side
-    after: Side
+    before: ComparedProfile
+    after: ComparedProfile
     per_step: bool
     parts: tuple[Change, ...]
     """The devices' time: busy, and idle by cause; in the order of `TimeCategory`."""
@@ -100,12 +100,12 @@ class Comparison:
 class _Measured:
     facts: Facts
     """Facts of the part of the profile that counts."""
-    side: Side
+    side: ComparedProfile
     divisor: int
     account: TimeBreakdown | None
 
 
-def compare(before: Facts, after: Facts, names: tuple[str, str]) -> Comparison:
+def compare(before: Facts, after: Facts, names: tuple[str, str]) -> ProfileComparison:
     """Return what differs between two profiles."""
     steps = (before.steps, after.steps)
     per_step = all(each is not None and each.steps for each in steps)
@@ -113,7 +113,7 @@ def compare(before: Facts, after: Facts, names: tuple[str, str]) -> Comparison:
     two = _measured(after, names[1], steps[1], per_step)
     whole = max(one.side.time_ns or 0.0, two.side.time_ns or 0.0)
     with_operators = all(each.profile.rows("operators") for each in (before, after))
-    return Comparison(
+    return ProfileComparison(
         one.side,
         two.side,
         per_step,
@@ -134,7 +134,7 @@ def _measured(facts: Facts, name: str, steps: Steps | None, per_step: bool) -> _
     account = added(accounts) if accounts else None
     durations = [step.duration_ns for step in steps.steps] if steps is not None else []
     limits = facts.profile.header.devices
-    side = Side(
+    side = ComparedProfile(
         name,
         tuple(each.name for each in limits if each.index in accounts or not accounts),
         facts.profile.header.source,

@@ -22,6 +22,9 @@ from gpuadvisor.rules.facts.intervals import (
     union,
 )
 
+SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+"""Columns of `kernels` that hold the grid in blocks and the block in threads."""
+
 
 class Work(IntEnum):
     """What a device does."""

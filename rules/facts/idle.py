@@ -48,7 +48,7 @@ from gpuadvisor.rules.facts.intervals import (
     union,
     without,
 )
-from gpuadvisor.rules.facts.launches import BLOCKING, ENQUEUING, Calls, Launches
+from gpuadvisor.rules.facts.launches import BLOCKING, ENQUEUING, Calls, LaunchingCalls
 from gpuadvisor.rules.facts.loading import Waits
 from gpuadvisor.rules.facts.operators import Operators
 
@@ -82,7 +82,7 @@ IDLE_CAUSES = tuple(cause for cause in Cause if cause is not Cause.COPYING)
 
 
 @dataclass(frozen=True)
-class Gap:
+class IdleGap:
     """A stretch in which nothing runs."""
 
     begin_ns: int
@@ -109,7 +109,7 @@ class IdleTime:
     """Time of every cause; the sum is `without_kernel_ns`."""
     gaps: int
     """Number of stretches in which nothing runs."""
-    longest: tuple[Gap, ...]
+    longest: tuple[IdleGap, ...]
 
     @property
     def idle_ns(self) -> int:
@@ -150,7 +150,7 @@ def _closed(begin_ns: IntArray, end_ns: IntArray, hole_ns: int) -> Intervals:
 def idle(
     work: DeviceWork,
     host: Calls,
-    launched: Launches,
+    launched: LaunchingCalls,
     launching: Operators,
     waits: Waits,
     begin_ns: int | None = None,
@@ -169,11 +169,11 @@ def idle(
 def idle_gaps(
     work: DeviceWork,
     host: Calls,
-    launched: Launches,
+    launched: LaunchingCalls,
     launching: Operators,
     waits: Waits,
     shortest_ns: int,
-) -> Iterator[tuple[int, int, Iterator[Gap]]]:
+) -> Iterator[tuple[int, int, Iterator[IdleGap]]]:
     """Yield each device's number, how many of its gaps are shorter, and the others in time order.
 
     They are described one by one, as they are asked for: a profile may have a million.
@@ -217,7 +217,7 @@ class _Threads:
 
 def _of_device(
     work: DeviceWork,
-    launched: Launches,
+    launched: LaunchingCalls,
     threads: _Threads,
     device: int,
     rows: IntArray,
@@ -244,7 +244,7 @@ def _of_device(
 
 
 def _split(
-    work: DeviceWork, launched: Launches, threads: _Threads, rows: IntArray, times: Intervals
+    work: DeviceWork, launched: LaunchingCalls, threads: _Threads, rows: IntArray, times: Intervals
 ) -> _Gaps:
     before, after = _neighbours(work, launched, rows, times)
     causes: dict[Cause, IntArray] = {cause: np.zeros(len(times), np.int64) for cause in IDLE_CAUSES}
@@ -258,7 +258,7 @@ def _split(
 
 
 def _neighbours(
-    work: DeviceWork, launched: Launches, rows: IntArray, times: Intervals
+    work: DeviceWork, launched: LaunchingCalls, rows: IntArray, times: Intervals
 ) -> tuple[IntArray, IntArray]:
     """Return what ended last before each gap, UNKNOWN before all work, and what began after it, if
     possible of known call."""
@@ -273,7 +273,7 @@ def _neighbours(
 
 def _blame(
     causes: Mapping[Cause, IntArray],
-    launched: Launches,
+    launched: LaunchingCalls,
     threads: _Threads,
     key: int,
     times: Intervals,
@@ -302,18 +302,22 @@ def _covers(each: Intervals, at_ns: IntArray) -> BoolArray:
     return covered
 
 
-def _longest(work: DeviceWork, host: Calls, launched: Launches, found: _Gaps) -> tuple[Gap, ...]:
+def _longest(
+    work: DeviceWork, host: Calls, launched: LaunchingCalls, found: _Gaps
+) -> tuple[IdleGap, ...]:
     length = found.times.end_ns - found.times.begin_ns
     listed = np.argsort(-length, kind="stable")[:MOST_GAPS].tolist()
     return tuple(_gap(work, host, launched, found, place) for place in listed)
 
 
-def _gap(work: DeviceWork, host: Calls, launched: Launches, found: _Gaps, place: int) -> Gap:
+def _gap(
+    work: DeviceWork, host: Calls, launched: LaunchingCalls, found: _Gaps, place: int
+) -> IdleGap:
     largest = int(found.causes_ns[place].argmax())
     begin, end = int(found.times.begin_ns[place]), int(found.times.end_ns[place])
     before, after = int(found.before[place]), int(found.after[place])
     call = int(launched.call[after])
-    return Gap(
+    return IdleGap(
         begin,
         end - begin,
         IDLE_CAUSES[largest],
@@ -356,7 +360,7 @@ def host_idle(
     not_working: Intervals,
     work: DeviceWork,
     host: Calls,
-    launched: Launches,
+    launched: LaunchingCalls,
     launching: Operators,
 ) -> HostIdle:
     """Return what the host did in the gaps between some rows of a device's work, from the run's

@@ -36,7 +36,7 @@ class Family(StrEnum):
 
 
 @dataclass(frozen=True)
-class Kind:
+class KernelKind:
     """What a name tells."""
 
     family: Family
@@ -109,13 +109,13 @@ _PRECISIONS = (
 
 
 @lru_cache(maxsize=16_384)
-def kind_of(name: str) -> Kind:
+def kind_of(name: str) -> KernelKind:
     """Return what a kernel's name tells of it."""
     family = _family(name)
     precision = next((word for word, pattern in _PRECISIONS if pattern.search(name)), None)
     if family in (Family.GEMM, Family.CONVOLUTION):
-        return Kind(family, _on_tensor_cores(name), precision)
-    return Kind(family, None, precision)
+        return KernelKind(family, _on_tensor_cores(name), precision)
+    return KernelKind(family, None, precision)
 
 
 def _family(name: str) -> Family:

@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from gpuadvisor.domain.profile import NO_TEXT, UNKNOWN, Columns, DeviceLimits, Profile
-from gpuadvisor.rules.facts.device_work import DeviceWork, Work
+from gpuadvisor.rules.facts.device_work import SHAPE, DeviceWork, Work
 from gpuadvisor.rules.facts.intervals import (
     IntArray,
     by_key,
@@ -25,11 +25,10 @@ from gpuadvisor.rules.facts.intervals import (
     numbered,
     percentile,
 )
-from gpuadvisor.rules.facts.kernel_families import Family, Kind, kind_of
+from gpuadvisor.rules.facts.kernel_families import Family, KernelKind, kind_of
 from gpuadvisor.rules.facts.operators import Operators
 from gpuadvisor.rules.facts.roofline import PRECISIONS, element_type
 
-SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 KEYS = ("name", *SHAPE, "registers", "shared_bytes", "device", "stream")
 """What tells kernels apart."""
 
@@ -115,7 +114,7 @@ class KernelUse:
     """All kernels of one name that operators of one name, shapes and types launched."""
 
     name: str
-    kind: Kind
+    kind: KernelKind
     operator: str
     """Empty where it is not known, like the next two."""
     shapes: str

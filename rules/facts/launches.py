@@ -57,7 +57,7 @@ class Calls:
 
 
 @dataclass(frozen=True, eq=False)
-class Launches:
+class LaunchingCalls:
     """The call that launched each row of the device's work, as far as it was recorded."""
 
     call: IntArray
@@ -82,14 +82,14 @@ def calls(profile: Profile) -> Calls:
     return Calls(begin, end, *(columns[name] for name in names[2:]))
 
 
-def launches(work: DeviceWork, host: Calls) -> Launches:
+def launches(work: DeviceWork, host: Calls) -> LaunchingCalls:
     """Return which call launched what."""
     rows = latest_before(host.correlation, host.begin_ns, work.correlation, work.begin_ns)
     if not len(host):
         nothing = np.zeros(len(work), np.int64)
-        return Launches(rows, nothing, nothing, nothing)
+        return LaunchingCalls(rows, nothing, nothing, nothing)
     taken = np.maximum(rows, 0)
-    return Launches(
+    return LaunchingCalls(
         rows,
         host.begin_ns[taken],
         host.end_ns[taken],
@@ -131,7 +131,7 @@ class Queue:
         return self.starved / self.launched if self.launched else None
 
 
-def queues(work: DeviceWork, launched: Launches) -> tuple[Queue, ...]:
+def queues(work: DeviceWork, launched: LaunchingCalls) -> tuple[Queue, ...]:
     """Return how launching went for each device with kernels."""
     alone = _alone(work, launched)
     depth, starved = _stream_state(work, launched, alone)
@@ -143,7 +143,7 @@ def queues(work: DeviceWork, launched: Launches) -> tuple[Queue, ...]:
     return tuple(found)
 
 
-def _alone(work: DeviceWork, launched: Launches) -> BoolArray:
+def _alone(work: DeviceWork, launched: LaunchingCalls) -> BoolArray:
     """Return which rows have a call of their own that is known."""
     order = np.argsort(launched.call, kind="stable")
     call = launched.call[order]
@@ -156,7 +156,7 @@ def _alone(work: DeviceWork, launched: Launches) -> BoolArray:
 
 
 def _stream_state(
-    work: DeviceWork, launched: Launches, alone: BoolArray
+    work: DeviceWork, launched: LaunchingCalls, alone: BoolArray
 ) -> tuple[IntArray, BoolArray]:
     """Return how much was queued when each call ended, and whether nothing was as it began."""
     depth, starved = np.zeros(len(work), np.int64), np.zeros(len(work), np.bool_)
@@ -177,7 +177,7 @@ def _stream_state(
 
 def _of_device(
     work: DeviceWork,
-    launched: Launches,
+    launched: LaunchingCalls,
     device: int,
     kernels: IntArray,
     alone: BoolArray,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuadvisor.domain.profile import Profile
+from gpuadvisor.rules.facts.device_work import SHAPE
 from gpuadvisor.rules.facts.intervals import by_key
 from gpuadvisor.rules.facts.roofline import Bound, bound
 
@@ -26,7 +27,6 @@ OPERATIONS = {f"{kind}{does}": 2 if does == "fma" else 1
               for kind in "fdh" for does in ("add", "mul", "fma")}  # fmt: skip
 """Instructions of 32, 64 and 16 bits to what each thread computes with one; those of 16 bits that
 compute two numbers at once count as one."""
-_SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def kernel_counters(profile: Profile) -> tuple[KernelCounters, ...]:
     if not profile.rows("metrics"):
         return ()
     metrics = profile.columns("metrics", ("kernel", "metric", "value"))
-    kernels = profile.columns("kernels", ("name", *_SHAPE))
+    kernels = profile.columns("kernels", ("name", *SHAPE))
     known = (metrics["kernel"] >= 0) & (metrics["kernel"] < len(kernels["name"]))
     rows = np.flatnonzero(known & np.isfinite(metrics["value"]))
     texts = profile.header.texts
@@ -66,7 +66,7 @@ def kernel_counters(profile: Profile) -> tuple[KernelCounters, ...]:
         mine = rows[at]
         names, values = metrics["metric"][mine].tolist(), metrics["value"][mine].tolist()
         told = {texts[name]: value for name, value in zip(names, values, strict=True)}
-        key = tuple(int(kernels[column][kernel]) for column in ("name", *_SHAPE))
+        key = tuple(int(kernels[column][kernel]) for column in ("name", *SHAPE))
         launches.setdefault(key, []).append((told.get(TIME, 0.0), kernel, told))
     found = [_together(texts[key[0]], key[1:], alike) for key, alike in launches.items()]
     return tuple(sorted(found, key=lambda each: (-each.time_ns, each.row)))

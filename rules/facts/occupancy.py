@@ -27,7 +27,7 @@ from gpuadvisor.rules.facts.gpu_specs import (
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchConfig:
     """What a kernel takes of an SM."""
 
     threads_per_block: int
@@ -48,7 +48,7 @@ class Occupancy:
 
     architecture: Architecture
     """The SM."""
-    launch: Launch
+    launch: LaunchConfig
     blocks: int
     """Blocks resident on an SM; 0 where the launch is impossible."""
     warps_per_block: int
@@ -112,7 +112,7 @@ def occupancy(
     >>> occupancy("9.0", 384, 168, 100 * 1024).fraction
     0.1875
     """
-    launch = Launch(
+    launch = LaunchConfig(
         threads_per_block,
         registers_per_thread,
         shared_bytes_per_block,
@@ -123,7 +123,7 @@ def occupancy(
     return fit(architecture(compute_capability, limits), launch)
 
 
-def fit(sm: Architecture, launch: Launch) -> Occupancy:
+def fit(sm: Architecture, launch: LaunchConfig) -> Occupancy:
     """Return how a launch fits on an SM; UsageError for figures that no launch has."""
     _check(launch)
     warps = _ceil(launch.threads_per_block, WARP_THREADS)
@@ -155,7 +155,7 @@ def shared_allocated(sm: Architecture, shared_bytes: int) -> int:
     return _up(shared_bytes + sm.shared_reserved_bytes, sm.shared_granule_bytes)
 
 
-def shared_of_multiprocessor(sm: Architecture, launch: Launch, allocated: int) -> int:
+def shared_of_multiprocessor(sm: Architecture, launch: LaunchConfig, allocated: int) -> int:
     """Return the shared memory that the SM is set to for a launch that fits, in bytes."""
     if launch.carveout_bytes is None:
         return sm.shared_bytes
@@ -163,7 +163,7 @@ def shared_of_multiprocessor(sm: Architecture, launch: Launch, allocated: int) -
     return next((size for size in sm.carveouts_bytes if size >= wanted), sm.shared_bytes)
 
 
-def _by_registers(sm: Architecture, launch: Launch, warps: int, per_warp: int) -> int | None:
+def _by_registers(sm: Architecture, launch: LaunchConfig, warps: int, per_warp: int) -> int | None:
     if launch.registers_per_thread > MAX_REGISTERS_PER_THREAD:
         return 0
     # The hardware's check takes it that a block's warps fill all sub-partitions alike.
@@ -175,7 +175,7 @@ def _by_registers(sm: Architecture, launch: Launch, warps: int, per_warp: int) -
     return per_partition * sm.sub_partitions // warps
 
 
-def _by_shared_memory(sm: Architecture, launch: Launch, allocated: int) -> int | None:
+def _by_shared_memory(sm: Architecture, launch: LaunchConfig, allocated: int) -> int | None:
     if allocated > sm.shared_bytes_per_block + sm.shared_reserved_bytes:
         return 0
     if allocated == 0:
@@ -187,7 +187,7 @@ def _share(available: int | None, used: int) -> int | None:
     return available // used if available is not None and used else None
 
 
-def _check(launch: Launch) -> None:
+def _check(launch: LaunchConfig) -> None:
     if launch.threads_per_block < 1:
         raise UsageError(f"a block has at least 1 thread, not {launch.threads_per_block}")
     for what, value in (
@@ -201,7 +201,9 @@ def _check(launch: Launch) -> None:
             raise UsageError(f"{what} cannot be negative, as {value} is")
 
 
-def _why_impossible(sm: Architecture, launch: Launch, limits: Mapping[str, int | None]) -> str:
+def _why_impossible(
+    sm: Architecture, launch: LaunchConfig, limits: Mapping[str, int | None]
+) -> str:
     """Return the first reason, in the order in which one would mend them."""
     threads, registers = launch.threads_per_block, launch.registers_per_thread
     if limits["warps"] == 0:
@@ -232,19 +234,19 @@ def _up(value: int, unit: int) -> int:
 
 
 AXES = ("threads_per_block", "registers_per_thread", "shared_bytes_per_block")
-"""What a curve can be drawn over: fields of `Launch`."""
+"""What a curve can be drawn over: fields of `LaunchConfig`."""
 
 
 @dataclass(frozen=True)
-class Step:
+class OccupancyStep:
     """A change of the launch that raises its occupancy."""
 
     changes: Mapping[str, int]
-    """Fields of `Launch` and their new values; more than one where only all together help."""
+    """Fields of `LaunchConfig` and their new values; more than one where only all together help."""
     result: Occupancy
 
 
-def next_steps(now: Occupancy) -> tuple[Step, ...]:
+def next_steps(now: Occupancy) -> tuple[OccupancyStep, ...]:
     """Return the nearest change of each kind that raises the occupancy, all else unchanged.
 
     Fewer registers, less shared memory, a smaller and a larger block, a larger carve-out, fewer
@@ -284,11 +286,11 @@ def curve(now: Occupancy, over: str) -> tuple[tuple[int, float], ...]:
     return tuple((value, _changed(now, {over: value}).fraction) for value in values)
 
 
-def _first(now: Occupancy, candidates: Iterable[dict[str, int]]) -> Step | None:
+def _first(now: Occupancy, candidates: Iterable[dict[str, int]]) -> OccupancyStep | None:
     for changes in candidates:
         result = _changed(now, changes)
         if result.warps > now.warps:
-            return Step(changes, result)
+            return OccupancyStep(changes, result)
     return None
 
 
@@ -296,7 +298,9 @@ def _changed(now: Occupancy, changes: Mapping[str, Any]) -> Occupancy:
     return fit(now.architecture, replace(now.launch, **changes))
 
 
-def _together(now: Occupancy, registers: Iterable[int], shared: Iterable[int]) -> Step | None:
+def _together(
+    now: Occupancy, registers: Iterable[int], shared: Iterable[int]
+) -> OccupancyStep | None:
     """Return the fewest registers and bytes to give up so that one more block fits."""
     one_more = now.blocks + 1
 
@@ -314,7 +318,7 @@ def _together(now: Occupancy, registers: Iterable[int], shared: Iterable[int]) -
     return _first(now, [{"registers_per_thread": fewer, "shared_bytes_per_block": less}])
 
 
-def _registers_below(sm: Architecture, launch: Launch) -> list[int]:
+def _registers_below(sm: Architecture, launch: LaunchConfig) -> list[int]:
     """Return register counts in falling order: the most that each allocation allows."""
     step = sm.register_granule // WARP_THREADS
     given = launch.registers_per_thread
@@ -337,7 +341,7 @@ def _shared_below(now: Occupancy) -> list[int]:
     return sorted((s for s in sizes if 0 <= s < launch.shared_bytes_per_block), reverse=True)
 
 
-def _carveouts_above(sm: Architecture, launch: Launch) -> list[int]:
+def _carveouts_above(sm: Architecture, launch: LaunchConfig) -> list[int]:
     now = launch.carveout_bytes
     return [] if now is None else [size for size in sm.carveouts_bytes if size > now]
 

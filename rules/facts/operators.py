@@ -16,12 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuadvisor.domain.profile import UNKNOWN, Profile
-from gpuadvisor.rules.facts.device_work import DeviceWork
+from gpuadvisor.rules.facts.device_work import SHAPE, DeviceWork
 from gpuadvisor.rules.facts.intervals import IntArray, ends, exact_sum, grouped, numbered
 from gpuadvisor.rules.facts.joins import CallTree, call_tree, enclosing, latest_before, thread_keys
-from gpuadvisor.rules.facts.launches import Calls, Launches
+from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls
 
-_SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _KIND = ("name", "shapes", "types")
 
 
@@ -82,7 +81,9 @@ class OperatorTimes:
     """Time of events that no operator launched, as far as the trace tells."""
 
 
-def operators(profile: Profile, work: DeviceWork, host: Calls, launched: Launches) -> Operators:
+def operators(
+    profile: Profile, work: DeviceWork, host: Calls, launched: LaunchingCalls
+) -> Operators:
     """Return the operators of a profile, joined to calls and to the devices' work."""
     names = ("begin_ns", "duration_ns", "process", "thread", "name", "external_id")
     columns = profile.columns("operators", names)
@@ -105,12 +106,12 @@ def _of_like_work(
     lost = lost[work.is_kernel[lost] & (of_work[lost] == UNKNOWN)]
     known = np.setdiff1d(np.flatnonzero(work.is_kernel), lost)
     found = of_work.copy()
-    shape = profile.columns("kernels", _SHAPE)
+    shape = profile.columns("kernels", SHAPE)
     lost, known = (rows[shape["grid_x"][rows] != UNKNOWN] for rows in (lost, known))
     if not len(lost) or not (of_work[known] != UNKNOWN).any():
         return found
     rows = np.concatenate((known, lost))
-    alike = grouped(work.name[rows], *(shape[each][rows] for each in _SHAPE))
+    alike = grouped(work.name[rows], *(shape[each][rows] for each in SHAPE))
     texts = profile.columns("operators", _KIND)
     operator = of_work[known]
     kind = grouped(operator == UNKNOWN, *(texts[each][operator] for each in _KIND))

@@ -22,7 +22,7 @@ from gpuadvisor.domain.profile import NO_TEXT, UNKNOWN, Profile, Range
 from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.intervals import IntArray, ends
 from gpuadvisor.rules.facts.joins import enclosing, thread_keys
-from gpuadvisor.rules.facts.launches import Calls, Launches
+from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls
 
 _FRAME = re.compile(r"(?P<file>[^<>()]+\.py)\((?P<line>\d+)\): ")
 """PyTorch's way to write a frame: `train.py(12): main`."""
@@ -54,7 +54,7 @@ class Sources:
     lines: tuple[str, ...]
     work: DeviceWork
     host: Calls
-    launched: Launches
+    launched: LaunchingCalls
 
     def of_work(self, rows: IntArray) -> str | None:
         """Return the line that launched most of the time of some rows of the device's work."""
@@ -96,7 +96,7 @@ def own_line(frame: str) -> str | None:
     return f"{found['file']}:{max(int(found['line']), 1)}"  # a module begins at 0
 
 
-def sources(profile: Profile, work: DeviceWork, host: Calls, launched: Launches) -> Sources:
+def sources(profile: Profile, work: DeviceWork, host: Calls, launched: LaunchingCalls) -> Sources:
     """Return what a profile tells of the user's own code."""
     numbers: dict[str, int] = {}
     parts = (

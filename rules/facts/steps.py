@@ -28,7 +28,7 @@ from gpuadvisor.rules.facts.intervals import (
     union,
 )
 from gpuadvisor.rules.facts.joins import thread_keys
-from gpuadvisor.rules.facts.launches import Launches, calls, launches
+from gpuadvisor.rules.facts.launches import LaunchingCalls, calls, launches
 from gpuadvisor.rules.facts.what_if import Host, Timeline
 
 MARKED = re.compile(
@@ -99,7 +99,7 @@ class _Ranges:
 def find_steps(
     profile: Profile,
     work: DeviceWork,
-    launched: Launches,
+    launched: LaunchingCalls,
     waits: Mapping[tuple[int, int], Intervals],
 ) -> Steps | None:
     """Return the steps of a profile; None where it has none that are certain."""
@@ -156,7 +156,7 @@ def _between(marked: _Ranges) -> _Ranges:
 def _steps(
     marked: _Ranges,
     work: DeviceWork,
-    launched: Launches,
+    launched: LaunchingCalls,
     waits: Mapping[tuple[int, int], Intervals],
 ) -> tuple[Step, ...]:
     thread = int(marked.process[0]), int(marked.thread[0])
@@ -172,7 +172,7 @@ def _steps(
     return tuple(Step(*row) for row in rows)
 
 
-def _device_spans(marked: _Ranges, work: DeviceWork, launched: Launches) -> list[int | None]:
+def _device_spans(marked: _Ranges, work: DeviceWork, launched: LaunchingCalls) -> list[int | None]:
     """Return how long what was launched in each range took on the devices."""
     known = np.flatnonzero(launched.known)
     place = np.searchsorted(marked.begin_ns, launched.begin_ns[known], "right") - 1
@@ -241,7 +241,7 @@ class OptimizerSteps:
 
 
 def optimizer_steps(
-    profile: Profile, work: DeviceWork, launched: Launches, device: int | None
+    profile: Profile, work: DeviceWork, launched: LaunchingCalls, device: int | None
 ) -> OptimizerSteps:
     """Return the steps of a profile's optimizers, and their kernels on a device."""
     columns = profile.columns("ranges", ("begin_ns", "duration_ns", "name"))
@@ -283,7 +283,7 @@ NONE = Repetition(0.0, False, False)
 def repetition(
     profile: Profile,
     work: DeviceWork,
-    launched: Launches,
+    launched: LaunchingCalls,
     line: Timeline | None,
     steps: Steps | None,
 ) -> Repetition:
@@ -321,7 +321,7 @@ def _times(number: IntArray) -> int:
     return int(np.gcd.reduce(np.bincount(number)))
 
 
-def _in_steps(number: IntArray, launched: Launches, steps: Steps) -> tuple[float, bool]:
+def _in_steps(number: IntArray, launched: LaunchingCalls, steps: Steps) -> tuple[float, bool]:
     """Return how many kernels the median step launches, and whether the others launch the same."""
     begin = np.array([step.begin_ns for step in steps.steps], np.int64)
     stop = begin + np.array([step.duration_ns for step in steps.steps], np.int64)

@@ -28,7 +28,7 @@ from gpuadvisor.rules.facts.kernels import (
     kernel_times,
     kernel_uses,
 )
-from gpuadvisor.rules.facts.launches import Calls, Launches, Queue, calls, launches, queues
+from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls, Queue, calls, launches, queues
 from gpuadvisor.rules.facts.loading import Loading, Waits, loader_waits, loading
 from gpuadvisor.rules.facts.memory import MemoryUse, allocated_at_steps, memory_use
 from gpuadvisor.rules.facts.ncu_kernels import NcuKernel, ncu_kernels
@@ -100,7 +100,7 @@ class Facts:
         return bool(self.host.of_kinds((CallKind.COPY,)).any())
 
     @cached_property
-    def launched(self) -> Launches:
+    def launched(self) -> LaunchingCalls:
         return launches(self.work, self.host)
 
     @cached_property

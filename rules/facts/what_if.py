@@ -43,7 +43,7 @@ from gpuadvisor.rules.facts.intervals import (
     union,
     without,
 )
-from gpuadvisor.rules.facts.launches import Calls, Launches
+from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls
 from gpuadvisor.rules.facts.loading import Waits
 from gpuadvisor.rules.facts.operators import Operators
 
@@ -67,7 +67,7 @@ class Host(IntEnum):
 
 
 @dataclass(frozen=True)
-class Change:
+class Scenario:
     """What is different when the run is played again."""
 
     host: Mapping[Host, float] = field(default_factory=dict, hash=False)
@@ -81,7 +81,7 @@ class Change:
         return self.host.get(kind, 1.0)
 
 
-AS_IT_WAS = Change()
+AS_IT_WAS = Scenario()
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,14 +123,14 @@ class Timeline:
     tail_ns: FloatArray
     """What the call took after what it waited for."""
 
-    def takes_ns(self, change: Change = AS_IT_WAS) -> float:
+    def takes_ns(self, change: Scenario = AS_IT_WAS) -> float:
         """Return how long the run takes, until the device's last work is done."""
         if change not in self._took:
             self._took[change] = self._takes_ns(change) if len(self.work_ns) else 0.0
         return self._took[change]
 
     @cached_property
-    def _took(self) -> dict[Change, float]:
+    def _took(self) -> dict[Scenario, float]:
         return {}
 
     @cached_property
@@ -142,7 +142,7 @@ class Timeline:
         ).tolist()
         return stops
 
-    def _takes_ns(self, change: Change) -> float:
+    def _takes_ns(self, change: Scenario) -> float:
         factors = np.array([change.factor(kind) for kind in Host])
         work = np.where(self.pageable, change.pageable, 1.0) * self.work_ns
         done = np.cumsum(work + self.delay_ns)
@@ -202,7 +202,7 @@ _CALLS = {
 def timeline(
     work: DeviceWork,
     host: Calls,
-    launched: Launches,
+    launched: LaunchingCalls,
     launching: Operators,
     waits: Waits,
     begin_ns: int,
@@ -381,7 +381,7 @@ class FasterKernels:
     _place: IntArray
     """Place in the timeline of each row of the device's work; beyond its end where it is not in
     it."""
-    _launched: Launches
+    _launched: LaunchingCalls
     _host: Calls
     _before_ns: dict[float, float] = field(default_factory=dict)
 
@@ -393,7 +393,7 @@ class FasterKernels:
         `pace` is a factor on the host's recorded time, before and after; of some `times` of it a
         share is saved as well.
         """
-        given, change = self._timeline, Change({Host.WORKING: pace})
+        given, change = self._timeline, Scenario({Host.WORKING: pace})
         if pace not in self._before_ns:
             self._before_ns[pace] = given.takes_ns(change)
         before = self._before_ns[pace]
@@ -405,8 +405,8 @@ class FasterKernels:
     def saved_without(self, times: Intervals, pace: float) -> float:
         """Return which share of the run is saved without some times of the host, besides what goes
         with the waits for the device."""
-        waiting = Change({Host.WORKING: pace})
-        ahead = Change({Host.WORKING: pace, Host.SYNCHRONIZING: 0.0})
+        waiting = Scenario({Host.WORKING: pace})
+        ahead = Scenario({Host.WORKING: pace, Host.SYNCHRONIZING: 0.0})
         given, after = self._timeline, self._without(self._timeline, times, 1.0)
         saved_ns = min(
             given.takes_ns(waiting) - after.takes_ns(waiting),
@@ -439,7 +439,7 @@ class FasterKernels:
 
 
 def faster_kernels(
-    timeline: Timeline | None, launched: Launches, host: Calls, rows: int
+    timeline: Timeline | None, launched: LaunchingCalls, host: Calls, rows: int
 ) -> FasterKernels | None:
     """Return what plays a run with faster kernels, of so many rows of device work."""
     if timeline is None:

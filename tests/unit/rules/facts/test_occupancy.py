@@ -18,7 +18,7 @@ import gpuadvisor
 from gpuadvisor.domain.profile import UNKNOWN, DeviceLimits
 from gpuadvisor.errors import UsageError
 from gpuadvisor.rules.facts.gpu_specs import ARCHITECTURES, KIB, architecture
-from gpuadvisor.rules.facts.occupancy import AXES, Launch, curve, fit, next_steps
+from gpuadvisor.rules.facts.occupancy import AXES, LaunchConfig, curve, fit, next_steps
 from gpuadvisor.rules.facts.occupancy_columns import NO_LIMIT, occupancies
 
 DATA = Path(__file__).parents[3] / "data"
@@ -179,7 +179,7 @@ def test_next_steps_are_the_nearest_that_help(capability):
     sm = architecture(capability)
     chance = np.random.default_rng(1)
     for _ in range(40):
-        launch = Launch(
+        launch = LaunchConfig(
             32 * int(chance.integers(1, 33)),
             int(chance.integers(0, 256)),
             int(chance.integers(0, sm.shared_bytes_per_block)),
@@ -196,7 +196,7 @@ def test_next_steps_are_the_nearest_that_help(capability):
 def _nearest_registers(sm, now):
     launch = now.launch
     for registers in range(launch.registers_per_thread - 1, 0, -1):
-        fewer = Launch(launch.threads_per_block, registers, launch.shared_bytes_per_block)
+        fewer = LaunchConfig(launch.threads_per_block, registers, launch.shared_bytes_per_block)
         if fit(sm, fewer).warps > now.warps:
             return registers
     return None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpuadvisor.columns.in_memory import MemoryProfile
 from gpuadvisor.domain.profile import CallKind
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.facts.what_if import Change, Host
+from gpuadvisor.rules.facts.what_if import Host, Scenario
 from tests.profiles import Made
 from tests.rules.programs import Program
 from tests.stored_profiles import fill, header
@@ -23,7 +23,7 @@ def line(made):
 
 
 def takes(program, **change):
-    return line(program.made).takes_ns(Change(**change)) / US
+    return line(program.made).takes_ns(Scenario(**change)) / US
 
 
 def recorded(program):
@@ -106,7 +106,7 @@ def test_a_gap_that_is_not_the_hosts_stays():
     made = Made()
     for number in range(10):
         made.launched("kernel", call=(number * 10, 5), runs=(500 + number * 200, 50))
-    free = line(made).takes_ns(Change({Host.WORKING: 0.0})) / US
+    free = line(made).takes_ns(Scenario({Host.WORKING: 0.0})) / US
     assert free == pytest.approx(9 * 200 + 50, rel=0.01)
 
 
@@ -133,7 +133,7 @@ def test_whatever_a_file_says_it_is_a_time(seed, rows, factor, kind):
     profile.finish(header())
     found = Facts(profile).timeline
     if found is not None:
-        took = found.takes_ns(Change({kind: factor}, pageable=factor))
+        took = found.takes_ns(Scenario({kind: factor}, pageable=factor))
         assert math.isfinite(took)
         assert took >= 0
         assert np.isfinite(found.takes_ns())
