@@ -26,7 +26,7 @@ class Condition(Protocol):
     """What the classes in `EVENTS` of a file in `health` have."""
 
     kind: ClassVar[str]
-    """Of the events that it makes; several conditions may share one and have keys of their own."""
+    """The kind of its events; several conditions may share one and have keys of their own."""
 
     def observe(self, frame: Frame, latest: Latest) -> Iterable[Event]:
         """Return what began, and what ended with its `ended_s`; `latest` has this frame in it."""

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 EVERY_S = 10.0
-"""Between two looks, each of which takes some 5 ms for 8 GPUs: what is of a minute need not be
-known sooner."""
+"""Time between two looks at the rules, each of which takes some 5 ms for 8 GPUs: what is of a
+minute need not be known sooner."""
 SEVERITIES = {
     Severity.INFO: Severity.INFO,
     Severity.NOTICE: Severity.INFO,

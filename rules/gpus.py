@@ -1,4 +1,4 @@
-"""What rules about the machine share: which GPUs, how they are called, what clocks cost."""
+"""What rules about the machine share: which GPUs a run used, whether they worked, their names."""
 
 from __future__ import annotations
 
@@ -8,24 +8,13 @@ from gpuadvisor.domain.finding import Scope, ScopeKind
 from gpuadvisor.domain.telemetry import Gpu
 from gpuadvisor.domain.telemetry_window import GpuWindow
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.rule import Estimate
 
 LEAST_SAMPLES = 3
-"""With the GPU at work: two may be the second in which work begins, and that in which it ends."""
-MEMORY_BOUND_PCT = 60
-"""Of the memory's peak, from which on that, and not the clock of the SMs, is taken to be the
-limit: as Nsight Compute's roofline rules have it."""
-PIPES = ("tensor_active_pct", "fp64_active_pct", "fp32_active_pct", "fp16_active_pct")
-COMMUNICATION_KERNELS = "nccl"
-METHOD = (
-    "At most the share by which the clock was below its maximum, of the time in which kernels"
-    " computed; what waits for memory gains nothing, cycles in which an arithmetic pipe was seen"
-    " active gain all of it"
-)
+"""Samples at work that a judgement needs: two may be the seconds in which work begins and ends."""
 
 
 def called(gpu: Gpu) -> str:
-    """Return how summaries call a GPU."""
+    """Return how sentences call a GPU."""
     return f"MIG instance {gpu.uuid} of GPU {gpu.index}" if gpu.is_instance else f"GPU {gpu.index}"
 
 
@@ -74,43 +63,3 @@ def is_at_work(window: GpuWindow) -> bool:
     """Return whether enough samples found it at work to say something of that time."""
     seen = window.busy.get("gpu_utilization_pct")
     return seen is not None and seen.count >= LEAST_SAMPLES
-
-
-def clocks_mhz(window: GpuWindow) -> tuple[float, float] | None:
-    """Return the SM clock at work, as a mean, and its maximum; None where one is not known."""
-    clock, highest = window.busy.get("sm_clock_mhz"), window.series.get("sm_clock_max_mhz")
-    if clock is None or highest is None or highest.last <= 0:
-        return None
-    return clock.mean, highest.last
-
-
-def clock_loss(window: GpuWindow) -> float | None:
-    """Return by what share of the maximum the clock was below it at work; None if not known."""
-    clocks = clocks_mhz(window)
-    return None if clocks is None else max(1.0 - clocks[0] / clocks[1], 0.0)
-
-
-def saving_of_clock(evidence: Evidence, window: GpuWindow, loss: float) -> Estimate:
-    """Return what the highest clock would save: of the run, or of the time that it was at work."""
-    active = max((window.busy[pipe].mean for pipe in PIPES if pipe in window.busy), default=0.0)
-    memory = window.busy.get("dram_active_pct")
-    is_memory_bound = memory is not None and memory.mean >= MEMORY_BOUND_PCT
-    high = loss * (1 - memory.mean / 100) if memory is not None and is_memory_bound else loss
-    low = min(loss * active / 100, high)
-    facts = evidence.facts
-    if facts is None or not evidence.has_timeline or not facts.busy:
-        seconds = evidence.telemetry.seconds if evidence.telemetry is not None else 0.0
-        at_work_ns = 1e9 * seconds * window.busy_share
-        return Estimate(low * at_work_ns, high * at_work_ns, {}, at_work_ns)
-    busiest = max(facts.busy, key=lambda each: each.compute_ns)
-    parts: dict[str, float] = {}
-    for kernel in facts.kernels:
-        if kernel.device == busiest.device and COMMUNICATION_KERNELS not in kernel.name.lower():
-            part = f"kernel/{kernel.name}"
-            parts[part] = parts.get(part, 0.0) + kernel.time_ns
-    return Estimate(low * busiest.compute_ns, high * busiest.compute_ns, parts)
-
-
-def reason(name: str) -> str:
-    """Return what the share of a clocks-event reason is called in a window."""
-    return f"throttle_reasons/{name}"

@@ -10,12 +10,12 @@ class Severity(str, Enum):
 
     INFO = "info"
     NOTICE = "notice"
-    """Of findings only: something to gain, but less than what matters."""
+    """A finding that is worth less than a warning."""
     WARNING = "warning"
     ERROR = "error"
-    """Of events only: something is broken."""
+    """An event of something that is broken."""
     CRITICAL = "critical"
-    """Of findings only: what `ERROR` is of events."""
+    """A finding that costs most of all, or makes results wrong."""
 
     def __str__(self) -> str:
         return self.value

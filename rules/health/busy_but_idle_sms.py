@@ -17,9 +17,9 @@ from gpuadvisor.rules.rule import Rule, RuleResult
 LEAST_UTILIZATION_PCT = 90.0
 """On average at work: what `nvidia-smi` shows, and people take for a GPU in full use. [own]"""
 MOST_SM_ACTIVE_PCT = 50.0
-"""Of SMs with at least one warp, averaged over SMs and time. [own]"""
+"""Percent of SMs with at least one warp, averaged over SMs and time. [own]"""
 MOST_POWER_SHARE = 0.5
-"""Of the power limit, where the GPU does not count what its SMs do. [own]"""
+"""Share of the power limit, where the GPU does not count what its SMs do. [own]"""
 FIRST_WITH_COUNTERS = (9, 0)
 """Compute capability from which on the driver reads these counters (GPM)."""
 ADVICE = (

@@ -14,11 +14,11 @@ from gpuadvisor.rules.requirements import sampled
 from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_LOSS = 0.1
-"""Of the clock: the highest one is for light work, and boards differ by some steps. [own]"""
+"""Share of the clock: the highest is for light work, and boards differ by some steps. [own]"""
 MOST_OTHER_SHARE = 0.1
-"""Of the samples at work in which power or heat explain the clock: more is their finding. [own]"""
+"""Share of the samples at work that power or heat explain: more is their own finding. [own]"""
 SET_SHARE = 0.5
-"""Of the samples at work with the reason of application clocks: then these are the cause. [own]"""
+"""Share of the samples at work from which on application clocks are the cause. [own]"""
 
 RULE = Rule(
     Category.HEALTH,

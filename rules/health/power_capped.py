@@ -20,9 +20,9 @@ from gpuadvisor.rules.requirements import sampled
 from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_SHARE = 0.1
-"""Of the samples at work: a GPU that touches its limit now and then loses nothing. [own]"""
+"""Share of the samples at work: a GPU that touches its limit now and then loses nothing. [own]"""
 LEAST_LOSS = 0.02
-"""Of the clock: GPUs step in 15 MHz, about 1 %. [own]"""
+"""Share of the clock that is lost: GPUs step in 15 MHz, about 1 %. [own]"""
 
 RULE = Rule(
     Category.HEALTH,

@@ -15,7 +15,7 @@ from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 COMPUTE = "compute"
 MPS = "nvidia-cuda-mps"
-"""Begin of the names of CUDA's own processes, through which others share a GPU by intent."""
+"""Beginning of the names of CUDA's own processes, through which others share a GPU by intent."""
 LEAST_SM_PCT = 5.0
 """Utilization of another process from which on it does take time away. [own]"""
 GIB = 2**30

@@ -14,7 +14,7 @@ from gpuadvisor.rules.requirements import sampled
 from gpuadvisor.rules.rule import Rule, RuleResult
 
 LEAST_SHARE = 0.05
-"""Of the samples at work: a healthy GPU never is, and one sample of a minute is none. [own]"""
+"""Share of the samples at work: a healthy GPU has none, and one of a minute says nothing. [own]"""
 
 RULE = Rule(
     Category.HEALTH,

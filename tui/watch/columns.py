@@ -31,11 +31,11 @@ class Column:
     titles: tuple[str, ...]
     rank: int
     width: int
-    """At least."""
+    """Characters that it needs at least."""
     show: Callable[[WatchState, Gpu, int], Cell]
-    """Given the width that it has."""
+    """Makes the cell of a GPU, given the width that the column has."""
     most: int = 0
-    """As wide as there is room for, up to this."""
+    """Characters up to which it takes what room there is; 0 where it stays as it is."""
     needs: tuple[str, ...] = ()
     """Shown only where a GPU has one of these metrics."""
     is_number: bool = True
@@ -224,4 +224,4 @@ COLUMNS = (
     STATE,
     SPARKLINE,
 )
-"""From left to right."""
+"""All columns, from left to right."""

@@ -1,4 +1,4 @@
-"""What was read in the last minutes, and its picture in a line."""
+"""What was read in the last minutes, and its sparkline."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ KEPT_S = 600.0
 KEPT_READINGS = 6000
 """Ten minutes at ten readings a second, for each GPU and metric."""
 SHOWN_S = 60.0
-"""A picture shows at least that much time."""
+"""Time that a sparkline shows at least."""
 STEPS_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
-"""A character of a picture stands for one of these times."""
+"""Times of which a character of a sparkline stands for one."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 NOTHING = " "
 """A character without any reading in its time: not the lowest block, which is zero."""
@@ -30,7 +30,7 @@ class Sparkline:
     limit: str | None = None
     """The metric that the highest block stands for, where it is known."""
     top: float | None = None
-    """The same as a number; with neither, the highest value shown is the highest block."""
+    """The value of the highest block where no metric tells it; with neither, the highest shown."""
 
 
 SPARKLINES = (
@@ -45,7 +45,7 @@ SPARKLINES = (
     Sparkline("pcie_rx_bytes_per_s", "PCIe in"),
     Sparkline("nvlink_rx_bytes_per_s", "NVLink in"),
 )
-"""In the order in which they are gone through."""
+"""What can be drawn, in the order in which `m` goes through it."""
 
 
 class _Readings:
@@ -70,7 +70,7 @@ class _Readings:
 
 
 class History(Accumulator[_Readings]):
-    """The last readings of the sparkline metrics."""
+    """The last readings of the metrics that can be drawn."""
 
     def __init__(self) -> None:
         super().__init__(_Readings)
@@ -80,7 +80,7 @@ class History(Accumulator[_Readings]):
     ) -> list[float | None]:
         """Return the means of the last `count` steps, oldest first; None for one without readings.
 
-        Steps begin at whole multiples of `step_s`, so that a picture moves but does not flicker.
+        Steps begin at whole multiples of `step_s`, so that a sparkline moves but does not flicker.
         """
         sums, numbers = [0.0] * count, [0] * count
         last = int(now_s // step_s)
@@ -97,7 +97,7 @@ class History(Accumulator[_Readings]):
 
 
 def step_s(width: int) -> float:
-    """Return what a character stands for, in seconds, where a picture has `width` of them."""
+    """Return what a character stands for, in seconds, in a sparkline of `width` of them."""
     return next((step for step in STEPS_S if step * width >= SHOWN_S), STEPS_S[-1])
 
 

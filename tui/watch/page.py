@@ -33,7 +33,7 @@ TAKEN_FOR_S = 0.1
 EVENTS = 50
 KEYS = "q quit   m metric   Enter all of a GPU   ? help"
 TALL = 36
-"""From so many lines on there is room for all of a GPU below the table."""
+"""Lines from which on there is room for all of a GPU below the table."""
 CLOSE_S = 5.0
 """How long the source may take to close; a sampler is killed within two seconds."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

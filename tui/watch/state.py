@@ -20,14 +20,14 @@ SILENT_AFTER_S = 3.0
 
 KEPT_EVENTS = 200
 WIDE = 60
-"""From so many characters on, a message has room beside what comes before it."""
+"""Characters from which on a message has room beside what comes before it."""
 INDENT = "  "
 UUID_END = 8
 """Characters of the UUID of a GPU that is not listed any more."""
 
 
 class WatchState:
-    """Written and read by one thread."""
+    """All that a page or a program is shown of a source; written and read by one thread."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class WatchState:
         has_all_events: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`label` says where frames come from and `host` of which machine, empty where unknown.
+        """Take a `label` for where frames come from, and the machine, empty where it is not known.
 
         `rate` is how fast their time goes by, 2 for a recording at twice its pace. Where frames
         have all events, as a daemon has looked at them, their conditions are not looked at again.
@@ -177,11 +177,11 @@ class EventLog:
             del self._events[min(self._events, key=lambda identity: identity[-1])]
 
     def newest(self) -> list[Event]:
-        """Return them, the one that began last first; of those at one time, the worst."""
+        """Return the events, the one that began last first; of those at one time, the worst."""
         return sorted(self._events.values(), key=_place)
 
     def lines(self, labels: Mapping[str, str], width: int, most: int) -> Iterator[Line]:
-        """Yield them as lines of `width` characters, newest first, of the `most` newest events."""
+        """Yield the `most` newest events as lines of `width` characters, newest first."""
         for event in self.newest()[:most]:
             for text in _wrapped(event, labels, width):
                 yield Line(text, event.severity)
