@@ -58,14 +58,14 @@ class Notice:
 
     @property
     def text(self) -> str:
-        """One sentence."""
+        """The notice in one sentence."""
         event = self.event
         if self.status != "recovered" or event.ended_s is None:
             return event.message
         return f"Over after {duration(event.ended_s - event.began_s)}: {event.message}"
 
     def as_json(self) -> str:
-        """Return what the command reads and the webhook gets; chats show its `text`."""
+        """Return the JSON that a command reads and a webhook gets; chats show its `text`."""
         event = asdict(self.event)
         event.update(data=dict(self.event.data), severity=str(self.event.severity))
         return json.dumps(
@@ -81,7 +81,7 @@ class Notice:
         )
 
     def environment(self) -> dict[str, str]:
-        """Return the variables of the command; absent values are empty."""
+        """Return the environment variables for a command; absent values are empty."""
         event = self.event
         values = {
             "ALERT": self.alert,
@@ -106,14 +106,14 @@ class Notice:
 
 
 class Dispatchers:
-    """One thread and one queue for each rule, begun with its first notice."""
+    """Threads that send notices: one with a queue for each rule, begun with its first notice."""
 
     def __init__(self, retry_s: Sequence[float] = RETRY_S) -> None:
         self._retry_s = retry_s
         self._dispatchers: dict[AlertRule, _Dispatcher] = {}
 
     def send(self, rule: AlertRule, notice: Notice) -> None:
-        """Hand over a notice; never waits."""
+        """Queue a notice for its rule's thread, without waiting."""
         if rule not in self._dispatchers:
             self._dispatchers[rule] = _Dispatcher(rule, self._retry_s)
         self._dispatchers[rule].put(notice)
@@ -203,7 +203,7 @@ class _Dispatcher:
 
 
 def run_command(rule: AlertRule, notice: Notice) -> None:
-    """Run the rule's command, without a shell, with the event on its stdin."""
+    """Run a rule's command, without a shell, with the event on its stdin."""
     with subprocess.Popen(
         rule.command,
         stdin=subprocess.PIPE,
@@ -235,7 +235,7 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def post(rule: AlertRule, notice: Notice) -> None:
-    """Post the notice as JSON; Refused where the server does not want it."""
+    """Post a notice to a rule's webhook; Refused where the server does not want it."""
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
@@ -273,14 +273,14 @@ class _Lasting:
 
 
 class Alerts:
-    """All rules. Times are Unix seconds, of events and of `now_s` alike."""
+    """All alert rules over the events of the daemon. Times, with `now_s`, are Unix seconds."""
 
     def __init__(self, rules: Sequence[AlertRule], dispatchers: Dispatchers) -> None:
         self._dispatchers = dispatchers
         self._rules = [_Rule(rule) for rule in rules]
 
     def reconfigure(self, rules: Sequence[AlertRule]) -> None:
-        """Take other rules; those that stay as they are remember what they sent."""
+        """Replace the rules; those that stay as they are remember what they sent."""
         known = {each.rule: each for each in self._rules}
         self._rules = [known.get(rule) or _Rule(rule) for rule in rules]
         self._dispatchers.keep(rules)

@@ -52,7 +52,7 @@ class Started:
 
 
 def start(options: Sequence[str]) -> Started:
-    """Begin `daemon run` with these options, and return once it is ready.
+    """Begin `daemon run` with these options in the background, and return once it is ready.
 
     AdvisorError with its own sentence where it ends before.
     """
@@ -77,7 +77,7 @@ def start(options: Sequence[str]) -> Started:
 
 
 def stop() -> int | None:
-    """End the daemon and return what its process was; None where none runs."""
+    """End the daemon and return its process number; None where none runs."""
     folder = store_folder()
     process = running(folder)
     if process is None:
@@ -95,7 +95,7 @@ def stop() -> int | None:
 
 
 def reload() -> int:
-    """Have the daemon read its configuration again; return its process."""
+    """Have the daemon read its configuration again; return its process number."""
     process = running(store_folder())
     if process is None:
         raise AdvisorError("No daemon runs on this store: `gpuadvisor daemon start` begins one.")
@@ -151,7 +151,7 @@ def _wait_ready(
 
 
 def _failure(status: int, file: Path, begin: int) -> AdvisorError:
-    """Return the daemon's own error, with its status."""
+    """Return the error of a daemon that ended too early: its own words and exit status."""
     with file.open("rb") as log:
         log.seek(begin)
         lines = log.read().decode("utf-8", "replace").split("\n")

@@ -214,7 +214,7 @@ class Prometheus(_Table, frozen=True):
     address: Address = Address(DEFAULT_ADDRESS)
     token_file: Text | None = None
     token_variable: Text | None = None
-    """Environment variable with the bearer token."""
+    """The name of an environment variable with the bearer token."""
     dcgm_names: bool = False
     processes: bool = False
     host_metrics: bool = True
@@ -225,13 +225,13 @@ class AlertRule(_Table, frozen=True):
     """Which events are sent to one receiver, and when."""
 
     name: Text = Text()
-    """In a configuration that was read never empty."""
+    """The rule's name for the log; `alert 1` and so on where the file has none."""
     kinds: Kinds = Kinds()
-    """Empty: all."""
+    """Kinds of events that are sent; empty: all."""
     severity: EventSeverity = "warning"
     """The least severity that is sent."""
     gpus: Gpus = Gpus()
-    """Indices and UUIDs; empty: all, and events that concern no GPU."""
+    """Indices and UUIDs of GPUs; empty: all, and events that concern no GPU."""
     for_s: Seconds = Seconds(0.0)
     again_after_s: Seconds = Seconds(3600.0)
     recovered: bool = True
@@ -258,12 +258,12 @@ class Configuration(msgspec.Struct, frozen=True):
     """All settings of the daemon."""
 
     path: Path | None = None
-    """None where no file was found and everything is at its default."""
+    """The file; None where none was found and everything is at its default."""
     fast_period_s: float | None = None
     """The period of fast frames; None: there are only full ones."""
     log_level: LogLevel = "info"
     prometheus: Prometheus | None = None
-    """None: no endpoint."""
+    """The endpoint for scrapes; None: there is none."""
     alerts: tuple[AlertRule, ...] = ()
     retention: Retention = Retention()
 
@@ -351,7 +351,7 @@ def _sentence(error: msgspec.ValidationError, content: Any) -> str:
 
 
 def _unknown_key(content: dict[str, Any]) -> str:
-    """Return what to say of the first key that no table knows."""
+    """Return the sentence for the first key that is in no table of ours."""
     sections: dict[str, type[_Table]] = {
         "daemon": _Daemon,
         "prometheus": Prometheus,
@@ -377,7 +377,7 @@ def _one_of(words: Iterable[str]) -> str:
 
 
 _WORDS = {"log_level": _one_of(get_args(LogLevel)), "severity": _one_of(get_args(EventSeverity))}
-"""What is allowed for a key, where it is not true or false."""
+"""The values that are allowed for a key, in words; elsewhere they are true and false."""
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:

@@ -49,7 +49,7 @@ FIRST_GPU_S = 40.0
 GAP_S = 5.0
 """The least time without frames that is a gap, in seconds, as in `rules/health/gap.py`."""
 DANGLING_S = 400 * 86400.0
-"""How far back events are looked for that a killed daemon could not end."""
+"""Seconds back from now in which events are looked for that a killed daemon could not end."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class Setting:
     folder: Path
     """The store's folder."""
     open_source: Callable[[float | None], Source]
-    """Makes the source with this period of fast frames, in seconds."""
+    """A function from the period of fast frames, in seconds, to an open source."""
     reread: Callable[[], Configuration]
-    """Reads the configuration anew; UsageError where it is wrong."""
+    """A function that reads the configuration again; UsageError where it is wrong."""
     wait_for_gpu: bool = False
 
 
@@ -86,7 +86,7 @@ class Service:
         self._exporter: Exporter | None = None
         self._began_s = time.time()
         self._logged: set[Identity] = set()
-        """Events whose beginning is in the log, and whose end is not yet."""
+        """Identities of events whose beginning is in the log, and whose end is not yet."""
         self._tended_s = time.monotonic()
         self._earlier = list(earlier)
         """Events of the time before this run, which go out with its first frame."""
@@ -149,7 +149,7 @@ class Service:
         LOG.info("%s, over after %s: %s", event.kind, lasted, event.message)
 
     def _reload(self) -> bool:
-        """Take the new configuration; return whether the source must be made anew."""
+        """Read the configuration again; return whether the source must be opened again."""
         self._notifier.reloading()
         before = self._configuration
         try:
@@ -246,17 +246,17 @@ def _exporter(figures: Figures, chosen: Prometheus | None) -> Exporter | None:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The command line's choices, which are above the configuration's."""
+    """Choices of the command line, which override the configuration."""
 
     configuration: Path | None = None
     fast: bool = False
     address: Address | None = None
-    """Where the endpoint is; None: as configured."""
+    """The endpoint's address; None: as configured."""
     wait_for_gpu: bool = False
     log_file: Path | None = None
 
     def read(self) -> Configuration:
-        """Return the configuration as it is to be; UsageError where it is wrong."""
+        """Return the configuration with these choices; UsageError where it is wrong."""
         made = configuration.read(self.configuration)
         if self.fast and made.fast_period_s is None:
             made = structs.replace(made, fast_period_s=SamplingInterval.FAST.period_s)
@@ -267,7 +267,7 @@ class Chosen:
 
 
 def run(chosen: Chosen) -> None:
-    """Be the daemon until it is asked to stop; AdvisorError where it cannot be."""
+    """Run the daemon until it is asked to stop; AdvisorError where it cannot run."""
     from gpuadvisor.storage.telemetry import retention
     from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 
@@ -292,7 +292,7 @@ def run(chosen: Chosen) -> None:
 
 
 def already(process: int) -> str:
-    """Return the sentence for a second daemon."""
+    """Return what a second daemon on the same store says."""
     return (
         f"A daemon writes this store already (process {process}): `gpuadvisor daemon stop` ends"
         " it, and GPUADVISOR_HOME names another store."

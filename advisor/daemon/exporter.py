@@ -36,9 +36,9 @@ CLIENTS = 16
 CLIENT_TIMEOUT_S = 10.0
 """Seconds without a byte of a client; Prometheus gives up after as long (scrape_timeout)."""
 ANSWERED_S = 1.0
-"""How long an answer is used again: full frames come once a second."""
+"""Seconds for which an answer is used again: full frames come once a second."""
 FORMATS = 4
-"""Answers that are kept; clients may ask for versions of a format that nobody has heard of."""
+"""Answers that are kept at most: clients may ask for versions of a format that nobody knows."""
 MAX_TOKEN_BYTES = 4096
 PLAIN = "text/plain; charset=utf-8"
 
@@ -63,12 +63,12 @@ class Exporter:
 
     @property
     def url(self) -> str:
-        """The address of the metrics."""
+        """The URL of the metrics."""
         host, port = self._server.server_address[:2]
         return f"http://{f'[{host!s}]' if ':' in str(host) else str(host)}:{port}/metrics"
 
     def close(self) -> None:
-        """Stop listening; answers on their way are cut."""
+        """Close the endpoint; answers on their way are cut."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -83,7 +83,7 @@ class Endpoint:
         self._token = token
         self._lock = threading.Lock()
         self._answers: dict[str, tuple[float, str, bytes]] = {}
-        """For each Accept header the monotonic time, the content type and the body."""
+        """Monotonic time, content type and body of the answer to each Accept header."""
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
         kind, extra = PLAIN, []
@@ -133,7 +133,7 @@ class Endpoint:
 
 
 def read_token(chosen: Prometheus) -> bytes | None:
-    """Return the bearer token; None where none is asked for."""
+    """Return the endpoint's bearer token; None where it needs none."""
     if chosen.token_file:
         path = Path(chosen.token_file)
         try:
@@ -194,7 +194,7 @@ class _Handler(WSGIRequestHandler):
 
 
 class _DebugLog(io.StringIO):
-    """Where wsgiref writes the traceback of a request that failed."""
+    """A stream into the log, for the tracebacks that wsgiref writes of requests that failed."""
 
     def write(self, text: str, /) -> int:
         LOG.debug("%s", text.rstrip())

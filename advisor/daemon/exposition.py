@@ -66,12 +66,12 @@ class Exported:
 
     @property
     def full_name(self) -> str:
-        """The name of the series."""
+        """The name of the series in Prometheus, with `_total` for counters."""
         return f"{self.name}_total" if self.is_counter else self.name
 
 
 def exported(metric: Metric, of_host: bool = False) -> Exported:
-    """Return a metric's name and factor."""
+    """Return a metric of ours with its name in Prometheus and the factor between the units."""
     name = metric.name
     prefix = PREFIX + ("host_" if of_host and not name.startswith("host_") else "")
     if metric.unit:

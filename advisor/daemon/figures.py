@@ -1,4 +1,4 @@
-"""What the daemon knows now, for threads that answer others while it goes on."""
+"""The daemon's knowledge of this moment, for threads that answer others while it goes on."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Figures:
         self._conditions = conditions or Conditions()
         self.frames = 0
         self.waiting = 0
-        """Frames that the store does not have yet."""
+        """The number of frames that the store does not have yet."""
         self.began: Counter[str] = Counter()
-        """Events since the start, by kind."""
+        """The number of events since the start, by kind."""
 
     @property
     def latest(self) -> Latest:
@@ -32,7 +32,7 @@ class Figures:
         return self._conditions.open
 
     def observe(self, frame: Frame) -> list[Event]:
-        """Take in a frame; return what began or ended."""
+        """Take in a frame; return the events that began or ended with it."""
         with self.lock:
             self.frames += 1
             before = {event.identity for event in self.open}
@@ -46,7 +46,7 @@ class Figures:
             self._count(events)
 
     def close(self, time_s: float) -> list[Event]:
-        """End what lasts."""
+        """End the events that last, and return them."""
         with self.lock:
             return self._conditions.close(time_s)
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 Moment = str | float | datetime
 CHUNK_ROWS = 50_000
-"""Rows that are made a table at a time: 25 MB of all metrics."""
+"""Rows of a table that is made at a time: 25 MB with all metrics."""
 PANDAS_TYPES = {"INTEGER": "Int64", "REAL": "float64", "TEXT": "string"}
 Write = Callable[[Iterator["pd.DataFrame"]], int]
-"""Writes tables that have the same columns; returns the number of rows."""
+"""A function that writes tables with the same columns and returns the number of rows."""
 
 
 def telemetry(
@@ -88,7 +88,7 @@ def events(
 
 
 def span(since: Moment, until: Moment | None, now_s: float | None = None) -> tuple[float, float]:
-    """Return two moments as Unix times, the second infinite for None.
+    """Return begin and end of a span as Unix times, the end infinite for None.
 
     UsageError where they are none, or the wrong way round.
     """
@@ -132,7 +132,7 @@ def open_reader(folder: Path | None) -> TelemetryReader:
 
 
 def known_metrics(metrics: Sequence[str] | None) -> Sequence[str] | None:
-    """Return the names; UsageError where one is none."""
+    """Return names of metrics; UsageError where one is none."""
     from difflib import get_close_matches
 
     from gpuadvisor.domain.metrics import BY_NAME
@@ -159,7 +159,7 @@ def uuids(reader: TelemetryReader, gpus: Sequence[int | str]) -> list[str]:
 
 
 def as_one_table(rows: Rows, reader: TelemetryReader) -> pd.DataFrame:
-    """Return all rows as one table."""
+    """Return all rows of a query as one pandas table."""
     import pandas as pd
 
     return pd.concat(tables(rows, reader), ignore_index=True)
@@ -180,7 +180,7 @@ def tables(rows: Rows, reader: TelemetryReader) -> Iterator[pd.DataFrame]:
 
 
 def _named(table: pd.DataFrame, gpus: dict[str, Any]) -> pd.DataFrame:
-    """Put the GPU's number and name beside its UUID, and the time in front."""
+    """Return a table with the GPU's number and name beside its UUID, and the time in front."""
     import pandas as pd
 
     table.insert(0, "time", pd.to_datetime(table.pop("time_s"), unit="s", utc=True))
@@ -262,7 +262,7 @@ def _parquet_modules() -> tuple[Any, Any]:
 
 @contextmanager
 def _complete(path: Path) -> Iterator[Path]:
-    """Give a file beside it that takes its place once it is whole."""
+    """Yield a file beside `path` that takes its place once it is complete."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         yield partial

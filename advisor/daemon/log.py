@@ -38,7 +38,7 @@ def set_up(level: str, file: Path | None = None) -> None:
 
 
 def set_level(level: str) -> None:
-    """Log what is at least as grave: debug, info, warning or error."""
+    """Log messages of at least this level: debug, info, warning or error."""
     logging.getLogger("gpuadvisor").setLevel(level.upper())
 
 

@@ -26,7 +26,7 @@ from gpuadvisor.errors import AdvisorError, UsageError
 BEFORE_S = 120.0
 """Seconds of stored rows that are shown at once, so that there is a history to look at."""
 ASK_S = 0.5
-"""Rows come once a second, and are asked for twice: 0.6 ms each time."""
+"""Seconds between two queries for new rows, which come once a second: 0.6 ms each time."""
 SILENT_S = 5.0
 """A daemon without rows for so long does not do its work, or has ended."""
 LONGEST_PAUSE_S = 5.0
@@ -35,15 +35,15 @@ POLL_S = 0.1
 
 
 class Source(Protocol):
-    """Frames in order of time, until the end of a recording or until `close`."""
+    """A source of frames in order of time, until the end of a recording or until `close`."""
 
     label: str
-    """What is shown of it: `daemon`, `live`, or the recording's name."""
+    """The source's name for people: `daemon`, `live`, or that of the recording."""
     has_all_events: bool
     """Whether frames carry the events that the daemon made of them, not only the collector's."""
 
     def frames(self) -> Iterator[Frame]:
-        """Yield frames; waits for the next one."""
+        """Yield each frame as it comes."""
 
     def close(self) -> None:
         """End `frames`, from any thread."""
@@ -94,7 +94,7 @@ class Replay:
         self._wait = self._closed.wait if wait is None else wait
 
     def frames(self) -> Iterator[Frame]:
-        """Yield the frames with the times that they were recorded at."""
+        """Yield the recorded frames with their own times, in the rhythm of those times."""
         last_s: float | None = None
         for frame in self._recording.frames():
             if last_s is not None and frame.time_s > last_s:
@@ -109,7 +109,7 @@ class Replay:
 
 
 class FromStore:
-    """The rows of a daemon, as it writes them."""
+    """The store of a daemon, row by row as it is written."""
 
     label = "daemon"
     has_all_events = True

@@ -27,7 +27,7 @@ def store_folder() -> Path:
 
 
 def running(folder: Path) -> int | None:
-    """Return the process that writes the store; None where none does."""
+    """Return the number of the process that writes the store; None where none does."""
     from gpuadvisor.storage.telemetry.reader import TelemetryReader
 
     if not folder.is_dir():
@@ -39,14 +39,14 @@ class Writer(Protocol):
     """The part of a TelemetryWriter that a backlog needs."""
 
     def append(self, frames: Sequence[Frame], events: Sequence[Event] = ()) -> None:
-        """Store all or nothing; StoreError where it cannot be now."""
+        """Store all of it or, with a StoreError, nothing."""
 
     def tend(self) -> None:
-        """Do what is due about once a minute."""
+        """Do the upkeep that is due about once a minute."""
 
     @property
     def paused(self) -> str | None:
-        """Why raw rows are left out now."""
+        """Why raw rows are not stored now; None where they are."""
 
 
 class Backlog:
@@ -64,12 +64,12 @@ class Backlog:
         return len(self._frames)
 
     def add(self, frame: Frame, events: Iterable[Event]) -> None:
-        """Take what `store` will write."""
+        """Add a frame with its events, for `store` to write."""
         self._frames.append(frame)
         self._events.extend(events)
 
     def add_events(self, events: Iterable[Event]) -> None:
-        """Take events without a frame."""
+        """Add events that came with no frame."""
         self._events.extend(events)
 
     def store(self, time_s: float, *, tend: bool = False) -> list[Event]:
@@ -113,7 +113,7 @@ class Backlog:
         return [ended]
 
     def _shrink(self) -> None:
-        """Keep full frames alone, and only so many."""
+        """Drop all fast frames, and the oldest full ones beyond MAX_FULL_FRAMES."""
         full = [frame for frame in self._frames if frame.full]
         self._dropped += max(len(full) - MAX_FULL_FRAMES, 0)
         self._frames = deque(full[-MAX_FULL_FRAMES:])

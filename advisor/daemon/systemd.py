@@ -91,7 +91,7 @@ def unit(*, system: bool, options: list[str]) -> str:
 
 
 def path(*, system: bool) -> Path:
-    """Return where the unit belongs."""
+    """Return the path of the unit file."""
     if system:
         return SYSTEM_FOLDER / UNIT
     base = os.environ.get("XDG_CONFIG_HOME", "")
@@ -118,7 +118,7 @@ def install(*, system: bool, options: list[str]) -> Path:
 
 
 def remove(where: Path) -> None:
-    """Delete the unit; AdvisorError without the right."""
+    """Delete the unit file; AdvisorError without the right."""
     try:
         where.unlink()
     except OSError as error:
@@ -158,14 +158,14 @@ class Notifier:
         self._send(f"STATUS={_line(status)}")
 
     def reloading(self) -> None:
-        """Tell that the configuration is read; `ready` tells that it is in force."""
+        """Tell systemd that the configuration is read again; `ready` ends that state."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
         self._send("STOPPING=1")
 
     def alive(self) -> None:
-        """Keep the watchdog quiet."""
+        """Tell systemd's watchdog that the daemon is alive."""
         if self._has_watchdog:
             self._send("WATCHDOG=1")
 

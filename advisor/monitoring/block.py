@@ -198,14 +198,14 @@ class Collector:
         self._thread.join(LAST_FRAME_S)
 
     def close(self) -> None:
-        """Leave no process and no thread."""
+        """End the sampler process and the thread."""
         with self._lock:
             self._stopped = True
         self._sampler.close()
         self._thread.join(LAST_FRAME_S)
 
     def figures(self, ended_s: float, gpus: Sequence[Gpu]) -> BlockFigures:
-        """Return what became of these GPUs; after `close`, and once."""
+        """Return the figures of these GPUs; after `close`, and once."""
         with self._lock:
             self._block.end(ended_s)
             return self._block.figures(gpus)

@@ -1,4 +1,4 @@
-"""From frames to the figures of a block, and how they are shown.
+"""Figures of a block, summed up from frames, and their table.
 
 Frames are folded as they come and not kept: a block may last for days. What is read within the
 block counts; where nothing was, as it was short, the readings just before and after it do.
@@ -69,7 +69,7 @@ class Level:
         self.last = (time_s, value)
 
     def end(self, ended_s: float) -> None:
-        """Let the last reading hold until the end."""
+        """Let the last reading hold until the block's end."""
         if self.last is not None:
             self._cover(ended_s - self.last[0], self.last[1])
 
@@ -108,7 +108,7 @@ class Count:
     time_s: float
     energy_j: float
     power_j: float
-    """Integrated since the block began; negative before."""
+    """The power integrated since the block began; negative before."""
     covered_s: float
 
 
@@ -183,7 +183,7 @@ class GpuFigures:
     throttle_reasons: tuple[str, ...] | None = None
     """What held the clocks down, such as `its power limit`; empty where nothing did."""
     unknown: Mapping[str, str] = field(default_factory=dict)
-    """Why a figure is None, by its name here."""
+    """Why a figure is None, by the name of its field."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class BlockFigures:
     """Why nothing could be read, in one sentence: of all GPUs, or at some time in the block."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return all figures as JSON can hold them."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -405,7 +405,7 @@ class _GpuInBlock:
         }
 
     def _memory(self, began_s: float, ended_s: float) -> dict[str, Any]:
-        """Memory is as it was at the edges, which count for its peak too."""
+        """Return the memory at the block's edges and its peak, for which the edges count too."""
         level = self._levels[MEMORY]
         before = _near(self._before.get(MEMORY), began_s)
         after = _near(self._after.get(MEMORY) or level.last, ended_s)

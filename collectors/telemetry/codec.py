@@ -34,7 +34,7 @@ class _Sample(msgspec.Struct, array_like=True):
 
 
 class _Line(msgspec.Struct):
-    """The object that a line holds."""
+    """A line of the pipe or of a recording, as a JSON object."""
 
     t: Number
     s: dict[str, _Sample] = {}
@@ -100,7 +100,7 @@ def _as_list(sample: Sample) -> list[Any]:
 
 
 def _differing(thing: Gpu | GpuProcess | Event) -> dict[str, Any]:
-    """Return the fields that differ from their defaults."""
+    """Return the fields of a dataclass that differ from their defaults."""
     found = ((field, getattr(thing, field.name)) for field in fields(thing))
     return {field.name: value for field, value in found if value != _default(field)}
 

@@ -13,11 +13,11 @@ PRESSURE = Path("/proc/pressure")
 STALLS = {"cpu_stall_pct": "cpu", "io_stall_pct": "io", "memory_stall_pct": "memory"}
 LOOPBACK = "lo"
 VIRTUAL_DISKS = ("loop", "ram", "dm-", "md", "zram")
-"""Their bytes are counted by the disks below them, or are memory."""
+"""Beginnings of names of disks whose bytes are counted by those below them, or are memory."""
 
 
 class HostCollector:
-    """Reads HOST_METRICS; those that are rates need an earlier reading, so not the first time."""
+    """A reader of HOST_METRICS; rates need an earlier reading, so they come from the second on."""
 
     def __init__(self, clock: Callable[[], float] = time.time, pressure: Path = PRESSURE) -> None:
         self._clock = clock
@@ -26,7 +26,7 @@ class HostCollector:
         self._since_s = clock()
 
     def sample(self) -> Sample:
-        """Return what is known now; it never raises."""
+        """Return what is known of the machine now; never raises."""
         now_s = self._clock()
         values: dict[str, Number] = dict(_levels())
         totals = {**_cpu(), **_disks(), **_network(), **self._stalls()}
@@ -39,7 +39,7 @@ class HostCollector:
         return Sample(values, unavailable)
 
     def _stalls(self) -> dict[str, float]:
-        """Return the microseconds in which some process waited (Documentation/accounting/psi)."""
+        """Return the microseconds that some process waited (Documentation/accounting/psi)."""
         found = {}
         for name, kind in STALLS.items():
             try:

@@ -22,14 +22,14 @@ from gpuadvisor.errors import UsageError
 
 KIND = "gpuadvisor recording"
 FORMAT = 1
-"""Raised when an older gpuadvisor would misread the file; it ignores what is merely added."""
+"""The format's version, raised when an older gpuadvisor would misread the file, not for more."""
 FLUSH_S = 1.0
 LONGEST_LINE = 1 << 24
-"""Bytes. A frame of eight GPUs has some 10,000; what is longer is no recording."""
+"""Bytes of a line: a frame of eight GPUs has some 10,000; what is longer is no recording."""
 
 
 class Recorder:
-    """Writes a recording; a context manager."""
+    """A writer of a recording; a context manager."""
 
     def __init__(
         self, path: Path, version: str, *, clock: Callable[[], float] = time.monotonic
@@ -56,12 +56,12 @@ class Recorder:
         self.close()
 
     def write(self, frame: Frame) -> None:
-        """Add a frame; UsageError where the disk is full."""
+        """Add a frame to the recording; UsageError where the disk is full."""
         self._write(encode(frame))
         self.frames += 1
 
     def close(self) -> None:
-        """End the file; what was written is safe before as well."""
+        """Close the recording; what was written is safe before as well."""
         try:
             self._file.close()
             self._raw.close()

@@ -31,9 +31,9 @@ REPLACE_EVERY_S = 60.0
 """The first replacement comes at once. A driver that hangs for good would otherwise collect a
 process that cannot be killed every few seconds."""
 DEATH_S = 1.0
-"""How long a killed child may take to be gone; one in an uninterruptible call stays."""
+"""Seconds for a killed child to be gone; one in an uninterruptible call stays."""
 LATE_S = 1.0
-"""When this process itself was held up by so much (suspended, stopped), silence does not count."""
+"""Seconds by which this process itself was held up from which a silence does not count."""
 
 # -P: a file of that name in the user's folder must not be imported for nvidia-ml-py.
 CHILD = (sys.executable, "-P", "-m", "gpuadvisor.collectors.telemetry.child")
@@ -108,7 +108,7 @@ class SamplerProcess:
         return replace(frame, events=(*frame.events, over))
 
     def _silence(self) -> str | None:
-        """Return what to say of a child that says nothing, None while that is no wonder."""
+        """Return the problem of a child that is silent; None while its silence is expected."""
         limit_s = self._silence_s if self._child.heard else self._start_s
         if self._child.silent_s() < limit_s:
             return None
@@ -170,7 +170,7 @@ class _Child:
         self._reader.start()
 
     def next(self, timeout_s: float) -> Frame | None:
-        """Return its next frame, or None when none came in that time or none will come."""
+        """Return the child's next frame; None when none came in that time or none will come."""
         try:
             frame = self._frames.get(timeout=timeout_s)
         except queue.Empty:
@@ -184,14 +184,14 @@ class _Child:
         return frame
 
     def forgive(self) -> None:
-        """Count its silence from now on."""
+        """Count the child's silence from now on."""
         self._heard_s = time.monotonic()
 
     def silent_s(self) -> float:
         return time.monotonic() - self._heard_s
 
     def ended(self) -> str | None:
-        """Return how it ended, None while it runs."""
+        """Return how the child ended; None while it runs."""
         status = self._process.poll()
         if self._nonsense:
             return f"the sampler said nonsense ({self._nonsense[:60]!r})"
