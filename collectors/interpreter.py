@@ -24,8 +24,6 @@ TIMEOUT_S = 120.0
 """Importing torch takes 3 s warm and 20 s or more from a cold or a network disk."""
 OLDEST_PYTHON = (3, 10)
 """The oldest Python for which the code inside the target process is written."""
-_BF16_SINCE = (8, 0)
-"""Compute capability with bfloat16 arithmetic (Ampere); torch emulates it below."""
 _PYTHON_ERROR = re.compile(r"^(?:Fatal Python error|\w*Error): .*", re.MULTILINE)
 
 
@@ -38,10 +36,6 @@ class TorchGpu:
     memory_bytes: int
     uuid: str | None
     """`GPU-...` as NVML gives it; None before torch had it."""
-
-    @property
-    def supports_bf16(self) -> bool:
-        return self.compute_capability >= _BF16_SINCE
 
 
 @dataclass(frozen=True)
