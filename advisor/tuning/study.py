@@ -6,7 +6,7 @@ import shlex
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -119,40 +119,33 @@ def _knobs(options: TuneOptions) -> dict[str, Knob]:
     return knobs
 
 
+@dataclass
 class _Study:
     """A study in progress."""
 
-    def __init__(
-        self,
-        options: TuneOptions,
-        devices: list[Device],
-        knobs: Mapping[str, Knob],
-        fingerprint: Environment,
-        recorder: StudyRecorder,
-        progress: Progress,
-        cancelled: Callable[[], bool],
-        plan: Path,
-        profile_baseline: ProfileBaseline | None,
-    ) -> None:
-        self._options = options
-        self._profile_baseline = profile_baseline
-        self._devices = devices
-        self._knobs = knobs
-        self._environment = fingerprint
-        self._recorder = recorder
-        self._progress = progress
-        self._plan = plan
+    options: TuneOptions
+    devices: list[Device]
+    knobs: Mapping[str, Knob]
+    environment: Environment
+    recorder: StudyRecorder
+    progress: Progress
+    cancelled: Callable[[], bool]
+    plan: Path
+    """Place where the plan is written if there is a gain."""
+    profile_baseline: ProfileBaseline | None
+
+    def __post_init__(self) -> None:
         self._began_s = time.monotonic()
-        self._budget = Budget(options.budget, knobs)
+        self._budget = Budget(self.options.budget, self.knobs)
         self._evaluator = ScriptEvaluator(
-            options,
-            devices,
-            knobs,
+            self.options,
+            self.devices,
+            self.knobs,
             self._budget,
-            progress,
-            recorder.keep,
-            cancelled,
-            _schedule(options),
+            self.progress,
+            self.recorder.keep,
+            self.cancelled,
+            _schedule(self.options),
         )
         self._notes: list[str] = []
         self._expectations: tuple[Expectation, ...] = ()
@@ -163,7 +156,7 @@ class _Study:
     # -- the phases ----------------------------------------------------------------------------
 
     def run(self, store: Store) -> StudyResult:
-        if self._options.resume:
+        if self.options.resume:
             self._resume()
         contributions: tuple[Contribution, ...] = ()
         try:
@@ -176,28 +169,28 @@ class _Study:
             result = self._prove(settings, contributions)
         except Interrupted as interruption:
             result = self._interrupted(str(interruption))
-        self._recorder.finish(result)
+        self.recorder.finish(result)
         return result
 
     def _resume(self) -> None:
-        trials = self._recorder.resume()
+        trials = self.recorder.resume()
         self._evaluator.remember(trials)
         known = sum(trial.phase == "search" for trial in trials)
-        self._progress.on_message(
-            f"Study {self._recorder.study} goes on: {known} trials are known already."
+        self.progress.on_message(
+            f"Study {self.recorder.study} goes on: {known} trials are known already."
         )
 
     def _enter(self, phase: str, detail: str = "") -> None:
         self._budget.phase = phase
-        self._progress.on_phase(phase, detail)
+        self.progress.on_phase(phase, detail)
 
     def _measure_baselines(self) -> None:
         self._enter("baseline", "the unchanged script, and how much two runs of it differ")
-        for warning in filter(None, map(gpu_contention, self._devices)):
+        for warning in filter(None, map(gpu_contention, self.devices)):
             self._note(warning)
-        baselines = measure_baselines(self._evaluator, self._options)
+        baselines = measure_baselines(self._evaluator, self.options)
         for sentence in filter(
-            None, [self._budget.advice(), *baseline_warnings(baselines, self._devices)]
+            None, [self._budget.advice(), *baseline_warnings(baselines, self.devices)]
         ):
             self._note(sentence)
 
@@ -210,13 +203,13 @@ class _Study:
                 self._note(format_expectation(expectation))
 
     def _diagnosis(self) -> Diagnosis:
-        baseline, device = self._baseline, self._devices[0]
-        if self._profile_baseline is not None and device.is_gpu and baseline.facts.device == "cuda":
+        baseline, device = self._baseline, self.devices[0]
+        if self.profile_baseline is not None and device.is_gpu and baseline.facts.device == "cuda":
             if self._budget.has_room_for_profile():
                 self._enter("profile", "where the unchanged script's time goes")
                 try:
                     cores = self._evaluator.share_of_cores(device)
-                    return self._profile_baseline(self._options.command, baseline, device, cores)
+                    return self.profile_baseline(self.options.command, baseline, device, cores)
                 except ScriptError as error:
                     self._note(f"the search goes on without a profile: {error}")
             else:
@@ -227,12 +220,12 @@ class _Study:
         """Try the knobs one at a time, those that the findings point to first."""
         baseline = self._baseline
         first = [name for each in self._expectations for name in each.knobs]
-        options = self._options
+        options = self.options
         # Arguments that the user named are wanted, whatever else --only says.
-        asked = {n for n, knob in self._knobs.items() if isinstance(knob, ArgumentKnob)}
+        asked = {n for n, knob in self.knobs.items() if isinstance(knob, ArgumentKnob)}
         only = options.only | asked if options.only else options.only
         selection = Selection(options.level, options.objective, only, options.without)
-        self._chosen = select_knobs(self._knobs, selection, self._devices[0], baseline.facts, first)
+        self._chosen = select_knobs(self.knobs, selection, self.devices[0], baseline.facts, first)
         names = list(self._chosen.space.by_name)
         self._enter("search", f"{len(names)} knobs: {', '.join(names)}" if names else "no knobs")
         self._search = OrderedSearch(
@@ -262,7 +255,7 @@ class _Study:
         if not self._chosen.space.parameters or self._search is None:
             return
         neighbourhood = Neighbourhood(
-            self._recorder.optuna_study(), self._chosen.space, self._baseline
+            self.recorder.optuna_study(), self._chosen.space, self._baseline
         )
         for trial in self._search.trials:
             neighbourhood.record(trial)
@@ -270,7 +263,7 @@ class _Study:
 
     def _on_best(self, best: Best) -> None:
         self._best = best
-        self._progress.on_best(best.settings, best.gain)
+        self.progress.on_best(best.settings, best.gain)
 
     def _ablate(self) -> tuple[Settings, tuple[Contribution, ...]]:
         best = self._best.settings
@@ -288,7 +281,7 @@ class _Study:
         if not settings:
             return self._result()
         self._enter("proof", "fresh processes, best and baseline in turn")
-        proof = prove_point(self._evaluator, settings, self._options.objective)
+        proof = prove_point(self._evaluator, settings, self.options.objective)
         if proof.failed is not None:
             which = "best" if proof.failed in proof.head else "unchanged script"
             self._note(
@@ -309,7 +302,7 @@ class _Study:
 
     def _note(self, sentence: str) -> None:
         self._notes.append(sentence)
-        self._progress.on_message(sentence)
+        self.progress.on_message(sentence)
 
     def _interrupted(self, why: str) -> StudyResult:
         if self._evaluator.validator.baseline is None:
@@ -320,13 +313,13 @@ class _Study:
 
     def _result(self) -> StudyResult:
         """Return the result of a study without a gain; the proof adds what it knows."""
-        options = self._options
+        options = self.options
         return StudyResult(
-            study=str(self._recorder.study),
+            study=str(self.recorder.study),
             script=options.command.script,
             args=options.command.args,
             is_module=options.command.is_module,
-            environment=self._environment,
+            environment=self.environment,
             level=options.level,
             objective=options.objective,
             verdict="no_gain",
@@ -340,7 +333,7 @@ class _Study:
             ),
             no_effect=self._without_effect(),
             notes=tuple(self._notes),
-            started=self._recorder.started,
+            started=self.recorder.started,
             wall_s=time.monotonic() - self._began_s,
         )
 
@@ -355,14 +348,14 @@ class _Study:
         return found
 
     def _with_plan(self, result: StudyResult) -> StudyResult:
-        existed = self._plan.exists()
+        existed = self.plan.exists()
         try:
-            result = keep_plan(result, self._plan)
+            result = keep_plan(result, self.plan)
         except AdvisorError as error:  # the study is worth more than its file
             self._note(str(error))
         else:
             if existed:
-                self._note(f"the plan that was in {self._plan} before is replaced")
+                self._note(f"the plan that was in {self.plan} before is replaced")
         return replace(result, notes=tuple(self._notes))
 
 
