@@ -15,7 +15,10 @@ from gpuadvisor.printable import printable
 
 DESCRIPTION = "Find out why a GPU job is slow, prove what makes it faster, and keep it fast."
 ALIKE = 0.8
-"""By `difflib`, for an option to be a slip of another: `--epochs` is none of `--steps`."""
+"""Least similarity (difflib) of an option to the one of which it is a slip.
+
+`--epochs` is none of `--steps`.
+"""
 SHOWN_LINES = 15
 """Lines of a failed script's output that are shown above the error."""
 BROKEN_PIPE = 141
@@ -62,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else list(argv)
     _open_streams()
     try:
-        return _told(given)
+        return _run_and_report(given)
     except BrokenPipeError:  # the reader, `head` for example, has seen enough
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (sys.stdout, sys.stderr):  # what is left in their buffers is flushed at exit
@@ -70,8 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
 
 
-def _told(given: list[str]) -> int:
-    """Run the command and tell of every error in a sentence; BrokenPipeError if nobody listens."""
+def _run_and_report(given: list[str]) -> int:
+    """Run the command and report every error in a sentence; BrokenPipeError if nobody reads."""
     debug = "--debug" in _split(given)[0]
     try:
         status = _run(given)

@@ -31,7 +31,7 @@ hundred bytes of the driver's memory."""
 
 @dataclass(frozen=True)
 class SectionTimes:
-    """What the calls of a section took together."""
+    """The times of all calls of a section together."""
 
     name: str
     clock: str

@@ -14,7 +14,7 @@ from typing import Protocol, cast
 
 
 class Command(Protocol):
-    """What a module in this folder provides."""
+    """A module in this folder: one subcommand."""
 
     __doc__: str | None
 

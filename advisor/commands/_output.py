@@ -1,4 +1,4 @@
-"""Where commands write to: the terminal or the pipe, and files that hold a report."""
+"""The outputs of commands: the terminal or the pipe, and files that hold a report."""
 
 from __future__ import annotations
 

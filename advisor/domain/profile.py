@@ -20,14 +20,14 @@ Columns = Mapping[str, Any]
 """Column name to a one-dimensional numpy array; all of the same length."""
 
 UNKNOWN = -1
-"""Of whole-number columns; NaN in floating-point columns."""
+"""The value of whole-number columns where it is not known; floating-point columns have NaN."""
 
 NO_TEXT = 0
 """The number of the empty text, which every profile has first."""
 
 
 class Direction(IntEnum):
-    """Of a copy."""
+    """The direction of a copy."""
 
     OTHER = 0
     HOST_TO_DEVICE = 1
@@ -42,7 +42,7 @@ class Direction(IntEnum):
 
 
 class Memory(IntEnum):
-    """What lies at an end of a copy."""
+    """The kind of memory at an end of a copy."""
 
     NOT_KNOWN = 0
     PAGEABLE = 1
@@ -53,11 +53,11 @@ class Memory(IntEnum):
 
 
 class CallKind(IntEnum):
-    """What a call into CUDA does."""
+    """The kinds of calls into CUDA, by what they do."""
 
     OTHER = 0
     LAUNCH = 1
-    """Of a kernel."""
+    """Launch of a kernel."""
     COPY = 2
     MEMSET = 3
     SYNCHRONIZE = 4
@@ -70,7 +70,7 @@ class CallKind(IntEnum):
 
 
 class Synchronization(IntEnum):
-    """What waits for what."""
+    """The kinds of synchronization, by what waits for what."""
 
     OTHER = 0
     EVENT = 1
@@ -84,20 +84,20 @@ class Synchronization(IntEnum):
 
 
 class Range(IntEnum):
-    """Who marked a range."""
+    """The kinds of ranges, by who marked them."""
 
     USER = 0
     """`record_function`, or an NVTX range, of the program."""
     STEP = 1
     """A step of the profiler's schedule (`ProfilerStep#N`)."""
     DEVICE = 2
-    """The same as USER, over the kernels that it launched (`gpu_user_annotation`)."""
+    """A range of the program over the kernels that it launched (`gpu_user_annotation`)."""
     PYTHON = 3
     """A Python function."""
     LOADER = 4
     """Waiting for a batch of a DataLoader (`enumerate(DataLoader)#...__next__`)."""
     OVERHEAD = 5
-    """Of the profiler itself."""
+    """Overhead of the profiler itself."""
 
 
 _TIMED = {"begin_ns": "int64", "duration_ns": "int64"}
@@ -196,26 +196,26 @@ class DeviceLimits:
     sm_count: int | None = None
     memory_bytes: int | None = None
     memory_bandwidth_bytes_per_s: float | None = None
-    """Theoretical."""
+    """Theoretical bandwidth of the memory."""
     l2_bytes: int | None = None
     clock_hz: float | None = None
-    """Highest of the SMs."""
+    """Highest clock of the SMs."""
     registers_per_multiprocessor: int | None = None
     shared_bytes_per_multiprocessor: int | None = None
     shared_bytes_per_block: int | None = None
-    """With opt-in."""
+    """Most shared memory of a block, with opt-in."""
     threads_per_multiprocessor: int | None = None
     uuid: str | None = None
 
 
 @dataclass(frozen=True)
 class Header:
-    """What is known of a profile as a whole; complete when all of it was read."""
+    """Everything known of a profile as a whole; complete when all of it was read."""
 
     source: str
     """`kineto`, `nsys` or `ncu`."""
     tool: str = ""
-    """Who wrote it, with its version, as far as the file says."""
+    """The tool that wrote the file, with its version, as far as the file says."""
     begin_unix_ns: int | None = None
     """When the first event began, where the file knows the time of day."""
     first_ns: int = 0
@@ -229,11 +229,11 @@ class Header:
     rank: int | None = None
     world_size: int | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
-    """What else the file tells, such as `cuda_driver_version`; keys as there."""
+    """Further facts of the file, such as `cuda_driver_version`; keys as there."""
     not_measured: Mapping[str, str] = field(default_factory=dict)
     """Table, or `table.column`, to why it is empty: `the trace was recorded without shapes`."""
     warnings: tuple[str, ...] = ()
-    """What of the file could not be used, a sentence each; at most `MAX_WARNINGS`."""
+    """Sentences about what of the file could not be used; at most `MAX_WARNINGS`."""
     texts: Sequence[str] = ("",)
 
 

@@ -31,7 +31,7 @@ from gpuadvisor.profiling.recording import Recorded
 
 POLL_S = 0.05
 PATIENCE_S = 120.0
-"""Beyond what was asked for: the process may be in a long call, and it writes the trace."""
+"""Seconds beyond what was asked for: the process may be in a long call, and it writes the trace."""
 
 
 def attach(

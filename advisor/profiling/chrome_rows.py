@@ -137,7 +137,7 @@ def kernels(rows: Rows, places: Places) -> Iterator[str]:
         grid,
         block,
     ) in columns:
-        told = {
+        args = {
             **_on_device(places, device, stream, correlation, node),
             "registers per thread": registers,
             "shared memory": shared,
@@ -146,7 +146,7 @@ def kernels(rows: Rows, places: Places) -> Iterator[str]:
             **places.collectives.get((correlation, begin), {}),
         }
         place = places.device(device), stream
-        yield _event("kernel", places.text(name), place, begin, duration, _args(told))
+        yield _event("kernel", places.text(name), place, begin, duration, _args(args))
 
 
 def copies(rows: Rows, places: Places) -> Iterator[str]:
@@ -156,9 +156,9 @@ def copies(rows: Rows, places: Places) -> Iterator[str]:
     for row in zip(*(rows[name] for name in names), strict=True):
         begin, duration, device, stream, correlation, size, direction, source, target, node = row
         category, name = copy_name(direction, source, target)
-        told = {**_on_device(places, device, stream, correlation, node), "bytes": size}
+        args = {**_on_device(places, device, stream, correlation, node), "bytes": size}
         place = places.device(device), stream
-        yield _event(category, quoted(name), place, begin, duration, _args(told))
+        yield _event(category, quoted(name), place, begin, duration, _args(args))
 
 
 def copy_name(direction: int, source: int, destination: int) -> tuple[str, str]:
@@ -190,9 +190,9 @@ def calls(rows: Rows, places: Places) -> Iterator[str]:
     for begin, duration, process, thread, name, correlation in zip(
         *(rows[name] for name in names), strict=True
     ):
-        told = _args({"correlation": correlation})
+        args = _args({"correlation": correlation})
         place = process, thread
-        yield _event("cuda_runtime", places.text(name), place, begin, duration, told)
+        yield _event("cuda_runtime", places.text(name), place, begin, duration, args)
 
 
 def operators(rows: Rows, places: Places) -> Iterator[str]:
@@ -201,7 +201,7 @@ def operators(rows: Rows, places: Places) -> Iterator[str]:
              "types", "stack", "flops")  # fmt: skip
     for row in zip(*(rows[name] for name in names), strict=True):
         begin, duration, process, thread, name, external_id, shapes, types, stack, flops = row
-        told = {
+        args = {
             "External id": external_id,
             "Input Dims": places.json(shapes),
             "Input type": places.json(types),
@@ -209,7 +209,7 @@ def operators(rows: Rows, places: Places) -> Iterator[str]:
             "flops": UNKNOWN if flops != flops or abs(flops) == float("inf") else f"{flops:.17g}",
         }
         place = process, thread
-        yield _event("cpu_op", places.text(name), place, begin, duration, _args(told))
+        yield _event("cpu_op", places.text(name), place, begin, duration, _args(args))
 
 
 def ranges(rows: Rows, places: Places) -> Iterator[str]:
@@ -230,10 +230,10 @@ def synchronizations(rows: Rows, places: Places) -> Iterator[str]:
         *(rows[name] for name in names), strict=True
     ):
         words = _SYNCHRONIZATIONS.get(kind, "Sync")
-        told = {"cuda_sync_kind": quoted(words), "device": device, "stream": stream,
+        args = {"cuda_sync_kind": quoted(words), "device": device, "stream": stream,
                 "correlation": correlation}  # fmt: skip
         place = places.device(device), stream
-        yield _event("cuda_sync", quoted(words), place, begin, duration, _args(told))
+        yield _event("cuda_sync", quoted(words), place, begin, duration, _args(args))
 
 
 def memory(rows: Rows, places: Places) -> Iterator[str]:
@@ -243,13 +243,13 @@ def memory(rows: Rows, places: Places) -> Iterator[str]:
         *(rows[name] for name in names), strict=True
     ):
         on_host = device == UNKNOWN
-        told = {"Device Type": 0 if on_host else 1, "Device Id": device, "Bytes": f"{size}",
+        args = {"Device Type": 0 if on_host else 1, "Device Id": device, "Bytes": f"{size}",
                 "Addr": address, "Total Allocated": allocated,
                 "Total Reserved": reserved}  # fmt: skip
         process = 0 if on_host else places.device(device)
         yield (
             f'{{"ph":"i","s":"t","name":"[memory]","pid":{process},"tid":0,'
-            f'"ts":{microseconds(time)},"args":{{{_args(told)}}}}}'
+            f'"ts":{microseconds(time)},"args":{{{_args(args)}}}}}'
         )
         if not on_host and allocated >= 0:
             both = _args({"allocated": allocated, "reserved": reserved})
@@ -280,7 +280,7 @@ WRITERS: Mapping[str, Callable[[Rows, Places], Iterator[str]]] = {
     "memory": memory,
     "counters": counters,
 }
-"""By table."""
+"""Table of a profile to what writes its rows."""
 
 
 def arrows(

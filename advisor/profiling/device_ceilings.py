@@ -1,4 +1,4 @@
-"""What `bench-device` measured: beside what is theoretically possible, and into the store."""
+"""The results of `bench-device`: compared with what is theoretically possible, and stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuadvisor.domain.ceiling import Ceiling
 from gpuadvisor.rules.facts.ceilings import Ceilings, theoretical
 
 VERSION = 1
-"""Of the JSON."""
+"""The version of the JSON document."""
 _COMPARED_WITH = {"dram_add": "dram"}
 """Quantities whose theoretical ceiling has another name."""
 _WORDS = {
@@ -99,14 +99,12 @@ def table(result: BenchResult) -> list[str]:
     for rate in result.rates:
         entry = _entry(rate, known)
         bound = entry["theoretical"]
-        line = (
-            f"{_named(rate.quantity):<34}{_shown(rate.value, rate.unit):>14}  {rate.spread:>6.1%}"
-        )
+        line = f"{_title(rate.quantity):<34}{_rate(rate.value, rate.unit):>14}  {rate.spread:>6.1%}"
         if bound is not None:
-            line += f"{_shown(bound, rate.unit):>14}  {entry['ratio']:>5.0%}"
+            line += f"{_rate(bound, rate.unit):>14}  {entry['ratio']:>5.0%}"
         lines.append(line)
     for name, reason in result.unavailable.items():
-        lines.append(f"{_named(name):<34}not measured: {reason}")
+        lines.append(f"{_title(name):<34}not measured: {reason}")
     return lines
 
 
@@ -127,11 +125,11 @@ def _entry(rate: MeasuredRate, known: Ceilings) -> Mapping[str, Any]:
     }
 
 
-def _named(name: str) -> str:
+def _title(name: str) -> str:
     return _WORDS.get(name, f"matmul {name}")
 
 
-def _shown(value: float, unit: str) -> str:
+def _rate(value: float, unit: str) -> str:
     """Return a rate with its decimal prefix: `3.01 TB/s`."""
     if unit == "s":
         return f"{1e6 * value:.2f} us"

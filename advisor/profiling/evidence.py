@@ -21,7 +21,7 @@ from gpuadvisor.storage.profiles.library import open_profiles
 from gpuadvisor.storage.profiles.stored import StoredProfile
 
 MOST_RANKS = 64
-"""Whose profiles are looked at: each costs memory, and a straggler shows among so many. [own]"""
+"""Ranks whose profiles are read: each costs memory, and a straggler shows among so many. [own]"""
 _TORCH = re.compile(r"torch (\d[\w.+]*)")
 
 

@@ -22,16 +22,16 @@ from gpuadvisor.rules.facts.intervals import Intervals, ends, one, union
 from gpuadvisor.rules.facts.summary import Facts
 
 BATCH_ROWS = 1 << 15
-"""That are text at the same time: about 10 MB."""
+"""Rows that are text at the same time: about 10 MB."""
 GZIP_LEVEL = 3
 """Twice as fast as 6, for files that are a tenth larger."""
 OFFSET = 10_000_000
-"""Of the devices' processes, where a process of the host has a device's number: Linux has none
-above 4,194,304."""
+"""Added to a device's number where a process of the host has it: Linux numbers none above
+4,194,304."""
 ANNOTATIONS = "gpuadvisor: why the GPU is idle"
 FINDINGS = "gpuadvisor: what to fix first"
 SHORTEST_GAP_NS = 5_000
-"""Of the idle times that are annotated: shorter ones are how fast a device takes up its work, and
+"""Shortest idle time that is annotated: shorter ones are how fast a device takes up its work, and
 together 0 to 11 % of the idle time in traces of V100, A100, H100 and MI300X."""
 MOST_MARKS = 1000
 """Annotations of a finding, the longest ones: a kernel may have run a million times."""
@@ -43,7 +43,7 @@ CAUSES = {
     Category.LAUNCH_BOUND: Cause.LAUNCHING,
     Category.SYNC: Cause.SYNCHRONIZING,
 }
-"""What a device waits for in the gaps that such a finding is about."""
+"""Category of findings to what a device waits for in the gaps that they are about."""
 _WORK = {Category.COPY: Work.MEMORY, Category.COMMUNICATION: Work.COMMUNICATION}
 _HOST_TABLES = ("calls", "operators", "ranges")
 
@@ -173,15 +173,15 @@ def _collectives(profile: Profile, places: Places) -> dict[tuple[int, int], dict
     rows = zip(*(columns[name].tolist() for name in columns), strict=True)
     found = {}
     for row in rows:
-        told = dict(zip(columns, row, strict=True))
-        found[told["correlation"], told["begin_ns"]] = {
-            "Collective name": places.text(told["name"]),
-            "dtype": places.text(told["type"]),
-            "In msg nelems": told["in_elements"],
-            "Out msg nelems": told["out_elements"],
-            "Group size": told["group_size"],
-            "Process Group Name": places.text(told["group"]),
-            "Seq": told["sequence"],
+        values = dict(zip(columns, row, strict=True))
+        found[values["correlation"], values["begin_ns"]] = {
+            "Collective name": places.text(values["name"]),
+            "dtype": places.text(values["type"]),
+            "In msg nelems": values["in_elements"],
+            "Out msg nelems": values["out_elements"],
+            "Group size": values["group_size"],
+            "Process Group Name": places.text(values["group"]),
+            "Seq": values["sequence"],
         }
     return found
 
@@ -259,14 +259,14 @@ def _findings(facts: Facts, findings: Sequence[Finding]) -> Iterator[str]:
 
 def _annotation(process: int, device: int, gap: IdleGap) -> str:
     words = str(gap.cause).replace("_", " ")
-    told = {
+    values = {
         "cause": words,
         "share of the cause": f"{gap.cause_ns / gap.duration_ns:.0%}" if gap.duration_ns else "",
         "after": gap.before,
         "before": gap.after,
         "launched by": gap.launched_by or "not recorded",
     }
-    args = ",".join(f"{quoted(name)}:{quoted(value)}" for name, value in told.items())
+    args = ",".join(f"{quoted(name)}:{quoted(value)}" for name, value in values.items())
     return (
         f'{{"ph":"X","cat":"gpuadvisor","name":{quoted(f"idle: {words}")},"pid":{process},'
         f'"tid":{device},"ts":{microseconds(gap.begin_ns)},"dur":{microseconds(gap.duration_ns)},'
@@ -334,7 +334,7 @@ def _of_operator(facts: Facts, named: list[int]) -> Intervals:
 
 def _args(finding: Finding) -> str:
     worth = finding.improvement_pct
-    told = {
+    values = {
         "what": finding.summary,
         "severity": str(finding.severity),
         "about": str(finding.scope),
@@ -342,4 +342,4 @@ def _args(finding: Finding) -> str:
         "what to do": finding.advice,
         "source": finding.source or "",
     }
-    return ",".join(f"{quoted(name)}:{quoted(value)}" for name, value in told.items() if value)
+    return ",".join(f"{quoted(name)}:{quoted(value)}" for name, value in values.items() if value)

@@ -168,18 +168,18 @@ def _joined(profiles: Profiles, known: StoredProfile, file: TraceFile) -> Stored
 
 
 class _Watched:
-    """A sink that tells of the rows that go through it."""
+    """A sink that reports how many rows went through it."""
 
-    def __init__(self, sink: Sink, path: Path, tell: Callable[[Path, int], None]) -> None:
+    def __init__(self, sink: Sink, path: Path, on_progress: Callable[[Path, int], None]) -> None:
         self._sink = sink
         self._path = path
-        self._tell = tell
+        self._on_progress = on_progress
         self._rows = 0
 
     def add(self, table: str, columns: Columns) -> None:
         self._sink.add(table, columns)
         self._rows += len(next(iter(columns.values())))
-        self._tell(self._path, self._rows)
+        self._on_progress(self._path, self._rows)
 
 
 def _with_rank(header: Header, path: Path) -> Header:
@@ -188,11 +188,11 @@ def _with_rank(header: Header, path: Path) -> Header:
 
 def _state(path: Path) -> tuple[int, int, int]:
     """Return what changes when a file does: size in bytes, time in nanoseconds, number."""
-    told = path.stat()
-    return told.st_size, told.st_mtime_ns, told.st_ino
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def _digest(path: Path, tell: Callable[[Path, int, int], None]) -> str:
+def _digest(path: Path, on_progress: Callable[[Path, int, int], None]) -> str:
     """Return the SHA-256 of a file.
 
     It is a pass of its own, at 0.4 to 2 GB/s: it tells that a file is stored already before
@@ -205,5 +205,5 @@ def _digest(path: Path, tell: Callable[[Path, int, int], None]) -> str:
         while block := file.read(BLOCK_BYTES):
             found.update(block)
             done += len(block)
-            tell(path, done, size)
+            on_progress(path, done, size)
     return found.hexdigest()

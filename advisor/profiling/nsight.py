@@ -88,7 +88,7 @@ def record_counters(
     folder: Path,
     conditions: Conditions,
     short_pass: Callable[[], Profile | None],
-    say: Callable[[str], None] = lambda _: None,
+    on_note: Callable[[str], None] = lambda _: None,
 ) -> Path:
     """Run the program under ncu and return its counters as CSV, in `folder`.
 
@@ -99,7 +99,7 @@ def record_counters(
     profile = short_pass()
     names = dominant_kernels(profile) if profile is not None else ()
     if names:
-        say(f"the counters of {len(names)} kernels are read: {', '.join(names)}")
+        on_note(f"the counters of {len(names)} kernels are read: {', '.join(names)}")
     report = folder / "counters.ncu-rep"
     # The clocks stay as they are: they are not ours, and the program runs with them.
     options = [f"--export={report}", "--force-overwrite", "--target-processes=all"]

@@ -34,7 +34,7 @@ PLACES = {
     ),
     "ncu": ("/usr/local/cuda/bin", "/usr/local/cuda-*/bin", "/opt/nvidia/nsight-compute/*"),
 }
-"""Where NVIDIA's packages put them, the newest version last by name."""
+"""Folders in which NVIDIA's packages install each tool, the newest version last by name."""
 FORBIDDEN = re.compile(r"ERR_NVGPUCTRPERM|permission to access NVIDIA GPU Performance Counters")
 WAY_OUT = (
     "the driver gives hardware counters to administrators only (ERR_NVGPUCTRPERM): put `options "
@@ -176,7 +176,7 @@ class Conditions:
     """How programs run under a tool."""
 
     steps: int
-    """Of a Python script that are profiled; another program is profiled as a whole."""
+    """Steps of a Python script that are profiled; another program is profiled as a whole."""
     timeout_s: float
     cancelled: Callable[[], bool]
     on_output: Callable[[bytes], object] | None = None
@@ -196,7 +196,9 @@ def check_program(words: Sequence[str]) -> tuple[str, ...]:
 
 
 @dataclass
-class _Heard:
+class _RangeEvents:
+    """The harness's events about the range of steps that a tool records."""
+
     refusal: str = ""
     report: dict[str, Any] = field(default_factory=dict)
 
@@ -217,10 +219,10 @@ def run_under(tool: Sequence[str], program: Program, conditions: Conditions) -> 
 
 
 def _run_script(tool: Sequence[str], command: Command, conditions: Conditions) -> ToolRun:
-    heard = _Heard()
+    events = _RangeEvents()
 
     def take(event: Event) -> None:
-        heard.take(event)
+        events.take(event)
         if conditions.on_event is not None:
             conditions.on_event(event)
 
@@ -233,16 +235,16 @@ def _run_script(tool: Sequence[str], command: Command, conditions: Conditions) -
         exit_s=WRITING_S,
         on_event=take,
         on_output=conditions.on_output,
-        cancelled=lambda: bool(heard.refusal) or conditions.cancelled(),
+        cancelled=lambda: bool(events.refusal) or conditions.cancelled(),
     )
     outcome = run_script(request)
     if conditions.cancelled():
         raise Interrupted("interrupted: nothing was kept")
-    if heard.refusal:
-        raise ScriptError(f"{command.script} cannot be profiled: {heard.refusal}", outcome.output)
-    if not heard.report and FORBIDDEN.search(outcome.output):
+    if events.refusal:
+        raise ScriptError(f"{command.script} cannot be profiled: {events.refusal}", outcome.output)
+    if not events.report and FORBIDDEN.search(outcome.output):
         return ToolRun(1, outcome.output)
-    if not heard.report:
+    if not events.report:
         place = f" ({outcome.place})" if outcome.place else ""
         reason = outcome.reason or "it ended before it was warm: let it make more steps"
         raise ScriptError(f"{command.script} cannot be profiled: {reason}{place}", outcome.output)

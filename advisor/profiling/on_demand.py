@@ -47,14 +47,14 @@ REQUEST, ANSWER, TRACE = "request.json", "answer.json", "trace.json"
 
 @dataclass(frozen=True)
 class Registration:
-    """What a process tells of itself."""
+    """A process that can be profiled on demand, as its file describes it."""
 
     pid: int
     started: int
-    """In ticks of the system's clock since its start (proc(5), field 22)."""
+    """When the process began, in ticks of the system's clock (proc(5), field 22)."""
     signal: int
     folder: str
-    """Where it looks for the request and writes the trace: private, of this process only."""
+    """The private folder in which the process finds the request and writes the trace."""
     program: str
     version: int = VERSION
 
@@ -229,7 +229,7 @@ class _Listener:
             return
         if self._demand is not None:
             self._demand.close()
-        if self._demand is not None and self._demand.told:
+        if self._demand is not None and self._demand.answered:
             return  # a command that waits may yet read the trace; it removes the folder then
         with contextlib.suppress(OSError):
             self._file.unlink()
@@ -237,7 +237,7 @@ class _Listener:
 
 
 class Demand:
-    """Made and begun by the handler of the signal, then driven by the script's steps.
+    """One recording on demand: begun by the handler of the signal, then driven by the steps.
 
     The profiler belongs to the thread that starts it, so only that one goes on with it: the one
     that makes the steps, or the main thread, where the handler runs.
@@ -245,7 +245,7 @@ class Demand:
 
     def __init__(self, folder: Path, request: dict[str, Any], poke: Callable[[], None]) -> None:
         self.ended = False
-        self.told = False
+        self.answered = False
         """Whether there is an answer that somebody may still want to read."""
         self._process = os.getpid()
         self._folder = folder
@@ -278,7 +278,7 @@ class Demand:
             self._wake_after(self._seconds)
 
     def poked(self) -> None:
-        """The time is up, for the first step or for the recording, or somebody else signalled."""
+        """Go on: the time for the first step or the recording is up, or somebody else signalled."""
         if self.ended or time.monotonic() < self._deadline_s:
             return
         if self._recording is None:
@@ -291,7 +291,7 @@ class Demand:
             self._wake_after(self._seconds)
 
     def close(self) -> None:
-        """The process ends: save what there is."""
+        """Save what there is, because the process ends."""
         if self.ended:
             return
         if self._recording is not None and self._is_mine():
@@ -365,7 +365,7 @@ class Demand:
             self._answer(error="it ended before a step was recorded")
 
     def _answer(self, **fields: Any) -> None:
-        self.ended = self.told = True
+        self.ended = self.answered = True
         steps.ignore(self._explicit)
         if self._hook is not None:
             self._hook.remove()

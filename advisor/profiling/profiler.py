@@ -42,7 +42,7 @@ ATTACHED_S = 5.0
 
 
 class Tool(StrEnum):
-    """What records a profile."""
+    """A program that records profiles."""
 
     TORCH = "torch"
     NSYS = "nsys"
@@ -128,7 +128,7 @@ def profile(
 
 
 class _Run:
-    """The making of one profile, and what was told of it by now."""
+    """The making of one profile, and the notes that were passed on by now."""
 
     def __init__(
         self,

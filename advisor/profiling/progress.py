@@ -73,7 +73,7 @@ class Stages:
 class ImportProgress:
     """A bar a file with the bytes that its reader has taken; nothing on a pipe.
 
-    What it is told of is where an import can end early: it raises Interrupted once `cancelled`.
+    Its calls are where an import can end early: they raise Interrupted once `cancelled`.
     An exception at any other moment would be lost in SQLite's callbacks, or leave rows behind.
     """
 
@@ -138,8 +138,8 @@ def _position(path: Path) -> int | None:
         target = str(path.resolve())
         for link in DESCRIPTORS.iterdir():
             if str(link.readlink()) == target:
-                told = DESCRIPTORS.with_name("fdinfo") / link.name
-                return int(told.read_text("ascii").split(None, 2)[1]) or None
+                info = DESCRIPTORS.with_name("fdinfo") / link.name
+                return int(info.read_text("ascii").split(None, 2)[1]) or None
     except (OSError, ValueError, IndexError):
         pass
     return None

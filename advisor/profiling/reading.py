@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from gpuadvisor.columns.in_memory import MemoryProfile
 
 HEAD_BYTES = 4096
-"""Of a file, decompressed, by which readers recognise it."""
+"""Bytes at the begin of a file, decompressed, by which readers recognise it."""
 GZIP, ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 COMPRESSED_BYTES = 1 << 16
-"""That are looked at for the head: Deflate shrinks nothing below a thousandth (RFC 1951)."""
+"""Bytes that are read for the head: Deflate shrinks nothing below a thousandth (RFC 1951)."""
 MOST_FILES = 4096
-"""Of a folder, which are all opened to see what they are. Runs have a trace for each GPU."""
+"""Files of a folder that are opened to see what they are; runs have a trace for each GPU."""
 _RANK = re.compile(r"rank[-_ .]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _ENDINGS = re.compile(
     r"(\.(gz|zst|json|trace|pt|sqlite|csv|raw|nsys-rep|ncu-rep|chrome_trace))+$", re.IGNORECASE
 )
 _MARKS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"ph"', b'"baseTimeNano')
-"""In the begin of most traces, by which they are told from other JSON files beside them."""
+"""Texts at the begin of most traces, which tell them from other JSON files beside them."""
 LARGE_BYTES = 1 << 20
-"""From which on a JSON file is taken for a trace without a mark: some have pages of metadata
+"""Size from which on a JSON file is taken for a trace without a mark: some have pages of metadata
 first, and an import that fails says so, where one that is left out would not be missed."""
 
 
 class Reader(Protocol):
-    """What such a module provides."""
+    """A module that reads profiles of one format."""
 
     def read(self, path: Path, sink: Sink) -> Header:
         """Read a file into a sink; an AdvisorError says in a sentence why it cannot be used."""
@@ -114,7 +114,7 @@ class TraceFile:
     path: Path
     """Absolute."""
     stem: str
-    """What names its profile where the user does not."""
+    """The name of its profile where the user gives none."""
     ranks_of: str = ""
     """Absolute path of the folder whose traces are the ranks of one run; empty for a lone one."""
     is_temporary: bool = False

@@ -31,7 +31,7 @@ FEWEST_STEPS = 2
 
 @dataclass(frozen=True)
 class RecordOptions:
-    """What to record."""
+    """The script to record, how many of its steps, and under which conditions."""
 
     command: Command
     steps: int = DEFAULT_STEPS

@@ -1,4 +1,4 @@
-"""Which study or profile a word on the command line means."""
+"""Find the study or profile that a word on the command line means."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling.reading import read_profile, stem
 
 MOST_NAMES = 6
-"""That an error proposes."""
+"""Near names that an error proposes."""
 _LOOKED_AT = 2000
-"""Names among which near ones are searched, the newest."""
+"""How many of the newest names are searched for near ones."""
 
 
 class Kind(StrEnum):
-    """What a name can be of."""
+    """What has a name: a study or a profile."""
 
     STUDY = "study"
     PROFILE = "profile"
@@ -31,7 +31,7 @@ class ResolvedProfile:
 
     name: str
     file: str
-    """That it comes from."""
+    """The trace file from which the profile was read."""
     profile: Profile
 
 

@@ -1,4 +1,4 @@
-"""Which rules there are, as a user names them."""
+"""The rules that a user names, or all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuadvisor.rules.registry import load_rules, problems
 from gpuadvisor.rules.rule import Loaded
 
 MOST_NAMES = 3
-"""That an error proposes."""
+"""Near names that an error proposes."""
 
 
 def select_rules(names: Collection[str] = ()) -> tuple[Loaded, ...]:

@@ -1,4 +1,4 @@
-"""What a stored profile is, in a few lines or as JSON."""
+"""Summaries of stored profiles, in a few lines or as JSON, and a first look at their times."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def lines(profile: StoredProfile, *, is_new: bool) -> list[str]:
     state = "" if is_new else "  (the same file is stored already: nothing was added)"
     devices = [device.name for device in header.devices] or ["no GPU"]
     counts = [f"{profile.rows(table):,} {table}" for table in COUNTED]
-    said = [
+    facts = [
         ("source", ", ".join(filter(None, (header.source, header.tool)))),
         ("device", ", ".join(f"{devices.count(each)} x {each}" if devices.count(each) > 1 else each
                              for each in dict.fromkeys(devices))),
@@ -78,8 +78,8 @@ def lines(profile: StoredProfile, *, is_new: bool) -> list[str]:
         ("not measured", _not_measured(header)),
         *(("warning", warning) for warning in header.warnings),
     ]  # fmt: skip
-    told = (f"  {name:<{WIDTH}}{text}" for name, text in said if text)
-    return [printable(line) for line in (f"{record.name}{state}", *told)]
+    shown = (f"  {name:<{WIDTH}}{text}" for name, text in facts if text)
+    return [printable(line) for line in (f"{record.name}{state}", *shown)]
 
 
 def table(records: list[ProfileRecord]) -> list[str]:
