@@ -19,7 +19,6 @@ from gpuadvisor.reports.document import (
     Paragraph,
     Section,
     Table,
-    section,
 )
 from gpuadvisor.reports.profile_wording import PARTS, short_name
 from gpuadvisor.reports.render_markdown import markdown
@@ -89,12 +88,12 @@ def comparison_lines(comparison: ProfileComparison, everything: bool = False) ->
 
 def comparison_markdown(comparison: ProfileComparison) -> str:
     """Return the comparison as GitHub-flavoured Markdown, for a pull request."""
-    remarks = section("", [Bullets(comparison.remarks) if comparison.remarks else None])
+    remarks = [Section("", [Bullets(comparison.remarks)])] if comparison.remarks else []
     return markdown(
         Document(
             name=(comparison.before.name, comparison.after.name),
             summary=(headline(comparison), _largest(comparison)),
-            sections=(*filter(None, [remarks]), *_tables(comparison, MOST_IN_MARKDOWN)),
+            sections=(*remarks, *_tables(comparison, MOST_IN_MARKDOWN)),
         )
     )
 

@@ -42,17 +42,17 @@ def _amount(profile: ProfileReport) -> str:
         steps = figures.count(len(facts.steps.steps), "step")
         # The CPU's steps may be ahead of the GPU's.
         if facts.time_breakdowns and facts.window.run_ns:
-            return f"{steps} in {figures.milliseconds(facts.window.run_ns / 1e6)}"
-        return f"{steps} of {figures.milliseconds(facts.steps.median_ns / 1e6)}"
+            return f"{steps} in {figures.nanoseconds(facts.window.run_ns)}"
+        return f"{steps} of {figures.nanoseconds(facts.steps.median_ns)}"
     if facts.time_breakdowns and facts.window.run_ns:
-        return figures.milliseconds(facts.window.run_ns / 1e6)
+        return figures.nanoseconds(facts.window.run_ns)
     if rows := facts.profile.rows("kernels"):
         names = facts.profile.columns("kernels", ("name",))["name"]
         launched = figures.count(len(set(names.tolist())), "kernel")
         if launched != figures.count(rows, "kernel"):
             launched = f"{figures.count(rows, 'launch', 'launches')} of {launched}"
         return f"{launched}, counted one by one"
-    return figures.milliseconds(facts.profile.header.duration_ns / 1e6)
+    return figures.nanoseconds(facts.profile.header.duration_ns)
 
 
 def outcome(report: DiagnosisReport) -> str:

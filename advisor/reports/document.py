@@ -6,7 +6,7 @@ of it may hold what a trace or a script contained: the renderers escape it, the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -177,14 +177,3 @@ class Document:
     footer: Sequence[str] = ()
     styles: Sequence[str] = field(default=("page.css",))
     """Style sheets of the page, files beside this module."""
-
-
-def present(*sections: Section | None) -> tuple[Section, ...]:
-    """Return the sections that there are."""
-    return tuple(each for each in sections if each is not None)
-
-
-def section(title: str, blocks: Iterable[Block | None], is_folded: bool = False) -> Section | None:
-    """Return a section of the blocks that there are; None without any."""
-    found = tuple(block for block in blocks if block is not None)
-    return Section(title, found, is_folded) if found else None

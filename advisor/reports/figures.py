@@ -87,6 +87,16 @@ def throughput(value: float | None, unit: str) -> str:
     return f"{number(value)} {unit}" if is_figure(value) else NOT_MEASURED
 
 
+def rate(value: float | None, unit: str) -> str:
+    """Return a rate as `3.01 TB/s`, in powers of 1,000."""
+    if value is None or not isfinite(value):
+        return NOT_MEASURED
+    for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= scale:
+            return f"{number(value / scale)} {prefix}{unit}"
+    return f"{number(value)} {unit}"
+
+
 def memory(value: float | None) -> str:
     """Return bytes as `12.3 GiB`."""
     if value is None or not isfinite(value):

@@ -204,9 +204,8 @@ def _panel(now: Occupancy, over: str, place: int) -> list[Markup]:
     y = svg.Scale(0, 1, top + _PANEL - _TOP - _BOTTOM, top)
     own = min(getattr(now.launch, over) / unit, points[-1][0])
     parts = [svg.label(_LEFT, top - 12, f"{title}: occupancy")]
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        parts.append(svg.line(_LEFT, y(share), _WIDTH - _RIGHT, y(share), "grid"))
-        parts.append(svg.label(_LEFT - 8, y(share) + 4, f"{share:.0%}", "tick", "end"))
+    shares = [(share, f"{share:.0%}") for share in (0, 0.25, 0.5, 0.75, 1)]
+    parts += svg.rows(y, shares, _LEFT, _WIDTH - _RIGHT)
     for tick in svg.ticks(0, points[-1][0], 8):
         parts.append(svg.label(x(tick), y(0) + 18, f"{tick:g}", "tick", "middle"))
     parts.append(element("path", d=_path(points, x, y), class_="curve"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 
@@ -83,7 +82,7 @@ def profile_document(report: ProfileReport) -> Document:
     facts = (
         wording.devices(report),
         header.tool or _SOURCES.get(header.source, header.source),
-        _recorded(header.begin_unix_ns),
+        wording.recorded(header.begin_unix_ns),
         lasted,
         f"{rank} of {header.world_size}" if rank and header.world_size else rank,
     )
@@ -107,17 +106,6 @@ def profile_document(report: ProfileReport) -> Document:
         ),
         styles=("page.css", "profile.css"),
     )
-
-
-def _recorded(begin_unix_ns: int | None) -> str:
-    """Return when a profile began; empty where that is not known or no time of a day."""
-    if begin_unix_ns is None:
-        return ""
-    try:
-        moment = datetime.fromtimestamp(begin_unix_ns / 1e9, UTC)
-    except (OverflowError, ValueError, OSError):
-        return ""
-    return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def _sections(report: ProfileReport) -> Iterator[Section]:
@@ -146,20 +134,13 @@ def _count(value: int) -> str:
 
 
 def _bytes_per_s(value: float | None) -> str:
-    return wording.rate(value, "B/s")
+    return figures.rate(value, "B/s")
 
 
 def _kernel_name(name: str, below: str = "", longest: int = _LONGEST_NAME) -> Cell:
     """Return a kernel's short name, with the whole one in the tooltip."""
     short = Code(wording.short_name(name)[:longest])
     return Cell(short, (below,) if below else (), name[:_LONGEST_TIP])
-
-
-def _left_out(total: int, rows: int, what: str) -> tuple[str, ...]:
-    """Return how many rows are left out, in a sentence; nothing where none are."""
-    if total <= rows:
-        return ()
-    return (f"{figures.count(total - rows, f'more {what}')} not shown; `--json` has all of them.",)
 
 
 def _where_time_goes(report: ProfileReport) -> Iterator[Section]:
@@ -265,7 +246,7 @@ def _kernels(report: ProfileReport) -> Iterator[Section]:
         f" {figures.percent(sum(row.share for row in top))} of the time of all. Occupancy is"
         " theoretical, by our own calculator, with what limits it."
     )
-    notes = _left_out(len(rows), len(top), "kernel")
+    notes = wording.left_out(len(rows), len(top), "kernel")
     if zero := sum(row.share for row in rows if row.kineto_says_zero):
         share = figures.percent(zero)
         notes += (f"{share} of the kernels' time has {wording.KINETO_ZERO}: averages made of it"
@@ -299,7 +280,7 @@ def _roofline(report: ProfileReport) -> Iterator[Section]:
     columns = (
         Column("What", "name", _point_name),
         Column("Time", "time_ns", figures.nanoseconds),
-        Column("Achieved", "flops_per_s", lambda value: wording.rate(value, "FLOP/s")),
+        Column("Achieved", "flops_per_s", lambda value: figures.rate(value, "FLOP/s")),
         Column("FLOP a byte", "intensity", figures.number),
         Column("Bound by", "bound", lambda bound: "not known" if bound == "unknown" else bound),
     )
@@ -308,7 +289,7 @@ def _roofline(report: ProfileReport) -> Iterator[Section]:
         for each in ("compute", "memory", "latency", "unknown")
         if any(point.bound == each for point in drawn)
     ]
-    table = Table(drawn, columns, "wide", _left_out(len(found), len(drawn), "point"))
+    table = Table(drawn, columns, "wide", wording.left_out(len(found), len(drawn), "point"))
     plot = Plot(
         lambda width: profile_plots.plot_roofline(drawn, bytes_per_s, kinds, width),
         legend, words, table,
@@ -513,7 +494,7 @@ def _about(report: ProfileReport) -> Iterator[Section]:
     for name, peak in (report.ceilings.by_quantity if report.ceilings else {}).items():
         how = f"measured {peak.measured[:10]}" if peak.measured else "theoretical"
         unit = _UNITS.get(peak.unit, peak.unit)
-        rows.append((f"Ceiling {name}", f"{wording.rate(peak.value, unit)}, {how}"))
+        rows.append((f"Ceiling {name}", f"{figures.rate(peak.value, unit)}, {how}"))
     rows += list(header.facts.items())[:_MOST_FACTS]
     terms = Terms([(label[:_LONGEST], value[:_LONGEST]) for label, value in rows])
     yield Section("About this profile", [terms], is_folded=True)

@@ -9,7 +9,7 @@ from math import ceil, floor, isfinite, log10
 from gpuadvisor.reports import figures, svg
 from gpuadvisor.reports.markup import Markup, element
 from gpuadvisor.reports.profile_report import ProfileReport
-from gpuadvisor.reports.profile_wording import PARTS, rate, short_name
+from gpuadvisor.reports.profile_wording import PARTS, short_name
 from gpuadvisor.rules.facts.activity import Activity, Band, Lane
 from gpuadvisor.rules.facts.memory import MemoryUse
 from gpuadvisor.rules.facts.roofline import MEMORY
@@ -63,7 +63,7 @@ def plot_time_breakdown(accounts: Mapping[int, TimeBreakdown], width: float) -> 
     for place, (device, account) in enumerate(shown):
         top = row * place
         if len(shown) > 1:
-            words = f"GPU {device}, {figures.milliseconds(account.span_ns / 1e6)}"
+            words = f"GPU {device}, {figures.nanoseconds(account.span_ns)}"
             parts.append(svg.label(0, top + 13, words, "halo"))
             top += _TIME_TITLE
         parts += _time_bar(account, top, x)
@@ -109,14 +109,10 @@ def plot_steps(steps: Steps, width: float) -> Markup:
     longest = max(step.duration_ns for _, step in bars) / 1e6 or 1.0
     y = svg.Scale(0, longest * 1.06, _STEPS_HEIGHT - _STEPS_BOTTOM, _STEPS_TOP)
     x = svg.Scale(0, len(bars), _STEPS_LEFT, width - _STEPS_RIGHT)
-    parts = []
     values = svg.ticks(0, y.high, 4)
     decimals = svg.tick_decimals(values)
-    for value in values:
-        parts.append(svg.line(_STEPS_LEFT, y(value), width - _STEPS_RIGHT, y(value), "grid"))
-        parts.append(
-            svg.label(_STEPS_LEFT - 8, y(value) + 4, f"{value:,.{decimals}f}", "tick", "end")
-        )
+    grid = [(value, f"{value:,.{decimals}f}") for value in values]
+    parts = svg.rows(y, grid, _STEPS_LEFT, width - _STEPS_RIGHT)
     parts.append(svg.label(0, _STEPS_HEIGHT - 6, "ms", "tick"))
     wide = max((x(1) - x(0)) * 0.8, 1.0)
     every = max(1, -(-len(bars) * 44 // int(x.end - x.start)))
@@ -195,7 +191,7 @@ def plot_timeline(activity: Activity, steps: Steps | None, width: float) -> Mark
         parts += _lane(lane, activity, top + _LANE_HEIGHT * place, x)
     described = (
         f"{figures.count(len(activity.lanes), 'lane')} over"
-        f" {figures.milliseconds(activity.span_ns / 1e6)}: "
+        f" {figures.nanoseconds(activity.span_ns)}: "
         + "; ".join(
             f"{_lane_title(lane)}: {_lane_summary(lane, activity)}" for lane in activity.lanes
         )
@@ -272,13 +268,9 @@ def plot_memory(use: MemoryUse, width: float) -> Markup:
     x = svg.Scale(0, max((end - begin) / 1e6, 1e-6), _MEMORY_LEFT, width - _MEMORY_RIGHT)
     most = max(use.peak_allocated_bytes, 1)
     y = svg.Scale(0, most * 1.08, _MEMORY_HEIGHT - _MEMORY_BOTTOM, _MEMORY_TOP)
-    parts = []
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        parts.append(
-            svg.line(_MEMORY_LEFT, y(share * most), width - _MEMORY_RIGHT, y(share * most), "grid")
-        )
-        words = figures.memory(share * most)
-        parts.append(svg.label(_MEMORY_LEFT - 8, y(share * most) + 4, words, "tick", "end"))
+    sizes = [share * most for share in (0, 0.25, 0.5, 0.75, 1)]
+    grid = [(size, figures.memory(size)) for size in sizes]
+    parts = svg.rows(y, grid, _MEMORY_LEFT, width - _MEMORY_RIGHT)
     values = svg.ticks(0, x.high, 6 if width >= svg.WIDE else 3)
     decimals = svg.tick_decimals(values)
     for place, value in enumerate(values):
@@ -296,7 +288,7 @@ def plot_memory(use: MemoryUse, width: float) -> Markup:
     return svg.canvas(
         f"memory-{'cpu' if use.device < 0 else use.device}", width, _MEMORY_HEIGHT,
         f"Allocated memory, {owner}",
-        f"{words} at {figures.milliseconds(use.peak_ns / 1e6)} of the recording.",
+        f"{words} at {figures.nanoseconds(use.peak_ns)} of the recording.",
         *parts,
     )  # fmt: skip
 
@@ -379,9 +371,9 @@ def plot_roofline(
     for point in points:
         radius = max(_LARGEST * (point.time_ns / longest) ** 0.5, _SMALLEST)
         words = (
-            f"{point.name[:160]}: {rate(point.flops_per_s, 'FLOP/s')},"
+            f"{point.name[:160]}: {figures.rate(point.flops_per_s, 'FLOP/s')},"
             f" {figures.number(point.intensity)} FLOP a byte,"
-            f" {figures.milliseconds(point.time_ns / 1e6)}, bound by {point.bound}"
+            f" {figures.nanoseconds(point.time_ns)}, bound by {point.bound}"
         )
         parts.append(
             element(
@@ -424,10 +416,9 @@ def _roof_grid(x: svg.Scale, y: svg.Scale, width: float) -> list[Markup]:
         words = f"{10.0**power:,.0f}" if 0 <= power <= 6 else f"{10.0**power:g}"
         parts.append(svg.label(x(power), _ROOF_HEIGHT - _ROOF_BOTTOM + 16, words, "tick", "middle"))
     every = max(1, round((y.high - y.low) / 8))
-    for power in range(int(y.low), int(y.high) + 1, every):
-        parts.append(svg.line(_ROOF_LEFT, y(power), width - _ROOF_RIGHT, y(power), "grid"))
-        words = rate(10.0**power, "FLOP/s")
-        parts.append(svg.label(_ROOF_LEFT - 8, y(power) + 4, words, "tick", "end"))
+    powers = range(int(y.low), int(y.high) + 1, every)
+    rates = [(power, figures.rate(10.0**power, "FLOP/s")) for power in powers]
+    parts += svg.rows(y, rates, _ROOF_LEFT, width - _ROOF_RIGHT)
     words = "FLOP a byte of device memory"
     parts.append(svg.label(width - _ROOF_RIGHT, _ROOF_HEIGHT - 6, words, "muted", "end"))
     return parts
@@ -437,7 +428,7 @@ def _roof(
     kind: str, most: float, bytes_per_s: float | None, x: svg.Scale, y: svg.Scale
 ) -> list[Markup]:
     level = log10(most)
-    words = f"{kind} {rate(most, 'FLOP/s')}"
+    words = f"{kind} {figures.rate(most, 'FLOP/s')}"
     label = svg.label(x.end, y(level) - 5, words, "tick halo", "end")
     if not bytes_per_s:
         return [svg.line(x.start, y(level), x.end, y(level), "roof"), label]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 from gpuadvisor.domain.profile import UNKNOWN, DeviceLimits, Direction, Memory
 from gpuadvisor.reports import figures
@@ -122,7 +123,7 @@ def idle_sentence(account: TimeBreakdown) -> str:
     idle = account.span_ns - account.busy_ns
     return (
         f"It was idle for {figures.percent(1 - account.busy_share)}"
-        f" ({figures.milliseconds(idle / 1e6)}). The largest part of it is"
+        f" ({figures.nanoseconds(idle)}). The largest part of it is"
         f" {figures.percent(account.share(part))} of the time:"
         f" {PARTS[part].removeprefix('idle: ')}."
     )
@@ -135,10 +136,7 @@ def devices(report: ProfileReport) -> str:
     names = [each.name for each in limits if each.index in used]
     if not names:
         return "" if report.facts.profile.rows("kernels") else "no GPU"
-    return ", ".join(
-        f"{names.count(name)} x {name}" if names.count(name) > 1 else name
-        for name in dict.fromkeys(names)
-    )
+    return figures.counted(names)
 
 
 def device_rows(device: DeviceLimits) -> Iterator[tuple[str, str]]:
@@ -163,16 +161,6 @@ def copy_words(copy: CopyTime) -> str:
 def memory_words(memory: Memory) -> str:
     """Return what lies at an end of a copy."""
     return "not known" if memory is Memory.NOT_KNOWN else memory.name.lower()
-
-
-def rate(value: float | None, unit: str) -> str:
-    """Return `3.01 TB/s`."""
-    if not figures.is_figure(value) or value is None:
-        return figures.NOT_MEASURED
-    for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= scale:
-            return f"{figures.number(value / scale)} {prefix}{unit}"
-    return f"{figures.number(value)} {unit}"
 
 
 def triple(sizes: tuple[int, int, int]) -> str:
@@ -202,15 +190,6 @@ def launch(kernel: KernelTime) -> str:
     if len(words) < 3:
         words.append("the rest of its launch not measured" if words else "launch not measured")
     return ", ".join([*words, f"GPU {kernel.device} stream {whole(kernel.stream)}"])
-
-
-def occupancy(row: KernelRow) -> str:
-    """Return `50.0 % (registers)`."""
-    if row.occupancy is None:
-        return figures.NOT_MEASURED
-    by = limiters(row)
-    share = figures.percent(row.occupancy)
-    return f"{share} ({by})" if by else share
 
 
 def limiters(row: KernelRow) -> str:
@@ -243,3 +222,21 @@ def not_measured(report: ProfileReport) -> Iterator[tuple[str, str, str]]:
             continue  # the whole table is missing, which says it all
         words = FACTS.get(what, what.replace(".", ": ").replace("_", " "))
         yield words, why, HOW.get(what, HOW.get(table, ""))
+
+
+def recorded(begin_unix_ns: int | None) -> str:
+    """Return when a profile began; empty where that is not known or no time of a day."""
+    if begin_unix_ns is None:
+        return ""
+    try:
+        moment = datetime.fromtimestamp(begin_unix_ns / 1e9, UTC)
+    except (OverflowError, ValueError, OSError):
+        return ""
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def left_out(total: int, rows: int, what: str) -> tuple[str, ...]:
+    """Return how many rows are left out, in a sentence; nothing where none are."""
+    if total <= rows:
+        return ()
+    return (f"{figures.count(total - rows, f'more {what}')} not shown; `--json` has all of them.",)

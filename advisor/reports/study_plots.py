@@ -158,10 +158,8 @@ def _gain_range(gains: Sequence[float]) -> tuple[float, float]:
 def _gain_grid(y: svg.Scale, width: float, bottom: float) -> list[Markup]:
     values = svg.ticks(y.low, y.high, 5)
     decimals = max(1, svg.tick_decimals(values))
-    parts = []
-    for value in values:
-        parts.append(svg.line(_LEFT, y(value), width - _RIGHT, y(value), "grid"))
-        parts.append(svg.label(_LEFT - 8, y(value) + 4, f"{value:.{decimals}f}x", "tick", "end"))
+    words = [(value, f"{value:.{decimals}f}x") for value in values]
+    parts = svg.rows(y, words, _LEFT, width - _RIGHT)
     parts.append(svg.line(_LEFT, y(1), width - _RIGHT, y(1), "baseline"))
     parts.append(svg.label(width - _RIGHT, min(y(1) + 14, bottom), "baseline", "muted", "end"))
     return parts

@@ -5,6 +5,7 @@ Colours and type live in the page's style sheet: a plot only names classes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
@@ -62,6 +63,15 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
 def label(x: float, y: float, words: str, class_: str = "", anchor: str | None = None) -> Markup:
     """Return text whose baseline is at `y`; `anchor` is `middle` or `end`."""
     return element("text", words, x=x, y=y, class_=class_ or None, text_anchor=anchor)
+
+
+def rows(y: Scale, values: Iterable[tuple[float, str]], left: float, right: float) -> list[Markup]:
+    """Return horizontal grid lines from left to right, each with its label before it."""
+    parts = []
+    for value, words in values:
+        parts.append(line(left, y(value), right, y(value), "grid"))
+        parts.append(label(left - 8, y(value) + 4, words, "tick", "end"))
+    return parts
 
 
 def ticks(low: float, high: float, count: int) -> list[float]:
