@@ -145,7 +145,7 @@ def test_an_event_that_comes_again_is_the_same_event(folder):
     assert reader.events(START_S + 5) == [over]
     assert reader.events(0, limit=1) == [xid]
     assert reader.events(0, until_s=START_S + 1) == [over]
-    # What detectors see they see again; what only the collector saw comes with the frames.
+    # What conditions see they see again; what only the collector saw comes with the frames.
     assert [each.events for each in reader.frames(0)] == [(), (xid,)]
 
 
