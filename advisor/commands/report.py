@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from gpuadvisor.commands._arguments import add_json, add_markdown
 from gpuadvisor.errors import UsageError
@@ -48,12 +47,10 @@ def run(args: argparse.Namespace) -> int:
     with open_store() as store:
         found = _found(store, args.name, args.kind)
         result = store.load_study(found) if isinstance(found, str) else None
-    # The standard output belongs to JSON and Markdown, where they go there.
-    said_on = sys.stderr if args.json or args.markdown == "-" else sys.stdout
     if result is not None:
-        _report_study(args, result, said_on)
+        _report_study(args, result)
     elif not isinstance(found, str):
-        _report_profile(args, found, said_on)
+        _report_profile(args, found)
     return 0
 
 
@@ -84,7 +81,7 @@ def _listed(names: list[str], most: int = 10) -> str:
     return ", ".join(names[:most]) + more
 
 
-def _report_study(args: argparse.Namespace, result: StudyResult, said_on: TextIO) -> None:
+def _report_study(args: argparse.Namespace, result: StudyResult) -> None:
     from gpuadvisor.commands._output import file_name
     from gpuadvisor.reports.study_document import study_html, study_markdown
     from gpuadvisor.reports.study_json import study_json_text
@@ -95,14 +92,13 @@ def _report_study(args: argparse.Namespace, result: StudyResult, said_on: TextIO
     _write(
         args,
         file_name(result.study, "study"),
-        said_on,
         lambda: study_json_text(result),
         lambda: study_markdown(result, snippets),
         lambda: study_html(result, snippets),
     )
 
 
-def _report_profile(args: argparse.Namespace, resolved: ResolvedProfile, said_on: TextIO) -> None:
+def _report_profile(args: argparse.Namespace, resolved: ResolvedProfile) -> None:
     from gpuadvisor.commands._output import file_name
     from gpuadvisor.profiling.diagnosing import profile_report
     from gpuadvisor.reports.profile_document import profile_html, profile_markdown
@@ -112,7 +108,6 @@ def _report_profile(args: argparse.Namespace, resolved: ResolvedProfile, said_on
     _write(
         args,
         file_name(resolved.name, "profile"),
-        said_on,
         lambda: profile_json_text(report),
         lambda: profile_markdown(report),
         lambda: profile_html(report),
@@ -122,14 +117,14 @@ def _report_profile(args: argparse.Namespace, resolved: ResolvedProfile, said_on
 def _write(
     args: argparse.Namespace,
     name: str,
-    said_on: TextIO,
     json: Callable[[], str],
     markdown: Callable[[], str],
     html: Callable[[], str],
 ) -> None:
     """Write what was asked for; the page in a file of this name where nothing was."""
-    from gpuadvisor.commands._output import write, write_or_print
+    from gpuadvisor.commands._output import messages_stream, write, write_or_print
 
+    said_on = messages_stream(json=args.json, markdown=args.markdown)
     if args.json:
         print(json())
     if args.markdown is not None:
