@@ -65,6 +65,10 @@ class Evidence:
         """
         return float(self.facts.window.run_ns) if self.facts is not None else 0.0
 
+    def share(self, time_ns: float) -> float:
+        """Return which share of the run a time is; 0 where the run's time is not known."""
+        return self.facts.window.share(time_ns) if self.facts is not None else 0.0
+
     @property
     def has_timeline(self) -> bool:
         """Whether it is known when things ran."""

@@ -42,7 +42,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     if not steps.can_be_graphs:
         return
     low, high = saved_by_launching(facts)
-    high = min(high, launching / evidence.run_ns)
+    high = min(high, evidence.share(launching))
     left = GRAPH_GAP_NS * of_kernels.kernels / paces(facts)[1] / evidence.run_ns
     yield RuleResult(
         f"Each step launches the same {steps.kernels_a_step:.0f} kernels, {short:.0%} of them"

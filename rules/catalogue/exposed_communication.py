@@ -24,7 +24,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     facts = evidence.facts
     assert facts is not None  # KERNELS
     most = max(facts.communication, key=lambda each: each.exposed_ns, default=None)
-    share = most.exposed_ns / evidence.run_ns if most is not None and evidence.run_ns > 0 else 0.0
+    share = evidence.share(most.exposed_ns) if most is not None else 0.0
     if most is None or share < LEAST_SHARE:
         return
     compute_ns = next(each.compute_ns for each in facts.busy if each.device == most.device)

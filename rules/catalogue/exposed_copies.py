@@ -32,7 +32,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     hidden = min(exposed, computing)
     direction = "to the host" if copies.to_host else "from the host"
     yield RuleResult(
-        f"For {exposed / run:.0%} of the run the GPU only copies {direction}",
+        f"For {evidence.share(exposed):.0%} of the run the GPU only copies {direction}",
         (
             Figure("exposed_copies", round(100 * exposed / run, 1), "%", 100 * LEAST_SHARE),
             Figure("copies", copies.count),

@@ -74,7 +74,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
 def _recompiles(evidence: Evidence, count: int, took_ns: float, idle: float) -> RuleResult:
     return RuleResult(
         f"TorchDynamo compiled {count} times after the first step, and the GPU was idle for"
-        f" {idle / evidence.run_ns:.0%} of the run meanwhile",
+        f" {evidence.share(idle):.0%} of the run meanwhile",
         (
             Figure("compilations_after_first_step", count, "", 1),
             Figure("time_compiling", round(took_ns / 1e6, 3), "ms"),

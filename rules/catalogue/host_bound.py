@@ -43,13 +43,13 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     high = min(
         max(saved_by_launching(facts)[1], _saved_without(facts)), (idle + found.launching_ns) / run
     )
-    low = LEAST_SAVED * min(idle / run, high)
+    low = LEAST_SAVED * min(evidence.share(idle), high)
     if high * run < LEAST_SHARE * span_ns(facts):
         return
     doing = _operator(facts)
     yield RuleResult(
-        f"The GPU is idle for {idle / run:.0%} of the run while the host does other things than"
-        f" launching{f', mostly {doing}' if doing else ''}",
+        f"The GPU is idle for {evidence.share(idle):.0%} of the run while the host does other"
+        f" things than launching{f', mostly {doing}' if doing else ''}",
         (Figure("gpu_idle_other_host", round(100 * idle / run, 1), "%", 100 * LEAST_SHARE),),
         "Move this work out of the loop, to another process, or to the GPU; compile what is left"
         " of Python in the model.",

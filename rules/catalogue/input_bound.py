@@ -114,7 +114,7 @@ def _preparing(evidence: Evidence) -> Iterator[RuleResult]:
         return
     found = facts.host_idle
     copies = len(found.preparing_calls)
-    share = found.preparing_ns / evidence.run_ns
+    share = evidence.share(found.preparing_ns)
     if share < LEAST_PREPARING_SHARE:
         return
     yield RuleResult(

@@ -121,9 +121,9 @@ def _claim(
     if loader_sets_pace(facts):
         host = (0.0, 0.0)
     return RuleResult(
-        f"The GPU is idle for {idle / run:.0%} of the run because the host takes longer to launch"
-        f" its {of_kernels.kernels:,} kernels than they run"
-        + (f", and for {between_ns / run:.0%} between these" if between_ns else ""),
+        f"The GPU is idle for {evidence.share(idle):.0%} of the run because the host takes longer"
+        f" to launch its {of_kernels.kernels:,} kernels than they run"
+        + (f", and for {evidence.share(between_ns):.0%} between these" if between_ns else ""),
         (
             Figure("gpu_idle_launching", round(100 * launching / run, 1), "%",
                    100 * LEAST_SHARE),
@@ -152,7 +152,7 @@ def _claim(
 
 
 def _device_claim(evidence: Evidence, of_kernels: Queue, between_ns: float) -> RuleResult:
-    share = between_ns / evidence.run_ns
+    share = evidence.share(between_ns)
     return RuleResult(
         f"The GPU is idle for {share:.0%} of the run between kernels that had been launched in"
         f" time, {of_kernels.short_kernels / of_kernels.kernels:.0%} of which take less than 10 us",

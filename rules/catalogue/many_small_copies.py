@@ -38,7 +38,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         return
     yield RuleResult(
         f"{copies.count:,} copies of {copies.bytes / copies.count:,.0f} bytes each to the GPU cost"
-        f" {idle / run:.0%} of the run",
+        f" {evidence.share(idle):.0%} of the run",
         (
             Figure("idle_in_small_copies", round(100 * idle / run, 1), "%", 100 * LEAST_SHARE),
             Figure("copies", copies.count, "", FEWEST),

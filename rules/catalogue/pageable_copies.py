@@ -42,7 +42,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         return
     low, high = _saved(facts, copies, run)
     yield RuleResult(
-        f"For {copies.exposed_ns / run:.0%} of the run the GPU only copies"
+        f"For {evidence.share(copies.exposed_ns):.0%} of the run the GPU only copies"
         f" {'to' if copies.to_host else 'from'} pageable memory ({copies.count:,} times, at"
         f" {copies.bytes_per_s / 1e9:.1f} GB/s)",
         (

@@ -31,7 +31,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     if found is None or found.collectives < LEAST_COLLECTIVES or evidence.run_ns <= 0:
         return
     late = found.ranks[0]
-    share, part = late.behind_next_ns / evidence.run_ns, late.waited_ns / max(found.waited_ns, 1)
+    share, part = evidence.share(late.behind_next_ns), late.waited_ns / max(found.waited_ns, 1)
     if share < LEAST_SHARE or part < LEAST_PART:
         return
     number = _number(ranks[late.place], late.place)

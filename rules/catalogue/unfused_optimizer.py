@@ -52,7 +52,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     times = work.kernel_times_ns(steps.rows)
     time = sum(times.values())
     fused = any(FUSED.search(each) for each in times)
-    host_share = steps.times.total_ns / evidence.run_ns
+    host_share = evidence.share(steps.times.total_ns)
     share = time / facts.kernel_uses.time_ns if facts.kernel_uses.time_ns else 0.0
     if kernels < LEAST_KERNELS or fused or max(host_share, share) < LEAST_SHARE:
         return
