@@ -10,7 +10,7 @@ from tests.simulation import recorded_runs
 FILE = Path(__file__).parents[3] / "benchmarks" / "false_claims.py"
 STUDIES = 300
 MOST = 6
-"""Of 300 studies at 1 in 200, the most that one of 1,000 tests would see by chance is 6."""
+"""Most claims in 300 studies at 1 in 200 that all but one of 1,000 tests would see by chance."""
 
 
 @pytest.fixture(scope="module")

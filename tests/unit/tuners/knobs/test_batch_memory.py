@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="batches are shared in another way there"
 )
 NUMBERS = batch_memory.LEAST_BYTES // 4
-"""Of a sample: a batch of two is large enough."""
+"""Elements of a sample: a batch of two is large enough."""
 
 
 class Numbered(Dataset):

@@ -19,7 +19,7 @@ class Frozen:
 
 
 class Output(OrderedDict):
-    """As Hugging Face's: keys and attributes are the same."""
+    """Stands for a Hugging Face output: keys and attributes are the same."""
 
     def __setitem__(self, key, value):
         super().__setitem__(key, value)
