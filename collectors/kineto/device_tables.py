@@ -16,12 +16,7 @@ from gpuadvisor.collectors.kineto.events import (
     SynchronizationArgs,
     Triple,
 )
-from gpuadvisor.collectors.kineto.names import (
-    collective_of,
-    copy_of,
-    memset_of,
-    synchronization_of,
-)
+from gpuadvisor.collectors.kineto.names import collective_of, copy_of, memset_of, synchronization_of
 from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory
 
 KERNEL, COPY, SYNCHRONIZATION = (

@@ -103,11 +103,7 @@ def _ranges(output: Output, events: Sequence[AnyEvent], kind: Range | None) -> N
     if rows is None:
         return
     kinds = [range_of(name) for name in rows.names] if kind is None else [kind] * len(rows)
-    columns = {
-        **rows.on_host(),
-        "name": output.numbers(rows.names),
-        "kind": column(kinds, "int8"),
-    }
+    columns = {**rows.on_host(), "name": output.numbers(rows.names), "kind": column(kinds, "int8")}
     output.add("ranges", columns)
 
 

@@ -302,8 +302,7 @@ CALLS = (
         get("Temperature", "NVML_TEMPERATURE_GPU"),
     ),
     Call(
-        "temperature_slowdown_c",
-        get("TemperatureThreshold", "NVML_TEMPERATURE_THRESHOLD_SLOWDOWN"),
+        "temperature_slowdown_c", get("TemperatureThreshold", "NVML_TEMPERATURE_THRESHOLD_SLOWDOWN")
     ),
     # The share of time, not of the SMs; averaged over 1/6 to 1 s by product.
     Call(
