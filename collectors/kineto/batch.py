@@ -77,7 +77,9 @@ class TraceClock:
         if not len(events):
             return events, _ns(times), _ns(durations)
         begin, duration = self._nanoseconds(events, times, durations)
-        self._count(int(begin.min()), int((begin + duration).max()))
+        first_ns, last_ns = int(begin.min()), int((begin + duration).max())
+        self._first_ns = first_ns if self._first_ns is None else min(self._first_ns, first_ns)
+        self._last_ns = last_ns if self._last_ns is None else max(self._last_ns, last_ns)
         return events, begin, duration
 
     def _nanoseconds(
@@ -95,10 +97,6 @@ class TraceClock:
         begin = np.array([_exact_ns(event.ts, base_us) for event in events], np.int64)
         return begin, np.array([_exact_ns(event.dur) for event in events], np.int64)
 
-    def _count(self, first_ns: int, last_ns: int) -> None:
-        self._first_ns = first_ns if self._first_ns is None else min(self._first_ns, first_ns)
-        self._last_ns = last_ns if self._last_ns is None else max(self._last_ns, last_ns)
-
 
 def _ns(times_us: npt.NDArray[np.float64]) -> Times:
     return np.rint(times_us * NS_PER_US).astype(np.int64)
@@ -111,7 +109,7 @@ def _exact_ns(time_us: Decimal | float, base_us: int = 0) -> int:
 
 @dataclass(frozen=True)
 class EventRows:
-    """Events that become rows of one table, at least one."""
+    """Events that become rows of one table."""
 
     events: Sequence[AnyEvent]
     records: Sequence[Any]
@@ -152,10 +150,8 @@ class Output:
         self.unfit = 0
         """Events left out because a field of theirs is missing or wrong."""
 
-    def fit(
-        self, events: Sequence[AnyEvent], arguments: Arguments[Any] | None = None
-    ) -> EventRows | None:
-        """Return the events that can be used, None where none can; the others are counted."""
+    def fit(self, events: Sequence[AnyEvent], arguments: Arguments[Any] | None = None) -> EventRows:
+        """Return the events that can be used, if any; the others are counted."""
         count, records = len(events), _NO_RECORDS
         if arguments is not None:
             events, records = arguments.of(events)
@@ -163,7 +159,7 @@ class Output:
         if len(usable) < len(events) and arguments is not None:
             usable, records = arguments.of(usable)
         self.unfit += count - len(usable)
-        return EventRows(usable, records, begin, duration) if usable else None
+        return EventRows(usable, records, begin, duration)
 
     def numbers(self, texts: Sequence[str]) -> Column:
         """Return the numbers of texts."""

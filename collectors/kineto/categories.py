@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import msgspec
 
-from gpuadvisor.collectors.kineto import device_tables, host_tables
+from gpuadvisor.collectors.kineto import tables
 from gpuadvisor.collectors.kineto.batch import Output
 from gpuadvisor.collectors.kineto.events import AnyEvent, Arguments, event_of, events_of
-from gpuadvisor.domain.profile import UNKNOWN
+from gpuadvisor.collectors.kineto.names import copy_of, memset_of
+from gpuadvisor.domain.profile import UNKNOWN, Range
 
 MAX_PROCESSES = 10_000
 MAX_NAME = 200
@@ -20,16 +22,18 @@ MAX_NAME = 200
 _DEVICE_LABEL = "GPU"
 Taker: TypeAlias = Callable[[Output, Sequence[AnyEvent]], None]
 _PYTHON = "python_function"
+_COPIES = partial(tables.copies, kind_of=copy_of)
+_MEMSETS = partial(tables.copies, kind_of=memset_of)
 TAKERS: dict[str, Taker] = {
-    "kernel": device_tables.kernels,
-    "gpu_memcpy": device_tables.copies,
-    "gpu_memset": device_tables.memsets,
-    "cuda_sync": device_tables.synchronizations,
-    "cpu_op": host_tables.operators,
-    "user_annotation": host_tables.user_annotations,
-    "gpu_user_annotation": host_tables.device_annotations,
-    _PYTHON: host_tables.python_functions,
-    "overhead": host_tables.overheads,
+    "kernel": tables.kernels,
+    "gpu_memcpy": _COPIES,
+    "gpu_memset": _MEMSETS,
+    "cuda_sync": tables.synchronizations,
+    "cpu_op": tables.operators,
+    "user_annotation": tables.ranges,
+    "gpu_user_annotation": partial(tables.ranges, kind=Range.DEVICE),
+    _PYTHON: partial(tables.ranges, kind=Range.PYTHON),
+    "overhead": partial(tables.ranges, kind=Range.OVERHEAD),
     **dict.fromkeys(
         (
             "cuda_runtime",
@@ -44,13 +48,13 @@ TAKERS: dict[str, Taker] = {
             "privateuse1_driver",
             "Runtime",
         ),
-        host_tables.calls,
+        tables.calls,
     ),
     # Names of older versions:
-    "Kernel": device_tables.kernels,
-    "Memcpy": device_tables.copies,
-    "Memset": device_tables.memsets,
-    "Operator": host_tables.operators,
+    "Kernel": tables.kernels,
+    "Memcpy": _COPIES,
+    "Memset": _MEMSETS,
+    "Operator": tables.operators,
 }
 """What takes the complete events of a category (`libkineto/include/ActivityType.h`)."""
 IGNORED = ("ac2g", "fwdbwd", "async", "async_cpu_to_gpu", "async_gpu", "Trace")
@@ -155,6 +159,6 @@ class Tables:
             elif event.name == _MEMORY_EVENT and event.ph in _INSTANT:
                 memory.append(event)
         if memory:
-            host_tables.memory(self._output, memory)
+            tables.memory(self._output, memory)
         if counters:
-            device_tables.counters(self._output, counters)
+            tables.counters(self._output, counters)

@@ -42,30 +42,27 @@ _DECIMALS = re.compile(rb'"ts"\s*:\s*\d+\.')
 _HEAD_BYTES = 1 << 13
 
 
-class TraceEvent(msgspec.Struct, gc=False):
+class _Event(msgspec.Struct, gc=False):
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: Int64 | str = UNKNOWN
+    tid: Int64 | str = UNKNOWN
+    args: Raw = _NOTHING
+
+
+class TraceEvent(_Event, gc=False):
     """One event, times in microseconds."""
 
-    ph: str = ""
-    cat: str = ""
-    name: str = ""
-    pid: Int64 | str = UNKNOWN
-    tid: Int64 | str = UNKNOWN
     ts: float = float("nan")
     dur: float = 0.0
-    args: Raw = _NOTHING
 
 
-class ExactTraceEvent(msgspec.Struct, gc=False):
+class ExactTraceEvent(_Event, gc=False):
     """One event with all digits of its times, which may also be strings; three times slower."""
 
-    ph: str = ""
-    cat: str = ""
-    name: str = ""
-    pid: Int64 | str = UNKNOWN
-    tid: Int64 | str = UNKNOWN
     ts: Decimal = Decimal("nan")
     dur: Decimal = Decimal(0)
-    args: Raw = _NOTHING
 
 
 class _LinkedArgs(msgspec.Struct, gc=False):
@@ -154,9 +151,7 @@ def events_of(array: bytes) -> Sequence[AnyEvent] | None:
 
 def event_of(element: bytes) -> AnyEvent | None:
     """Return what can be made of one element; None where it is no event."""
-    event = _decoded(_one.decode, element)
-    if event is None and (repaired := _repaired(element)) is not None:
-        event = _decoded(_one.decode, repaired)
+    event = _mended(_one.decode, element)
     return None if event is None or _is_trap(event) else event
 
 
@@ -181,15 +176,9 @@ class Arguments(Generic[Record]):
         records = _decoded(self._all.decode, joined)
         if records is not None:
             return events, records
-        pairs = [(event, self._single(event.args)) for event in events]
+        pairs = [(event, _mended(self._one.decode, bytes(event.args))) for event in events]
         kept = [(event, record) for event, record in pairs if record is not None]
         return [event for event, _ in kept], [record for _, record in kept]
-
-    def _single(self, args: Raw) -> Record | None:
-        record: Record | None = _decoded(self._one.decode, bytes(args))
-        if record is None and (repaired := _repaired(bytes(args))) is not None:
-            record = _decoded(self._one.decode, repaired)
-        return record
 
 
 def _decoded(decode: Callable[[bytes], Record], data: bytes) -> Record | None:
@@ -197,6 +186,14 @@ def _decoded(decode: Callable[[bytes], Record], data: bytes) -> Record | None:
         return decode(data)
     except _UNFIT:
         return None
+
+
+def _mended(decode: Callable[[bytes], Record], data: bytes) -> Record | None:
+    """Decode a value, repaired if it must be; None where it is none even so."""
+    found = _decoded(decode, data)
+    if found is None and (repaired := _repaired(data)) is not None:
+        found = _decoded(decode, repaired)
+    return found
 
 
 def _is_exact(events: Sequence[TraceEvent], array: bytes) -> bool:
@@ -220,11 +217,8 @@ def _repaired(value: bytes) -> bytes | None:
     """
     text = value.decode("utf-8", "replace")
     try:
-        plain = json.loads(_LITERAL.sub(_without_literals, text), strict=False)
+        valid = _LITERAL.sub(lambda found: found[0] if found[0][0] == '"' else "null", text)
+        plain = json.loads(valid, strict=False)
         return json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace")
     except _UNFIT:
         return None
-
-
-def _without_literals(found: re.Match[str]) -> str:
-    return found[0] if found[0].startswith('"') else "null"

@@ -26,8 +26,10 @@ class TraceMetadata:
     """Collects what a trace says of itself from the members of the trace's outermost object."""
 
     def __init__(self) -> None:
-        self._plain: dict[str, str] = {}
-        self._numbers: dict[str, int] = {}
+        self.facts: dict[str, str] = {}
+        """All that are a word or a number, as texts."""
+        self.numbers: dict[str, int] = {}
+        """Those of the facts that are whole numbers."""
         self.devices: tuple[DeviceLimits, ...] = ()
         self.unreadable: list[str] = []
         """Keys of values that are not what they should be."""
@@ -53,21 +55,13 @@ class TraceMetadata:
         else:
             self._take_plain(key, plain)
 
-    def number(self, key: str) -> int | None:
-        """Return a whole number that the trace tells."""
-        return self._numbers.get(key)
-
-    def all(self) -> Mapping[str, str]:
-        """Return all that are a word or a number."""
-        return self._plain
-
     def _take_plain(self, key: str, value: object) -> None:
-        if not isinstance(value, (str, int, float, bool)) or len(self._plain) >= MAX_FACTS:
+        if not isinstance(value, (str, int, float, bool)) or len(self.facts) >= MAX_FACTS:
             return
-        self._plain[key[:MAX_FACT]] = str(value)[:MAX_FACT]
+        self.facts[key[:MAX_FACT]] = str(value)[:MAX_FACT]
         whole = _whole(value)
         if whole is not None:
-            self._numbers[key] = whole
+            self.numbers[key] = whole
 
 
 def _device(properties: Mapping[str, Any]) -> DeviceLimits | None:

@@ -97,12 +97,6 @@ def read_blocks(
             f"{path} is not a trace of the torch profiler: it has no event of a category that "
             "PyTorch writes."
         )
-    return _header(output, tables, metadata, _warnings(output, tables, metadata, blocks, document))
-
-
-def _header(
-    output: Output, tables: Tables, metadata: TraceMetadata, warnings: tuple[str, ...]
-) -> Header:
     return Header(
         source="kineto",
         tool="torch.profiler (Kineto)",
@@ -111,17 +105,17 @@ def _header(
         duration_ns=output.clock.duration_ns,
         devices=metadata.devices,
         processes=tables.processes.names(),
-        rank=metadata.number("rank"),
-        world_size=metadata.number("world_size"),
-        facts=metadata.all(),
+        rank=metadata.numbers.get("rank"),
+        world_size=metadata.numbers.get("world_size"),
+        facts=metadata.facts,
         not_measured=not_measured(output, tables.has_python),
-        warnings=warnings,
+        warnings=_warnings(output, tables, metadata, blocks, document),
         texts=output.texts.all(),
     )
 
 
 def _begin_unix_ns(output: Output, metadata: TraceMetadata) -> int | None:
-    first, base = output.clock.first_absolute_ns, metadata.number("baseTimeNanoseconds")
+    first, base = output.clock.first_absolute_ns, metadata.numbers.get("baseTimeNanoseconds")
     if first is None:
         return None
     if base is not None:

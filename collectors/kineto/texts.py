@@ -37,11 +37,11 @@ class BoundedTexts:
 
     def numbers_of_json(self, values: Iterable[Raw]) -> list[int]:
         """Return the numbers of JSON values as texts, spaced as Kineto does."""
-        return _looked_up(list(map(bytes, values)), self._lists, self._new_json)
+        return self._derived(list(map(bytes, values)), self._lists, normal_json)
 
     def numbers_of_stacks(self, stacks: Sequence[str]) -> list[int]:
         """Return the numbers of stacks, a line a frame."""
-        return _looked_up(stacks, self._stacks, self._new_stack)
+        return self._derived(stacks, self._stacks, lambda stack: stack.replace(";", "\n"))
 
     def all(self) -> tuple[str, ...]:
         """Return the texts by number."""
@@ -55,17 +55,18 @@ class BoundedTexts:
             return NO_TEXT
         return self._numbers.setdefault(text, len(self._numbers))
 
-    def _new_json(self, value: bytes) -> int:
-        number = self.numbers([normal_json(value)])[0]
-        if self._has_room(len(value)):
-            self._lists[value] = number
-        return number
+    def _derived(
+        self, keys: Sequence[Key], known: dict[Key, int], text_of: Callable[[Key], str]
+    ) -> list[int]:
+        """Return the numbers of the texts that are made of keys, each made once."""
 
-    def _new_stack(self, stack: str) -> int:
-        number = self.numbers([stack.replace(";", "\n")])[0]
-        if self._has_room(len(stack)):
-            self._stacks[stack] = number
-        return number
+        def new(key: Key) -> int:
+            number = self.numbers([text_of(key)])[0]
+            if self._has_room(len(key)):
+                known[key] = number
+            return number
+
+        return _looked_up(keys, known, new)
 
     def _has_room(self, characters: int) -> bool:
         """Take room for a text; False where there is none left."""

@@ -1,9 +1,10 @@
-"""What ran on devices: kernels, copies and memsets, collectives, counters."""
+"""The tables of a trace: what ran on devices, and what the CPU did, one function a table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import chain
+from operator import attrgetter
 
 import numpy as np
 
@@ -11,31 +12,38 @@ from gpuadvisor.collectors.kineto.batch import Column, EventRows, Output, column
 from gpuadvisor.collectors.kineto.events import (
     AnyEvent,
     Arguments,
+    CallArgs,
     CopyArgs,
     KernelArgs,
+    MemoryArgs,
+    OperatorArgs,
     SynchronizationArgs,
     Triple,
 )
-from gpuadvisor.collectors.kineto.names import collective_of, copy_of, memset_of, synchronization_of
-from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory
-
-KERNEL, COPY, SYNCHRONIZATION = (
-    Arguments(KernelArgs),
-    Arguments(CopyArgs),
-    Arguments(SynchronizationArgs),
+from gpuadvisor.collectors.kineto.names import (
+    call_of,
+    collective_of,
+    is_range,
+    range_of,
+    synchronization_of,
 )
-COUNTER = Arguments(dict[str, float])
+from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory, Range
 
+KERNEL, COPY, CALL = Arguments(KernelArgs), Arguments(CopyArgs), Arguments(CallArgs)
+OPERATOR, MEMORY = Arguments(OperatorArgs), Arguments(MemoryArgs)
+SYNCHRONIZATION, COUNTER = Arguments(SynchronizationArgs), Arguments(dict[str, float])
+
+_NAME, _SHAPES, _TYPES = attrgetter("name"), attrgetter("shapes"), attrgetter("types")
 _NO_STREAM = 2**32 - 1
 """What CUPTI writes where a synchronisation is of no stream."""
 _LARGEST_DEVICE = 2**15 - 1
+_CPU = 0
+"""The device type of the CPU (`c10/core/DeviceType.h`)."""
 
 
 def kernels(output: Output, events: Sequence[AnyEvent]) -> None:
     """Take kernels, and the collectives among them."""
     rows = output.fit(events, KERNEL)
-    if rows is None:
-        return
     records = rows.records
     columns = {
         **_on_device(output, rows),
@@ -49,21 +57,27 @@ def kernels(output: Output, events: Sequence[AnyEvent]) -> None:
     _collectives(output, rows)
 
 
-def copies(output: Output, events: Sequence[AnyEvent]) -> None:
-    """Take copies."""
-    _copies(output, events, copy_of)
-
-
-def memsets(output: Output, events: Sequence[AnyEvent]) -> None:
-    """Take memsets, which are copies from nowhere."""
-    _copies(output, events, memset_of)
+def copies(
+    output: Output,
+    events: Sequence[AnyEvent],
+    kind_of: Callable[[str], tuple[Direction, Memory, Memory]],
+) -> None:
+    """Take copies, or memsets, which are copies from nowhere; `kind_of` reads their names."""
+    rows = output.fit(events, COPY)
+    kinds = [kind_of(name) for name in rows.names]
+    columns = {
+        **_on_device(output, rows),
+        "bytes": column([record.bytes for record in rows.records]),
+        "direction": column([kind[0] for kind in kinds], "int8"),
+        "source": column([kind[1] for kind in kinds], "int8"),
+        "destination": column([kind[2] for kind in kinds], "int8"),
+    }
+    output.add("copies", columns, ("bytes",))
 
 
 def synchronizations(output: Output, events: Sequence[AnyEvent]) -> None:
     """Take what CUPTI says of waiting."""
     rows = output.fit(events, SYNCHRONIZATION)
-    if rows is None:
-        return
     pairs = zip(rows.names, rows.records, strict=True)
     streams = column([record.stream for record in rows.records])
     columns = {
@@ -79,8 +93,6 @@ def synchronizations(output: Output, events: Sequence[AnyEvent]) -> None:
 def counters(output: Output, events: Sequence[AnyEvent]) -> None:
     """Take samples of counters: a row for each value."""
     rows = output.fit(events, COUNTER)
-    if rows is None:
-        return
     values = [
         (time, _device(event), _counter_name(event.name, key), value)
         for time, event, record in zip(rows.begin.tolist(), rows.events, rows.records, strict=True)
@@ -93,6 +105,63 @@ def counters(output: Output, events: Sequence[AnyEvent]) -> None:
         "value": column([value[3] for value in values], "float64"),
     }
     output.add("counters", columns)
+
+
+def calls(output: Output, events: Sequence[AnyEvent]) -> None:
+    """Take calls into the runtime and the driver."""
+    rows = output.fit(events, CALL)
+    told = [call_of(name) for name in rows.names]
+    columns = {
+        **rows.on_host(),
+        "correlation": column([record.correlation for record in rows.records]),
+        "name": output.numbers([name for name, _ in told]),
+        "kind": column([kind for _, kind in told], "int8"),
+    }
+    output.add("calls", columns)
+
+
+def operators(output: Output, events: Sequence[AnyEvent]) -> None:
+    """Take operators of the framework, and the ranges that older versions wrote among them."""
+    names = set(filter(is_range, set(map(_NAME, events))))
+    if names:
+        ranges(output, [event for event in events if event.name in names])
+        events = [event for event in events if event.name not in names]
+    rows = output.fit(events, OPERATOR)
+    texts, records = output.texts, rows.records
+    columns = {
+        **rows.on_host(),
+        "name": output.numbers(rows.names),
+        "external_id": column([record.external_id for record in records]),
+        "shapes": column(texts.numbers_of_json(map(_SHAPES, records)), "int32"),
+        "types": column(texts.numbers_of_json(map(_TYPES, records)), "int32"),
+        "stack": column(texts.numbers_of_stacks([record.stack for record in records]), "int32"),
+        "flops": column([record.flops for record in records], "float64"),
+    }
+    output.add("operators", columns, ("external_id", "shapes", "types", "stack", "flops"))
+
+
+def ranges(output: Output, events: Sequence[AnyEvent], kind: Range | None = None) -> None:
+    """Take ranges of one kind; None for those of the CPU's threads, whose names tell it."""
+    rows = output.fit(events)
+    kinds = [range_of(name) for name in rows.names] if kind is None else [kind] * len(rows)
+    columns = {**rows.on_host(), "name": output.numbers(rows.names), "kind": column(kinds, "int8")}
+    output.add("ranges", columns)
+
+
+def memory(output: Output, events: Sequence[AnyEvent]) -> None:
+    """Take allocations and releases."""
+    rows = output.fit(events, MEMORY)
+    records = rows.records
+    devices = [UNKNOWN if record.device_type == _CPU else record.device for record in records]
+    columns = {
+        "time_ns": rows.begin,
+        "device": column(devices, "int16"),
+        "bytes": column([record.bytes for record in records]),
+        "allocated_bytes": column([record.allocated_bytes for record in records]),
+        "reserved_bytes": column([record.reserved_bytes for record in records]),
+        "address": _addresses([record.address for record in records]),
+    }
+    output.add("memory", columns, ("allocated_bytes", "reserved_bytes", "address"))
 
 
 def _on_device(output: Output, rows: EventRows) -> dict[str, Column]:
@@ -122,25 +191,6 @@ def _links(output: Output, rows: EventRows, correlation: Column) -> None:
 def _sizes(name: str, triples: list[Triple]) -> dict[str, Column]:
     sizes = np.fromiter(chain.from_iterable(triples), np.int32, 3 * len(triples)).reshape(-1, 3)
     return {f"{name}_{axis}": sizes[:, place].copy() for place, axis in enumerate("xyz")}
-
-
-def _copies(
-    output: Output,
-    events: Sequence[AnyEvent],
-    kind_of: Callable[[str], tuple[Direction, Memory, Memory]],
-) -> None:
-    rows = output.fit(events, COPY)
-    if rows is None:
-        return
-    kinds = [kind_of(name) for name in rows.names]
-    columns = {
-        **_on_device(output, rows),
-        "bytes": column([record.bytes for record in rows.records]),
-        "direction": column([kind[0] for kind in kinds], "int8"),
-        "source": column([kind[1] for kind in kinds], "int8"),
-        "destination": column([kind[2] for kind in kinds], "int8"),
-    }
-    output.add("copies", columns, ("bytes",))
 
 
 def _collectives(output: Output, rows: EventRows) -> None:
@@ -174,3 +224,11 @@ def _device(event: AnyEvent) -> int:
 def _counter_name(name: str, key: str) -> str:
     """Return a metric's name; Kineto gives its hardware counters an empty key."""
     return f"{name} {key}" if name and key not in ("", "value") else name or key
+
+
+def _addresses(addresses: list[int]) -> Column:
+    """Return addresses by their 64 bits, so that the highest of them become negative."""
+    try:
+        return column(addresses)
+    except OverflowError:
+        return column([(address + 2**63) % 2**64 - 2**63 for address in addresses])
