@@ -14,8 +14,7 @@ from gpuadvisor.commands._arguments import add_actions, add_json, run_action
 from gpuadvisor.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
-    from gpuadvisor.storage.telemetry.charts import Rows
-    from gpuadvisor.storage.telemetry.reader import TelemetryReader
+    from gpuadvisor.storage.telemetry.reader import Rows, TelemetryReader
 
 EPILOG = """examples:
   gpuadvisor db check

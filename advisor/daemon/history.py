@@ -19,8 +19,7 @@ from gpuadvisor.errors import AdvisorError, UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gpuadvisor.storage.telemetry.charts import Resolution, Rows
-    from gpuadvisor.storage.telemetry.reader import TelemetryReader
+    from gpuadvisor.storage.telemetry.reader import Resolution, Rows, TelemetryReader
 
 Moment = str | float | datetime
 CHUNK_ROWS = 50_000
@@ -197,7 +196,7 @@ def _named(table: pd.DataFrame, gpus: dict[str, Any]) -> pd.DataFrame:
 def _known_resolution(given: str) -> Literal["raw", "minute", "hour", "auto"]:
     from typing import get_args
 
-    from gpuadvisor.storage.telemetry.charts import Resolution
+    from gpuadvisor.storage.telemetry.reader import Resolution
 
     if given not in get_args(Resolution):
         raise UsageError(f"resolution must be raw, minute, hour or auto, not {given!r}.")

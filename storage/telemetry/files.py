@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gpuadvisor.domain.telemetry import HOST
 from gpuadvisor.storage.sqlite_file import explained, open_read_only
@@ -36,9 +36,13 @@ def day_paths(
     folder: Path, since_s: float = float("-inf"), until_s: float = float("inf")
 ) -> list[Path]:
     """Return the files that may have rows from `since_s` up to `until_s`, the oldest first."""
-    return [
-        path for begin_s, path in _all(folder) if begin_s + DAY_S > since_s and begin_s <= until_s
-    ]
+    found = []
+    for path in sorted(folder.glob("samples-*.db")):
+        with suppress(ValueError):  # somebody's copy, or a date that does not exist
+            begin_s = begin_of_path(path)
+            if begin_s + DAY_S > since_s and begin_s <= until_s:
+                found.append(path)
+    return found
 
 
 def begin_of_path(path: Path) -> float:
@@ -47,14 +51,6 @@ def begin_of_path(path: Path) -> float:
     if found is None:
         raise ValueError(f"not a file of samples: {path}")
     return datetime.strptime(found[1] + "+0000", "%Y%m%d%z").timestamp()
-
-
-def _all(folder: Path) -> Iterator[tuple[float, Path]]:
-    for path in sorted(folder.glob("samples-*.db")):
-        try:
-            yield begin_of_path(path), path
-        except ValueError:  # somebody's copy, or a date that does not exist
-            continue
 
 
 @contextmanager
@@ -79,6 +75,19 @@ def rows(
 ) -> list[Any]:
     """Return a query's rows at once; none without a connection."""
     return connection.execute(query, values).fetchall() if connection else []
+
+
+def times(
+    connection: sqlite3.Connection | None,
+    which: Literal["MIN", "MAX"],
+    tables: Iterable[str],
+    condition: str = "",
+    values: Sequence[float] = (),
+) -> list[float]:
+    """Return the first or the last time of each table that has rows that fulfil the condition."""
+    queries = [f"SELECT {which}(ts) FROM {table} {condition}" for table in tables]
+    found = [rows(connection, query, values) for query in queries]
+    return [float(row[0]) for each in found for row in each if row[0] is not None]
 
 
 def device_names(folder: Path) -> dict[int, str]:

@@ -10,30 +10,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpuadvisor.domain.telemetry import (
-    HOST,
-    Event,
-    Frame,
-    Gpu,
-    Number,
-    Sample,
-    State,
-    Unavailable,
-)
-from gpuadvisor.storage.telemetry.files import DAY_S, begin_of_path, day_paths, reading
+from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, Number, Sample, State, Unavailable
+from gpuadvisor.storage.telemetry.files import DAY_S, begin_of_path, day_paths, reading, times
 from gpuadvisor.storage.telemetry.schema import (
+    DAY_NAMES,
     DAY_TABLES,
     EVENT_COLUMNS,
-    GPU_COLUMNS,
     GPU_FAST,
     HOST_ID,
     INDEX,
+    LISTED_GPUS,
     PROCESS_COLUMNS,
     PROGRAM_COLUMNS,
     event_of,
     gpu_of,
-    present,
     process_of,
+    raw_values,
 )
 
 CHUNK_S = 60.0
@@ -107,13 +99,9 @@ def _next(path: Path, begin_s: float, end_s: float) -> float | None:
         if connection is None:
             return None
         connection.execute("BEGIN")  # else one table may have what another does not have yet
-        found = [
-            connection.execute(
-                f"SELECT MIN(ts) FROM {table} WHERE ts >= ? AND ts < ?", (begin_s, end_s)
-            ).fetchone()[0]
-            for table in (*(table.name for table in DAY_TABLES), "listings")
-        ]
-        return min((each for each in found if each is not None), default=None)
+        tables = (*DAY_NAMES, "listings")
+        span = "WHERE ts >= ? AND ts < ?"
+        return min(times(connection, "MIN", tables, span, (begin_s, end_s)), default=None)
 
 
 def _chunk(path: Path, begin_s: float, end_s: float) -> dict[float, _Poll]:
@@ -123,12 +111,8 @@ def _chunk(path: Path, begin_s: float, end_s: float) -> dict[float, _Poll]:
             return {}
         connection.execute("BEGIN")  # else a frame that is written meanwhile is read in part
         for table in DAY_TABLES:
-            known = present(connection, table)
-            metrics = [metric.name for metric in table.metrics if metric.name in known]
-            for time_s, gpu, *values in connection.execute(
-                f"SELECT ts, gpu, {', '.join(metrics)} FROM {table.name} WHERE ts >= ? AND ts < ?",
-                (begin_s, end_s),
-            ):
+            metrics, query = raw_values(connection, table)
+            for time_s, gpu, *values in connection.execute(query, (begin_s, end_s)):
                 poll = polls.setdefault(time_s, _Poll())
                 poll.full |= table is not GPU_FAST
                 pairs = zip(metrics, values, strict=True)
@@ -197,8 +181,7 @@ class _Context:
         return tuple(taken)
 
     def _read_gpus(self, index: sqlite3.Connection) -> None:
-        query = f"SELECT {GPU_COLUMNS} FROM gpus WHERE place IS NOT NULL ORDER BY place"
-        self.gpus = tuple(gpu_of(row) for row in index.execute(query))
+        self.gpus = tuple(gpu_of(row) for row in index.execute(LISTED_GPUS))
         self.names = {HOST_ID: HOST, **dict(index.execute("SELECT id, uuid FROM gpus"))}
 
     def _read_states(self, index: sqlite3.Connection) -> None:

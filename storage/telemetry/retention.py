@@ -10,7 +10,7 @@ from pathlib import Path
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.sqlite_file import explained
 from gpuadvisor.storage.telemetry.files import DAY_S, begin_of_path, day_paths
-from gpuadvisor.storage.telemetry.index_file import IndexFile
+from gpuadvisor.storage.telemetry.written import IndexFile
 
 KEPT_DAYS = 3
 """Number of the newest day files that stay whatever the clock says, which may be set wrong."""

@@ -58,9 +58,22 @@ class Table:
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         """The columns after the key, and after `polls` in a roll-up."""
-        if not self.period_s:
-            return tuple(plain_column(metric) for metric in self.metrics)
-        return tuple(column for metric in self.metrics for column in rolled_columns(metric))
+        return tuple(column for metric in self.metrics for column in self.columns_of(metric))
+
+    def columns_of(self, metric: Metric) -> tuple[Column, ...]:
+        """Return the columns that the table has for a metric: in raw rows one of its values.
+
+        Of a gauge, a roll-up has the mean under its own name, and the least, the greatest and the
+        95th percentile; of a counter the last value and the first; of a bitmask all bits that were
+        set.
+        """
+        name, kind = metric.name, "INTEGER" if metric.whole else "REAL"
+        if self.period_s and metric.kind is Kind.GAUGE:
+            parts = tuple(Column(f"{part}_{name}", kind) for part in ("min", "max", "p95"))
+            return (Column(name, "REAL"), *parts)
+        if self.period_s and metric.kind is Kind.COUNTER:
+            return (Column(name, kind), Column(f"first_{name}", kind))
+        return (Column(name, kind),)
 
     @property
     def statement(self) -> str:
@@ -73,31 +86,6 @@ class Table:
         rows += [f"{column.name} {column.type}" for column in self.columns]
         body = ", ".join([*rows, "PRIMARY KEY (ts, gpu)"])
         return f"CREATE TABLE IF NOT EXISTS {self.name} ({body}) WITHOUT ROWID{{and_strict}}"
-
-
-def sql_type(metric: Metric) -> str:
-    """Return the type of a metric's values."""
-    return "INTEGER" if metric.whole else "REAL"
-
-
-def plain_column(metric: Metric) -> Column:
-    """Return the column of a metric's own values."""
-    return Column(metric.name, sql_type(metric))
-
-
-def rolled_columns(metric: Metric) -> tuple[Column, ...]:
-    """Return the columns that a roll-up has for a metric.
-
-    A gauge has the mean under its own name, and the least, the greatest and the 95th percentile;
-    a counter the last value and the first; a bitmask all bits that were set.
-    """
-    own, kind = metric.name, sql_type(metric)
-    if metric.kind is Kind.GAUGE:
-        parts = tuple(Column(f"{part}_{own}", kind) for part in ("min", "max", "p95"))
-        return (Column(own, "REAL"), *parts)
-    if metric.kind is Kind.COUNTER:
-        return (Column(own, kind), Column(f"first_{own}", kind))
-    return (Column(own, kind),)
 
 
 MINUTE_S = 60.0
@@ -113,7 +101,11 @@ HOST_MINUTES = Table("host_minutes", HOST_METRICS, MINUTE_S)
 GPU_HOURS = Table("gpu_hours", GPU_METRICS, HOUR_S)
 HOST_HOURS = Table("host_hours", HOST_METRICS, HOUR_S)
 
+GPU_TABLES = (GPU_SAMPLES, GPU_MINUTES, GPU_HOURS)
+HOST_TABLES = (HOST_SAMPLES, HOST_MINUTES, HOST_HOURS)
+"""Raw rows, minutes and hours."""
 DAY_TABLES = (GPU_SAMPLES, GPU_FAST, HOST_SAMPLES)
+DAY_NAMES = tuple(table.name for table in DAY_TABLES)
 INDEX_TABLES = (GPU_MINUTES, HOST_MINUTES, GPU_HOURS, HOST_HOURS)
 
 PROGRAM_COLUMNS = {
@@ -135,7 +127,8 @@ PROCESS_COLUMNS = {
     "host_memory_bytes": "INTEGER",
 }
 """Fields of a `GpuProcess` that change while it lives, and their types in `processes`."""
-_PROGRAM, _PROCESS = attrgetter(*PROGRAM_COLUMNS), attrgetter(*PROCESS_COLUMNS)
+PROGRAM, PROCESS = attrgetter(*PROGRAM_COLUMNS), attrgetter(*PROCESS_COLUMNS)
+"""Return the values of a `GpuProcess` for these columns."""
 
 
 def _declared(columns: Mapping[str, str]) -> str:
@@ -176,18 +169,19 @@ def prepare(connection: sqlite3.Connection, path: Path, *, is_index: bool) -> No
     """Give a file its tables and columns, all or none; StoreError for another version."""
     tables = INDEX_TABLES if is_index else DAY_TABLES
     others = _INDEX_STATEMENTS if is_index else _DAY_STATEMENTS
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    options = {"strict": strict(), "and_strict": f",{strict()}" if strict() else ""}
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
         is_prepared(connection, path)
-        _execute(connection, (*(table.statement for table in tables), *others))
+        for statement in (*(table.statement for table in tables), *others):
+            connection.execute(statement.format_map(options))
         for table in tables:
-            _add_columns(connection, table)
+            known = present(connection, table)
+            for column in table.columns:
+                if column.name not in known:
+                    added = f"ALTER TABLE {table.name} ADD COLUMN {column.name} {column.type}"
+                    connection.execute(added)
         connection.execute(f"PRAGMA user_version = {VERSION}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def is_prepared(connection: sqlite3.Connection, path: Path) -> bool:
@@ -202,17 +196,19 @@ def present(connection: sqlite3.Connection, table: Table) -> set[str]:
     return {str(row[1]) for row in connection.execute(f"PRAGMA table_info({table.name})")}
 
 
-def _execute(connection: sqlite3.Connection, statements: Iterable[str]) -> None:
-    options = {"strict": strict(), "and_strict": f",{strict()}" if strict() else ""}
-    for statement in statements:
-        connection.execute(statement.format_map(options))
+def raw_values(
+    connection: sqlite3.Connection, table: Table, condition: str = ""
+) -> tuple[list[str], str]:
+    """Return the metrics that this file's table has, and the query for ts, gpu and them.
 
-
-def _add_columns(connection: sqlite3.Connection, table: Table) -> None:
+    The query needs the begin and the end of a span, and what the condition asks for.
+    """
     known = present(connection, table)
-    for column in table.columns:
-        if column.name not in known:
-            connection.execute(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {column.type}")
+    metrics = [metric.name for metric in table.metrics if metric.name in known]
+    return metrics, (
+        f"SELECT ts, gpu, {', '.join(metrics)} FROM {table.name}"
+        f" WHERE ts >= ? AND ts < ? {condition} ORDER BY ts"
+    )
 
 
 # -- rows ----------------------------------------------------------------------------------------
@@ -241,6 +237,8 @@ def fitting(metric: Metric, value: Number | None) -> Number | None:
 GPU_COLUMNS = (
     "uuid, place, number, name, memory_total_bytes, pci_bus_id, compute_capability, parent_uuid"
 )
+LISTED_GPUS = f"SELECT {GPU_COLUMNS} FROM gpus WHERE place IS NOT NULL ORDER BY place"
+"""The query for the GPUs that the writer saw last, in the driver's order."""
 
 
 def gpu_row(gpu: Gpu, place: int | None) -> Row:
@@ -278,16 +276,6 @@ def event_of(row: Sequence[Any]) -> Event:
     return Event(
         kind, began_s, message, Severity(severity), gpu or None, ended_s, key, json.loads(data)
     )
-
-
-def program_row(process: GpuProcess, gpu: int) -> Row:
-    """Return the number of its GPU and the values of PROGRAM_COLUMNS."""
-    return (gpu, *_PROGRAM(process))
-
-
-def process_row(process: GpuProcess) -> Row:
-    """Return the values of PROCESS_COLUMNS."""
-    return _PROCESS(process)
 
 
 def process_of(gpu: str, row: Sequence[Any]) -> GpuProcess:

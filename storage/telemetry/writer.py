@@ -13,20 +13,12 @@ from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.home import writable_folder
 from gpuadvisor.storage.locks import Held, locked
 from gpuadvisor.storage.sqlite_file import explained
-from gpuadvisor.storage.telemetry import history, retention
-from gpuadvisor.storage.telemetry.day_file import FAST_KEPT_S, DayFile
+from gpuadvisor.storage.telemetry import retention, rollups
 from gpuadvisor.storage.telemetry.files import day_path
-from gpuadvisor.storage.telemetry.index_file import IndexFile, RolledRow
 from gpuadvisor.storage.telemetry.retention import DiskSpace, Retention
-from gpuadvisor.storage.telemetry.rollups import Minute, minute_of
-from gpuadvisor.storage.telemetry.schema import (
-    GPU_MINUTES,
-    HOST_ID,
-    HOST_MINUTES,
-    HOUR_S,
-    INDEX,
-    MINUTE_S,
-)
+from gpuadvisor.storage.telemetry.rollups import Minute, RolledRow, minute_of
+from gpuadvisor.storage.telemetry.schema import GPU_MINUTES, HOST_MINUTES, HOUR_S, INDEX, MINUTE_S
+from gpuadvisor.storage.telemetry.written import FAST_KEPT_S, DayFile, IndexFile
 
 LOCK = "writer.lock"
 LOCK_PATIENCE_S = 0.5
@@ -115,8 +107,7 @@ class TelemetryWriter:
             day.tend(now_s)
             if path != day_path(self.folder, now_s):
                 self._close_day(path)
-        with explained(self._index.path):
-            self._index.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        self._index.empty_log()
 
     def close(self) -> None:
         """End writing. What was appended is stored; the minute under way is rolled up later."""
@@ -143,8 +134,8 @@ class TelemetryWriter:
     def _remember(self) -> None:
         """Learn what earlier writers have rolled up."""
         with explained(self._index.path):
-            self._rolled_s = history.last_minute(self._index.connection)
-            self._dirty_hours = history.hours_to_roll(self._index.connection)
+            self._rolled_s = rollups.last_minute(self._index.connection)
+            self._dirty_hours = rollups.hours_to_roll(self._index.connection)
         self._caught_up_s = self._rolled_s + MINUTE_S
 
     def _roll(self, frame: Frame) -> None:
@@ -168,16 +159,15 @@ class TelemetryWriter:
         begin_s = minute.begin_s
         is_seen = begin_s not in self._distrusted and begin_s > self._rolled_s
         if not is_seen and minute.is_raw_complete:
-            minute = history.minute(self.folder, begin_s) or minute
+            minute = rollups.stored_minute(self.folder, begin_s) or minute
         self._distrusted.discard(begin_s)
         self._write_later(minute)
         self._rolled_s = max(self._rolled_s, begin_s)
 
     def _write_later(self, minute: Minute) -> None:
         for device, (polls, rolled) in minute.rows().items():
-            is_host = device == HOST
-            table = HOST_MINUTES if is_host else GPU_MINUTES
-            number = HOST_ID if is_host else self._index.ids[device]
+            table = HOST_MINUTES if device == HOST else GPU_MINUTES
+            number = self._index.ids[device]
             self._pending.append((table, minute.begin_s, number, polls, rolled))
 
     def _flush(self) -> None:
@@ -193,11 +183,11 @@ class TelemetryWriter:
         if self._minute is None or self._caught_up_s >= self._started_s:
             return
         for _ in range(CATCH_UP):
-            begin_s = history.next_minute(self.folder, self._caught_up_s, self._started_s)
+            begin_s = rollups.next_minute(self.folder, self._caught_up_s, self._started_s)
             if begin_s is None:
                 self._caught_up_s = self._started_s
                 return
-            if (minute := history.minute(self.folder, begin_s)) is not None:
+            if (minute := rollups.stored_minute(self.folder, begin_s)) is not None:
                 self._write_later(minute)
             self._caught_up_s = begin_s + MINUTE_S
 
@@ -205,7 +195,7 @@ class TelemetryWriter:
         ready = sorted(hour for hour in self._dirty_hours if hour + HOUR_S <= current_s)
         for begin_s in ready:
             with explained(self._index.path):
-                rows = list(history.hour(self._index.connection, self.folder, begin_s))
+                rows = list(rollups.stored_hour(self._index.connection, self.folder, begin_s))
             self._index.write((), (), rows)
             self._dirty_hours.discard(begin_s)
 

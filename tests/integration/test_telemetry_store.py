@@ -17,7 +17,8 @@ import pytest
 from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, GpuProcess, Sample
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage import sqlite_file
-from gpuadvisor.storage.telemetry import charts, frames
+from gpuadvisor.storage.telemetry import reader as telemetry_reader
+from gpuadvisor.storage.telemetry import schema
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 from tests.telemetry import START_S, frame, h100, sample
@@ -160,7 +161,7 @@ def test_a_frame_that_is_written_meanwhile_is_read_whole(folder, monkeypatch):
     with TelemetryWriter(folder, clock=lambda: START_S) as writer:
         writer.append([frame(0, sample())])
         later = replace(frame(1, sample()), processes=(process,))
-        between(monkeypatch, frames, "host_samples", lambda: writer.append([later]))
+        between(monkeypatch, schema, "host_samples", lambda: writer.append([later]))
         follower = TelemetryReader(folder).follow(0)
         found = [*follower.read(), *follower.read()]
     assert [each.time_s - START_S for each in found] == [0, 1]
@@ -223,7 +224,7 @@ def test_frames_that_come_while_a_follower_takes_its_time(folder):
     assert found == [0, 30, 70]
 
 
-@pytest.mark.parametrize("module", [frames, charts])
+@pytest.mark.parametrize("module", [schema, telemetry_reader])
 def test_a_gpu_that_comes_while_a_reader_reads(folder, monkeypatch, module):
     made = Gpu("MIG-1", 1, "NVIDIA H100 80GB HBM3 MIG 1g.10gb")
     newer = Frame(START_S + 1, {"MIG-1": sample(), HOST: Sample({})}, gpus=(h100(0), made))
@@ -231,7 +232,7 @@ def test_a_gpu_that_comes_while_a_reader_reads(folder, monkeypatch, module):
         writer.append([frame(0, sample())])
         between(monkeypatch, module, "gpu_samples", lambda: writer.append([newer]))
         reader = TelemetryReader(folder)
-        if module is frames:
+        if module is schema:
             devices = {device for each in reader.frames(0) for device in each.samples}
             assert devices == {"GPU-0", "MIG-1", HOST}
         else:

@@ -55,10 +55,10 @@ from gpuadvisor.domain.telemetry import (
     State,
     Unavailable,
 )
-from gpuadvisor.storage.telemetry.day_file import FAST_KEPT_S
 from gpuadvisor.storage.telemetry.files import day_begin
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
+from gpuadvisor.storage.telemetry.written import FAST_KEPT_S
 
 BEGIN_S = 1_700_000_000.0 // 86400 * 86400 + 82800
 """An hour before midnight (UTC)."""

@@ -26,10 +26,10 @@ from gpuadvisor.domain.telemetry import (
     Unavailable,
 )
 from gpuadvisor.errors import StoreError, UsageError
-from gpuadvisor.storage.telemetry.day_file import FAST_KEPT_S
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
 from gpuadvisor.storage.telemetry.retention import Retention
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
+from gpuadvisor.storage.telemetry.written import FAST_KEPT_S
 from tests.telemetry import START_S, all_in, frame, h100, sample
 
 DAY_S = 86400.0
@@ -331,7 +331,7 @@ def test_a_table_is_as_fine_as_its_length_allows(three_hours, span_s, resolution
 
 
 def test_a_long_table_comes_whole(three_hours, monkeypatch):
-    monkeypatch.setattr("gpuadvisor.storage.telemetry.charts.CHUNK_ROWS", 7)
+    monkeypatch.setattr("gpuadvisor.storage.telemetry.reader.CHUNK_ROWS", 7)
     rows = list(three_hours.table(START_S, START_S + 3600, "raw").rows)
     assert len(rows) == len({row[:2] for row in rows}) == 2 * 360
 
