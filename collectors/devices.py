@@ -81,7 +81,9 @@ def _inventory(library: Any, environ: Mapping[str, str]) -> Inventory:
     present, notes = _present(library)
     value = environ.get("CUDA_VISIBLE_DEVICES")
     gpus = _visible(library, present, value)
-    if value is not None and _order_matters(present, value, environ):
+    models = {gpu.name for gpu in present if gpu}
+    by_bus = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    if value is not None and len(models) > 1 and counts_positions(value) and not by_bus:
         notes.append(ORDER_NOTE)
     version = nvml.read(library, "nvmlSystemGetCudaDriverVersion_v2")
     return Inventory(
@@ -143,14 +145,6 @@ def _mig(library: Any, uuid: str) -> Device | None:
     if capability is None and whole is not None:
         capability = nvml.read(library, "nvmlDeviceGetCudaComputeCapability", whole)
     return Device(part.kind, part.index, part.name, uuid, part.memory_bytes, capability, part.cores)
-
-
-def _order_matters(
-    present: Sequence[Device | None], value: str, environ: Mapping[str, str]
-) -> bool:
-    models = {gpu.name for gpu in present if gpu}
-    by_bus = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    return len(models) > 1 and counts_positions(value) and not by_bus
 
 
 def _why_none(present: Sequence[Device | None], value: str | None, notes: Sequence[str]) -> str:

@@ -81,12 +81,11 @@ def _running(library: Any, device: Device) -> list[ComputeProcess] | None:
     for version in ("_v3", "_v2"):
         found = nvml.read(library, f"nvmlDeviceGetComputeRunningProcesses{version}", gpu)
         if found is not None:
-            return [ComputeProcess(p.pid, _name(p.pid), p.usedGpuMemory) for p in found]
+            return [
+                ComputeProcess(one.pid, _status(one.pid).get("Name"), one.usedGpuMemory)
+                for one in found
+            ]
     return None
-
-
-def _name(pid: int) -> str | None:
-    return _status(pid).get("Name")
 
 
 def _descends(pid: int, ancestors: Collection[int]) -> bool:

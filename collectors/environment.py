@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from dataclasses import dataclass
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,74 +25,52 @@ def environment(python: TargetPython, device: Device, script: str | Path) -> Env
 
     It never raises: what could not be read is None. Clocks are those of this moment.
     """
-    gpu = _gpu_state(device)
-    at = revision(Path(script).absolute())
     return Environment(
         device=device,
         python=python.version,
         torch=python.torch,
         cuda=python.cuda,
         cudnn=python.cudnn,
-        driver=gpu.driver,
         platform=platform.platform(),
         gpuadvisor=version("gpuadvisor"),
-        sm_clock_mhz=gpu.sm_clock_mhz,
-        sm_clock_max_mhz=gpu.sm_clock_max_mhz,
-        power_limit_w=gpu.power_limit_w,
-        git_commit=at.commit,
-        git_dirty=at.dirty,
+        **_gpu_state(device),
+        **_work_tree(Path(script).absolute()),
     )
 
 
-@dataclass(frozen=True)
-class _GpuState:
-    driver: str | None = None
-    sm_clock_mhz: int | None = None
-    sm_clock_max_mhz: int | None = None
-    power_limit_w: float | None = None
+def _gpu_state(device: Device) -> dict[str, Any]:
+    if device.is_gpu:
+        with suppress(nvml.QueryError):
+            return nvml.query(lambda library: _read(library, device))
+    return {"driver": None}
 
 
-def _gpu_state(device: Device) -> _GpuState:
-    if not device.is_gpu:
-        return _GpuState()
-    try:
-        return nvml.query(lambda library: _read(library, device))
-    except nvml.QueryError:
-        return _GpuState()
-
-
-def _read(library: Any, device: Device) -> _GpuState:
+def _read(library: Any, device: Device) -> dict[str, Any]:
     gpu = handle(library, device)
     sm = library.NVML_CLOCK_SM
     # The enforced limit is what holds: the lower of the user's and the board's own.
     limit_mw = nvml.read(library, "nvmlDeviceGetEnforcedPowerLimit", gpu)
-    return _GpuState(
-        driver=nvml.read(library, "nvmlSystemGetDriverVersion"),
-        sm_clock_mhz=nvml.read(library, "nvmlDeviceGetClockInfo", gpu, sm),
-        sm_clock_max_mhz=nvml.read(library, "nvmlDeviceGetMaxClockInfo", gpu, sm),
-        power_limit_w=None if limit_mw is None else limit_mw / MILLIWATTS_PER_WATT,
-    )
+    return {
+        "driver": nvml.read(library, "nvmlSystemGetDriverVersion"),
+        "sm_clock_mhz": nvml.read(library, "nvmlDeviceGetClockInfo", gpu, sm),
+        "sm_clock_max_mhz": nvml.read(library, "nvmlDeviceGetMaxClockInfo", gpu, sm),
+        "power_limit_w": None if limit_mw is None else limit_mw / MILLIWATTS_PER_WATT,
+    }
 
 
-@dataclass(frozen=True)
-class Revision:
-    """State of a work tree; None where there is no repository, no git, or no answer in time."""
+def _work_tree(script: Path) -> dict[str, Any]:
+    """Return the full hash of the commit that the script's work tree is at, and whether tracked
+    files, or the script itself, differ from it.
 
-    commit: str | None = None
-    """Full hash of the commit."""
-    dirty: bool | None = None
-    """Whether tracked files, or the script itself, differ from the commit."""
-
-
-def revision(script: Path) -> Revision:
-    """Return the commit that the script's work tree is at; it never raises."""
+    Nothing where there is no repository, no git, or no answer in time.
+    """
     commit = _git(script.parent, "rev-parse", "--verify", "--quiet", "HEAD")
     if not commit:
-        return Revision()
+        return {}
     tracked = _git(script.parent, "status", "--porcelain", "--untracked-files=no")
     own = _git(script.parent, "status", "--porcelain", "--", script.name)
     unknown = tracked is None or own is None
-    return Revision(commit, None if unknown else bool(tracked or own))
+    return {"git_commit": commit, "git_dirty": None if unknown else bool(tracked or own)}
 
 
 def _git(folder: Path, *args: str) -> str | None:

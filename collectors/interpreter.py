@@ -11,12 +11,12 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
+from gpuadvisor.collectors import programs
 from gpuadvisor.collectors.interpreter_probe import MARK
 from gpuadvisor.errors import UsageError
 
@@ -94,12 +94,25 @@ def inspect_python(python: str, timeout_s: float = TIMEOUT_S) -> TargetPython:
     """
     path = locate(python)
     source = Path(__file__).with_name("interpreter_probe.py").read_text("utf-8")
-    # A shell given by mistake refuses `-X utf8`, rather than run `import` (an ImageMagick tool).
-    process = _run([path, "-X", "utf8", "-c", source], timeout_s)
-    found = _findings(process.stdout)
-    if found is None:
-        raise UsageError(_why_silent(path, process))
-    return _target(path, found)
+    with TemporaryFile() as output:
+        try:
+            # A shell given by mistake refuses `-X utf8`, rather than run `import` of ImageMagick.
+            ended = programs.run([path, "-X", "utf8", "-c", source], timeout_s, output)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be run: {error.strerror}") from error
+        output.seek(0)
+        lines = output.read().decode("utf-8", "replace").splitlines()
+    if ended.status is None:
+        message = f"{path} did not say within {timeout_s:g} s what torch it has"
+        raise UsageError(f"{message}: try `{path} -c 'import torch'`")
+    told = [line for line in lines if line.startswith(MARK)]
+    if not told:
+        raise UsageError(_why_silent(path, ended.status, ended.said))
+    found = json.loads(told[-1].removeprefix(MARK))
+    found["cudnn"] = _dotted(found.get("cudnn"))
+    found["gpus"] = tuple(map(_gpu, found.get("gpus", ())))
+    found["architectures"] = tuple(found.get("architectures", ()))
+    return TargetPython(path, **found)
 
 
 def locate(python: str) -> str:
@@ -116,62 +129,13 @@ def locate(python: str) -> str:
     return os.path.abspath(path)  # noqa: PTH100 - resolve() would follow a virtual environment's link
 
 
-def _run(argv: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run the probe; on a time-out or Ctrl-C kill all that it started."""
-    try:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise UsageError(f"{argv[0]} cannot be run: {error.strerror}") from error
-    with process:
-        try:
-            out, err = process.communicate(timeout=timeout_s)
-        except BaseException as error:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            message = f"{argv[0]} did not say within {timeout_s:g} s what torch it has"
-            raise UsageError(f"{message}: try `{argv[0]} -c 'import torch'`") from error
-    return subprocess.CompletedProcess(argv, process.returncode, out, err)
-
-
-def _findings(output: str) -> dict[str, Any] | None:
-    lines = [line for line in output.splitlines() if line.startswith(MARK)]
-    return json.loads(lines[-1].removeprefix(MARK)) if lines else None
-
-
-def _why_silent(path: str, process: subprocess.CompletedProcess[str]) -> str:
-    if process.returncode < 0:
-        name = signal.Signals(-process.returncode).name
+def _why_silent(path: str, status: int, said: str) -> str:
+    if status < 0:
+        name = signal.Signals(-status).name
         return f"{path} crashed ({name}) while importing torch: reinstall torch there"
-    said = _PYTHON_ERROR.findall(process.stderr)
-    detail = f" ({said[-1]})" if said else ""
+    errors = _PYTHON_ERROR.findall(said)
+    detail = f" ({errors[-1]})" if errors else ""
     return f"{path} does not act as Python 3{detail}: give the path of an interpreter"
-
-
-def _target(path: str, found: dict[str, Any]) -> TargetPython:
-    return TargetPython(
-        executable=path,
-        version=found["version"],
-        has_header=found["header"],
-        torch=found.get("torch"),
-        torch_problem=found.get("torch_problem"),
-        cuda=found.get("cuda"),
-        cudnn=_dotted(found.get("cudnn")),
-        triton=found.get("triton"),
-        cuda_available=found.get("cuda_available", False),
-        cuda_problem=found.get("cuda_problem"),
-        gpus=tuple(_gpu(gpu) for gpu in found.get("gpus", ())),
-        architectures=tuple(found.get("architectures", ())),
-    )
 
 
 def _gpu(found: dict[str, Any]) -> TorchGpu:

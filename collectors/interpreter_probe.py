@@ -21,11 +21,11 @@ MARK = "@gpuadvisor-probe "
 
 
 def probe() -> "dict[str, Any]":
-    """Return what `interpreter.py` makes a `TargetPython` of."""
+    """Return the fields of a `TargetPython`, as JSON has them."""
     header = os.path.join(sysconfig.get_paths()["include"], "Python.h")  # noqa: PTH118
     found: dict[str, Any] = {
         "version": "{}.{}.{}".format(*sys.version_info),
-        "header": os.path.exists(header),  # noqa: PTH110 - old versions
+        "has_header": os.path.exists(header),  # noqa: PTH110 - old versions
     }
     try:
         torch = import_module("torch")

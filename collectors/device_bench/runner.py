@@ -102,7 +102,11 @@ def bench_device(
         limits,
         clocks(limits.uuid),
         described.get("torch", ""),
-        tuple(_rate(event) for event in events if event["event"] == "rate"),
+        tuple(
+            MeasuredRate(**{name: part for name, part in event.items() if name != "event"})
+            for event in events
+            if event["event"] == "rate"
+        ),
         {e["quantity"]: e["reason"] for e in events if e["event"] == "unavailable"},
         time.monotonic() - began_s,
         began_unix_s,
@@ -189,18 +193,6 @@ def _limits(event: Mapping[str, Any], gpu: int) -> DeviceLimits:
         memory_bytes=event.get("memory_bytes"),
         l2_bytes=event.get("l2_bytes"),
         uuid=uuid,
-    )
-
-
-def _rate(event: Mapping[str, Any]) -> MeasuredRate:
-    return MeasuredRate(
-        event["quantity"],
-        event["value"],
-        event["unit"],
-        event["low"],
-        event["high"],
-        event["repeats"],
-        event["how"],
     )
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
 
-from gpuadvisor.collectors.nsight import compute_report_child, tool
+from gpuadvisor.collectors import programs
+from gpuadvisor.collectors.nsight import compute_report_child
 from gpuadvisor.collectors.nsight.bounded import Warnings
 from gpuadvisor.collectors.nsight.compute_launches import (
     MOST_METRICS,
@@ -45,8 +46,8 @@ def read(path: Path, sink: Sink, python: str = sys.executable) -> Header:
         raise UsageError(f"{path} cannot be read: there is no such file")
     launches = ProfiledKernels(sink, Warnings())
     with TemporaryFile() as lines:
-        argv = [python, "-I", "-X", "utf8", compute_report_child.__file__, tool.absolute(path)]
-        ended = tool.run(argv, TIMEOUT_S, lines)
+        argv = [python, "-I", "-X", "utf8", compute_report_child.__file__, programs.absolute(path)]
+        ended = programs.run(argv, TIMEOUT_S, lines)
         if ended.status == compute_report_child.NO_PACKAGE:
             raise UsageError(
                 f"{path} needs NVIDIA's package to be read: `pip install ncu-report` into "
@@ -56,12 +57,12 @@ def read(path: Path, sink: Sink, python: str = sys.executable) -> Header:
         for launch in _launches(lines):
             launches.add(launch)
     if not launches.count:
-        reason = "it finds no kernel in it" if ended.status == 0 else tool.why(ended, TIMEOUT_S)
+        reason = "it finds no kernel in it" if ended.status == 0 else programs.why(ended, TIMEOUT_S)
         raise UsageError(
             f"ncu-report cannot read {path} ({reason}): import what {_WAY_OUT} prints instead"
         )
     if ended.status != 0:
-        reason = tool.why(ended, TIMEOUT_S)
+        reason = programs.why(ended, TIMEOUT_S)
         launches.warnings.add(f"ncu-report could not read all of the file: {reason}")
     return launches.finish()
 

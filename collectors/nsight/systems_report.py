@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gpuadvisor.collectors.nsight import systems, tool
+from gpuadvisor.collectors import programs
+from gpuadvisor.collectors.nsight import systems
 from gpuadvisor.domain.profile import Header, Sink
 from gpuadvisor.errors import UsageError
 
@@ -51,13 +52,13 @@ def _program(path: Path) -> str:
 
 def _export(nsys: str, path: Path, exported: Path, timeout_s: float) -> None:
     argv = [nsys, "export", "--type", "sqlite", "--output", str(exported)]
-    argv += ["--force-overwrite", "true", tool.absolute(path)]
+    argv += ["--force-overwrite", "true", programs.absolute(path)]
     try:
-        ended = tool.run(argv, timeout_s)
+        ended = programs.run(argv, timeout_s)
     except OSError as error:
         raise UsageError(f"{nsys} cannot be run: {error.strerror}") from error
     if ended.status != 0 or not exported.is_file():
-        reason = tool.why(ended, timeout_s)
+        reason = programs.why(ended, timeout_s)
         raise UsageError(
             f"{nsys} cannot export {path} ({reason}): use the version of Nsight Systems that "
             f"recorded it, by setting {VARIABLE} to its path"

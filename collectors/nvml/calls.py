@@ -184,15 +184,15 @@ def _field_values(
     whole call fails.
     """
     values = nvml.nvmlDeviceGetFieldValues(device.handle, fields)
-    return [(_field_value(nvml, field), int(field.timestamp)) for field in values]
-
-
-def _field_value(nvml: Any, field: Any) -> Number | Exception:
-    if field.nvmlReturn:
-        error: Exception = nvml.NVMLError(field.nvmlReturn)
-        return error
-    number: Number = getattr(field.value, _UNION_MEMBERS[field.valueType])
-    return number
+    return [
+        (
+            nvml.NVMLError(field.nvmlReturn)
+            if field.nvmlReturn
+            else getattr(field.value, _UNION_MEMBERS[field.valueType]),
+            int(field.timestamp),
+        )
+        for field in values
+    ]
 
 
 def _pcie_counter(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
@@ -215,16 +215,9 @@ _PCIE_TRAFFIC = ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s")
 _NVLINK_TRAFFIC = ("nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")
 
 
-def _activity(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
-    return device.gpm.read(nvml, device.handle, _ACTIVITY)
-
-
-def _pcie_by_gpm(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
-    return device.gpm.read_all_or_raise(nvml, device.handle, _PCIE_TRAFFIC)
-
-
-def _nvlink_by_gpm(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
-    return device.gpm.read_all_or_raise(nvml, device.handle, _NVLINK_TRAFFIC)
+def _traffic_by_gpm(metrics: tuple[str, ...]) -> Way:
+    """Return the way to traffic by GPM, which fails where GPM lacks any of the metrics here."""
+    return lambda nvml, device: device.gpm.read_all_or_raise(nvml, device.handle, metrics)
 
 
 def _ecc_errors(error_type: str, counter: str) -> Way:
@@ -238,7 +231,7 @@ def _violation(policy: str) -> Way:
 
 
 CALLS = (
-    Call(_ACTIVITY, _activity),
+    Call(_ACTIVITY, lambda nvml, device: device.gpm.read(nvml, device.handle, _ACTIVITY)),
     # Clocks in MHz, why they are held down, and the performance state.
     Call("sm_clock_mhz", get("ClockInfo", "NVML_CLOCK_SM")),
     Call("memory_clock_mhz", get("ClockInfo", "NVML_CLOCK_MEM")),
@@ -281,14 +274,14 @@ CALLS = (
         _link_errors,
         sum_over_links("NvLinkErrorCounter", "NVML_NVLINK_ERROR_DL_CRC_FLIT"),
     ),
-    Call(_NVLINK_TRAFFIC, _nvlink_by_gpm, _LinkRates),
+    Call(_NVLINK_TRAFFIC, _traffic_by_gpm(_NVLINK_TRAFFIC), _LinkRates),
     # The PCIe link now and at most, packets sent again, and traffic.
     Call("pcie_generation", get("CurrPcieLinkGeneration")),
     Call("pcie_width", get("CurrPcieLinkWidth")),
     Call("pcie_generation_max", get("MaxPcieLinkGeneration")),
     Call("pcie_width_max", get("MaxPcieLinkWidth")),
     Call("pcie_replays", get("PcieReplayCounter")),
-    Call(_PCIE_TRAFFIC, _pcie_by_gpm, _pcie_counter),
+    Call(_PCIE_TRAFFIC, _traffic_by_gpm(_PCIE_TRAFFIC), _pcie_counter),
     # NVML counts milliwatts and millijoules. The power draw is averaged over a second from Ampere
     # (but for GA100) on; the instant one is a field, above. On A100 and H100 only a quarter of the
     # time is sampled (Yang et al., "Part-time Power Measurements", SC24), so the energy of short

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from ctypes import Structure, byref, c_uint, c_ulonglong
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpuadvisor.collectors.nvml import codes
 from gpuadvisor.domain.telemetry import Gpu, GpuProcess
@@ -33,25 +33,13 @@ Listed = dict[int, tuple[str, int | None]]
 """Kind (`compute`, `graphics`) and bytes on the GPU of each PID."""
 
 
-class _Known(NamedTuple):
-    """What does not change while a process lives."""
-
-    process: Any
-    """A psutil.Process."""
-    name: str | None
-    user: str | None
-    command: str | None
-    container: str | None
-    parent_pid: int | None
-    started_s: float | None
-
-
 class ProcessFacts:
     """Facts of processes, each asked once where it cannot change."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, tuple[Any, dict[str, Any]]] = {}
+        """A psutil.Process, and the fields of a GpuProcess that do not change while it lives."""
         self._has_host_numbers = _namespace(proc) == _FIRST_NAMESPACE
 
     def describe(
@@ -60,37 +48,26 @@ class ProcessFacts:
         """Return a process of a GPU with all that can be known of it here."""
         known = self._facts(pid)
         if known is None:
-            is_host_pid = not self._has_host_numbers
-            return GpuProcess(
-                gpu, pid, kind, memory_bytes, None,
-                is_host_pid=is_host_pid, sm_utilization_pct=sm_pct,
-            )  # fmt: skip
-        return GpuProcess(
-            gpu=gpu,
-            pid=pid,
-            kind=kind,
-            memory_bytes=memory_bytes,
-            name=known.name,
-            user=known.user,
-            command=known.command,
-            container=known.container,
-            sm_utilization_pct=sm_pct,
-            cpu_pct=_quiet(lambda: known.process.cpu_percent(None)),
-            host_memory_bytes=_quiet(lambda: known.process.memory_info().rss),
-            parent_pid=known.parent_pid,
-            started_s=known.started_s,
-        )
+            facts: dict[str, Any] = {"name": None, "is_host_pid": not self._has_host_numbers}
+        else:
+            process, lasting = known
+            facts = {
+                **lasting,
+                "cpu_pct": _quiet(lambda: process.cpu_percent(None)),
+                "host_memory_bytes": _quiet(lambda: process.memory_info().rss),
+            }
+        return GpuProcess(gpu, pid, kind, memory_bytes, sm_utilization_pct=sm_pct, **facts)
 
     def forget_others(self, pids: set[int]) -> None:
         """Forget all but these processes."""
         for pid in self._known.keys() - pids:
             del self._known[pid]
 
-    def _facts(self, pid: int) -> _Known | None:
+    def _facts(self, pid: int) -> tuple[Any, dict[str, Any]] | None:
         import psutil
 
         known = self._known.get(pid)
-        if known is not None and known.process.is_running():
+        if known is not None and known[0].is_running():
             return known
         self._known.pop(pid, None)
         try:
@@ -100,14 +77,17 @@ class ProcessFacts:
         if not self._has_host_numbers and not self._may_use_gpus(pid):
             return None
         with process.oneshot():
-            self._known[pid] = _Known(
+            command = _quiet(process.cmdline)
+            self._known[pid] = (
                 process,
-                _quiet(process.name),
-                _quiet(process.username),
-                _command(process),
-                self._container(pid),
-                _quiet(process.ppid),
-                _quiet(process.create_time),
+                {
+                    "name": _quiet(process.name),
+                    "user": _quiet(process.username),
+                    "command": " ".join(command)[:COMMAND_CHARACTERS] if command else None,
+                    "container": self._container(pid),
+                    "parent_pid": _quiet(process.ppid),
+                    "started_s": _quiet(process.create_time),
+                },
             )
         _quiet(lambda: process.cpu_percent(None))  # the first call only sets its beginning
         return self._known[pid]
@@ -137,11 +117,6 @@ def _namespace(proc: Path) -> str:
         return str((proc / "self/ns/pid").readlink())
     except OSError:
         return _FIRST_NAMESPACE  # a kernel without such namespaces
-
-
-def _command(process: Any) -> str | None:
-    words = _quiet(process.cmdline)
-    return " ".join(words)[:COMMAND_CHARACTERS] if words else None
 
 
 def _quiet(ask: Any) -> Any:
@@ -227,7 +202,8 @@ class _FirstProcess(Structure):
 def _running(nvml: Any, handle: Any, kind: str, version: str) -> list[tuple[int, int | None]]:
     name = f"nvmlDeviceGet{kind}RunningProcesses{version}"
     processes = getattr(nvml, name)(handle) if version else _first_version(nvml, handle, name)
-    return [(process.pid, _bytes(process.usedGpuMemory)) for process in processes]
+    used = ((process.pid, process.usedGpuMemory) for process in processes)
+    return [(pid, None if memory == _NOT_AVAILABLE else memory) for pid, memory in used]
 
 
 def _first_version(nvml: Any, handle: Any, name: str) -> Any:
@@ -243,10 +219,6 @@ def _first_version(nvml: Any, handle: Any, name: str) -> Any:
     if code:
         raise nvml.NVMLError(code)
     return []
-
-
-def _bytes(used: int | None) -> int | None:
-    return None if used in (None, _NOT_AVAILABLE) else used
 
 
 def _utilization(nvml: Any, handle: Any) -> dict[int, float] | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpuadvisor.collectors.nvml import codes
 from gpuadvisor.collectors.nvml.calls import CALLS, DeviceHandle
-from gpuadvisor.collectors.nvml.enumerate_gpus import Listed, enumerate_gpus
+from gpuadvisor.collectors.nvml.enumerate_gpus import enumerate_gpus
 from gpuadvisor.collectors.nvml.gpm import Gpm
 from gpuadvisor.collectors.nvml.library import BackOff, NvmlLibrary
 from gpuadvisor.collectors.nvml.pcie_throughput import PcieThroughput
@@ -69,7 +69,10 @@ class Sampler:
         """
         now_s = self._clock()
         if now_s < self._last_s:
-            self._begin_anew()  # the clock went back: nothing must wait for it to catch up
+            # The clock went back: nothing must wait for it to catch up.
+            for watched in self._gpus:
+                watched.hurry()
+            self._counted_s = self._listed_s = self._processes_s = 0.0
         self._last_s = now_s
         try:
             nvml = self._driver.ready(now_s)
@@ -99,11 +102,12 @@ class Sampler:
 
     def _read_full(self, nvml: Any, now_s: float) -> Frame:
         self._keep_roster(nvml, now_s)
-        if self._xid is not None:
-            for uuid in self._xid.take_ecc():
-                self._hurry(uuid)
-        for watched in self._gpus if self._hurried else ():
-            watched.hurry(self._hurried)
+        moved = self._xid.take_ecc() if self._xid is not None else ()
+        for watched in self._gpus:
+            if watched.gpu.uuid in moved:
+                watched.hurry(("ecc_corrected_volatile", "ecc_uncorrected_volatile"))
+            if self._hurried:
+                watched.hurry(self._hurried)
         samples = {watched.gpu.uuid: watched.read(nvml, now_s) for watched in self._gpus}
         lost = [watched for watched in self._gpus if watched.is_lost]
         if not lost:
@@ -143,8 +147,11 @@ class Sampler:
         ]
         for gone in before.values():
             self._let_go(nvml, gone)
-        if self._is_new or self._has_changed(listed):
-            self._watch_for_xids(nvml, listed)
+        if self._is_new or self._announced != tuple(gpu for gpu, _ in listed):
+            if self._xid is not None:
+                self._xid.close()
+                self._events.extend(self._xid.take())
+            self._xid = XidWatch(nvml, listed, self._clock)
         self._is_new = False
 
     def _watch(
@@ -168,15 +175,6 @@ class Sampler:
         if not self._is_new:  # else the samples went with the library
             watched.device.gpm.close(nvml)
 
-    def _has_changed(self, listed: list[Listed]) -> bool:
-        return self._announced != tuple(gpu for gpu, _ in listed)
-
-    def _watch_for_xids(self, nvml: Any, listed: list[Listed]) -> None:
-        if self._xid is not None:
-            self._xid.close()
-            self._events.extend(self._xid.take())
-        self._xid = XidWatch(nvml, listed, self._clock)
-
     def _list_processes(self, nvml: Any, now_s: float) -> tuple[GpuProcess, ...] | None:
         if now_s - self._processes_s < PROCESSES_S:
             return None
@@ -195,16 +193,6 @@ class Sampler:
     def _take_events(self) -> tuple[Event, ...]:
         events, self._events = self._events, []
         return (*events, *(self._xid.take() if self._xid is not None else ()))
-
-    def _hurry(self, uuid: str) -> None:
-        for watched in self._gpus:
-            if watched.gpu.uuid == uuid:
-                watched.hurry(("ecc_corrected_volatile", "ecc_uncorrected_volatile"))
-
-    def _begin_anew(self) -> None:
-        for watched in self._gpus:
-            watched.hurry()
-        self._counted_s = self._listed_s = self._processes_s = 0.0
 
     def _frame_of_problem(self, now_s: float, full: bool) -> Frame:
         """Return a frame without values; in a full one all that was known is stale."""

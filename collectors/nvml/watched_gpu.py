@@ -218,7 +218,11 @@ class WatchedGpu:
     def renew(self, gpu: Gpu, device: DeviceHandle) -> None:
         """Begin again after the GPU was lost, or the library initialised anew."""
         self.gpu, self.device = gpu, device
-        self._restart()
+        self.is_lost = False
+        self._unavailable.clear()
+        for query in self._queries:
+            query.restart()
+        self._add_what_instances_lack()
 
     def hurry(self, metrics: Sequence[str] = ()) -> None:
         """Ask with the next full frame for these metrics, or for all."""
@@ -231,11 +235,10 @@ class WatchedGpu:
         if self.is_lost:
             return None
         values: dict[str, Number] = {}
-        device = self.device
         try:
             for query in self._fast:
                 if query.due_s <= now_s:
-                    query.ask(nvml, device, now_s, values, True)
+                    query.ask(nvml, self.device, now_s, values, True)
         except codes.GpuGoneError as error:
             self.lose(now_s, error)
             return None
@@ -278,13 +281,6 @@ class WatchedGpu:
         if state is State.LOST:
             for metric, known in self._unavailable.items():
                 self._unavailable[metric] = Unavailable(state, known.since_s, why)
-
-    def _restart(self) -> None:
-        self.is_lost = False
-        self._unavailable.clear()
-        for query in self._queries:
-            query.restart()
-        self._add_what_instances_lack()
 
     def _add_what_instances_lack(self) -> None:
         """Note once that the metrics which no query of this GPU fills are not supported."""

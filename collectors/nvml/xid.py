@@ -132,10 +132,7 @@ class XidWatch:
 
     def take(self) -> list[Event]:
         """Return what happened since the last time."""
-        taken = []
-        while self._events:
-            taken.append(self._events.popleft())
-        return taken
+        return [self._events.popleft() for _ in range(len(self._events))]
 
     def take_ecc(self) -> set[str]:
         """Return the UUIDs of GPUs whose error counters have moved since the last time."""

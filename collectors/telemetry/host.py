@@ -54,13 +54,12 @@ def _levels() -> dict[str, Number]:
     import psutil
 
     memory = psutil.virtual_memory()
-    found: dict[str, Number] = {
+    return {
         "host_memory_used_bytes": memory.total - memory.available,
         "host_memory_total_bytes": memory.total,
         "swap_used_bytes": psutil.swap_memory().used,
         "load_1m": psutil.getloadavg()[0],
     }
-    return found
 
 
 def _cpu() -> dict[str, float]:

@@ -47,7 +47,8 @@ class Recorder:
             raise _unwritable(path, error) from error
         self._file = gzip.GzipFile(fileobj=self._raw, mode="wb", compresslevel=6, mtime=0)
         self._flushed_s = clock()
-        self._line({"kind": KIND, "format": FORMAT, "gpuadvisor": version})
+        header = {"kind": KIND, "format": FORMAT, "gpuadvisor": version}
+        self._write(json.dumps(header).encode())
 
     def __enter__(self) -> Recorder:
         return self
@@ -67,9 +68,6 @@ class Recorder:
             self._raw.close()
         except OSError as error:
             raise self._given_up(error) from error
-
-    def _line(self, header: dict[str, Any]) -> None:
-        self._write(json.dumps(header).encode())
 
     def _write(self, line: bytes) -> None:
         try:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from gpuadvisor.collectors.telemetry.codec import decode
 from gpuadvisor.domain.severity import Severity
@@ -65,7 +66,7 @@ class SamplerProcess:
         self._replace_every_s = replace_every_s
         self._known: dict[str, dict[str, float]] = {}
         self._failure: Event | None = None
-        self._replaced_s: float | None = None
+        self._replaced_s = -inf
         self._closed = threading.Event()
         self._child = _Child(self._command, self._environ)
 
@@ -94,7 +95,7 @@ class SamplerProcess:
                 self._child.forgive()
             reason = self._child.ended() or self._silence()
             yield self._in_its_place(reason)
-            if reason and self._may_replace():
+            if reason and time.monotonic() - self._replaced_s >= self._replace_every_s:
                 self._replace()
 
     def _heard(self, frame: Frame) -> Frame:
@@ -135,10 +136,6 @@ class SamplerProcess:
             )
             events = (self._failure,)
         return Frame(now_s, samples, events=events, problem=problem)
-
-    def _may_replace(self) -> bool:
-        last_s = self._replaced_s
-        return last_s is None or time.monotonic() - last_s >= self._replace_every_s
 
     def _replace(self) -> None:
         self._child.end()

@@ -266,7 +266,7 @@ def test_a_program_that_is_no_python_is_refused(tmp_path, text, words):
 
 
 def test_an_old_python_is_refused(tmp_path):
-    said = '@gpuadvisor-probe {"version": "3.9.18", "header": false}'
+    said = '@gpuadvisor-probe {"version": "3.9.18", "has_header": false}'
     old = program(tmp_path, f"#!/bin/sh\necho '{said}'\n")
     with pytest.raises(UsageError, match=r"3\.9\.18, but 3\.10 or newer"):
         describe_python(old)

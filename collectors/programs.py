@@ -1,4 +1,4 @@
-"""Runs a program of NVIDIA's, or of ours that uses theirs, and outlives whatever it does."""
+"""Runs a program of somebody else's, or of ours that uses one, and outlives whatever it does."""
 
 from __future__ import annotations
 
