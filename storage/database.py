@@ -3,26 +3,70 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.orm import Session
+
 from gpuadvisor.domain.device import Environment
-from gpuadvisor.domain.knobs import Level
+from gpuadvisor.domain.knobs import AppliedKnob, Level
+from gpuadvisor.domain.measurement import Measurement, Trace, Window
 from gpuadvisor.domain.study import Objective, StudyResult, Trial
 from gpuadvisor.errors import StoreError, UsageError
-from gpuadvisor.storage import names, studies
 from gpuadvisor.storage.locks import Held, locked
-from gpuadvisor.storage.models import StudyRow
+from gpuadvisor.storage.models import (
+    AppliedKnobRow,
+    EnvironmentRow,
+    MeasurementRow,
+    StudyRow,
+    TraceRow,
+    TrialRow,
+    WindowRow,
+    shared,
+    values,
+)
+from gpuadvisor.storage.names import NAMES_IN_ERROR, check_name, next_study_name
 from gpuadvisor.storage.open_database import OpenDatabase, url, usable_path
 from gpuadvisor.storage.sqlite_file import ELSEWHERE, connect, explained
-from gpuadvisor.storage.studies import StudyRecord
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
+
+RESULT = shared(StudyRow, StudyResult)
+TRIAL = shared(TrialRow, Trial)
+MEASUREMENT = shared(MeasurementRow, Measurement)
+WINDOW = shared(WindowRow, Window)
+TRACE = shared(TraceRow, Trace)
+APPLIED = shared(AppliedKnobRow, AppliedKnob)
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """A study as it is known from its start on, without its result."""
+
+    name: str
+    script: str
+    args: tuple[str, ...]
+    environment: Environment
+    level: Level
+    objective: Objective
+    started: str
+    """UTC, ISO 8601."""
+    ended: str | None
+    """UTC, ISO 8601; None if it runs, or its process was killed."""
+    interrupted: str
+    """Why it ended early; empty otherwise."""
+    folder: str = ""
+    """Absolute path of the folder in which the script ran; empty where it is not known."""
+
+
+RECORD = shared(StudyRow, StudyRecord)
 
 
 def open_store(path: Path | None = None) -> Store:
@@ -43,9 +87,9 @@ class Store(OpenDatabase):
 
     def close(self) -> None:
         """Close the file, for Optuna as well."""
-        if "_optuna" in self.__dict__:
-            self._optuna.remove_session()
-            self._optuna.engine.dispose()
+        if "optuna_storage" in self.__dict__:
+            self.optuna_storage.remove_session()
+            self.optuna_storage.engine.dispose()
         super().close()
 
     def create_study(
@@ -65,31 +109,29 @@ class Store(OpenDatabase):
         UsageError if the name is taken.
         """
         with self.writing() as session:
-            record = StudyRecord(
-                name=names.next_study_name(session, script) if name is None else name,
-                script=script,
-                args=tuple(args),
-                environment=environment,
-                level=level,
-                objective=objective,
-                started=started or datetime.now(UTC).isoformat(timespec="seconds"),
-                ended=None,
-                interrupted="",
-                folder=folder,
-            )
-            studies.create(session, record)
-        return record.name
+            name = check_name(next_study_name(session, script) if name is None else name)
+            if session.scalar(select(StudyRow.id).filter_by(name=name)) is not None:
+                raise UsageError(
+                    f"There is a study {name} already: choose another name, or continue it "
+                    "with --resume."
+                )
+            row = StudyRow(
+                name=name, script=script, args=tuple(args), level=level, objective=objective,
+                started=started or _now(), interrupted="", folder=folder,
+            )  # fmt: skip
+            row.environment = _environment(session, environment)
+            session.add(row)
+        return name
 
     def add_trial(self, study: str, trial: Trial) -> None:
         """Store one trial; StoreError if the study has one of that number."""
         with self.writing() as session:
-            studies.add_trial(session, studies.find(session, study), trial)
+            _add_trial(session, _find(session, study), trial)
 
     def trials(self, study: str) -> list[Trial]:
         """Return the trials stored so far, in the order of their numbers."""
         with self.reading() as session:
-            rows = studies.trial_rows(session, studies.find(session, study))
-            return [studies.trial_of(row) for row in rows]
+            return [_trial_of(row) for row in _trial_rows(session, _find(session, study))]
 
     def finish_study(self, result: StudyResult) -> None:
         """Store the result of a study; one that was continued may be finished again.
@@ -97,17 +139,38 @@ class Store(OpenDatabase):
         Trials are added, or replaced where they differ. Stored ones it does not name stay.
         """
         with self.writing() as session:
-            studies.finish(session, result)
+            row = _find(session, result.study)
+            _drop_summary(session, row)
+            stored = _put_trials(session, row, result.trials)
+            for name, value in values(result, RESULT).items():
+                setattr(row, name, value)
+            row.environment = _environment(session, result.environment)
+            row.baseline = _summary(result, result.baseline, stored)
+            row.best = _summary(result, result.best, stored) if result.best else None
+            row.ended = _now()
 
     def load_study(self, name: str) -> StudyResult:
         """Return the result with its trials by number; UsageError while there is none."""
         with self.reading() as session:
-            return studies.load(session, name)
+            row = _find(session, name)
+            if row.baseline is None:
+                raise UsageError(
+                    f"Study {name} has no result yet: it is running, or it was killed and can be "
+                    "continued with `gpuadvisor tune --resume`."
+                )
+            return StudyResult(
+                **values(row, RESULT),
+                study=row.name,
+                environment=row.environment.fingerprint,
+                baseline=_measurement_of(row.baseline),
+                best=_measurement_of(row.best) if row.best else None,
+                trials=tuple(_trial_of(trial) for trial in _trial_rows(session, row)),
+            )
 
     def study_record(self, name: str) -> StudyRecord:
         """Return what is known of a study from its start on."""
         with self.reading() as session:
-            return studies.record_of(studies.find(session, name))
+            return _record_of(_find(session, name))
 
     def load_unfinished(
         self,
@@ -126,9 +189,10 @@ class Store(OpenDatabase):
             StudyRow.objective == objective,
         )
         with self.reading() as session:
-            row = studies.latest(session, *same)
-            unfinished = row is not None and (row.ended is None or bool(row.interrupted))
-            return studies.record_of(row) if row is not None and unfinished else None
+            row = _latest(session, *same)
+            if row is None or (row.ended is not None and not row.interrupted):
+                return None
+            return _record_of(row)
 
     def latest_study(self, script: str | None = None, finished: bool | None = None) -> str | None:
         """Return the newest study's name, of this script, with (True) or without a result."""
@@ -138,18 +202,18 @@ class Store(OpenDatabase):
         if finished is not None:
             conditions.append(StudyRow.ended.is_not(None) if finished else StudyRow.ended.is_(None))
         with self.reading() as session:
-            row = studies.latest(session, *conditions)
+            row = _latest(session, *conditions)
             return None if row is None else row.name
 
     def study_names(self, limit: int | None = None) -> list[str]:
         """Return the names of studies, the newest first."""
         with self.reading() as session:
-            return studies.names(session, limit)
+            return _names(session, limit)
 
     def new_study_name(self, script: str) -> str:
         """Return a free name, such as `train-3`, which another process may take before you."""
         with self.reading() as session:
-            return names.next_study_name(session, script)
+            return next_study_name(session, script)
 
     @contextmanager
     def lock_study(self, name: str) -> Iterator[None]:
@@ -166,41 +230,169 @@ class Store(OpenDatabase):
                 ) from None
             yield
 
-    def optuna_storage(self) -> RDBStorage:
-        """Return Optuna's storage in this file; it is closed with the store.
-
-        Its own errors are Optuna's: ask and tell within `recording()`.
-        """
-        return self._optuna
-
-    @contextmanager
-    def recording(self) -> Iterator[None]:
+    def recording(self) -> AbstractContextManager[None]:
         """Turn what Optuna raises where the file fails into StoreError."""
-        with explained(self.path):
-            yield
+        return explained(self.path)
 
     @cached_property
-    def _optuna(self) -> RDBStorage:
-        return _open_optuna(self.path)
+    def optuna_storage(self) -> RDBStorage:
+        """Optuna's storage in this file, its tables created beside ours if need be.
+
+        It is closed with the store. StoreError where the file cannot be used, or another version
+        of Optuna made its tables. Its own errors are Optuna's: ask and tell within `recording()`.
+        """
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)  # our reports say what happens
+        address = url(self.path).render_as_string().replace("{", "{{").replace("}", "}}")
+        # Write transactions from the start, as for our tables; two processes that create Optuna's
+        # tables at once would both find them missing.
+        writer = partial(connect, self.path, "IMMEDIATE")
+        with explained(self.path), locked(self.path.with_name("optuna.lock"), wait=True):
+            try:
+                return optuna.storages.RDBStorage(address, engine_kwargs={"creator": writer})
+            except RuntimeError as error:
+                raise StoreError(
+                    f"Optuna {optuna.__version__} cannot read its tables in {self.path}, which "
+                    f"another version made: install that one, or {ELSEWHERE}."
+                ) from error
 
 
-def _open_optuna(path: Path) -> RDBStorage:
-    """Return Optuna's storage on this file, its tables created beside ours if need be.
+# -- studies ---------------------------------------------------------------------------------------
 
-    StoreError where the file cannot be used, or another version of Optuna made its tables.
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _find(session: Session, name: str) -> StudyRow:
+    """Return the study's row; UsageError that lists the newest names if there is none."""
+    row = session.scalar(select(StudyRow).filter_by(name=name))
+    if row is None:
+        newest = _names(session, NAMES_IN_ERROR)
+        there_is = f"the newest are {', '.join(newest)}" if newest else "none is stored yet"
+        raise UsageError(f"There is no study {name!r}: {there_is}.")
+    return row
+
+
+def _names(session: Session, limit: int | None = None) -> list[str]:
+    """Return the names of studies, the newest first."""
+    return list(session.scalars(select(StudyRow.name).order_by(StudyRow.id.desc()).limit(limit)))
+
+
+def _latest(session: Session, *conditions: ColumnElement[bool]) -> StudyRow | None:
+    """Return the newest study that fulfils the conditions."""
+    return session.scalar(select(StudyRow).where(*conditions).order_by(StudyRow.id.desc()).limit(1))
+
+
+def _record_of(row: StudyRow) -> StudyRecord:
+    """Return what is known of the study from its start on."""
+    fields = values(row, RECORD) | {"interrupted": row.interrupted or ""}
+    return StudyRecord(**fields, environment=row.environment.fingerprint)
+
+
+def _environment(session: Session, environment: Environment) -> EnvironmentRow:
+    same = select(EnvironmentRow).where(EnvironmentRow.fingerprint == environment)
+    return session.scalar(same) or EnvironmentRow(fingerprint=environment)
+
+
+def _summary(
+    result: StudyResult, measurement: Measurement, stored: dict[int, TrialRow]
+) -> MeasurementRow:
+    """Return the row of the trial that this measurement comes from, else a row of its own."""
+    for trial in result.trials:
+        if trial.measurement is measurement or trial.measurement == measurement:
+            row = stored[trial.number].measurement
+            if row is not None:
+                return row
+    return _measurement_row(measurement)
+
+
+def _drop_summary(session: Session, row: StudyRow) -> None:
+    """Forget an earlier baseline and best; delete them unless they are those of a trial."""
+    old = {each.id: each for each in (row.baseline, row.best) if each is not None}
+    row.baseline = row.best = None
+    session.flush()
+    of_trials = select(TrialRow.measurement_id).where(TrialRow.measurement_id.in_(old))
+    for key in set(old) - set(session.scalars(of_trials)):
+        session.delete(old[key])
+
+
+# -- trials --------------------------------------------------------------------------------------
+
+
+def _add_trial(session: Session, study: StudyRow, trial: Trial) -> TrialRow:
+    """Add a trial; StoreError if the study has one of that number."""
+    taken = select(TrialRow.id).filter_by(study_id=study.id, number=trial.number)
+    if session.scalar(taken) is not None:
+        raise StoreError(
+            f"Trial {trial.number} of study {study.name} is stored already: another process "
+            "may be running the same study."
+        )
+    row = TrialRow(study_id=study.id)
+    _fill_trial(row, trial)
+    session.add(row)
+    return row
+
+
+def _put_trials(session: Session, study: StudyRow, trials: Iterable[Trial]) -> dict[int, TrialRow]:
+    """Add the trials or bring the stored ones up to date; return the study's rows by number.
+
+    Stored trials that are not among them stay.
     """
-    import optuna
+    stored = {row.number: row for row in _trial_rows(session, study)}
+    for trial in trials:
+        if trial.number not in stored:
+            stored[trial.number] = _add_trial(session, study, trial)
+        elif _trial_of(stored[trial.number]) != trial:
+            _fill_trial(stored[trial.number], trial)
+    return stored
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # our reports say what happens
-    address = url(path).render_as_string().replace("{", "{{").replace("}", "}}")
-    # Write transactions from the start, as for our tables; two processes that create Optuna's
-    # tables at once would both find them missing.
-    writer = partial(connect, path, "IMMEDIATE")
-    with explained(path), locked(path.with_name("optuna.lock"), wait=True):
-        try:
-            return optuna.storages.RDBStorage(address, engine_kwargs={"creator": writer})
-        except RuntimeError as error:
-            raise StoreError(
-                f"Optuna {optuna.__version__} cannot read its tables in {path}, which another "
-                f"version made: install that one, or {ELSEWHERE}."
-            ) from error
+
+def _trial_rows(session: Session, study: StudyRow) -> list[TrialRow]:
+    """Return the study's rows in the order of their numbers."""
+    wanted = select(TrialRow).filter_by(study_id=study.id).order_by(TrialRow.number)
+    return list(session.scalars(wanted))
+
+
+def _trial_of(row: TrialRow) -> Trial:
+    """Return the trial with its measurement."""
+    return Trial(
+        **values(row, TRIAL),
+        measurement=_measurement_of(row.measurement) if row.measurement else None,
+    )
+
+
+def _fill_trial(row: TrialRow, trial: Trial) -> None:
+    for name, value in values(trial, TRIAL).items():
+        setattr(row, name, value)
+    row.measurement = _measurement_row(trial.measurement) if trial.measurement else None
+
+
+# -- measurements --------------------------------------------------------------------------------
+
+
+def _measurement_row(measurement: Measurement) -> MeasurementRow:
+    """Return a measurement as a new row, with its windows, trace and applied knobs."""
+    return MeasurementRow(
+        **values(measurement, MEASUREMENT),
+        trace=TraceRow(**values(measurement.trace, TRACE)),
+        windows=[
+            WindowRow(position=position, **values(window, WINDOW))
+            for position, window in enumerate(measurement.windows)
+        ],
+        applied=[
+            AppliedKnobRow(position=position, **values(knob, APPLIED))
+            for position, knob in enumerate(measurement.applied)
+        ],
+    )
+
+
+def _measurement_of(row: MeasurementRow) -> Measurement:
+    """Return the measurement that a row and its parts hold."""
+    return Measurement(
+        **values(row, MEASUREMENT),
+        trace=Trace(**values(row.trace, TRACE)),
+        windows=tuple(Window(**values(window, WINDOW)) for window in row.windows),
+        applied=tuple(AppliedKnob(**values(knob, APPLIED)) for knob in row.applied),
+    )

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Self
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.study import StudyResult, Trial
 from gpuadvisor.errors import UsageError
-from gpuadvisor.storage.database import Store
-from gpuadvisor.storage.studies import StudyRecord
+from gpuadvisor.storage.database import Store, StudyRecord
 from gpuadvisor.tuning.options import TuneOptions
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class StudyRecorder:
         """
         import optuna
 
-        storage = self._store.optuna_storage()
+        storage = self._store.optuna_storage
         name = str(self.study)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         if name in optuna.get_all_study_names(storage):

@@ -235,12 +235,12 @@ def test_optunas_tables_live_beside_ours(tmp_path, first):
     if first == "optunas":
         optuna.storages.RDBStorage(f"sqlite:///{path.as_posix()}".replace("{name}", "{{name}}"))
     with open_store(path) as store:
-        study = optuna.create_study(study_name="a", storage=store.optuna_storage())
+        study = optuna.create_study(study_name="a", storage=store.optuna_storage)
         store.create_study("a", "t.py", [], ENVIRONMENT, Level.BALANCED, Objective.MEMORY)
         study.optimize(lambda t: t.suggest_int("num_workers", 0, 8), n_trials=2)
         store.add_trial("a", trial(0))
     with open_store(path) as store:
-        again = optuna.load_study(study_name="a", storage=store.optuna_storage())
+        again = optuna.load_study(study_name="a", storage=store.optuna_storage)
         assert len(again.trials) == 2
         assert len(store.trials("a")) == 1
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
@@ -254,7 +254,7 @@ def test_two_studies_with_optuna_side_by_side(store):
     def tune(name):
         with open_store(store.path) as own:
             together.wait()  # both find no table of Optuna's
-            study = optuna.create_study(study_name=name, storage=own.optuna_storage())
+            study = optuna.create_study(study_name=name, storage=own.optuna_storage)
             own.create_study(name, "t.py", [], ENVIRONMENT, Level.BALANCED, Objective.MEMORY)
             for number in range(10):
                 asked = study.ask()
@@ -270,7 +270,7 @@ def test_two_studies_with_optuna_side_by_side(store):
 def test_optunas_failures_are_explained(store):
     import optuna
 
-    study = optuna.create_study(storage=store.optuna_storage())
+    study = optuna.create_study(storage=store.optuna_storage)
     with closing(sqlite3.connect(store.path)) as connection:
         connection.execute("DROP TABLE trial_values")
     with pytest.raises(StoreError, match="cannot be used: no such table"), store.recording():

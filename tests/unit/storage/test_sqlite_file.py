@@ -217,7 +217,7 @@ def test_a_file_that_stays_locked(path, monkeypatch):
     with open_store(path) as store:
         assert store.study_names() == [], "a writer keeps nobody from reading"
         with pytest.raises(StoreError, match="stayed locked by another program"):
-            store.optuna_storage()
+            _ = store.optuna_storage
     holder.close()
 
 
