@@ -82,8 +82,7 @@ def _running(library: Any, device: Device) -> list[ComputeProcess] | None:
         found = nvml.read(library, f"nvmlDeviceGetComputeRunningProcesses{version}", gpu)
         if found is not None:
             return [
-                ComputeProcess(one.pid, _status(one.pid).get("Name"), one.usedGpuMemory)
-                for one in found
+                ComputeProcess(p.pid, _status(p.pid).get("Name"), p.usedGpuMemory) for p in found
             ]
     return None
 

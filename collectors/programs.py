@@ -24,11 +24,6 @@ class Ended:
     said: str
     """The end of what it printed, without that which went to `output`."""
 
-    @property
-    def last_line(self) -> str:
-        lines = [line.strip() for line in self.said.splitlines() if line.strip()]
-        return lines[-1] if lines else ""
-
 
 def run(argv: Sequence[str], timeout_s: float, output: IO[bytes] | None = None) -> Ended:
     """Run a program in a process group of its own, which is ended whole; OSError if it cannot."""
@@ -58,8 +53,8 @@ def why(ended: Ended, timeout_s: float) -> str:
     """Return why a program failed, in its own last words where it had any."""
     if ended.status is None:
         return f"it did not end within {timeout_s:g} s"
-    if ended.last_line:
-        return ended.last_line[:500].rstrip(".")
+    if lines := ended.said.strip().splitlines():
+        return lines[-1].strip()[:500].rstrip(".")
     if ended.status < 0:
         return f"it crashed ({signal.Signals(-ended.status).name})"
     return f"it ended with status {ended.status}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -46,6 +46,17 @@ def within(numbers: IntArray, kind: str) -> npt.NDArray[Any]:
     """Return numbers in a numpy type; `UNKNOWN` for negative and too large ones."""
     usable = (numbers >= 0) & (numbers <= np.iinfo(kind).max)
     return np.where(usable, numbers, UNKNOWN).astype(kind)
+
+
+def mapped(answer: Callable[..., int], *numbers: IntArray) -> IntArray:
+    """Return the answers for the numbers in each row; the same numbers are asked for once."""
+    if len(numbers) == 1:
+        distinct, places = np.unique(numbers[0], return_inverse=True)
+        asked = [distinct.tolist()]
+    else:
+        distinct, places = np.unique(np.stack(numbers), axis=1, return_inverse=True)
+        asked = distinct.tolist()
+    return np.array(list(map(answer, *asked)), np.int64)[places.reshape(-1)]
 
 
 def real(cells: Sequence[Any] | IntArray) -> npt.NDArray[np.float64]:

@@ -25,6 +25,7 @@ _NO_TIMELINE = "Nsight Compute runs kernels one by one, several times each"
 _DURATIONS = tuple(f"gpu__time_duration.{rollup}" for rollup in ("sum", "max", "avg"))
 _SHARED = ("launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic")
 _AXES = ("x", "y", "z")
+_HIGHEST = {name: np.iinfo(kind).max for name, kind in TABLES["kernels"].items()}
 DEVICE_ATTRIBUTE = "device__attribute_"
 
 
@@ -32,9 +33,7 @@ class Attributes:
     """Collects attributes of devices, and what is the same for all kernels."""
 
     def __init__(self) -> None:
-        self._devices: dict[int, dict[str, float]] = {}
-        self._names: dict[int, str] = {}
-        self._capabilities: dict[int, tuple[int, int]] = {}
+        self._limits: dict[int, DeviceLimits] = {}
         self._facts: dict[str, str | None] = {}
 
     def add(self, device: int, launch: ProfiledKernel) -> None:
@@ -44,20 +43,8 @@ class Attributes:
         for name, (value, _) in launch.metrics.items():
             if name.startswith(DEVICE_ATTRIBUTE):
                 self._note(name, f"{value:g}" if value % 1 else str(int(value)))
-        if device not in self._devices and len(self._devices) < _MOST_DEVICES:
-            self._add_device(device, launch)
-
-    def _add_device(self, device: int, launch: ProfiledKernel) -> None:
-        self._devices[device] = {
-            name.removeprefix(DEVICE_ATTRIBUTE): value
-            for name, (value, _) in launch.metrics.items()
-            if name.startswith(DEVICE_ATTRIBUTE)
-        }
-        self._names[device] = launch.texts.get(f"{DEVICE_ATTRIBUTE}display_name", "")[
-            :_LONGEST_FACT
-        ]
-        if launch.compute_capability is not None:
-            self._capabilities[device] = launch.compute_capability
+        if device not in self._limits and len(self._limits) < _MOST_DEVICES:
+            self._limits[device] = _limits(device, launch)
 
     def _note(self, name: str, value: str) -> None:
         if name not in self._facts and len(self._facts) < _MOST_FACTS:
@@ -71,32 +58,37 @@ class Attributes:
 
     def limits(self) -> tuple[DeviceLimits, ...]:
         """Return the GPUs on which kernels were profiled."""
-        return tuple(self._limits(device) for device in sorted(self._devices))
+        return tuple(self._limits[device] for device in sorted(self._limits))
 
-    def _limits(self, device: int) -> DeviceLimits:
-        values = self._devices[device]
 
-        def whole(name: str) -> int | None:
-            value = values.get(name, 0.0)
-            return int(value) if value > 0 else None
+def _limits(device: int, launch: ProfiledKernel) -> DeviceLimits:
+    """Return what a kernel's report tells of its GPU."""
+    values = {
+        name.removeprefix(DEVICE_ATTRIBUTE): value
+        for name, (value, _) in launch.metrics.items()
+        if name.startswith(DEVICE_ATTRIBUTE)
+    }
 
-        major, minor = whole("compute_capability_major"), whole("compute_capability_minor")
-        told = self._capabilities.get(device)
-        clock = whole("max_gpu_frequency_khz") or whole("clock_rate")
-        return DeviceLimits(
-            index=device,
-            name=self._names[device],
-            compute_capability=told if major is None else (major, minor or 0),
-            sm_count=whole("multiprocessor_count"),
-            memory_bytes=whole("total_memory"),
-            memory_bandwidth_bytes_per_s=_bandwidth(values),
-            l2_bytes=whole("l2_cache_size"),
-            clock_hz=None if clock is None else clock * 1e3,
-            registers_per_multiprocessor=whole("max_registers_per_multiprocessor"),
-            shared_bytes_per_multiprocessor=whole("max_shared_memory_per_multiprocessor"),
-            shared_bytes_per_block=whole("max_shared_memory_per_block_optin"),
-            threads_per_multiprocessor=whole("max_threads_per_multiprocessor"),
-        )
+    def whole(name: str) -> int | None:
+        value = values.get(name, 0.0)
+        return int(value) if value > 0 else None
+
+    major, minor = whole("compute_capability_major"), whole("compute_capability_minor")
+    clock = whole("max_gpu_frequency_khz") or whole("clock_rate")
+    return DeviceLimits(
+        index=device,
+        name=launch.texts.get(f"{DEVICE_ATTRIBUTE}display_name", "")[:_LONGEST_FACT],
+        compute_capability=launch.compute_capability if major is None else (major, minor or 0),
+        sm_count=whole("multiprocessor_count"),
+        memory_bytes=whole("total_memory"),
+        memory_bandwidth_bytes_per_s=_bandwidth(values),
+        l2_bytes=whole("l2_cache_size"),
+        clock_hz=None if clock is None else clock * 1e3,
+        registers_per_multiprocessor=whole("max_registers_per_multiprocessor"),
+        shared_bytes_per_multiprocessor=whole("max_shared_memory_per_multiprocessor"),
+        shared_bytes_per_block=whole("max_shared_memory_per_block_optin"),
+        threads_per_multiprocessor=whole("max_threads_per_multiprocessor"),
+    )
 
 
 def _bandwidth(values: Mapping[str, float]) -> float | None:
@@ -178,8 +170,7 @@ class ProfiledKernels:
             "shared_bytes": shared,
             "graph_node": UNKNOWN,
         }
-        types = TABLES["kernels"]
-        return {name: value if _fits(value, types[name]) else -1 for name, value in row.items()}
+        return {name: n if 0 <= n <= _HIGHEST[name] else UNKNOWN for name, n in row.items()}
 
     def finish(self) -> Header:
         """Give the rest, and return what is known of all."""
@@ -203,20 +194,15 @@ class ProfiledKernels:
 
     def _flush(self) -> None:
         if self._kernels:
-            types = TABLES["kernels"]
             columns = {
                 name: np.array([row[name] for row in self._kernels], kind)
-                for name, kind in types.items()
+                for name, kind in TABLES["kernels"].items()
             }
             self._sink.add("kernels", columns)
         if self._metrics:
-            cells = zip(*self._metrics, strict=True)
-            kinds = TABLES["metrics"].items()
-            columns = {
-                name: np.array(column, kind)
-                for (name, kind), column in zip(kinds, cells, strict=True)
-            }
-            self._sink.add("metrics", columns)
+            kinds, cells = TABLES["metrics"].items(), zip(*self._metrics, strict=True)
+            pairs = zip(kinds, cells, strict=True)
+            self._sink.add("metrics", {name: np.array(cell, kind) for (name, kind), cell in pairs})
         self._kernels, self._metrics = [], []
 
 
@@ -230,7 +216,3 @@ def _extent(what: str, told: Sequence[int], launch: ProfiledKernel) -> Mapping[s
 def _fitting(value: float) -> int:
     """Return a whole number, `UNKNOWN` where it is none that fits in 64 bits."""
     return round(value) if 0 <= value < 2**63 else UNKNOWN
-
-
-def _fits(value: int, kind: str) -> bool:
-    return 0 <= value <= np.iinfo(kind).max

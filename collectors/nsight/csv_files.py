@@ -76,18 +76,16 @@ class Records:
             raise self._fault
         self._length = 0
         try:
-            return self._checked(next(self._reader))
+            record = next(self._reader)
+            if len(record) > MOST_CELLS:
+                raise NotCsvError(f"a record has more than {MOST_CELLS:,} cells")
+            return record
         except csv.Error as error:
             self._fault = NotCsvError(str(error))
             raise self._fault from error
         except NotCsvError as error:
             self._fault = error
             raise
-
-    def _checked(self, record: list[str]) -> list[str]:
-        if len(record) > MOST_CELLS:
-            raise NotCsvError(f"a record has more than {MOST_CELLS:,} cells")
-        return record
 
 
 def decimal_mark(texts: Iterable[str]) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from itertools import islice
+from contextlib import closing, contextmanager, suppress
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -101,45 +101,29 @@ class Export:
         longest = LONGEST_VALUE_BYTES if texts else LONGEST_NUMBER_BYTES
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
         wanted = ", ".join(cell(name) if name in there else "NULL" for name in columns)
-        cursor = self.query(f"SELECT {wanted} FROM {quoted(table)} NOT INDEXED")
         total = 0
-        while True:
-            batch, damage = _fetched(cursor, rows)
+        for batch in _fetched(
+            self.query(f"SELECT {wanted} FROM {quoted(table)} NOT INDEXED"), rows
+        ):
             total += len(batch)
             if total > self._most_rows:
                 raise DamagedError("it repeats rows without end")
             if batch:
                 yield dict(zip(columns, zip(*batch, strict=True), strict=True))
-            if damage is not None:
-                raise damage
-            if len(batch) < rows:
-                return
 
     def first_rows(
         self, table: str, columns: Sequence[str], limit: int
     ) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a small table, `limit` at most; damage ends it."""
-        try:
-            for batch in self.batches(table, columns, texts=True):
-                for row in zip(*batch.values(), strict=True):
-                    yield row
-                    limit -= 1
-                    if limit <= 0:
-                        return
-        except DamagedError:
-            return
+        batches = self.batches(table, columns, texts=True)
+        rows = chain.from_iterable(zip(*batch.values(), strict=True) for batch in batches)
+        with suppress(DamagedError):
+            yield from islice(rows, limit)
 
     def text_rows(self, sql: str) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query that reads texts; DamagedError ends them."""
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE_BYTES)
-        cursor = self.query(sql)
-        while True:
-            batch, damage = _fetched(cursor, TEXT_BATCH_ROWS)
-            yield from batch
-            if damage is not None:
-                raise damage
-            if len(batch) < TEXT_BATCH_ROWS:
-                return
+        yield from chain.from_iterable(_fetched(self.query(sql), TEXT_BATCH_ROWS))
 
     def query(self, sql: str) -> sqlite3.Cursor:
         """Return an executed query; DamagedError if it cannot be run."""
@@ -150,10 +134,7 @@ class Export:
 
     def answers(self, sql: str, limit: int) -> list[tuple[Any, ...]]:
         """Return a query's rows, `limit` at most."""
-        rows, damage = _fetched(self.query(sql), limit)
-        if damage is not None:
-            raise damage
-        return rows
+        return list(islice(chain.from_iterable(_fetched(self.query(sql), limit)), limit))
 
 
 def quoted(name: str) -> str:
@@ -168,16 +149,19 @@ def _shortened(column: str) -> str:
     return f"CASE WHEN {long} THEN substr({name}, 1, 16384) ELSE {name} END"
 
 
-def _fetched(
-    cursor: sqlite3.Cursor, rows: int
-) -> tuple[list[tuple[Any, ...]], DamagedError | None]:
-    """Return the next rows, and why there are no more of them."""
-    batch: list[tuple[Any, ...]] = []
-    try:
-        batch.extend(islice(cursor, rows))  # which keeps what came before an error
-    except _ERRORS as error:
-        return batch, DamagedError(_reason(error, cursor.connection))
-    return batch, None
+def _fetched(cursor: sqlite3.Cursor, rows: int) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield batches of so many rows; DamagedError after all that could be read."""
+    while True:
+        batch: list[tuple[Any, ...]] = []
+        try:
+            batch.extend(islice(cursor, rows))  # which keeps what came before an error
+        except _ERRORS as error:
+            damage = DamagedError(_reason(error, cursor.connection))
+            yield batch
+            raise damage from error
+        yield batch
+        if len(batch) < rows:
+            return
 
 
 class _Connection(sqlite3.Connection):

@@ -129,7 +129,11 @@ def read(path: Path, sink: Sink) -> Header:
     the different names, time by the size of the file.
     """
     with opened(path) as export:
-        _require_nsys(path, export)
+        if not export.tables & {*METADATA, *TIMES}:
+            raise UsageError(
+                f"{path} is a SQLite file, but not of Nsight Systems: give what "
+                "`nsys export --type sqlite` made"
+            )
         warnings = Warnings()
         if export.missing_bytes:
             warnings.add(f"the file is {export.missing_bytes:,} bytes shorter than it says")
@@ -148,14 +152,6 @@ def read(path: Path, sink: Sink) -> Header:
         for error in recording_errors(export):
             warnings.add(error)
         return _header(export, reading, metadata, rows)
-
-
-def _require_nsys(path: Path, export: Export) -> None:
-    if not export.tables & {*METADATA, *TIMES}:
-        raise UsageError(
-            f"{path} is a SQLite file, but not of Nsight Systems: give what "
-            "`nsys export --type sqlite` made"
-        )
 
 
 def _header(

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuadvisor.collectors.nsight.cells import IntArray, count, whole, within
+from gpuadvisor.collectors.nsight.cells import IntArray, mapped, whole, within
 from gpuadvisor.collectors.nsight.sqlite_export import DamagedError, Export
 from gpuadvisor.domain.profile import UNKNOWN, DeviceLimits
 
@@ -64,15 +64,13 @@ class ExportDevices:
         """Return the profile's numbers for CUDA's ordinals in processes."""
         if self._ordinals is not None or not self._of_process:
             return within(ordinals, "int16")
-        pairs, places = np.unique(np.stack((processes, ordinals)), axis=1, return_inverse=True)
-        numbers = [self._of_process.get((one, other), UNKNOWN) for one, other in pairs.T.tolist()]
-        return count(numbers, "int16")[places.reshape(-1)]
+        numbers = mapped(lambda *key: self._of_process.get(key, UNKNOWN), processes, ordinals)
+        return within(numbers, "int16")
 
     def of_gpus(self, gpus: IntArray) -> Any:
         """Return the profile's numbers for Nsight Systems' own."""
-        distinct, places = np.unique(gpus, return_inverse=True)
-        numbers = [self._number_of_gpu.get(gpu, gpu) for gpu in distinct.tolist()]
-        return count(numbers, "int16")[places.reshape(-1)]
+        known = self._number_of_gpu
+        return within(mapped(lambda gpu: known[gpu] if gpu in known else int(gpu), gpus), "int16")
 
     def limits(self) -> tuple[DeviceLimits, ...]:
         """Return the GPUs, by the profile's number."""
@@ -150,19 +148,14 @@ class ExportProcesses:
     def unique(self, numbers: IntArray, global_ids: IntArray) -> IntArray:
         """Return launches' numbers that no other process has; `UNKNOWN` stays."""
         usable = (numbers >= 0) & (numbers < 2**_CUPTI_BITS)
-        places = self._places_of(global_ids) << _CUPTI_BITS
-        return np.where(usable, numbers + places, UNKNOWN)
+        places = mapped(self._place, global_ids >> _ID_BITS)
+        return np.where(usable, numbers + (places << _CUPTI_BITS), UNKNOWN)
 
     def streams(self, numbers: IntArray, ordinals: IntArray, global_ids: IntArray) -> IntArray:
         """Return streams, told apart where several processes use the same device."""
         shared = np.isin(ordinals, self._shared)
         plain = np.where((numbers >= 0) & (numbers < 2**_CUPTI_BITS), numbers, UNKNOWN)
         return np.where(shared, self.unique(numbers, global_ids), plain)
-
-    def _places_of(self, global_ids: IntArray) -> IntArray:
-        distinct, rows = np.unique(global_ids >> _ID_BITS, return_inverse=True)
-        places = np.array([self._place(key) for key in distinct.tolist()], np.int64)
-        return np.asarray(places[rows.reshape(-1)], np.int64)
 
     def _place(self, key: int) -> int:
         if key < 0 or len(self._places) >= _MOST_PROCESSES:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuadvisor.collectors.nsight.bounded import ALL_TEXTS, Names, Warnings
-from gpuadvisor.collectors.nsight.cells import IntArray, prepared, strange, whole
+from gpuadvisor.collectors.nsight.cells import IntArray, mapped, prepared, strange, whole
 from gpuadvisor.collectors.nsight.sqlite_export import DamagedError, Export, quoted
 from gpuadvisor.collectors.nsight.systems_devices import ExportDevices, ExportProcesses
 from gpuadvisor.domain.profile import NO_TEXT, Sink
@@ -44,43 +44,12 @@ TIMES = {  # table: columns of an event's begin and end
 """The tables that are read."""
 
 
-def strings(export: Export, warnings: Warnings) -> Mapping[int, str]:
-    """Return the texts of kernels, calls and ranges by their number."""
-    users = [
-        f"SELECT {quoted(column)} FROM {quoted(table)}"
-        for table, column in _USED
-        if column in export.columns(table)
-    ]
-    if not users or not {"id", "value"} <= export.columns(TABLE):
-        return {}
-    found: dict[int, str] = {}
-    try:
-        _load(export, " UNION ".join(users), found)
-    except DamagedError as error:
-        warnings.add(f"some names are missing, because {TABLE} cannot be read further: {error}")
-    return found
-
-
-def _load(export: Export, used: str, found: dict[int, str]) -> None:
-    room = ALL_TEXTS
-    query = (
-        f"SELECT id, substr(value, 1, 16384) FROM {TABLE} "
-        f"WHERE id IN ({used}) AND typeof(value) = 'text'"
-    )
-    for number, text in export.text_rows(query):
-        room -= len(text)
-        if room < 0:
-            raise DamagedError("the names are too long")
-        found[number] = text
-
-
 def text_numbers(
     ids: IntArray, texts: Mapping[int, str], number: Callable[[str], int]
 ) -> npt.NDArray[np.int32]:
     """Return a number of the profile for each number of the export; `NO_TEXT` where unknown."""
-    distinct, places = np.unique(ids, return_inverse=True)
-    numbers = [number(texts[one]) if one in texts else NO_TEXT for one in distinct.tolist()]
-    return np.array(numbers, np.int32)[places.reshape(-1)]
+    numbers = mapped(lambda one: number(texts[one]) if one in texts else NO_TEXT, ids)
+    return numbers.astype(np.int32)
 
 
 def cell_numbers(cells: Sequence[Any], number: Callable[[str], int]) -> npt.NDArray[np.int32]:
@@ -106,7 +75,29 @@ class ExportReader:
     @cached_property
     def strings(self) -> Mapping[int, str]:
         """The texts of kernels, calls and ranges, by the export's number."""
-        return strings(self.export, self.warnings)
+        users = [
+            f"SELECT {quoted(column)} FROM {quoted(table)}"
+            for table, column in _USED
+            if column in self.export.columns(table)
+        ]
+        if not users or not {"id", "value"} <= self.export.columns(TABLE):
+            return {}
+        query = (
+            f"SELECT id, substr(value, 1, 16384) FROM {TABLE} "
+            f"WHERE id IN ({' UNION '.join(users)}) AND typeof(value) = 'text'"
+        )
+        found: dict[int, str] = {}
+        room = ALL_TEXTS
+        try:
+            for number, text in self.export.text_rows(query):
+                room -= len(text)
+                if room < 0:
+                    raise DamagedError("the names are too long")
+                found[number] = text
+        except DamagedError as error:
+            why = f"because {TABLE} cannot be read further: {error}"
+            self.warnings.add(f"some names are missing, {why}")
+        return found
 
     @property
     def duration_ns(self) -> int:
@@ -142,7 +133,7 @@ class ExportReader:
                 cells = {name: prepared(column) for name, column in batch.items()}
                 begin, end = (whole(cells[name], _NEVER) for name in (begin_name, end_name))
                 chosen = np.ones(len(begin), np.bool_) if choose is None else choose(cells)
-                usable = _usable(begin, end)
+                usable = (begin > -FARTHEST_NS) & (end < FARTHEST_NS) & (end >= begin)
                 used = np.flatnonzero(chosen & usable)
                 useless += int(np.sum(chosen & ~usable & ~_open(source, cells[end_name])))
                 odd += sum(strange(cells[name]) for name in wanted if name != "text")
@@ -150,7 +141,10 @@ class ExportReader:
                     self._give(target, begin[used], end[used], convert(cells, used))
         except DamagedError as error:
             self.warnings.add(f"{source} could be read only in part: {error}")
-        self._tell(source, useless, odd)
+        if useless > 0:
+            self.warnings.add(f"{source} has {useless} rows without a usable time: left out")
+        if odd > 0:
+            self.warnings.add(f"{source} has {odd} cells that are no numbers: taken as unknown")
         return self.rows - before
 
     def _give(self, target: str, begin: IntArray, end: IntArray, rest: Converted) -> None:
@@ -165,19 +159,9 @@ class ExportReader:
             self._first_ns, self._end_ns = first, last
         self._first_ns, self._end_ns = min(first, self._first_ns), max(last, self._end_ns)
 
-    def _tell(self, source: str, useless: int, odd: int) -> None:
-        if useless > 0:
-            self.warnings.add(f"{source} has {useless} rows without a usable time: left out")
-        if odd > 0:
-            self.warnings.add(f"{source} has {odd} cells that are no numbers: taken as unknown")
-
 
 def _open(source: str, ends: Any) -> BoolArray:
     """Say which rows rightly have no end: NVTX ranges that were still open when it was recorded."""
     if source != "NVTX_EVENTS":
         return np.zeros(len(ends), np.bool_)
     return np.array([end is None for end in ends], np.bool_)
-
-
-def _usable(begin: IntArray, end: IntArray) -> BoolArray:
-    return np.asarray((begin > -FARTHEST_NS) & (end < FARTHEST_NS) & (end >= begin))

@@ -6,18 +6,17 @@ rows are left out. Schemas 2.9 (2020) to 3.24 (2026).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuadvisor.collectors.cuda_calls import kind_of, plain_name
-from gpuadvisor.collectors.nsight.cells import IntArray, count, real, whole, within
+from gpuadvisor.collectors.nsight.cells import IntArray, count, mapped, real, whole, within
 from gpuadvisor.collectors.nsight.sqlite_export import Export
 from gpuadvisor.collectors.nsight.systems_devices import process_of, thread_of
 from gpuadvisor.collectors.nsight.systems_reading import (
-    BoolArray,
     Cells,
     Converted,
     ExportReader,
@@ -73,31 +72,28 @@ _METRICS_GPU_BITS = 0xFF
 """Bits of `typeId`, which says what and whose a metric is, that number the GPU."""
 
 
-def _directions(export: Export) -> Mapping[int, int]:
-    """Return the direction of each `copyKind`."""
-    return _enumeration(export, "ENUM_CUDA_MEMCPY_OPER", _DIRECTIONS) or _USUAL_DIRECTIONS
+_COPY_KINDS = ("ENUM_CUDA_MEMCPY_OPER", _DIRECTIONS, _USUAL_DIRECTIONS)
+"""What tells the direction of a `copyKind`."""
+_MEMORY_KINDS = ("ENUM_CUDA_MEM_KIND", _MEMORIES, _USUAL_MEMORIES)
+"""What tells the memory of a `srcKind`, `dstKind` or `memKind`."""
 
 
-def _memories(export: Export) -> Mapping[int, int]:
-    """Return the memory of each `srcKind`, `dstKind` and `memKind`."""
-    return _enumeration(export, "ENUM_CUDA_MEM_KIND", _MEMORIES) or _USUAL_MEMORIES
-
-
-def _enumeration(export: Export, table: str, meanings: Mapping[str, int]) -> Mapping[int, int]:
+def _enumeration(
+    export: Export, table: str, meanings: Mapping[str, int], usual: Mapping[int, int]
+) -> Mapping[int, int]:
+    """Return the meanings of an enumeration's numbers, the usual ones where it is not there."""
     found: dict[int, int] = {}
     for number, name in export.first_rows(table, ("id", "name"), _MOST_KINDS):
         if isinstance(number, int) and isinstance(name, str):
             meaning = meanings.get(name[name.find("KIND_") :])
             if meaning is not None:
                 found[number] = meaning
-    return found
+    return found or usual
 
 
 def _translated(numbers: IntArray, meanings: Mapping[int, int]) -> npt.NDArray[Any]:
     """Return a meaning for each number; 0, which is unknown everywhere, for others."""
-    distinct, places = np.unique(numbers, return_inverse=True)
-    known = [meanings.get(number, 0) for number in distinct.tolist()]
-    return np.array(known, np.int8)[places.reshape(-1)]
+    return mapped(lambda number: meanings.get(number, 0), numbers).astype(np.int8)
 
 
 def _range_kind(name: str) -> Range:
@@ -134,14 +130,15 @@ def graphs(reading: ExportReader) -> int:
     """Read launches of CUDA graphs of which only the whole was recorded, as kernels."""
     unknown = ("registers", "shared_bytes", *_GRID.values(), *_BLOCK.values())
 
+    def name_of(graph: int) -> int:
+        return reading.names.number("CUDA graph" if graph == UNKNOWN else f"CUDA graph {graph}")
+
     def convert(cells: Cells, used: IntArray) -> Converted:
-        numbers = count(cells["graphId"], "int64")[used]
-        distinct, places = np.unique(numbers, return_inverse=True)
-        names = [reading.names.number(_graph_name(number)) for number in distinct.tolist()]
+        names = mapped(name_of, count(cells["graphId"], "int64")[used])
         return {
             **_where(reading, cells, used),
             **{column: np.full(len(used), UNKNOWN, np.int32) for column in unknown},
-            "name": np.array(names, np.int32)[places.reshape(-1)],
+            "name": names.astype(np.int32),
             "graph_node": np.full(len(used), UNKNOWN, np.int64),
         }
 
@@ -149,13 +146,10 @@ def graphs(reading: ExportReader) -> int:
     return reading.events("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "kernels", wanted, convert)
 
 
-def _graph_name(number: int) -> str:
-    return "CUDA graph" if number == UNKNOWN else f"CUDA graph {number}"
-
-
 def copies(reading: ExportReader) -> int:
     """Read copies."""
-    directions, memories = _directions(reading.export), _memories(reading.export)
+    directions = _enumeration(reading.export, *_COPY_KINDS)
+    memories = _enumeration(reading.export, *_MEMORY_KINDS)
 
     def convert(cells: Cells, used: IntArray) -> Converted:
         return {
@@ -173,7 +167,7 @@ def copies(reading: ExportReader) -> int:
 
 def memsets(reading: ExportReader) -> int:
     """Read fillings of memory with a value."""
-    memories = _memories(reading.export)
+    memories = _enumeration(reading.export, *_MEMORY_KINDS)
 
     def convert(cells: Cells, used: IntArray) -> Converted:
         return {
@@ -248,12 +242,8 @@ def ranges(reading: ExportReader) -> int:
         ("text", "textId", "globalTid", "eventType"),
         convert,
         texts=True,
-        choose=(lambda cells: _is_range(cells["eventType"])) if typed else None,
+        choose=(lambda cells: np.isin(whole(cells["eventType"]), _NVTX_RANGES)) if typed else None,
     )
-
-
-def _is_range(event_types: Sequence[Any]) -> BoolArray:
-    return np.isin(whole(event_types), _NVTX_RANGES)
 
 
 def counters(reading: ExportReader) -> int:
@@ -269,12 +259,11 @@ def counters(reading: ExportReader) -> int:
 
     def convert(cells: Cells, used: IntArray) -> Converted:
         kind, metric = whole(cells["typeId"])[used], whole(cells["metricId"])[used]
-        pairs, places = np.unique(np.stack((kind, metric)), axis=1, return_inverse=True)
-        found = [names.get((one, other), 0) for one, other in pairs.T.tolist()]
+        found = mapped(lambda *key: names.get(key, 0), kind, metric)
         gpus = np.where(kind < 0, UNKNOWN, kind & _METRICS_GPU_BITS)
         return {
             "device": reading.devices.of_gpus(gpus),
-            "name": np.array(found, np.int32)[places.reshape(-1)],
+            "name": found.astype(np.int32),
             "value": real(cells["value"])[used],
         }
 

@@ -184,15 +184,13 @@ def _field_values(
     whole call fails.
     """
     values = nvml.nvmlDeviceGetFieldValues(device.handle, fields)
-    return [
-        (
-            nvml.NVMLError(field.nvmlReturn)
-            if field.nvmlReturn
-            else getattr(field.value, _UNION_MEMBERS[field.valueType]),
-            int(field.timestamp),
-        )
-        for field in values
-    ]
+    return [(_field_value(nvml, field), int(field.timestamp)) for field in values]
+
+
+def _field_value(nvml: Any, field: Any) -> Any:
+    if field.nvmlReturn:
+        return nvml.NVMLError(field.nvmlReturn)
+    return getattr(field.value, _UNION_MEMBERS[field.valueType])
 
 
 def _pcie_counter(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
