@@ -29,6 +29,8 @@ def run(args: argparse.Namespace) -> int:
     from gpuadvisor.commands._output import messages_stream, write_or_print
     from gpuadvisor.profiling.resolving import resolve_profile
     from gpuadvisor.reports import comparison_document as report
+    from gpuadvisor.reports import strict_json
+    from gpuadvisor.reports.json_documents import comparison_json
     from gpuadvisor.rules.facts.comparison import compare
     from gpuadvisor.rules.facts.summary import Facts
 
@@ -36,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     names = (before.name, after.name) if before.name != after.name else (args.before, args.after)
     comparison = compare(Facts(before.profile), Facts(after.profile), names)
     if args.json:
-        print(report.comparison_json_text(comparison))
+        print(strict_json.text(comparison_json(comparison)))
     if args.markdown is not None:
         said_on = messages_stream(json=args.json, markdown=args.markdown)
         write_or_print(args.markdown, report.comparison_markdown(comparison), said_on)

@@ -179,9 +179,10 @@ def _write(args: argparse.Namespace, report: DiagnosisReport) -> None:
 
     said_on = messages_stream(json=args.json, markdown=args.markdown)
     if args.json:
-        from gpuadvisor.reports.diagnosis_json import diagnosis_json_text
+        from gpuadvisor.reports import strict_json
+        from gpuadvisor.reports.json_documents import diagnosis_json
 
-        print(diagnosis_json_text(report), flush=True)
+        print(strict_json.text(diagnosis_json(report)), flush=True)
     if args.markdown is not None:
         from gpuadvisor.reports.diagnosis_document import diagnosis_markdown
 

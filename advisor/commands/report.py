@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuadvisor.commands._arguments import add_json, add_markdown
 from gpuadvisor.errors import UsageError
@@ -83,8 +83,8 @@ def _listed(names: list[str], most: int = 10) -> str:
 
 def _report_study(args: argparse.Namespace, result: StudyResult) -> None:
     from gpuadvisor.commands._output import file_name
+    from gpuadvisor.reports.json_documents import study_json
     from gpuadvisor.reports.study_document import study_html, study_markdown
-    from gpuadvisor.reports.study_json import study_json_text
     from gpuadvisor.tuners.knobs import load_knobs
     from gpuadvisor.tuning.arguments import permanent_snippets
 
@@ -92,7 +92,7 @@ def _report_study(args: argparse.Namespace, result: StudyResult) -> None:
     _write(
         args,
         file_name(result.study, "study"),
-        lambda: study_json_text(result),
+        lambda: study_json(result),
         lambda: study_markdown(result, snippets),
         lambda: study_html(result, snippets),
     )
@@ -101,14 +101,14 @@ def _report_study(args: argparse.Namespace, result: StudyResult) -> None:
 def _report_profile(args: argparse.Namespace, resolved: ResolvedProfile) -> None:
     from gpuadvisor.commands._output import file_name
     from gpuadvisor.profiling.diagnosing import profile_report
+    from gpuadvisor.reports.json_documents import profile_json
     from gpuadvisor.reports.profile_document import profile_html, profile_markdown
-    from gpuadvisor.reports.profile_json import profile_json_text
 
     report = profile_report(resolved)
     _write(
         args,
         file_name(resolved.name, "profile"),
-        lambda: profile_json_text(report),
+        lambda: profile_json(report),
         lambda: profile_markdown(report),
         lambda: profile_html(report),
     )
@@ -117,16 +117,17 @@ def _report_profile(args: argparse.Namespace, resolved: ResolvedProfile) -> None
 def _write(
     args: argparse.Namespace,
     name: str,
-    json: Callable[[], str],
+    json: Callable[[], dict[str, Any]],
     markdown: Callable[[], str],
     html: Callable[[], str],
 ) -> None:
     """Write what was asked for; the page in a file of this name where nothing was."""
     from gpuadvisor.commands._output import messages_stream, write, write_or_print
+    from gpuadvisor.reports import strict_json
 
     said_on = messages_stream(json=args.json, markdown=args.markdown)
     if args.json:
-        print(json())
+        print(strict_json.text(json()))
     if args.markdown is not None:
         write_or_print(args.markdown, markdown(), said_on)
     if args.html or not (args.json or args.markdown):

@@ -121,9 +121,10 @@ def run(args: argparse.Namespace) -> int:
         profile = None if args.no_profile else partial(profile_baseline, cancelled=stop.requested)
         result = tune(options, progress, stop.requested, profile)
     if args.json:
-        from gpuadvisor.reports.study_json import study_json_text
+        from gpuadvisor.reports import strict_json
+        from gpuadvisor.reports.json_documents import study_json
 
-        print(study_json_text(result))
+        print(strict_json.text(study_json(result)))
     else:
         from gpuadvisor.reports.study_document import print_summary
         from gpuadvisor.tuners.knobs import load_knobs

@@ -29,8 +29,8 @@ from gpuadvisor.profiling.recording import (
     RecordOptions,
     record_steps,
 )
-from gpuadvisor.reports import diagnosis_json
 from gpuadvisor.reports.diagnosis_report import DiagnosisReport
+from gpuadvisor.reports.json_documents import finding_json
 from gpuadvisor.rules.facts.summary import Facts
 
 VERSION = 1
@@ -102,7 +102,7 @@ class ProfileResult:
             "time": look,
             "notes": list(self.report.notes),
             "output": None if output is None else str(output.absolute()),
-            "finding": diagnosis_json.finding(found[0]) if found else None,
+            "finding": finding_json(found[0]) if found else None,
         }
 
 

@@ -1,16 +1,12 @@
-"""A comparison of two profiles: its tables, the same on the terminal and in Markdown; its JSON.
-
-Every field of the JSON is explained in docs/json.md.
-"""
+"""A comparison of two profiles: its tables, the same on the terminal and in Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from gpuadvisor.printable import printable
-from gpuadvisor.reports import figures, strict_json
+from gpuadvisor.reports import figures
 from gpuadvisor.reports.document import (
     Bullets,
     Code,
@@ -44,10 +40,6 @@ _AMOUNTS = {Verdict.SLOWER: "more", Verdict.FASTER: "less"}
 """Words for idle and busy time, which is neither slow nor fast."""
 MOST_PRINTED, MOST_IN_MARKDOWN = 12, 20
 """Kernels, operators and copies shown, each, unless all are asked for."""
-SCHEMA_VERSION = 1
-"""Version of the JSON: grows when a field goes or changes its meaning, not when one is added."""
-MOST_IN_JSON = 2000
-"""Kernels and operators in the JSON, those that changed most."""
 _LONGEST = 120
 """Characters of a name."""
 
@@ -245,45 +237,3 @@ def _steps(side: ComparedProfile) -> str:
 def _signed(nanoseconds: float) -> str:
     sign = "+" if nanoseconds > 0 else "-" if nanoseconds < 0 else ""
     return sign + figures.nanoseconds(abs(nanoseconds))
-
-
-# -- JSON ----------------------------------------------------------------------------------------
-
-
-def comparison_json_text(comparison: ProfileComparison) -> str:
-    """Return the comparison as indented JSON."""
-    return strict_json.text(comparison_json(comparison))
-
-
-def comparison_json(comparison: ProfileComparison) -> dict[str, Any]:
-    """Return the comparison as values."""
-    operators = comparison.operators
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "kind": "comparison",
-        "before": _side_json(comparison.before),
-        "after": _side_json(comparison.after),
-        "per_step": comparison.per_step,
-        "parts": _changes_json(comparison.parts),
-        "kernels": _changes_json(comparison.kernels),
-        "operators": None if operators is None else _changes_json(operators),
-        "copies": _changes_json(comparison.copies),
-        "remarks": list(comparison.remarks),
-    }
-
-
-def _side_json(side: ComparedProfile) -> dict[str, Any]:
-    return {"profile" if name == "name" else name: value for name, value in asdict(side).items()}
-
-
-def _changes_json(changes: tuple[Change, ...]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": each.name,
-            "verdict": str(each.verdict),
-            "worth_ns": each.worth_ns,
-            "before": None if each.before is None else asdict(each.before),
-            "after": None if each.after is None else asdict(each.after),
-        }
-        for each in changes[:MOST_IN_JSON]
-    ]

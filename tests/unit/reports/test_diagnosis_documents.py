@@ -8,11 +8,11 @@ import pytest
 
 from gpuadvisor.domain.finding import Scope, ScopeKind
 from gpuadvisor.domain.severity import FINDING_SEVERITIES
+from gpuadvisor.reports import strict_json
 from gpuadvisor.reports.diagnosis_document import diagnosis_markdown
-from gpuadvisor.reports.diagnosis_json import VERSION, diagnosis_json, diagnosis_json_text
 from gpuadvisor.reports.diagnosis_sarif import diagnosis_sarif, place_of
+from gpuadvisor.reports.json_documents import DIAGNOSIS_VERSION, diagnosis_json, profile_json
 from gpuadvisor.reports.profile_document import profile_html, profile_markdown
-from gpuadvisor.reports.profile_json import profile_json
 from tests.diagnoses import (
     DIAGNOSIS,
     INPUT,
@@ -62,14 +62,18 @@ def test_every_field_has_type_meaning_and_null():
 
 @pytest.mark.parametrize("diagnosed", [of(), of(NOTHING), of(hostile()), of_telemetry()])
 def test_only_what_the_page_says_is_null(diagnosed):
-    document = json.loads(diagnosis_json_text(diagnosed), parse_constant=pytest.fail)
+    document = json.loads(strict_json.text(diagnosis_json(diagnosed)), parse_constant=pytest.fail)
     never = {field for field, cells in FIELDS.items() if cells[2] == "never"}
     assert {path for path, each in leaves(document) if each is None} & never == set()
 
 
 def test_the_figures():
     document = diagnosis_json(of())
-    assert (document["version"], document["source"], document["run_ms"]) == (VERSION, "kineto", 4.0)
+    assert (document["version"], document["source"], document["run_ms"]) == (
+        DIAGNOSIS_VERSION,
+        "kineto",
+        4.0,
+    )
     assert document["together_pct"] == {"low": 37.0, "high": 65.0}
     first, *_, last = document["findings"]
     assert (first["rule"], first["severity"], first["hidden_by"]) == (

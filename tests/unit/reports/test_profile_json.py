@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuadvisor.reports.comparison_document import comparison_json
-from gpuadvisor.reports.profile_json import SCHEMA_VERSION, profile_json, profile_json_text
+from gpuadvisor.reports import strict_json
+from gpuadvisor.reports.json_documents import PROFILE_VERSION, comparison_json, profile_json
 from gpuadvisor.rules.facts.comparison import compare
 from gpuadvisor.rules.facts.summary import Facts
 from tests.profile_reports import H100, PROFILES, report, whole
@@ -59,14 +59,16 @@ def test_every_field_has_type_meaning_and_null(fields):
 
 @pytest.mark.parametrize("make", PROFILES.values(), ids=PROFILES)
 def test_only_what_the_page_says_is_null(make):
-    document = json.loads(profile_json_text(report(make())), parse_constant=pytest.fail)
+    document = json.loads(
+        strict_json.text(profile_json(report(make()))), parse_constant=pytest.fail
+    )
     never = {field for field, cells in PROFILE.items() if cells[2] == "never"}
     assert {path for path, each in leaves(document) if each is None} & never == set()
 
 
 def test_the_figures():
-    document = json.loads(profile_json_text(report(whole())))
-    assert document["schema_version"] == SCHEMA_VERSION == 1
+    document = json.loads(strict_json.text(profile_json(report(whole()))))
+    assert document["schema_version"] == PROFILE_VERSION == 1
     assert document["devices"][0]["name"] == H100.name
     (time,) = document["time"]
     assert time["parts_ns"]["computing"] == 800_000

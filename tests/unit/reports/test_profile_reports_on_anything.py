@@ -8,13 +8,13 @@ import pytest
 from gpuadvisor.columns.in_memory import MemoryProfile
 from gpuadvisor.domain.profile import TABLES, Header
 from gpuadvisor.profiling.exporting import export
+from gpuadvisor.reports import strict_json
 from gpuadvisor.reports.comparison_document import (
-    comparison_json_text,
     comparison_lines,
     comparison_markdown,
 )
+from gpuadvisor.reports.json_documents import comparison_json, profile_json
 from gpuadvisor.reports.profile_document import profile_html, profile_markdown
-from gpuadvisor.reports.profile_json import profile_json_text
 from gpuadvisor.rules.facts.comparison import compare
 from gpuadvisor.rules.facts.summary import Facts
 from tests.diagnoses import DIAGNOSIS
@@ -65,10 +65,10 @@ def test_anything(seed, tmp_path):
     profile = anything(seed)
     assert profile_html(report(profile)).endswith("</html>\n")
     assert profile_markdown(report(profile)).startswith("### ")
-    json.loads(profile_json_text(report(profile)), parse_constant=pytest.fail)
+    json.loads(strict_json.text(profile_json(report(profile))), parse_constant=pytest.fail)
     found = compare(Facts(profile), Facts(anything(seed + 1000)), ("a", "b"))
     assert list(comparison_lines(found))
     assert comparison_markdown(found)
-    json.loads(comparison_json_text(found), parse_constant=pytest.fail)
+    json.loads(strict_json.text(comparison_json(found)), parse_constant=pytest.fail)
     export(Facts(profile), tmp_path / "out.json", DIAGNOSIS.findings)
     json.loads((tmp_path / "out.json").read_text("ascii"), parse_constant=pytest.fail)

@@ -10,7 +10,8 @@ import pytest
 
 from gpuadvisor.domain.knobs import Contribution
 from gpuadvisor.domain.study import Speedup, Trial, TrialState
-from gpuadvisor.reports.study_json import SCHEMA_VERSION, study_json, study_json_text
+from gpuadvisor.reports import strict_json
+from gpuadvisor.reports.json_documents import STUDY_VERSION, study_json
 from tests.studies import CPU, environment, measurement, study, study_without_gain
 
 PAGE = Path(__file__).parents[3] / "docs" / "json.md"
@@ -100,8 +101,8 @@ def strictly(text):
 
 
 def test_the_figures():
-    document = strictly(study_json_text(study()))
-    assert document["schema_version"] == SCHEMA_VERSION == 1
+    document = strictly(strict_json.text(study_json(study())))
+    assert document["schema_version"] == STUDY_VERSION == 1
     assert document["verdict"] == "faster"
     assert document["level"] == "balanced"
     assert document["speedup"] == {
@@ -141,14 +142,14 @@ def test_what_is_not_finite_is_null():
         contributions=(Contribution("tf32", math.nan, math.inf),),
         wall_s=math.nan,
     )
-    document = strictly(study_json_text(result))
+    document = strictly(strict_json.text(study_json(result)))
     assert document["speedup"] == {"ratio": None, "ci99_low": None, "ci99_high": None, "pairs": 1}
     assert document["contributions"][0]["ratio"] is None
     assert document["wall_s"] is None
 
 
 def test_what_was_not_measured_is_null():
-    document = strictly(study_json_text(bare()))
+    document = strictly(strict_json.text(study_json(bare())))
     assert document["baseline"]["peak_memory_bytes"] is None
     assert document["baseline"]["step_ms"] == {"p50": None, "p95": None, "mean": None}
     assert document["baseline"]["throughput"] is None
@@ -156,5 +157,5 @@ def test_what_was_not_measured_is_null():
 
 
 def test_names_that_are_no_text_are_still_valid():
-    document = strictly(study_json_text(study(script="caf\udce9.py")))
+    document = strictly(strict_json.text(study_json(study(script="caf\udce9.py"))))
     assert document["script"] == "caf\\udce9.py"

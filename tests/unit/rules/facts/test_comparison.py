@@ -4,12 +4,13 @@ import json
 
 import pytest
 
+from gpuadvisor.reports import strict_json
 from gpuadvisor.reports.comparison_document import (
-    comparison_json_text,
     comparison_lines,
     comparison_markdown,
     headline,
 )
+from gpuadvisor.reports.json_documents import comparison_json
 from gpuadvisor.rules.facts.comparison import Verdict, compare
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
@@ -142,7 +143,7 @@ def test_all_of_it_can_be_printed(other):
     text = "\n".join(comparison_lines(found))
     assert "before" in text
     assert comparison_markdown(found).startswith("### `before` and `after`")
-    document = json.loads(comparison_json_text(found))
+    document = json.loads(strict_json.text(comparison_json(found)))
     assert document["kind"] == "comparison"
     assert len(document["kernels"]) == len(found.kernels)
 
@@ -157,4 +158,4 @@ def test_names_stay_names():
     assert of(found.kernels, HOSTILE).verdict is Verdict.NEW
     assert "\x1b" not in "\n".join(comparison_lines(found))
     assert "\x1b" not in comparison_markdown(found)
-    assert "\x1b" not in comparison_json_text(found)
+    assert "\x1b" not in strict_json.text(comparison_json(found))

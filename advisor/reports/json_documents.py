@@ -1,0 +1,340 @@
+"""Studies, profiles, diagnoses and comparisons for machines.
+
+Every field is explained in docs/json.md.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from gpuadvisor.domain.profile import UNKNOWN
+from gpuadvisor.domain.study import Equivalence
+from gpuadvisor.reports import figures
+from gpuadvisor.reports.quantities import quantities
+from gpuadvisor.reports.strict_json import strict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gpuadvisor.domain.device import Device
+    from gpuadvisor.domain.finding import Diagnosis, Finding
+    from gpuadvisor.domain.measurement import Measurement
+    from gpuadvisor.domain.profile import DeviceLimits
+    from gpuadvisor.domain.study import Expectation, StudyResult, Trial
+    from gpuadvisor.reports.diagnosis_report import DiagnosisReport
+    from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
+    from gpuadvisor.rules.facts.comparison import Change, ComparedProfile, ProfileComparison
+    from gpuadvisor.rules.facts.steps import Steps
+    from gpuadvisor.rules.facts.summary import Facts
+
+STUDY_VERSION = PROFILE_VERSION = DIAGNOSIS_VERSION = COMPARISON_VERSION = 1
+"""Versions of the JSON: one grows when a field goes or changes its meaning, not when one is
+added."""
+MOST_ROWS = 1000
+"""Kernels and operators of a profile, those with most time: a hostile trace may have millions."""
+MOST_CHANGES = 2000
+"""Kernels and operators of a comparison, those that changed most."""
+
+Json = dict[str, Any]
+
+
+def _fields(thing: object, names: str) -> Json:
+    """Return attributes of an object by name, in this order.
+
+    `names` are separated by spaces. `name=attribute` gives one another name (dots allowed), and a
+    question mark behind it makes null of what is empty.
+    """
+    found = {}
+    for each in names.split():
+        name, _, attribute = each.rstrip("?").partition("=")
+        value = attrgetter(attribute or name)(thing)
+        found[name] = (value or None) if each.endswith("?") else value
+    return found
+
+
+def _rows(things: Iterable[object], names: str) -> list[Json]:
+    return [_fields(each, names) for each in things]
+
+
+def _document(values: Json) -> Json:
+    """Return values that are strictly valid JSON: NaN and infinity become None."""
+    document: Json = strict(values)
+    return document
+
+
+def _device(device: Device | DeviceLimits, names: str) -> Json:
+    """Return fields of a device, its compute capability among them as `9.0`."""
+    fields = _fields(device, names)
+    return fields | {"compute_capability": figures.capability(device.compute_capability)}
+
+
+# -- studies -------------------------------------------------------------------------------------
+
+
+def study_json(result: StudyResult) -> Json:
+    """Return the study as values that are valid JSON."""
+    best, speedup = result.best, result.speedup
+    nothing = Equivalence("not_checked", "", reason="there is nothing to compare")
+    device = result.environment.device
+    return _document({
+        "schema_version": STUDY_VERSION,
+        **_fields(result, "study script args started? wall_s interrupted?"),
+        "level": str(result.level),
+        **_fields(result, "objective verdict"),
+        "speedup": speedup and _fields(speedup, "ratio ci99_low ci99_high pairs"),
+        "device": _device(device, "kind name index uuid memory_bytes compute_capability"),
+        "environment": _fields(
+            result.environment,
+            "python torch cuda cudnn driver platform cpu_cores=device.cores sm_clock_mhz"
+            " sm_clock_max_mhz power_limit_w git_commit git_dirty gpuadvisor",
+        ),
+        "baseline": _run(result.baseline),
+        "best": best and {**_run(best), "knobs": result.settings},
+        "contributions": _rows(
+            result.contributions, "knob value ratio ci99_low=low ci99_high=high"
+        ),
+        "equivalence": _fields(
+            result.equivalence or nothing, "status metric? value limit reason?"
+        ),
+        "expectations": [_expectation(each) for each in result.expectations],
+        **_fields(result, "no_effect notes plan"),
+        "trials": [_trial(trial) for trial in result.trials],
+    })  # fmt: skip
+
+
+def _run(measurement: Measurement) -> Json:
+    measured = quantities(measurement)
+    return {
+        "step_ms": _fields(measured, "p50=p50_ms p95=p95_ms mean=mean_ms"),
+        **_fields(measured, "throughput throughput_unit=unit samples_per_step"),
+        **_fields(measured, "peak_memory_bytes energy_j_per_step"),
+        "steps": measurement.steps,
+    }
+
+
+def _expectation(expectation: Expectation) -> Json:
+    low, high = expectation.low_pct, expectation.high_pct
+    estimated = low is not None and high is not None
+    return {
+        **_fields(expectation, "rule severity summary"),
+        "predicted_pct": {"low": low, "high": high} if estimated else None,
+        **_fields(expectation, "measured_pct is_met knobs measured_with=settings"),
+        **_fields(expectation, "why_not_measured=why?"),
+    }
+
+
+def _trial(trial: Trial) -> Json:
+    return {
+        **_fields(trial, "number phase knobs=settings state reason?"),
+        **_fields(quantities(trial.measurement), "step_ms=mean_ms throughput"),
+        **_fields(trial, "gain gpu wall_s"),
+    }
+
+
+# -- profiles ------------------------------------------------------------------------------------
+
+
+def profile_json(report: ProfileReport) -> Json:
+    """Return the profile's facts as values that are valid JSON."""
+    facts, header = report.facts, report.facts.profile.header
+    peaks = report.ceilings.by_quantity if report.ceilings else {}
+    queues = () if "queues" in facts.not_measured else facts.queues
+    return _document({
+        "schema_version": PROFILE_VERSION,
+        "kind": "profile",
+        **_fields(report, "profile=name file?"),
+        **_fields(header, "source tool? begin_unix_ns duration_ns rank world_size"),
+        "devices": [
+            _device(each, "index name compute_capability multiprocessors=sm_count memory_bytes")
+            for each in header.devices
+        ],
+        "ceilings": [
+            {"quantity": name, **_fields(peak, "value unit source measured")}
+            for name, peak in peaks.items()
+        ],
+        "time": [
+            {"device": device, **_fields(each, "span_ns busy_ns busy_share parts_ns")}
+            for device, each in facts.time_breakdowns.items()
+        ],
+        "steps": facts.steps and _steps(facts.steps),
+        "kernels_total": len(report.kernels),
+        "kernels": [_kernel(row) for row in report.kernels[:MOST_ROWS]],
+        "operators": _rows(
+            facts.operators.by_name[:MOST_ROWS],
+            "name count self_device_ns total_device_ns host_ns",
+        ),
+        "rooflines": _rooflines(facts),
+        "copies": [
+            {
+                "device": each.device,
+                "direction": each.direction.name.lower(),
+                "source": each.source.name.lower(),
+                "destination": each.destination.name.lower(),
+                **_fields(each, "count bytes time_ns exposed_ns bandwidth_bytes_per_s"),
+            }
+            for each in facts.copies
+        ],
+        "communication": [
+            {
+                **_fields(each, "device time_ns exposed_ns"),
+                "collectives": _rows(
+                    each.collectives[:MOST_ROWS],
+                    "name? group? group_size count time_ns exposed_ns bytes"
+                    " bus_bandwidth_bytes_per_s best_bus_bandwidth_bytes_per_s",
+                ),
+            }
+            for each in facts.communication
+        ],
+        "launching": _rows(
+            queues,
+            "device kernels short_kernels launched starved call_p50_ns latency_p50_ns"
+            " latency_p95_ns depth_p50 depth_max",
+        ),
+        "memory": [
+            {
+                "device": _known(use.device),
+                **_fields(use, "peak_allocated_bytes peak_reserved_bytes peak_ns older_bytes"),
+                "curve": use.curve,
+                "alive_at_peak": _rows(use.alive_at_peak, "bytes time_ns operator?"),
+            }
+            for use in facts.memory
+        ],
+        "gaps": [
+            {
+                "device": idle.device,
+                **_fields(gap, "begin_ns duration_ns cause cause_ns before after launched_by?"),
+            }
+            for idle in (facts.idle if facts.time_breakdowns else ())
+            for gap in idle.longest
+        ],
+        "diagnosis": report.diagnosis and findings_json(report.diagnosis),
+        "not_measured": facts.not_measured,
+        "warnings": [*report.problems, *header.warnings],
+    })  # fmt: skip
+
+
+def _steps(steps: Steps) -> Json:
+    return {
+        "source": steps.source,
+        "count": len(steps.steps),
+        **_fields(steps, "median_ns data_wait_share"),
+        "each": _rows(
+            steps.steps[:MOST_ROWS], "name begin_ns duration_ns device_busy_ns data_wait_ns"
+        ),
+    }
+
+
+def _kernel(row: KernelRow) -> Json:
+    kernel = row.kernel
+    return {
+        **_fields(row, "name=kernel.name share count=kernel.count time_ns=kernel.time_ns"),
+        **_fields(kernel, "p50_ns p95_ns"),
+        "grid": None if min(kernel.grid) < 0 else kernel.grid,
+        "block": None if min(kernel.block) < 0 else kernel.block,
+        "registers": _known(kernel.registers),
+        "shared_bytes": _known(kernel.shared_bytes),
+        **_fields(kernel, "device stream"),
+        **_fields(row, "occupancy limiters kineto_occupancy_is_wrong=kineto_says_zero"),
+    }
+
+
+def _known(value: int) -> int | None:
+    return None if value == UNKNOWN else value
+
+
+def _rooflines(facts: Facts) -> list[Json]:
+    position = "intensity_flops_per_byte compute_share memory_share bound"
+    operators = [
+        {
+            **_fields(each, "name=operator shapes? types? precision? count time_ns=device_ns"),
+            **_fields(each.position, f"flops_per_s bytes_per_s {position}"),
+        }
+        for each in facts.rooflines[:MOST_ROWS]
+    ]
+    return operators + [
+        {
+            **{"name": each.name, "shapes": None, "types": None, "precision": None, "count": 1},
+            "time_ns": None if each.seconds is None else each.seconds * 1e9,
+            **_fields(each, f"flops_per_s bytes_per_s=bandwidth_bytes_per_s {position}"),
+        }
+        for each in facts.ncu_kernels[:MOST_ROWS]
+    ]
+
+
+# -- diagnoses -----------------------------------------------------------------------------------
+
+
+def diagnosis_json(report: DiagnosisReport) -> Json:
+    """Return what the rules say of a run, and which run that was, as values that are valid JSON."""
+    return _document({
+        "version": DIAGNOSIS_VERSION,
+        "kind": "diagnosis",
+        **_fields(report, "profile=stored file? script? source"),
+        **findings_json(report.diagnosis),
+        "notes": report.notes,
+    })  # fmt: skip
+
+
+def findings_json(diagnosis: Diagnosis) -> Json:
+    """Return what the rules say."""
+    together = diagnosis.together_pct
+    return {
+        "run_ms": diagnosis.run_ms,
+        "together_pct": together and _fields(together, "low high"),
+        "findings": [finding_json(each) for each in diagnosis.findings],
+        "not_measured": _rows(diagnosis.not_measured, "rule why how"),
+        "failed": [{"rule": rule, "error": words} for rule, words in diagnosis.failed],
+    }
+
+
+def finding_json(found: Finding) -> Json:
+    """Return one finding."""
+    improvement = found.improvement_pct
+    return {
+        **_fields(found, "rule category severity"),
+        "scope": str(found.scope),
+        **_fields(found, "scope_kind=scope.kind summary"),
+        "evidence": _rows(found.evidence, "metric value unit threshold"),
+        "improvement_pct": improvement and _fields(improvement, "low high"),
+        **_fields(found, "saving_ms method advice knobs source hidden_by"),
+    }
+
+
+# -- comparisons ---------------------------------------------------------------------------------
+
+
+def comparison_json(comparison: ProfileComparison) -> Json:
+    """Return the comparison as values that are valid JSON."""
+    operators = comparison.operators
+    return _document({
+        "schema_version": COMPARISON_VERSION,
+        "kind": "comparison",
+        "before": _side(comparison.before),
+        "after": _side(comparison.after),
+        "per_step": comparison.per_step,
+        "parts": _changes(comparison.parts),
+        "kernels": _changes(comparison.kernels),
+        "operators": None if operators is None else _changes(operators),
+        "copies": _changes(comparison.copies),
+        "remarks": comparison.remarks,
+    })  # fmt: skip
+
+
+def _side(side: ComparedProfile) -> Json:
+    return _fields(
+        side,
+        "profile=name devices source steps step_median_ns step_mean_ns data_wait_share time_ns"
+        " busy_share",
+    )
+
+
+def _changes(changes: Sequence[Change]) -> list[Json]:
+    return [
+        {
+            **_fields(each, "name verdict worth_ns"),
+            "before": each.before and _fields(each.before, "time_ns count bytes"),
+            "after": each.after and _fields(each.after, "time_ns count bytes"),
+        }
+        for each in changes[:MOST_CHANGES]
+    ]
