@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from gpuadvisor.domain.severity import EVENT_SEVERITIES
 from gpuadvisor.domain.telemetry import (
     Event,
     Frame,
@@ -78,6 +79,9 @@ def decode(line: bytes | str) -> Frame:
         read = _DECODER.decode(line)
     except RecursionError as error:
         raise ValueError(f"not a frame: {error}") from error
+    for event in read.events:
+        if event.severity not in EVENT_SEVERITIES:
+            raise ValueError(f"not a frame: the severity {event.severity} is that of a finding")
     samples = {
         device: Sample(
             sample.values, {name: Unavailable(*found) for name, found in sample.unavailable.items()}

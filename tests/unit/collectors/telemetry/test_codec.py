@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpuadvisor.collectors.telemetry.codec import decode, encode
 from gpuadvisor.domain.metrics import BY_NAME
-from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.severity import EVENT_SEVERITIES, Severity
 from gpuadvisor.domain.telemetry import (
     Event,
     Frame,
@@ -59,7 +59,7 @@ event = st.builds(
     words,
     number,
     words,
-    st.sampled_from(Severity),
+    st.sampled_from(EVENT_SEVERITIES),
     st.none() | uuid,
     st.none() | number,
     words,
@@ -115,6 +115,13 @@ def test_what_a_newer_version_adds_is_ignored():
     line["weather"] = "fine"
     line["gpus"][0]["colour"] = "green"
     assert decode(json.dumps(line)).gpus == (Gpu("GPU-1", 0, "H100"),)
+
+
+@pytest.mark.parametrize("severity", sorted(set(Severity) - set(EVENT_SEVERITIES)))
+def test_an_event_with_the_severity_of_a_finding_is_refused(severity):
+    line = encode(Frame(1.0, events=(Event("gap", 1.0, "", severity),)))
+    with pytest.raises(ValueError, match="that of a finding"):
+        decode(line)
 
 
 def read_or_refuse(line):
