@@ -6,14 +6,17 @@ told again and again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Frame, Gpu, Number
+
+if TYPE_CHECKING:
+    from gpuadvisor.rules.rule import RuleResult
 
 UNKNOWN_END_S = 60.0
 """An event whose cause cannot be observed for so long ends when it was seen last. One reading a
@@ -23,10 +26,11 @@ SAME_TIME_STEP_S = 1e-6
 
 
 class Condition(Protocol):
-    """What the classes in `EVENTS` of a file in `health` have."""
+    """What the factories in `EVENTS` of a file in `health` make."""
 
-    kind: ClassVar[str]
-    """The kind of its events; several conditions may share one and have keys of their own."""
+    @property
+    def kind(self) -> str:
+        """The kind of its events; several conditions may share one and have keys of their own."""
 
     def observe(self, frame: Frame, latest: Latest) -> Iterable[Event]:
         """Return what began, and what ended with its `ended_s`; `latest` has this frame in it."""
@@ -39,6 +43,13 @@ class Message:
     text: str
     severity: Severity = Severity.WARNING
     data: Mapping[str, Number | str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, result: RuleResult, severity: Severity, data: Mapping[str, Number | str] | None = None
+    ) -> Message:
+        """Return the message that says what a rule says of the same condition."""
+        return cls(f"{result.summary}. {result.advice}", severity, data or {})
 
 
 @dataclass
@@ -76,6 +87,11 @@ class AlertStates:
         """Return whether there is an alert, reported or pending."""
         return (gpu, key) in self._states
 
+    @property
+    def known(self) -> Set[tuple[str | None, str]]:
+        """The GPUs (UUID) and keys with an alert, reported or pending."""
+        return self._states.keys()
+
     def update(
         self,
         time_s: float,
@@ -110,9 +126,10 @@ class AlertStates:
         elif holds is False and time_s - state.seen_s >= self.end_after_s:
             yield from self._end(name, state, time_s)
 
-    def forget(self, gpu: str, time_s: float) -> Iterator[Event]:
-        """End what lasts on a GPU that is not there any more."""
-        for name in [name for name in self._states if name[0] == gpu]:
+    def forget_all_but(self, gpus: Iterable[Gpu], time_s: float) -> Iterator[Event]:
+        """End what lasts on GPUs that are not listed any more."""
+        listed = {gpu.uuid for gpu in gpus}
+        for name in [name for name in self._states if name[0] not in listed]:
             yield from self._end(name, self._states[name], time_s)
 
     def _begun(self, name: tuple[str | None, str], began_s: float, message: Message) -> Event:
@@ -135,7 +152,9 @@ class AlertStates:
 class GpuCondition:
     """A condition that looks at one GPU after the other, as most of them do."""
 
-    kind: ClassVar[str]
+    kind: str
+    key: str = ""
+    """The key of its events."""
     begin_after_s: ClassVar[float] = 0.0
     """For how long it must have held, in sum, before an event begins."""
     end_after_s: ClassVar[float] = 0.0
@@ -147,28 +166,50 @@ class GpuCondition:
         self.states = AlertStates(
             self.kind, begin_after_s=self.begin_after_s, end_after_s=self.end_after_s
         )
-        self._listed: set[str] = set()
 
-    def judge(self, gpu: Gpu, frame: Frame, latest: Latest) -> Iterable[tuple[str, bool | None]]:
-        """Return for each key whether it holds now; None where that is not known."""
+    def judge(self, gpu: Gpu, frame: Frame, latest: Latest) -> bool | None:
+        """Return whether it holds now; None where that is not known."""
         raise NotImplementedError
 
-    def message(self, gpu: Gpu, key: str, latest: Latest) -> Message:
+    def message(self, gpu: Gpu, latest: Latest) -> Message:
         """Return what the event says that begins now."""
         raise NotImplementedError
 
     def observe(self, frame: Frame, latest: Latest) -> Iterator[Event]:
         """Judge every GPU that is listed; what lasts on one that is gone ends."""
         if frame.gpus is not None:
-            listed = {gpu.uuid for gpu in frame.gpus}
-            for uuid in self._listed - listed:
-                yield from self.states.forget(uuid, frame.time_s)
-            self._listed = listed
+            yield from self.states.forget_all_but(frame.gpus, frame.time_s)
         if not frame.full and not self.in_fast_frames:
             return
         for gpu in latest.gpus:
-            for key, holds in self.judge(gpu, frame, latest):
-                if not holds and not self.states.is_known(gpu.uuid, key):
-                    continue  # nothing to begin or end: nearly always
-                message = partial(self.message, gpu, key, latest)
-                yield from self.states.update(frame.time_s, holds, message, gpu.uuid, key)
+            holds = self.judge(gpu, frame, latest)
+            if not holds and not self.states.is_known(gpu.uuid, self.key):
+                continue  # nothing to begin or end: nearly always
+            message = partial(self.message, gpu, latest)
+            yield from self.states.update(frame.time_s, holds, message, gpu.uuid, self.key)
+
+
+class Level(GpuCondition):
+    """A condition that the newest values of some metrics tell, all of which must be known."""
+
+    metrics: tuple[str, ...]
+
+    def read(self, gpu: Gpu, latest: Latest) -> list[Number]:
+        """Return the values that are known; where one is not, the condition is not either."""
+        read = (latest.value(gpu.uuid, name) for name in self.metrics)
+        return [value for value in read if value is not None]
+
+    def holds(self, gpu: Gpu, values: Sequence[Number]) -> bool | None:
+        """Return whether it holds with these values of `metrics`; None where they cannot tell."""
+        raise NotImplementedError
+
+    def says(self, gpu: Gpu, values: Sequence[Number]) -> Message:
+        """Return what the event says that begins with these values of `metrics`."""
+        raise NotImplementedError
+
+    def judge(self, gpu: Gpu, frame: Frame, latest: Latest) -> bool | None:
+        values = self.read(gpu, latest)
+        return self.holds(gpu, values) if len(values) == len(self.metrics) else None
+
+    def message(self, gpu: Gpu, latest: Latest) -> Message:
+        return self.says(gpu, self.read(gpu, latest))

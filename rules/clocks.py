@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar
-
 from gpuadvisor.domain.accumulators import Latest
-from gpuadvisor.domain.clock_reasons import SLOWING, holds
+from gpuadvisor.domain.clock_reasons import SLOWING, SW_POWER_CAP, SW_THERMAL_SLOWDOWN, holds
+from gpuadvisor.domain.metrics import BY_NAME
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Frame, Gpu
 from gpuadvisor.domain.telemetry_window import GpuWindow
 from gpuadvisor.rules.alert_states import GpuCondition, Message
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.gpus import called
+from gpuadvisor.rules.gpus import called, is_at_work
 from gpuadvisor.rules.rule import Estimate
 
 METRIC = "throttle_reasons"
@@ -24,10 +22,12 @@ COMMUNICATION_KERNELS = "nccl"
 METHOD = (
     "At most the share by which the clock was below its maximum, of the time in which kernels"
     " computed; what waits for memory gains nothing, cycles in which an arithmetic pipe was seen"
-    " active gain all of it"
+    " active gain all of it."
 )
 TOLD = ("sm_clock_mhz", "sm_clock_max_mhz", "power_limit_w", "temperature_c")
 """The metrics that an event tells when it begins."""
+FIGURES = {SW_POWER_CAP: "power_limit_w", SW_THERMAL_SLOWDOWN: "temperature_c"}
+"""The metric that says more about a reason."""
 
 
 def clocks_mhz(window: GpuWindow) -> tuple[float, float] | None:
@@ -38,14 +38,15 @@ def clocks_mhz(window: GpuWindow) -> tuple[float, float] | None:
     return clock.mean, highest.last
 
 
-def clock_loss(window: GpuWindow) -> float | None:
-    """Return by what share of the maximum the clock was below it at work; None if not known."""
+def saving_of_clock(evidence: Evidence, window: GpuWindow) -> tuple[Estimate | None, str]:
+    """Return what the highest clock would save, and how that is known; None where it is not.
+
+    It is a part of the run, or of the time that the GPU was at work.
+    """
     clocks = clocks_mhz(window)
-    return None if clocks is None else max(1.0 - clocks[0] / clocks[1], 0.0)
-
-
-def saving_of_clock(evidence: Evidence, window: GpuWindow, loss: float) -> Estimate:
-    """Return what the highest clock would save: of the run, or of the time that it was at work."""
+    if clocks is None or not is_at_work(window):
+        return None, ""
+    loss = max(1.0 - clocks[0] / clocks[1], 0.0)
     active = max((window.busy[pipe].mean for pipe in PIPES if pipe in window.busy), default=0.0)
     memory = window.busy.get("dram_active_pct")
     is_memory_bound = memory is not None and memory.mean >= MEMORY_BOUND_PCT
@@ -55,19 +56,39 @@ def saving_of_clock(evidence: Evidence, window: GpuWindow, loss: float) -> Estim
     if facts is None or not evidence.has_timeline or not facts.busy:
         seconds = evidence.telemetry.seconds if evidence.telemetry is not None else 0.0
         at_work_ns = 1e9 * seconds * window.busy_share
-        return Estimate(low * at_work_ns, high * at_work_ns, {}, at_work_ns)
+        return Estimate(low * at_work_ns, high * at_work_ns, {}, at_work_ns), METHOD
     busiest = max(facts.busy, key=lambda each: each.compute_ns)
     parts: dict[str, float] = {}
     for kernel in facts.kernels:
         if kernel.device == busiest.device and COMMUNICATION_KERNELS not in kernel.name.lower():
             part = f"kernel/{kernel.name}"
             parts[part] = parts.get(part, 0.0) + kernel.time_ns
-    return Estimate(low * busiest.compute_ns, high * busiest.compute_ns, parts)
+    return Estimate(low * busiest.compute_ns, high * busiest.compute_ns, parts), METHOD
 
 
 def reason(name: str) -> str:
     """Return what the share of a clocks event reason is called in a window."""
     return f"{METRIC}/{name}"
+
+
+def held(
+    gpu: Gpu, name: str, clocks: tuple[float, float] | None, figure: float | None, time: str = ""
+) -> str:
+    """Return the sentence that a clocks event reason holds a GPU's clock down, without its end.
+
+    `clocks` is the SM clock and its maximum in MHz, `figure` the value of the reason's metric.
+    """
+    at = f"at {clocks[0]:.0f} of {clocks[1]:.0f} MHz" if clocks else "below its clocks"
+    unit = f" ({figure:.0f} {BY_NAME[FIGURES[name]].unit})" if figure is not None else ""
+    return f"{called(gpu)} is held {at}{time} by {SLOWING[name].cause}{unit}"
+
+
+def held_in(window: GpuWindow, name: str, share: float, of: str = "its time at work") -> str:
+    """Return the summary of a finding that it was so for a share (0 to 1) of that time."""
+    figure = window.series.get(FIGURES.get(name, ""))
+    highest = figure.high if figure else None
+    time = f" for {100 * share:.0f} % of {of}"
+    return held(window.gpu, name, clocks_mhz(window), highest, time)
 
 
 class Throttling(GpuCondition):
@@ -84,26 +105,20 @@ class Throttling(GpuCondition):
     """Longer than the pause between two steps of training, in which the reason disappears."""
     in_fast_frames = True
 
-    reason: ClassVar[str]
-    severity: ClassVar[Severity] = Severity.WARNING
-    figure: ClassVar[tuple[str, str]] = ("", "")
-    """The metric that says more about the reason, and its unit."""
+    def __init__(self, name: str, severity: Severity = Severity.WARNING) -> None:
+        super().__init__()
+        self.key = name
+        self.severity = severity
 
-    def judge(self, gpu: Gpu, frame: Frame, latest: Latest) -> Iterator[tuple[str, bool | None]]:
+    def judge(self, gpu: Gpu, frame: Frame, latest: Latest) -> bool | None:
         sample = frame.samples.get(gpu.uuid)
         mask = sample.values.get(METRIC) if sample else None
-        if mask is not None:
-            yield self.reason, holds(int(mask), self.reason)
-        elif frame.full:
-            yield self.reason, None
+        return None if mask is None else holds(int(mask), self.key)
 
-    def message(self, gpu: Gpu, key: str, latest: Latest) -> Message:
+    def message(self, gpu: Gpu, latest: Latest) -> Message:
         read = {name: latest.value(gpu.uuid, name) for name in TOLD}
         known = {name: value for name, value in read.items() if value is not None}
-        at = "below its clocks"
-        if "sm_clock_mhz" in known and "sm_clock_max_mhz" in known:
-            at = f"at {known['sm_clock_mhz']:.0f} of {known['sm_clock_max_mhz']:.0f} MHz"
-        metric, unit = self.figure
-        figure = f" ({known[metric]:.0f} {unit})" if metric in known else ""
-        text = f"{called(gpu)} is held {at} by {SLOWING[key].cause}{figure}."
-        return Message(text, self.severity, known)
+        clock, highest = known.get("sm_clock_mhz"), known.get("sm_clock_max_mhz")
+        clocks = None if clock is None or highest is None else (clock, highest)
+        figure = known.get(FIGURES.get(self.key, ""))
+        return Message(f"{held(gpu, self.key, clocks, figure)}.", self.severity, known)

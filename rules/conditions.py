@@ -10,13 +10,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Frame
 from gpuadvisor.domain.telemetry_window import RollingWindow
-from gpuadvisor.rules.alert_states import AlertStates, Condition, Message
+from gpuadvisor.rules.alert_states import Condition, GpuCondition, Message
+from gpuadvisor.rules.gpus import scope
 from gpuadvisor.rules.registry import load_events, load_health_rules, rules_with_events
 
 if TYPE_CHECKING:
@@ -41,8 +43,8 @@ class Conditions:
 
     def __init__(self) -> None:
         self.latest = Latest()
-        classes: list[type[Condition]] = [*load_events(), Findings]
-        self._conditions = [each() for each in sorted(classes, key=lambda each: each.kind)]
+        conditions: list[Condition] = [*load_events(), Findings()]
+        self._conditions = sorted(conditions, key=lambda each: each.kind)
         self._open: dict[tuple[str, str | None, str, float], Event] = {}
 
     @property
@@ -79,31 +81,27 @@ class Conditions:
             self._conditions.remove(condition)
 
 
-class Findings:
+class Findings(GpuCondition):
     """The events of findings about the last minute; the key is the rule's name.
 
     One begins when a rule has spoken for ten seconds, and ends when it was silent for half a
     minute. What has events of its own is left to them: these are sooner.
     """
 
-    kind: ClassVar[str] = "finding"
+    kind = "finding"
     begin_after_s = 10.0
     end_after_s = 30.0
     """Half of the window: a share near a threshold comes and goes with single samples."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._window = RollingWindow()
-        self._states = AlertStates(
-            self.kind, begin_after_s=self.begin_after_s, end_after_s=self.end_after_s
-        )
-        self._lasting: set[tuple[str, str]] = set()
-        """GPUs (UUID) and rules that spoke, and were not silent for long enough since."""
         self._asked_s: float | None = None
 
     def observe(self, frame: Frame, latest: Latest) -> Iterator[Event]:
         self._window.add(frame)
         if frame.gpus is not None:
-            yield from self._forget({gpu.uuid for gpu in frame.gpus}, frame.time_s)
+            yield from self.states.forget_all_but(frame.gpus, frame.time_s)
         if not frame.full or not self._is_due(frame.time_s):
             return
         self._asked_s = frame.time_s
@@ -112,10 +110,11 @@ class Findings:
             return
         spoken = _by_gpu(diagnosis, latest)
         unknown = {each.rule for each in diagnosis.not_measured}
-        for gpu, rule in sorted(self._lasting | spoken.keys()):
+        for gpu, rule in sorted(self.states.known | spoken.keys(), key=repr):
             finding = spoken.get((gpu, rule))
             holds = True if finding else None if rule in unknown else False
-            yield from self._see(frame.time_s, gpu, rule, holds, finding)
+            message = partial(_message, finding)
+            yield from self.states.update(frame.time_s, holds, message, gpu, rule)
 
     def diagnosis(self) -> Diagnosis | None:
         """Return all that the rules say of the last minute; None before the first frame."""
@@ -132,29 +131,9 @@ class Findings:
             self._asked_s = time_s
         return not 0 <= time_s - self._asked_s < EVERY_S
 
-    def _see(
-        self, time_s: float, gpu: str, rule: str, holds: bool | None, finding: Finding | None
-    ) -> Iterator[Event]:
-        def message() -> Message:
-            assert finding is not None  # only what holds begins
-            return _message(finding)
 
-        yield from self._states.update(time_s, holds, message, gpu, rule)
-        if self._states.is_known(gpu, rule):
-            self._lasting.add((gpu, rule))
-        else:
-            self._lasting.discard((gpu, rule))
-
-    def _forget(self, listed: set[str], time_s: float) -> Iterator[Event]:
-        for gpu in {gpu for gpu, _ in self._lasting} - listed:
-            yield from self._states.forget(gpu, time_s)
-        self._lasting = {each for each in self._lasting if each[0] in listed}
-
-
-def _by_gpu(diagnosis: Diagnosis, latest: Latest) -> dict[tuple[str, str], Finding]:
+def _by_gpu(diagnosis: Diagnosis, latest: Latest) -> dict[tuple[str | None, str], Finding]:
     """Return the findings without events of their own, by the GPU's UUID and the rule."""
-    from gpuadvisor.rules.gpus import scope
-
     uuids = {scope(gpu): gpu.uuid for gpu in latest.gpus}
     told = rules_with_events()
     return {
@@ -164,7 +143,8 @@ def _by_gpu(diagnosis: Diagnosis, latest: Latest) -> dict[tuple[str, str], Findi
     }
 
 
-def _message(finding: Finding) -> Message:
+def _message(finding: Finding | None) -> Message:
+    assert finding is not None  # only what holds begins
     worth = finding.improvement_pct
     costs = (
         ""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import wraps
 
 from gpuadvisor.domain.finding import Scope, ScopeKind
 from gpuadvisor.domain.telemetry import Gpu
 from gpuadvisor.domain.telemetry_window import GpuWindow
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.rule import Check, RuleResult
 
 LEAST_SAMPLES = 3
 """Samples at work that a judgement needs: two may be the seconds in which work begins and ends."""
@@ -21,6 +24,18 @@ def called(gpu: Gpu) -> str:
 def scope(gpu: Gpu) -> Scope:
     """Return the scope of what is about a GPU."""
     return Scope(ScopeKind.GPU, called(gpu))
+
+
+def of_each_gpu(look: Callable[[GpuWindow, Evidence], Iterable[RuleResult]]) -> Check:
+    """Return the `check` that looks at one GPU of the run after the other; these are the scopes."""
+
+    @wraps(look)
+    def check(evidence: Evidence) -> Iterator[RuleResult]:
+        for window in gpus_of_run(evidence):
+            for result in look(window, evidence):
+                yield replace(result, scope=scope(window.gpu))
+
+    return check
 
 
 def gpus_of_run(evidence: Evidence) -> Iterator[GpuWindow]:

@@ -43,9 +43,9 @@ def load_health_rules() -> tuple[Loaded, ...]:
     )
 
 
-def load_events() -> tuple[type[Condition], ...]:
-    """Return the conditions of the machine that make events, in the order of their files."""
-    return tuple(each for module in _health().values() for each in getattr(module, "EVENTS", ()))
+def load_events() -> list[Condition]:
+    """Return new conditions of the machine that make events, in the order of their files."""
+    return [make() for module in _health().values() for make in getattr(module, "EVENTS", ())]
 
 
 def rules_with_events() -> frozenset[str]:

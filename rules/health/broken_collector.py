@@ -5,12 +5,10 @@ Known from others: after Xid 31 the profiling fields read 0 for ever (NVIDIA/DCG
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
-from gpuadvisor.domain.accumulators import Latest
-from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.telemetry import Frame, Gpu
-from gpuadvisor.rules.alert_states import GpuCondition, Message
+from gpuadvisor.domain.telemetry import Gpu, Number
+from gpuadvisor.rules.alert_states import Level, Message
 from gpuadvisor.rules.gpus import called
 
 BUSY_PCT = 99
@@ -19,28 +17,24 @@ IDLE_PCT = 0.01
 0.76 %, and for a seventieth of it 0.01 %."""
 
 
-class BrokenCollector(GpuCondition):
+class BrokenCollector(Level):
     """The event of counters that contradict the utilization; ends when an SM is active."""
 
     kind = "broken_collector"
+    metrics = ("sm_active_pct", "gpu_utilization_pct")
     begin_after_s = 30.0
     """The two average over different times, so they disagree for a second or two around pauses."""
 
-    def judge(self, gpu: Gpu, frame: Frame, latest: Latest) -> Iterator[tuple[str, bool | None]]:
-        active = latest.value(gpu.uuid, "sm_active_pct")
-        utilization = latest.value(gpu.uuid, "gpu_utilization_pct")
-        if active is None or utilization is None:
-            yield "", None
-        elif active > IDLE_PCT:
-            yield "", False
-        else:  # once it is broken, only activity proves that it is mended
-            yield "", utilization >= BUSY_PCT or self.states.is_firing(gpu.uuid)
+    def holds(self, gpu: Gpu, values: Sequence[Number]) -> bool:
+        active, utilization = values
+        # Once it is broken, only activity proves that it is mended.
+        is_busy = utilization >= BUSY_PCT or self.states.is_firing(gpu.uuid)
+        return active <= IDLE_PCT and is_busy
 
-    def message(self, gpu: Gpu, key: str, latest: Latest) -> Message:
+    def says(self, gpu: Gpu, values: Sequence[Number]) -> Message:
         return Message(
             f"{called(gpu)} is fully busy while its counters say that no SM is active: the"
-            " counters are broken; stop other profilers, and if that does not help, reset the GPU.",
-            Severity.WARNING,
+            " counters are broken; stop other profilers, and if that does not help, reset the GPU."
         )
 
 

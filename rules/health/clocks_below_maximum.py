@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from gpuadvisor.domain.clock_reasons import APPLICATIONS_CLOCKS, SLOWING
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.telemetry_window import GpuWindow
-from gpuadvisor.rules.clocks import METHOD, clock_loss, clocks_mhz, reason, saving_of_clock
+from gpuadvisor.rules.clocks import clocks_mhz, reason, saving_of_clock
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.gpus import called, gpus_of_run, is_at_work, scope
+from gpuadvisor.rules.gpus import called, is_at_work, of_each_gpu
 from gpuadvisor.rules.requirements import sampled
 from gpuadvisor.rules.rule import Rule, RuleResult
 
@@ -26,39 +26,29 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[RuleResult]:
+@of_each_gpu
+def check(window: GpuWindow, evidence: Evidence) -> Iterator[RuleResult]:
     """Find GPUs at work below their highest clock, where neither power nor heat explains it."""
-    for window in gpus_of_run(evidence):
-        loss, clocks = clock_loss(window), clocks_mhz(window)
-        if loss is None or clocks is None or loss < LEAST_LOSS or not _is_set(window):
-            continue
-        applications = window.busy_shares[reason(APPLICATIONS_CLOCKS)]
-        is_told = applications >= SET_SHARE
-        yield RuleResult(
-            f"{called(window.gpu)} works at {clocks[0]:.0f} of {clocks[1]:.0f} MHz, held by"
-            f" {'its application clocks' if is_told else 'neither power nor heat'}",
-            (
-                Figure(
-                    "sm_clock_mhz", round(clocks[0]), "MHz", round((1 - LEAST_LOSS) * clocks[1])
-                ),
-                Figure("sm_clock_max_mhz", round(clocks[1]), "MHz"),
-                Figure(APPLICATIONS_CLOCKS, round(100 * applications, 1), "%", 100 * SET_SHARE),
-            ),
-            "Reset the application clocks with `sudo nvidia-smi -rac`."
-            if is_told
-            else "Look for a locked clock (`nvidia-smi -q -d CLOCK`) and unlock it with"
-            " `sudo nvidia-smi -rgc`, unless it is locked for steady timings.",
-            saving_of_clock(evidence, window, loss),
-            f"{METHOD}.",
-            scope(window.gpu),
-        )
-
-
-def _is_set(window: GpuWindow) -> bool:
-    """Return whether the reasons were read, and none but a setting explains a low clock."""
-    shares = window.busy_shares
-    return (
-        is_at_work(window)
-        and bool(shares)
-        and all(shares[reason(name)] < MOST_OTHER_SHARE for name in SLOWING)
+    clocks, shares = clocks_mhz(window), window.busy_shares
+    if clocks is None or clocks[0] > (1 - LEAST_LOSS) * clocks[1]:
+        return
+    if not shares or not is_at_work(window):
+        return
+    if any(shares[reason(name)] >= MOST_OTHER_SHARE for name in SLOWING):
+        return
+    applications = shares[reason(APPLICATIONS_CLOCKS)]
+    is_told = applications >= SET_SHARE
+    yield RuleResult(
+        f"{called(window.gpu)} works at {clocks[0]:.0f} of {clocks[1]:.0f} MHz, held by"
+        f" {'its application clocks' if is_told else 'neither power nor heat'}",
+        (
+            Figure("sm_clock_mhz", round(clocks[0]), "MHz", round((1 - LEAST_LOSS) * clocks[1])),
+            Figure("sm_clock_max_mhz", round(clocks[1]), "MHz"),
+            Figure(APPLICATIONS_CLOCKS, round(100 * applications, 1), "%", 100 * SET_SHARE),
+        ),
+        "Reset the application clocks with `sudo nvidia-smi -rac`."
+        if is_told
+        else "Look for a locked clock (`nvidia-smi -q -d CLOCK`) and unlock it with"
+        " `sudo nvidia-smi -rgc`, unless it is locked for steady timings.",
+        *saving_of_clock(evidence, window),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import ClassVar
 
 from gpuadvisor.domain.accumulators import Latest
@@ -27,16 +28,12 @@ class Driver:
     def observe(self, frame: Frame, latest: Latest) -> Iterator[Event]:
         if not frame.full or frame.problem == STARTING:
             return
-        problem, before = frame.problem, self._problem
-        self._problem = problem
-
-        def message() -> Message:
-            return Message(problem or "", Severity.ERROR)
-
-        if problem is None or (before is not None and before != problem):
+        message = partial(Message, frame.problem or "", Severity.ERROR)
+        if frame.problem != self._problem:
             yield from self._states.update(frame.time_s, False, message)
-        if problem is not None:
+        if frame.problem is not None:
             yield from self._states.update(frame.time_s, True, message)
+        self._problem = frame.problem
 
 
 EVENTS = (Driver,)

@@ -9,9 +9,10 @@ from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Frame, Gpu, Number
+from gpuadvisor.domain.telemetry_window import GpuWindow
 from gpuadvisor.rules.alert_states import GpuCondition, Message
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.gpus import called, gpus_of_run, scope
+from gpuadvisor.rules.gpus import called, of_each_gpu
 from gpuadvisor.rules.requirements import sampled
 from gpuadvisor.rules.rule import Rule, RuleResult
 
@@ -28,34 +29,34 @@ STORM_END_S = 600.0
 RULE = Rule(Category.HEALTH, needs=(sampled(UNCORRECTED),))
 
 
-def check(evidence: Evidence) -> Iterator[RuleResult]:
+@of_each_gpu
+def check(window: GpuWindow, evidence: Evidence) -> Iterator[RuleResult]:
     """Find errors that were counted within the time; those of before say nothing of this run."""
-    for window in gpus_of_run(evidence):
-        lost, mended = (window.series.get(name) for name in (UNCORRECTED, CORRECTED))
-        if lost is not None and lost.grown >= 1:
-            yield RuleResult(
-                f"The memory of {called(window.gpu)} had {_errors(lost.grown)} that could not be"
-                " corrected: results may be wrong",
-                (Figure(UNCORRECTED, int(lost.grown), "", 1),),
-                "Stop what runs on it, throw its results away, and reset it with"
-                f" `sudo nvidia-smi --gpu-reset -i {window.gpu.index}`; have it replaced if they"
-                " come again.",
-                scope=scope(window.gpu),
-                severity=Severity.CRITICAL,
-            )
-        elif mended is not None and mended.grown >= STORM_ERRORS:
-            yield RuleResult(
-                f"The memory of {called(window.gpu)} had {_errors(mended.grown)} that were"
-                " corrected: it may be failing",
-                (Figure(CORRECTED, int(mended.grown), "", STORM_ERRORS),),
-                "Watch it, and reset it when it can be spared, so that failing rows are replaced.",
-                scope=scope(window.gpu),
-                severity=Severity.WARNING,
-            )
+    lost, mended = window.series.get(UNCORRECTED), window.series.get(CORRECTED)
+    if lost is not None and lost.grown >= 1:
+        yield _lost(window.gpu, int(lost.grown))
+    elif mended is not None and mended.grown >= STORM_ERRORS:
+        yield _mended(window.gpu, int(mended.grown))
 
 
-def _errors(count: float) -> str:
-    return "an error" if count == 1 else f"{count:.0f} errors"
+def _lost(gpu: Gpu, new: int) -> RuleResult:
+    errors = "a memory error" if new == 1 else f"{new} memory errors"
+    return RuleResult(
+        f"{called(gpu)} had {errors} that could not be corrected: results since then may be wrong",
+        (Figure(UNCORRECTED, new, "", 1),),
+        "Stop what runs on it, throw its results away, and reset it with"
+        f" `sudo nvidia-smi --gpu-reset -i {gpu.index}`; have it replaced if they come again.",
+        severity=Severity.CRITICAL,
+    )
+
+
+def _mended(gpu: Gpu, new: int, time: str = "") -> RuleResult:
+    return RuleResult(
+        f"{called(gpu)} corrected {new} memory errors{time}: its memory may be failing",
+        (Figure(CORRECTED, new, "", STORM_ERRORS),),
+        "Watch it, and reset it when it can be spared, so that failing rows are replaced.",
+        severity=Severity.WARNING,
+    )
 
 
 class Ecc(GpuCondition):
@@ -65,6 +66,7 @@ class Ecc(GpuCondition):
     """
 
     kind = "ecc"
+    key = "corrected"
     end_after_s = STORM_END_S
 
     def __init__(self) -> None:
@@ -79,54 +81,36 @@ class Ecc(GpuCondition):
             count = _count(gpu, UNCORRECTED, frame)
             if count is None:
                 continue
-            before = self._uncorrected.get(gpu.uuid)
+            new = int(count - self._uncorrected.get(gpu.uuid, count))
             self._uncorrected[gpu.uuid] = count
-            if before is not None and count > before:  # lower: the driver was loaded anew
-                yield _uncorrected(gpu, frame.time_s, int(count - before))
+            if new > 0:  # lower: the driver was loaded anew
+                now_s, said = frame.time_s, Message.of(_lost(gpu, new), Severity.ERROR).text
+                key, data = "uncorrected", {"errors": new}
+                yield Event(self.kind, now_s, said, Severity.ERROR, gpu.uuid, now_s, key, data)
 
-    def judge(self, gpu: Gpu, frame: Frame, latest: Latest) -> Iterator[tuple[str, bool | None]]:
+    def judge(self, gpu: Gpu, frame: Frame, latest: Latest) -> bool | None:
         count = _count(gpu, CORRECTED, frame)
         if count is None:
-            yield "corrected", None
-            return
+            return None
         history = self._corrected.setdefault(gpu.uuid, deque())
         if history and (count < history[-1][1] or frame.time_s < history[-1][0]):
             history.clear()
         history.append((frame.time_s, count))
         while frame.time_s - history[0][0] > STORM_WINDOW_S:
             history.popleft()
-        yield "corrected", count - history[0][1] >= STORM_ERRORS
+        return count - history[0][1] >= STORM_ERRORS
 
-    def message(self, gpu: Gpu, key: str, latest: Latest) -> Message:
+    def message(self, gpu: Gpu, latest: Latest) -> Message:
         history = self._corrected[gpu.uuid]
         new = int(history[-1][1] - history[0][1])
-        return Message(
-            f"{called(gpu)} corrected {new} memory errors within a minute: its memory may be"
-            " failing; watch it, and reset it when it can be spared.",
-            Severity.WARNING,
-            {"errors": new},
-        )
+        told = _mended(gpu, new, " within a minute")
+        return Message.of(told, Severity.WARNING, {"errors": new})
 
 
 def _count(gpu: Gpu, metric: str, frame: Frame) -> Number | None:
     """Return a counter, where this frame has it."""
     sample = frame.samples.get(gpu.uuid)
     return sample.values.get(metric) if sample else None
-
-
-def _uncorrected(gpu: Gpu, time_s: float, new: int) -> Event:
-    errors = "a memory error" if new == 1 else f"{new} memory errors"
-    return Event(
-        "ecc",
-        time_s,
-        f"{called(gpu)} had {errors} that could not be corrected: results since then may be"
-        " wrong; stop what runs on it, and reset it.",
-        Severity.ERROR,
-        gpu.uuid,
-        time_s,
-        "uncorrected",
-        {"errors": new},
-    )
 
 
 EVENTS = (Ecc,)

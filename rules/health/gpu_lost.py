@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Frame, Gpu, State
@@ -16,16 +14,15 @@ class GpuLost(GpuCondition):
 
     kind = "gpu_lost"
 
-    def judge(self, gpu: Gpu, frame: Frame, latest: Latest) -> Iterator[tuple[str, bool | None]]:
+    def judge(self, gpu: Gpu, frame: Frame, latest: Latest) -> bool | None:
         sample = frame.samples.get(gpu.uuid)
         if sample is None:
-            yield "", None
-        elif any(absence.state is State.LOST for absence in sample.unavailable.values()):
-            yield "", True
-        else:
-            yield "", False if sample.values else None
+            return None
+        if any(absence.state is State.LOST for absence in sample.unavailable.values()):
+            return True
+        return False if sample.values else None
 
-    def message(self, gpu: Gpu, key: str, latest: Latest) -> Message:
+    def message(self, gpu: Gpu, latest: Latest) -> Message:
         return Message(
             f"{called(gpu)} ({gpu.name}) is lost, it does not answer any more: the kernel log says"
             " why (`dmesg | grep -i xid`), and often only a reboot brings it back.",

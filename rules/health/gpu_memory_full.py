@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.telemetry import Frame, Gpu, Number
-from gpuadvisor.rules.alert_states import GpuCondition, Message
+from gpuadvisor.domain.telemetry import Gpu, Number
+from gpuadvisor.domain.telemetry_window import GpuWindow
+from gpuadvisor.rules.alert_states import Level, Message
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.gpus import called, gpus_of_run, scope
+from gpuadvisor.rules.gpus import called, of_each_gpu
 from gpuadvisor.rules.requirements import sampled
 from gpuadvisor.rules.rule import Rule, RuleResult
 
@@ -23,55 +24,47 @@ GIB = 2**30
 RULE = Rule(Category.MEMORY_CAPACITY, needs=(sampled("memory_used_bytes"),))
 
 
-def check(evidence: Evidence) -> Iterator[RuleResult]:
+@of_each_gpu
+def check(window: GpuWindow, evidence: Evidence) -> Iterator[RuleResult]:
     """Find GPUs whose memory was used to more than `FULL_SHARE` at some time."""
-    for window in gpus_of_run(evidence):
-        used, told = (
-            window.series.get(name) for name in ("memory_used_bytes", "memory_total_bytes")
-        )
-        total = told.last if told else window.gpu.memory_total_bytes
-        if used is None or not total or used.high <= FULL_SHARE * total:
-            continue
+    used, told = window.series.get("memory_used_bytes"), window.series.get("memory_total_bytes")
+    total = told.last if told else window.gpu.memory_total_bytes
+    if used is not None and total and used.high > FULL_SHARE * total:
         yield RuleResult(
-            f"{called(window.gpu)} has up to {used.high / total:.0%} of its memory in use"
-            f" ({_sizes(used.high, total)})",
+            f"{_sentence(window.gpu, used.high, total)} at its peak",
             (Figure("memory_used", round(100 * used.high / total, 1), "%", 100 * FULL_SHARE),),
             "See who holds it (`gpuadvisor watch`): a program that runs out of memory ends, and"
             " PyTorch's allocator slows down before that as it gives memory back; a smaller batch"
             " or activation checkpointing needs less.",
-            scope=scope(window.gpu),
             severity=Severity.NOTICE,
         )
 
 
-class MemoryFull(GpuCondition):
+def _sentence(gpu: Gpu, used: Number, total: Number) -> str:
+    return (
+        f"{called(gpu)} has {100 * used / total:.0f} % of its memory in use"
+        f" ({used / GIB:.1f} of {total / GIB:.1f} GiB)"
+    )
+
+
+class MemoryFull(Level):
     """The event that memory is nearly used up: begins above `FULL_SHARE`, ends at `CLEAR_SHARE`."""
 
     kind = "memory_full"
+    metrics = ("memory_used_bytes", "memory_total_bytes")
 
-    def judge(self, gpu: Gpu, frame: Frame, latest: Latest) -> Iterator[tuple[str, bool | None]]:
-        used, total = _bytes(gpu, latest)
-        limit = CLEAR_SHARE if self.states.is_firing(gpu.uuid) else FULL_SHARE
-        yield "", used > limit * total if used is not None and total else None
+    def read(self, gpu: Gpu, latest: Latest) -> list[Number]:
+        used, total = (latest.value(gpu.uuid, name) for name in self.metrics)
+        total = total or gpu.memory_total_bytes
+        return [used, total] if used is not None and total else []
 
-    def message(self, gpu: Gpu, key: str, latest: Latest) -> Message:
-        used, total = (number or 1 for number in _bytes(gpu, latest))
-        return Message(
-            f"{called(gpu)} has {100 * used / total:.0f} % of its memory in use"
-            f" ({_sizes(used, total)}).",
-            Severity.WARNING,
-            {"memory_used_bytes": used, "memory_total_bytes": total},
-        )
+    def holds(self, gpu: Gpu, values: Sequence[Number]) -> bool:
+        used, total = values
+        return used > total * (CLEAR_SHARE if self.states.is_firing(gpu.uuid) else FULL_SHARE)
 
-
-def _bytes(gpu: Gpu, latest: Latest) -> tuple[Number | None, Number | None]:
-    """Return how much memory is used and how much there is, in bytes; None where not known."""
-    used = latest.value(gpu.uuid, "memory_used_bytes")
-    return used, latest.value(gpu.uuid, "memory_total_bytes") or gpu.memory_total_bytes
-
-
-def _sizes(used: Number, total: Number) -> str:
-    return f"{used / GIB:.1f} of {total / GIB:.1f} GiB"
+    def says(self, gpu: Gpu, values: Sequence[Number]) -> Message:
+        data = dict(zip(self.metrics, values, strict=True))
+        return Message(f"{_sentence(gpu, *values)}.", Severity.WARNING, data)
 
 
 EVENTS = (MemoryFull,)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from gpuadvisor.domain.clock_reasons import HW_POWER_BRAKE_SLOWDOWN, HW_SLOWDOWN
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.rules.clocks import METHOD, Throttling, clock_loss, reason, saving_of_clock
+from gpuadvisor.domain.telemetry_window import GpuWindow
+from gpuadvisor.rules.clocks import METRIC, Throttling, held_in, reason, saving_of_clock
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.gpus import called, gpus_of_run, is_at_work, scope
+from gpuadvisor.rules.gpus import of_each_gpu
 from gpuadvisor.rules.requirements import sampled
 from gpuadvisor.rules.rule import Rule, RuleResult
 
@@ -21,50 +23,28 @@ ADVICE = {
     HW_POWER_BRAKE_SLOWDOWN: "Check the machine's power supply and the power budget of its rack:"
     " it told the GPU to draw less.",
 }
-WORDS = {
-    HW_SLOWDOWN: "The hardware of {gpu} holds its clock down",
-    HW_POWER_BRAKE_SLOWDOWN: "The power brake of the machine holds the clock of {gpu} down",
-}
 
 RULE = Rule(
     Category.HEALTH,
-    needs=(sampled("throttle_reasons"),),
+    needs=(sampled(METRIC),),
     hides=("power_capped", "thermal_throttling", "clocks_below_maximum"),
 )
 
 
-def check(evidence: Evidence) -> Iterator[RuleResult]:
+@of_each_gpu
+def check(window: GpuWindow, evidence: Evidence) -> Iterator[RuleResult]:
     """Find GPUs with a slowdown by hardware that is not its temperature's."""
-    for window in gpus_of_run(evidence):
-        read = window.series.get("throttle_reasons")
-        for name, advice in ADVICE.items():
-            share = window.shares.get(reason(name), 0.0)
-            if read is None or round(share * read.count) < LEAST_SAMPLES:
-                continue
-            loss = clock_loss(window) if is_at_work(window) else None
+    read = window.series.get(METRIC)
+    for name, advice in ADVICE.items():
+        share = window.shares.get(reason(name), 0.0)
+        if read is not None and round(share * read.count) >= LEAST_SAMPLES:
             yield RuleResult(
-                f"{WORDS[name].format(gpu=called(window.gpu))} in {share:.0%} of the time",
+                held_in(window, name, share, "the time"),
                 (Figure(name, round(100 * share, 1), "%", 0.0),),
                 advice,
-                None if loss is None else saving_of_clock(evidence, window, loss),
-                "" if loss is None else f"{METHOD}.",
-                scope(window.gpu),
-                Severity.CRITICAL,
+                *saving_of_clock(evidence, window),
+                severity=Severity.CRITICAL,
             )
 
 
-class HardwareSlowdown(Throttling):
-    """The event that the GPU's own hardware holds the clock down, for no more specific reason."""
-
-    reason = HW_SLOWDOWN
-    severity = Severity.ERROR
-
-
-class PowerBrake(Throttling):
-    """The event that the power brake of the machine holds the clock down."""
-
-    reason = HW_POWER_BRAKE_SLOWDOWN
-    severity = Severity.ERROR
-
-
-EVENTS = (HardwareSlowdown, PowerBrake)
+EVENTS = tuple(partial(Throttling, name, Severity.ERROR) for name in ADVICE)

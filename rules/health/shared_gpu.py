@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import GpuProcess
 from gpuadvisor.domain.telemetry_window import GpuWindow
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.gpus import called, gpus_of_run, run_pids, scope
+from gpuadvisor.rules.gpus import called, of_each_gpu, run_pids
 from gpuadvisor.rules.requirements import PROCESSES
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
@@ -24,35 +24,30 @@ METHOD = "At most the share of the time in which another process had kernels on 
 RULE = Rule(Category.HEALTH, needs=(PROCESSES,))
 
 
-def check(evidence: Evidence) -> Iterator[RuleResult]:
+@of_each_gpu
+def check(window: GpuWindow, evidence: Evidence) -> Iterator[RuleResult]:
     """Find compute processes that are no relatives of the run's, or of each other."""
-    for window in gpus_of_run(evidence):
-        others = _others(evidence, window)
-        if not others:
-            continue
-        busy = [each.sm_utilization_pct or 0.0 for each in others]
-        share = min(sum(each for each in busy if each >= LEAST_SM_PCT) / 100, 1.0)
-        held = sum(each.memory_bytes or 0 for each in others)
-        who = ", ".join(f"{each.name or 'process'} ({each.pid})" for each in others[:3])
-        yield RuleResult(
-            f"{called(window.gpu)} is shared with {_count(others)}: {who}"
-            f"{', ...' if len(others) > 3 else ''}",
-            (
-                Figure("other_processes", len(others), "", 1),
-                Figure("other_sm_utilization", round(100 * share, 1), "%", LEAST_SM_PCT),
-                Figure("other_memory", round(held / GIB, 2), "GiB"),
-            ),
-            "End what is left over, or give each its own GPU (`CUDA_VISIBLE_DEVICES`) or MIG"
-            " instance; timings of this run say little until then.",
-            _saving(evidence, window, share),
-            METHOD if share else "",
-            scope(window.gpu),
-            None if share else Severity.NOTICE,
-        )
-
-
-def _count(others: Sequence[GpuProcess]) -> str:
-    return "another process" if len(others) == 1 else f"{len(others)} other processes"
+    others = _others(evidence, window)
+    if not others:
+        return
+    busy = [each.sm_utilization_pct or 0.0 for each in others]
+    share = min(sum(each for each in busy if each >= LEAST_SM_PCT) / 100, 1.0)
+    held = sum(each.memory_bytes or 0 for each in others)
+    count = "another process" if len(others) == 1 else f"{len(others)} other processes"
+    who = ", ".join(f"{each.name or 'process'} ({each.pid})" for each in others[:3])
+    yield RuleResult(
+        f"{called(window.gpu)} is shared with {count}: {who}{', ...' if len(others) > 3 else ''}",
+        (
+            Figure("other_processes", len(others), "", 1),
+            Figure("other_sm_utilization", round(100 * share, 1), "%", LEAST_SM_PCT),
+            Figure("other_memory", round(held / GIB, 2), "GiB"),
+        ),
+        "End what is left over, or give each its own GPU (`CUDA_VISIBLE_DEVICES`) or MIG"
+        " instance; timings of this run say little until then.",
+        _saving(evidence, share),
+        METHOD if share else "",
+        severity=None if share else Severity.NOTICE,
+    )
 
 
 def _others(evidence: Evidence, window: GpuWindow) -> list[GpuProcess]:
@@ -84,7 +79,7 @@ def _work(process: GpuProcess) -> tuple[float, int, int]:
     return process.sm_utilization_pct or 0.0, process.memory_bytes or 0, process.pid
 
 
-def _saving(evidence: Evidence, window: GpuWindow, share: float) -> Estimate | None:
+def _saving(evidence: Evidence, share: float) -> Estimate | None:
     if not share:
         return None
     facts = evidence.facts

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from gpuadvisor.domain.clock_reasons import SYNC_BOOST
 from gpuadvisor.rules.clocks import Throttling
 
-
-class SyncBoost(Throttling):
-    """The event that another GPU of the group holds the clock down."""
-
-    reason = SYNC_BOOST
-
-
-EVENTS = (SyncBoost,)
+EVENTS = (partial(Throttling, SYNC_BOOST),)

@@ -3,10 +3,15 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from gpuadvisor.collectors.telemetry.recording import read_recording
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Frame, Sample
+from gpuadvisor.domain.telemetry_window import window_of_frames
 from gpuadvisor.rules.conditions import Conditions, Findings
+from gpuadvisor.rules.engine import diagnose
+from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.registry import load_health_rules, rules_with_events
 from tests.rules.machines import GPU, IDLE, START_S, frames_of
 
@@ -81,6 +86,41 @@ def test_only_these_rules_are_asked_for_events():
         "clocks_below_maximum",
         "shared_gpu",
     }
+
+
+@pytest.mark.parametrize(
+    ("values", "event_text", "summary"),
+    [
+        (
+            {"throttle_reasons": 0x4, "sm_clock_mhz": 1400},
+            "GPU 0 is held at 1400 of 1980 MHz by its power limit (700 W).",
+            "GPU 0 is held at 1400 of 1980 MHz for 100 % of its time at work by its power limit"
+            " (700 W)",
+        ),
+        (
+            {"memory_used_bytes": 78 * 2**30},
+            "GPU 0 has 98 % of its memory in use (78.0 of 80.0 GiB).",
+            "GPU 0 has 98 % of its memory in use (78.0 of 80.0 GiB) at its peak",
+        ),
+        (
+            {"pcie_width": 8},
+            "GPU 0 works over PCIe 5 x8 where 5 x16 is possible. Reseat the card, check riser and"
+            " cable, and look in the BIOS for the slot's speed and bifurcation.",
+            "GPU 0 works over PCIe 5 x8 where 5 x16 is possible: copies run at 50 % of the speed",
+        ),
+        (
+            {"remap_failed": 1},
+            "GPU 0 could not replace a failing memory row, as it has no spare one left. Take the"
+            " GPU out of use and have it replaced.",
+            "GPU 0 could not replace a failing memory row, as it has no spare one left",
+        ),
+    ],
+)
+def test_an_event_and_a_finding_of_one_condition_have_one_wording(values, event_text, summary):
+    frames = frames_of((30, values))
+    (event,) = observed(frames)
+    (finding,) = diagnose(Evidence(telemetry=window_of_frames(frames)), load_health_rules()).shown
+    assert (event.message, finding.summary) == (event_text, summary)
 
 
 def with_idle_end(frames, seconds):
