@@ -1,6 +1,6 @@
-"""The sampler's process: `python -m gpuadvisor.collectors.telemetry.child [--fast SECONDS]`.
+"""The sampler's process: `python -m gpuadvisor.collectors.telemetry.child OPTIONS`.
 
-`--hurry METRIC` reads that one with every full frame.
+The options are a JSON object with what `Sampler` takes: argparse would cost half a MB all day.
 
 A frame a line on the standard output. It ends when its standard input does, so that it outlives
 nobody, even when a call into the driver never returns.
@@ -8,7 +8,7 @@ nobody, even when a call into the driver never returns.
 
 from __future__ import annotations
 
-import argparse
+import json
 import os
 import signal
 import sys
@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 
 from gpuadvisor.collectors.nvml.sampler import Sampler
-from gpuadvisor.collectors.telemetry.codec import encode
+from gpuadvisor.collectors.telemetry.encoding import encode
 from gpuadvisor.domain.metrics import SamplingInterval
 
 WHOLE_S = SamplingInterval.NORMAL.period_s
@@ -25,15 +25,11 @@ WHOLE_S = SamplingInterval.NORMAL.period_s
 
 def main() -> None:
     """Sample until the parent goes away."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--fast", type=float, metavar="SECONDS")
-    parser.add_argument("--hurry", action="append", default=[], metavar="METRIC")
-    chosen = parser.parse_args()
-    fast_s = chosen.fast
+    options = json.loads(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    sampler = Sampler(fast_period_s=fast_s, hurried=chosen.hurry)
-    for full in rhythm(fast_s):
+    sampler = Sampler(**options)
+    for full in rhythm(options["fast_period_s"]):
         try:
             sys.stdout.buffer.write(encode(sampler.poll(full=full)) + b"\n")
             sys.stdout.buffer.flush()

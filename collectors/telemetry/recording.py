@@ -1,7 +1,7 @@
 """Recordings (`.gpr`): frames in a file, to be shown where there is no GPU.
 
-A gzip stream of JSON lines: a header, then a frame each (`codec`). It is flushed once a second, so
-a recorder that is killed loses a second at most, and what is cut off is readable up to the cut.
+A gzip stream of JSON lines: a header, then a frame each (`encoding`). It is flushed once a second,
+so a recorder that is killed loses a second at most, and what is cut off is readable up to the cut.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from gpuadvisor.collectors.telemetry.codec import decode, encode
+from gpuadvisor.collectors.telemetry.decoding import decode
+from gpuadvisor.collectors.telemetry.encoding import encode
 from gpuadvisor.domain.telemetry import Frame
 from gpuadvisor.errors import UsageError
 

@@ -7,6 +7,7 @@ but the child calls NVML here. While it is silent, what was known is handed on a
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import queue
 import signal
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
-from gpuadvisor.collectors.telemetry.codec import decode
+from gpuadvisor.collectors.telemetry.decoding import decode
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import STARTING, Event, Frame, Sample, State, Unavailable
 
@@ -58,8 +59,8 @@ class SamplerProcess:
 
         `hurried` metrics are read with every full one, whatever their interval.
         """
-        fast = [] if fast_period_s is None else ["--fast", str(fast_period_s)]
-        self._command = [*command, *fast, *(f"--hurry={metric}" for metric in hurried)]
+        options = {"fast_period_s": fast_period_s, "hurried": hurried}
+        self._command = [*command, json.dumps(options)]
         self._environ = dict(os.environ if environ is None else environ)
         self._silence_s = silence_s
         self._start_s = start_s

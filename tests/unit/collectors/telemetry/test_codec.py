@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuadvisor.collectors.telemetry.codec import decode, encode
+from gpuadvisor.collectors.telemetry.decoding import decode
+from gpuadvisor.collectors.telemetry.encoding import encode
 from gpuadvisor.domain.metrics import BY_NAME
 from gpuadvisor.domain.severity import EVENT_SEVERITIES, Severity
 from gpuadvisor.domain.telemetry import (
