@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from gpuadvisor.section_times import SectionTimes, profile_section, reset_sections, sections
     from gpuadvisor.steps import step
 
+__version__ = "0.1.0"
+
 __all__ = [
     "AdvisorError",
     "Occupancy",
@@ -53,10 +55,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("gpuadvisor")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

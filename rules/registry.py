@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import pkgutil
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -100,7 +100,9 @@ def _of_others(
             why.append(f"{package} has a rule {point.name}, but that name is taken: ignored")
             continue
         try:
-            found[point.name] = _loaded(point.name, import_module(point.value))
+            rule = _loaded(point.name, import_module(point.value))
+            assert isinstance(rule.page, str)  # one that cannot be read is known now
+            found[point.name] = rule
         except Exception as error:  # whatever importing another package's code raises
             LOG.debug("the rule %s of %s failed", point.name, package, exc_info=True)
             reason = " ".join(f"{type(error).__name__}: {error}".split())
@@ -113,7 +115,7 @@ def _loaded(name: str, module: ModuleType) -> Loaded:
     if not isinstance(rule, Rule) or not callable(check):
         raise TypeError(f"{module.__name__} is no rule: it needs a RULE and a check(evidence)")
     title = (module.__doc__ or name).strip().splitlines()[0].rstrip(".")
-    return Loaded(name, title, rule, check, _page(module))
+    return Loaded(name, title, rule, check, partial(_page, module))
 
 
 def _page(module: ModuleType) -> str:

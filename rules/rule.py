@@ -89,8 +89,12 @@ class Loaded:
     """What is wrong, in a few words."""
     rule: Rule
     check: Check
-    page: str
-    """Markdown; empty where there is none."""
+    read_page: Callable[[], str]
+
+    @property
+    def page(self) -> str:
+        """The page in Markdown, read when it is asked for; empty where there is none."""
+        return self.read_page()
 
     def missing(self, evidence: Evidence) -> tuple[str, str] | None:
         """Return what is missing and how to measure it; None where the rule can look."""

@@ -77,7 +77,7 @@ MISSING = (
 
 def rule(name: str, category: Category = Category.COMPUTE, page: str = "") -> Loaded:
     """A rule of which only the name, the category and the page matter."""
-    return Loaded(name, f"What {name} finds", Rule(category, ()), lambda _: (), page)
+    return Loaded(name, f"What {name} finds", Rule(category, ()), lambda _: (), lambda: page)
 
 
 RULES = (

@@ -31,9 +31,9 @@ def run(args: argparse.Namespace) -> int:
     with messages().status(Text(f"Asking {args.python} what it has ...")):
         checks = examine(gather(args.python))
     if args.json:
-        from importlib.metadata import version
+        from gpuadvisor import __version__
 
-        print(render.as_json(checks, version("gpuadvisor")))
+        print(render.as_json(checks, __version__))
     elif sys.stdout.isatty():
         console = output()
         console.print(render.as_table(checks))

@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
+from gpuadvisor import __version__
 from gpuadvisor.daemon.alerts import host
 from gpuadvisor.daemon.configuration import KINDS, Prometheus
 from gpuadvisor.daemon.figures import Figures
@@ -262,10 +263,8 @@ def _dcgm_labels(gpu: Gpu, version: str) -> dict[str, str]:
 
 
 def _infos(latest: Latest) -> Families:
-    from importlib.metadata import version as version_of
-
     about = InfoMetricFamily(f"{PREFIX}build", "Which gpuadvisor this is.")
-    about.add_metric((), {"version": version_of("gpuadvisor")})
+    about.add_metric((), {"version": __version__})
     yield about
     driver = InfoMetricFamily(f"{PREFIX}driver", "The NVIDIA driver that is loaded.")
     if version := driver_version():

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from gpuadvisor import __version__
 from gpuadvisor.domain.telemetry import HOST, STARTING, Frame
 from gpuadvisor.domain.telemetry_window import (
     LONGEST_CARRIED_S,
@@ -219,8 +220,6 @@ def capture(
     `stopped_by` is asked several times a second for the signal that asks to stop, 0 for none. A
     command gets a terminal's Ctrl-C itself; SIGTERM is handed on to it. It is always awaited.
     """
-    from importlib.metadata import version as version_of
-
     from gpuadvisor.collectors.telemetry.recording import Recorder
 
     began_s = time.monotonic()
@@ -228,7 +227,7 @@ def capture(
     frames = source.frames()
     try:
         first = _first(frames)
-        with Recorder(path, version_of("gpuadvisor")) as recorder:
+        with Recorder(path, __version__) as recorder:
             recorder.write(first)
             process = _started(command) if command else None
             watch = _Watch(source, process, began_s, duration_s, stopped_by)

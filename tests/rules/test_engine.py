@@ -41,7 +41,7 @@ def result(low=0.0, high=0.0, part=None, **more):
 
 
 def rule(name, *results, hides=(), needs=(), category=Category.COMPUTE):
-    return Loaded(name, name, Rule(category, needs, hides=hides), lambda _: results, "")
+    return Loaded(name, name, Rule(category, needs, hides=hides), lambda _: results, str)
 
 
 def found(*rules):
