@@ -33,12 +33,16 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; `{self.prog} --help` lists what it takes")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser; declaring a command must not import what running it needs."""
+def build_parser(first: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser; declaring a command must not import what running it needs.
+
+    Where `first` is a command's name, the parser knows that one alone: the daemon carries what it
+    has loaded all day.
+    """
     parser = _Parser(prog="gpuadvisor", description=DESCRIPTION)
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     subparsers = parser.add_subparsers(metavar="COMMAND", dest="command")
-    for name, command in load_commands().items():
+    for name, command in load_commands(first).items():
         summary, _, details = (command.__doc__ or "").partition("\n")
         subparser = subparsers.add_parser(
             name,
@@ -104,19 +108,30 @@ def _open_streams() -> None:
 
 
 def _run(given: list[str]) -> int:
-    own, dashes, rest = _split(given)
-    parser = build_parser()
-    args, unknown = parser.parse_known_args(own)
+    args = _parsed(given)
+    if args is None:
+        return 2
     if args.version:
         import gpuadvisor
 
         print(gpuadvisor.__version__)
         return 0
+    status: int = args.run(args)
+    return status
+
+
+def _parsed(given: list[str]) -> argparse.Namespace | None:
+    """Return the arguments; None where there is no command, and the help was printed."""
+    own, dashes, rest = _split(given)
+    parser = build_parser(own[0] if own else None)
+    args, unknown = parser.parse_known_args(own)
+    if args.version:
+        return args
     if not hasattr(args, "run"):
         if unknown:
             parser.error(f"there is no option {unknown[0]}")
         parser.print_help()
-        return 2
+        return None
     takes_rest = getattr(args, "takes_rest", False)
     if unknown and takes_rest:
         raise _misspelt(parser, args.command, unknown[0]) or _misplaced(own, unknown, rest)
@@ -127,8 +142,7 @@ def _run(given: list[str]) -> int:
     if dashes and not takes_rest:
         raise UsageError(f"{args.command} takes nothing after --")
     args.rest = rest
-    status: int = args.run(args)
-    return status
+    return args
 
 
 def _split(argv: list[str]) -> tuple[list[str], bool, list[str]]:

@@ -27,14 +27,15 @@ ORDER = ("tune", "run", "report", "doctor")
 """The commands that come first in the help; others follow by name."""
 
 
-def load_commands() -> dict[str, Command]:
-    """Return every command by its name."""
+def load_commands(first: str | None = None) -> dict[str, Command]:
+    """Return every command by its name; where `first` is the name of one, that one alone."""
     names = [m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]
     rank = {name: place for place, name in enumerate(ORDER)}
     names.sort(key=lambda name: (rank.get(name, len(rank)), name))
-    return {_typed(name): cast(Command, import_module(f"{__name__}.{name}")) for name in names}
-
-
-def _typed(module: str) -> str:
-    """Return a command as it is typed: `bench-device`, and `import`, which no module can be."""
-    return module.rstrip("_").replace("_", "-")
+    # As they are typed: `bench-device`, and `import`, which no module can be.
+    modules = {name.rstrip("_").replace("_", "-"): name for name in names}
+    if first in modules:
+        modules = {first: modules[first]}
+    return {
+        typed: cast(Command, import_module(f"{__name__}.{name}")) for typed, name in modules.items()
+    }

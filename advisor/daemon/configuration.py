@@ -6,12 +6,10 @@ becomes one sentence with the way out.
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import math
 import os
 import re
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -319,6 +317,8 @@ def _content(path: Path) -> dict[str, Any]:
         raise UsageError(f"cannot read the configuration {path}: {reason}; check it.") from None
     if len(content) > MAX_BYTES:
         raise UsageError(f"{path} is not a configuration: it is larger than 1 MiB.")
+    import tomllib
+
     try:
         return tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -382,8 +382,10 @@ _WORDS = {"log_level": _one_of(get_args(LogLevel)), "severity": _one_of(get_args
 
 def nearest(word: str, allowed: Iterable[str]) -> str:
     """Return `did you mean ...` or, where nothing is near, what there is."""
+    from difflib import get_close_matches
+
     allowed = sorted(allowed)
-    close = difflib.get_close_matches(word, allowed, n=1)
+    close = get_close_matches(word, allowed, n=1)
     if close:
         return f"did you mean `{close[0]}`"
     return "there are " + ", ".join(f"`{each}`" for each in allowed)
