@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, stdev
 
 from gpuadvisor.domain.knobs import AppliedKnob, ScriptFacts
 
@@ -145,4 +144,6 @@ class Measurement:
         values = self.window_step_ms
         if len(values) < 2:
             return 0.0
+        from statistics import fmean, stdev  # takes longer to import than most commands need
+
         return stdev(values) / fmean(values)

@@ -7,14 +7,17 @@ once each; times are written exactly, in microseconds with three decimals.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import repeat
+from math import isfinite
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory, Range, Synchronization
-from gpuadvisor.rules.facts.intervals import IntArray
+
+Rows: TypeAlias = Mapping[str, list[Any]]
+"""Columns of some rows, as Python values."""
 
 
 @dataclass
@@ -26,27 +29,21 @@ class Places:
     """Added to a device's number to get its process: no process of the host has it."""
     operator_of: Mapping[int, int] = field(default_factory=dict)
     """Correlation to the external id of the operator that launched it."""
-    collectives: Mapping[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
-    """Correlation and begin to what a communication kernel says."""
-    _known: dict[int, str] = field(default_factory=dict)
-    _raw: dict[int, str] = field(default_factory=dict)
+    collectives: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """Correlation and begin to what a communication kernel says, as the members of an object."""
 
-    def text(self, number: int) -> str:
+    def __post_init__(self) -> None:
+        self.text = cache(lambda number: quoted(self._plain(number)))
         """Return a text as JSON, with its quotes."""
-        found = self._known.get(number)
-        if found is None:
-            found = self._known[number] = quoted(self._plain(number))
-        return found
-
-    def json(self, number: int) -> str:
+        self.json = cache(lambda number: _as_json(self._plain(number)))
         """Return a text that is JSON already, such as shapes, as it is; another one quoted."""
-        found = self._raw.get(number)
-        if found is None:
-            found = self._raw[number] = _as_json(self._plain(number))
-        return found
 
     def device(self, number: int) -> int:
         return number + self.device_offset
+
+    def on_device(self, rows: Rows) -> Iterator[tuple[int, int]]:
+        """Yield process and thread of what ran in a stream."""
+        return zip(map(self.device, rows["device"]), rows["stream"], strict=True)
 
     def _plain(self, number: int) -> str:
         return self.texts[number] if 0 <= number < len(self.texts) else ""
@@ -70,17 +67,14 @@ def _as_json(text: str) -> str:
         return quoted(text)
 
 
-Rows: TypeAlias = Mapping[str, list[Any]]
-"""Columns of some rows, as Python values."""
-
-_DIRECTIONS = {
+_DIRECTIONS: Mapping[int, str] = {
     Direction.HOST_TO_DEVICE: "HtoD",
     Direction.DEVICE_TO_HOST: "DtoH",
     Direction.DEVICE_TO_DEVICE: "DtoD",
     Direction.HOST_TO_HOST: "HtoH",
     Direction.PEER_TO_PEER: "PtoP",
 }
-_MEMORIES = {
+_MEMORIES: Mapping[int, str] = {
     Memory.PAGEABLE: "Pageable",
     Memory.PINNED: "Pinned",
     Memory.DEVICE: "Device",
@@ -101,161 +95,166 @@ _SYNCHRONIZATIONS = {
 }
 
 
-def _event(
-    category: str, name: str, place: tuple[int, int], begin: int, duration: int, args: str
+def event(
+    category: str, name: str, place: tuple[int, int], begin_ns: int, duration_ns: int, args: str
 ) -> str:
+    """Return a complete event; its name is JSON, and its arguments are the members of an object."""
     return (
         f'{{"ph":"X","cat":"{category}","name":{name},"pid":{place[0]},"tid":{place[1]},'
-        f'"ts":{microseconds(begin)},"dur":{microseconds(duration)},"args":{{{args}}}}}'
+        f'"ts":{microseconds(begin_ns)},"dur":{microseconds(duration_ns)},"args":{{{args}}}}}'
     )
 
 
-def _args(pairs: Mapping[str, int | str]) -> str:
-    """Return what is known of them, inside of an object; texts are JSON already."""
-    return ",".join(
-        f'"{name}":{value}' for name, value in pairs.items() if value not in (UNKNOWN, '""')
-    )
+def members(columns: Mapping[str, Iterable[int | str]]) -> Iterator[str]:
+    """Yield what is known of each row, as the members of an object; texts are JSON already."""
+    names = [f'"{name}":' for name in columns]
+    for row in zip(*columns.values(), strict=True):
+        yield ",".join(
+            f"{name}{value}"
+            for name, value in zip(names, row, strict=True)
+            if value not in (UNKNOWN, '""')
+        )
+
+
+def _events(
+    rows: Rows,
+    categories: Iterable[str],
+    names: Iterable[str],
+    places: Iterable[tuple[int, int]],
+    args: Iterable[str],
+) -> Iterator[str]:
+    """Return a complete event for each row."""
+    return map(event, categories, names, places, rows["begin_ns"], rows["duration_ns"], args)
+
+
+def _on_host(rows: Rows) -> Iterator[tuple[int, int]]:
+    return zip(rows["process"], rows["thread"], strict=True)
+
+
+def _of_device(rows: Rows, places: Places) -> dict[str, Iterable[int | str]]:
+    """Return the arguments of all that ran on a device."""
+    return {
+        "External id": (places.operator_of.get(each, UNKNOWN) for each in rows["correlation"]),
+        "device": rows["device"],
+        "stream": rows["stream"],
+        "correlation": rows["correlation"],
+        "graph node id": rows["graph_node"],
+    }
 
 
 def kernels(rows: Rows, places: Places) -> Iterator[str]:
     """Yield kernels, with what those of a communication library say."""
-    names = ("begin_ns", "duration_ns", "device", "stream", "correlation", "name", "registers",
-             "shared_bytes", "graph_node")  # fmt: skip
-    sizes = [zip(*(rows[f"{what}_{axis}"] for axis in "xyz"), strict=True)
-             for what in ("grid", "block")]  # fmt: skip
-    columns = zip(*(rows[name] for name in names), *sizes, strict=True)
-    for (
-        begin,
-        duration,
-        device,
-        stream,
-        correlation,
-        name,
-        registers,
-        shared,
-        node,
-        grid,
-        block,
-    ) in columns:
-        args = {
-            **_on_device(places, device, stream, correlation, node),
-            "registers per thread": registers,
-            "shared memory": shared,
-            "grid": "[{},{},{}]".format(*grid) if min(grid) >= 0 else UNKNOWN,
-            "block": "[{},{},{}]".format(*block) if min(block) >= 0 else UNKNOWN,
-            **places.collectives.get((correlation, begin), {}),
+    args = members(
+        {
+            **_of_device(rows, places),
+            "registers per thread": rows["registers"],
+            "shared memory": rows["shared_bytes"],
+            "grid": _sizes(rows, "grid"),
+            "block": _sizes(rows, "block"),
         }
-        place = places.device(device), stream
-        yield _event("kernel", places.text(name), place, begin, duration, _args(args))
+    )
+    if places.collectives:
+        keys = zip(rows["correlation"], rows["begin_ns"], strict=True)
+        said = (places.collectives.get(key, "") for key in keys)
+        args = (",".join(filter(None, both)) for both in zip(args, said, strict=True))
+    names = map(places.text, rows["name"])
+    return _events(rows, repeat("kernel"), names, places.on_device(rows), args)
+
+
+def _sizes(rows: Rows, what: str) -> Iterator[int | str]:
+    for size in zip(*(rows[f"{what}_{axis}"] for axis in "xyz"), strict=True):
+        yield "[{},{},{}]".format(*size) if min(size) >= 0 else UNKNOWN
 
 
 def copies(rows: Rows, places: Places) -> Iterator[str]:
     """Yield copies and memsets under Kineto's names, which tell directions and memory kinds."""
-    names = ("begin_ns", "duration_ns", "device", "stream", "correlation", "bytes", "direction",
-             "source", "destination", "graph_node")  # fmt: skip
-    for row in zip(*(rows[name] for name in names), strict=True):
-        begin, duration, device, stream, correlation, size, direction, source, target, node = row
-        category, name = copy_name(direction, source, target)
-        args = {**_on_device(places, device, stream, correlation, node), "bytes": size}
-        place = places.device(device), stream
-        yield _event(category, quoted(name), place, begin, duration, _args(args))
+    named = map(copy_name, rows["direction"], rows["source"], rows["destination"])
+    categories, names = zip(*named, strict=True)
+    args = members({**_of_device(rows, places), "bytes": rows["bytes"]})
+    return _events(rows, categories, map(quoted, names), places.on_device(rows), args)
 
 
+@cache
 def copy_name(direction: int, source: int, destination: int) -> tuple[str, str]:
     """Return category and name of a copy as Kineto writes them."""
-    ends = [_MEMORIES.get(Memory(end), _NOT_KNOWN) if end in list(Memory) else _NOT_KNOWN
-            for end in (source, destination)]  # fmt: skip
+    ends = [_MEMORIES.get(end, _NOT_KNOWN) for end in (source, destination)]
     if direction == Direction.MEMSET:
         return "gpu_memset", f"Memset ({ends[1]})"
-    known = Direction(direction) if direction in list(Direction) else Direction.OTHER
-    words = _DIRECTIONS.get(known, _NOT_KNOWN)
+    words = _DIRECTIONS.get(direction, _NOT_KNOWN)
     return "gpu_memcpy", f"Memcpy {words} ({ends[0]} -> {ends[1]})"
-
-
-def _on_device(
-    places: Places, device: int, stream: int, correlation: int, node: int
-) -> dict[str, int | str]:
-    return {
-        "External id": places.operator_of.get(correlation, UNKNOWN),
-        "device": device,
-        "stream": stream,
-        "correlation": correlation,
-        "graph node id": node,
-    }
 
 
 def calls(rows: Rows, places: Places) -> Iterator[str]:
     """Yield calls into CUDA."""
-    names = ("begin_ns", "duration_ns", "process", "thread", "name", "correlation")
-    for begin, duration, process, thread, name, correlation in zip(
-        *(rows[name] for name in names), strict=True
-    ):
-        args = _args({"correlation": correlation})
-        place = process, thread
-        yield _event("cuda_runtime", places.text(name), place, begin, duration, args)
+    names, args = map(places.text, rows["name"]), members({"correlation": rows["correlation"]})
+    return _events(rows, repeat("cuda_runtime"), names, _on_host(rows), args)
 
 
 def operators(rows: Rows, places: Places) -> Iterator[str]:
     """Yield operators with their shapes, types and stacks."""
-    names = ("begin_ns", "duration_ns", "process", "thread", "name", "external_id", "shapes",
-             "types", "stack", "flops")  # fmt: skip
-    for row in zip(*(rows[name] for name in names), strict=True):
-        begin, duration, process, thread, name, external_id, shapes, types, stack, flops = row
-        args = {
-            "External id": external_id,
-            "Input Dims": places.json(shapes),
-            "Input type": places.json(types),
-            "Call stack": places.text(stack),
-            "flops": UNKNOWN if flops != flops or abs(flops) == float("inf") else f"{flops:.17g}",
+    args = members(
+        {
+            "External id": rows["external_id"],
+            "Input Dims": map(places.json, rows["shapes"]),
+            "Input type": map(places.json, rows["types"]),
+            "Call stack": map(places.text, rows["stack"]),
+            "flops": (f"{each:.17g}" if isfinite(each) else UNKNOWN for each in rows["flops"]),
         }
-        place = process, thread
-        yield _event("cpu_op", places.text(name), place, begin, duration, _args(args))
+    )
+    names = map(places.text, rows["name"])
+    return _events(rows, repeat("cpu_op"), names, _on_host(rows), args)
 
 
 def ranges(rows: Rows, places: Places) -> Iterator[str]:
     """Yield ranges: of the program, steps, Python functions, overheads."""
-    names = ("begin_ns", "duration_ns", "process", "thread", "name", "kind")
-    for begin, duration, process, thread, name, kind in zip(
-        *(rows[name] for name in names), strict=True
-    ):
-        category = _RANGES.get(kind, "user_annotation")
-        shown = places.device(process) if kind == Range.DEVICE else process
-        yield _event(category, places.text(name), (shown, thread), begin, duration, "")
+    categories = (_RANGES.get(kind, "user_annotation") for kind in rows["kind"])
+    where = (
+        (places.device(process) if kind == Range.DEVICE else process, thread)
+        for process, thread, kind in zip(rows["process"], rows["thread"], rows["kind"], strict=True)
+    )
+    return _events(rows, categories, map(places.text, rows["name"]), where, repeat(""))
 
 
 def synchronizations(rows: Rows, places: Places) -> Iterator[str]:
     """Yield what waited for what."""
-    names = ("begin_ns", "duration_ns", "device", "stream", "correlation", "kind")
-    for begin, duration, device, stream, correlation, kind in zip(
-        *(rows[name] for name in names), strict=True
-    ):
-        words = _SYNCHRONIZATIONS.get(kind, "Sync")
-        args = {"cuda_sync_kind": quoted(words), "device": device, "stream": stream,
-                "correlation": correlation}  # fmt: skip
-        place = places.device(device), stream
-        yield _event("cuda_sync", quoted(words), place, begin, duration, _args(args))
+    words = [quoted(_SYNCHRONIZATIONS.get(kind, "Sync")) for kind in rows["kind"]]
+    args = members(
+        {
+            "cuda_sync_kind": words,
+            **{name: rows[name] for name in ("device", "stream", "correlation")},
+        }
+    )
+    return _events(rows, repeat("cuda_sync"), words, places.on_device(rows), args)
 
 
 def memory(rows: Rows, places: Places) -> Iterator[str]:
     """Yield allocations and releases, and a counter that Perfetto draws as a curve."""
-    names = ("time_ns", "device", "bytes", "allocated_bytes", "reserved_bytes", "address")
-    for time, device, size, allocated, reserved, address in zip(
-        *(rows[name] for name in names), strict=True
+    devices, allocated, reserved = (
+        rows[name] for name in ("device", "allocated_bytes", "reserved_bytes")
+    )
+    args = members(
+        {
+            "Device Type": (0 if device == UNKNOWN else 1 for device in devices),
+            "Device Id": devices,
+            "Bytes": map(str, rows["bytes"]),
+            "Addr": rows["address"],
+            "Total Allocated": allocated,
+            "Total Reserved": reserved,
+        }
+    )
+    curves = members({"allocated": allocated, "reserved": reserved})
+    for time, device, size, values, curve in zip(
+        rows["time_ns"], devices, allocated, args, curves, strict=True
     ):
-        on_host = device == UNKNOWN
-        args = {"Device Type": 0 if on_host else 1, "Device Id": device, "Bytes": f"{size}",
-                "Addr": address, "Total Allocated": allocated,
-                "Total Reserved": reserved}  # fmt: skip
-        process = 0 if on_host else places.device(device)
+        process = 0 if device == UNKNOWN else places.device(device)
         yield (
             f'{{"ph":"i","s":"t","name":"[memory]","pid":{process},"tid":0,'
-            f'"ts":{microseconds(time)},"args":{{{_args(args)}}}}}'
+            f'"ts":{microseconds(time)},"args":{{{values}}}}}'
         )
-        if not on_host and allocated >= 0:
-            both = _args({"allocated": allocated, "reserved": reserved})
+        if device != UNKNOWN and size >= 0:
             yield (
                 f'{{"ph":"C","cat":"gpuadvisor","name":"memory, bytes","pid":{process},'
-                f'"ts":{microseconds(time)},"args":{{{both}}}}}'
+                f'"ts":{microseconds(time)},"args":{{{curve}}}}}'
             )
 
 
@@ -263,7 +262,7 @@ def counters(rows: Rows, places: Places) -> Iterator[str]:
     """Yield samples of counters."""
     names = ("time_ns", "device", "name", "value")
     for time, device, name, value in zip(*(rows[name] for name in names), strict=True):
-        if value - value == 0:  # neither NaN nor infinite, which JSON cannot say
+        if isfinite(value):  # JSON has no other numbers
             yield (
                 f'{{"ph":"C","name":{places.text(name)},"pid":{places.device(device)},'
                 f'"ts":{microseconds(time)},"args":{{"value":{value:.17g}}}}}'
@@ -271,27 +270,7 @@ def counters(rows: Rows, places: Places) -> Iterator[str]:
 
 
 WRITERS: Mapping[str, Callable[[Rows, Places], Iterator[str]]] = {
-    "kernels": kernels,
-    "copies": copies,
-    "calls": calls,
-    "synchronizations": synchronizations,
-    "operators": operators,
-    "ranges": ranges,
-    "memory": memory,
-    "counters": counters,
+    write.__name__: write
+    for write in (kernels, copies, calls, synchronizations, operators, ranges, memory, counters)
 }
 """Table of a profile to what writes its rows."""
-
-
-def arrows(
-    number: IntArray, call: Mapping[str, IntArray], work: Mapping[str, IntArray], places: Places
-) -> Iterator[str]:
-    """Yield an arrow from each call to what it launched; all arrays are of one length."""
-    columns = (number, call["begin_ns"], call["process"], call["thread"], work["begin_ns"],
-               work["device"], work["stream"])  # fmt: skip
-    start = '{"ph":"s","cat":"ac2g","name":"ac2g","id":%d,"pid":%d,"tid":%d,"ts":%s}'
-    end = '{"ph":"f","bp":"e","cat":"ac2g","name":"ac2g","id":%d,"pid":%d,"tid":%d,"ts":%s}'
-    for row in zip(*(np.asarray(column).tolist() for column in columns), strict=True):
-        key, called, process, thread, begun, device, stream = row
-        yield start % (key, process, thread, microseconds(called))
-        yield end % (key, places.device(device), stream, microseconds(begun))

@@ -15,7 +15,7 @@ import numpy as np
 from gpuadvisor.domain.finding import Category, Finding, ScopeKind
 from gpuadvisor.domain.profile import UNKNOWN, DeviceLimits, Header, Profile, Range
 from gpuadvisor.errors import UsageError
-from gpuadvisor.profiling.chrome_rows import WRITERS, Places, arrows, microseconds, quoted
+from gpuadvisor.profiling.chrome_rows import WRITERS, Places, event, members, microseconds, quoted
 from gpuadvisor.rules.facts.device_work import Work
 from gpuadvisor.rules.facts.idle import Cause, IdleGap, idle_gaps
 from gpuadvisor.rules.facts.intervals import Intervals, ends, one, union
@@ -62,7 +62,14 @@ def export(facts: Facts, path: Path, findings: Sequence[Finding] = ()) -> int:
             "`gpuadvisor report` shows what it measured."
         )
     with _writing(path) as file:
-        return _document(file, facts, findings)
+        file.write(_head(facts.profile.header))
+        count = 0
+        for line in _events(facts, findings):
+            file.write(",\n" if count else "\n")
+            file.write(line)
+            count += 1
+        file.write("\n]}\n")
+        return count
 
 
 @contextmanager
@@ -71,7 +78,11 @@ def _writing(path: Path) -> Iterator[TextIO]:
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         try:
-            with _opened(unfinished, compressed=path.name.endswith(".gz")) as file:
+            with (
+                gzip.open(unfinished, "wt", GZIP_LEVEL, encoding="ascii")
+                if path.name.endswith(".gz")
+                else unfinished.open("w", encoding="ascii")
+            ) as file:
                 yield file
             unfinished.replace(path)
         finally:
@@ -79,23 +90,6 @@ def _writing(path: Path) -> Iterator[TextIO]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise UsageError(f"cannot write {path}: {reason}; choose another file") from error
-
-
-def _opened(path: Path, compressed: bool) -> TextIO:
-    if compressed:
-        return gzip.open(path, "wt", GZIP_LEVEL, encoding="ascii")
-    return path.open("w", encoding="ascii")
-
-
-def _document(file: TextIO, facts: Facts, findings: Sequence[Finding]) -> int:
-    file.write(_head(facts.profile.header))
-    count = 0
-    for line in _events(facts, findings):
-        file.write(",\n" if count else "\n")
-        file.write(line)
-        count += 1
-    file.write("\n]}\n")
-    return count
 
 
 def _head(header: Header) -> str:
@@ -168,22 +162,21 @@ def _host_processes(profile: Profile) -> set[int]:
     return found
 
 
-def _collectives(profile: Profile, places: Places) -> dict[tuple[int, int], dict[str, Any]]:
-    columns = profile.columns("collectives")
-    rows = zip(*(columns[name].tolist() for name in columns), strict=True)
-    found = {}
-    for row in rows:
-        values = dict(zip(columns, row, strict=True))
-        found[values["correlation"], values["begin_ns"]] = {
-            "Collective name": places.text(values["name"]),
-            "dtype": places.text(values["type"]),
-            "In msg nelems": values["in_elements"],
-            "Out msg nelems": values["out_elements"],
-            "Group size": values["group_size"],
-            "Process Group Name": places.text(values["group"]),
-            "Seq": values["sequence"],
+def _collectives(profile: Profile, places: Places) -> dict[tuple[int, int], str]:
+    columns = {name: column.tolist() for name, column in profile.columns("collectives").items()}
+    args = members(
+        {
+            "Collective name": map(places.text, columns["name"]),
+            "dtype": map(places.text, columns["type"]),
+            "In msg nelems": columns["in_elements"],
+            "Out msg nelems": columns["out_elements"],
+            "Group size": columns["group_size"],
+            "Process Group Name": map(places.text, columns["group"]),
+            "Seq": columns["sequence"],
         }
-    return found
+    )
+    keys = zip(columns["correlation"], columns["begin_ns"], strict=True)
+    return dict(zip(keys, args, strict=True))
 
 
 def _names(facts: Facts, places: Places) -> Iterator[str]:
@@ -216,17 +209,17 @@ def _arrows(facts: Facts, places: Places) -> Iterator[str]:
     """Yield the arrows from calls to what they launched."""
     launched, host, work = facts.launched, facts.host, facts.work
     known = np.flatnonzero(launched.known)
-    for start in range(0, len(known), BATCH_ROWS):
-        rows = known[start : start + BATCH_ROWS]
+    start = '{"ph":"s","cat":"ac2g","name":"ac2g","id":%d,"pid":%d,"tid":%d,"ts":%s}'
+    end = '{"ph":"f","bp":"e","cat":"ac2g","name":"ac2g","id":%d,"pid":%d,"tid":%d,"ts":%s}'
+    for first in range(0, len(known), BATCH_ROWS):
+        rows = known[first : first + BATCH_ROWS]
         call = launched.call[rows]
-        yield from arrows(
-            rows,
-            {"begin_ns": host.begin_ns[call], "process": host.process[call],
-             "thread": host.thread[call]},
-            {"begin_ns": work.begin_ns[rows], "device": work.device[rows].astype(np.int64),
-             "stream": work.stream[rows]},
-            places,
-        )  # fmt: skip
+        columns = (rows, host.begin_ns[call], host.process[call], host.thread[call],
+                   work.begin_ns[rows], work.device[rows], work.stream[rows])  # fmt: skip
+        for row in zip(*(column.tolist() for column in columns), strict=True):
+            key, called, process, thread, begun, device, stream = row
+            yield start % (key, process, thread, microseconds(called))
+            yield end % (key, places.device(device), stream, microseconds(begun))
 
 
 def _annotations(facts: Facts) -> Iterator[str]:
@@ -235,29 +228,42 @@ def _annotations(facts: Facts) -> Iterator[str]:
     parts = facts.work, facts.host, facts.launched, facts.launching, facts.loader_waits
     for number, (device, shorter, gaps) in enumerate(idle_gaps(*parts, SHORTEST_GAP_NS)):
         if not number:
-            yield _metadata("process_name", process, {"name": ANNOTATIONS})
-            yield _metadata("process_sort_index", process, {"sort_index": UNKNOWN})
+            yield from _own_process(process, ANNOTATIONS, UNKNOWN)
         name = f"GPU {device}"
         if shorter:
             name += f" ({shorter:,} gaps below {SHORTEST_GAP_NS // 1000} us left out)"
         yield _metadata("thread_name", process, {"name": name}, device)
         for gap in gaps:
-            yield _annotation(process, device, gap)
+            yield _annotation((process, device), gap)
 
 
 def _findings(facts: Facts, findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield what the rules found, above all."""
+    """Yield what the rules found, a track each, above all."""
     if not findings:
         return
     process = 2 * OFFSET + 1
-    yield _metadata("process_name", process, {"name": FINDINGS})
-    yield _metadata("process_sort_index", process, {"sort_index": 2 * UNKNOWN})
-    for number, name in tracks(findings):
+    yield from _own_process(process, FINDINGS, 2 * UNKNOWN)
+    shown = list(enumerate(findings[:MOST_TRACKS], 1))
+    for number, finding in shown:
+        name = f"{number}. {finding.rule}"[:_LONGEST]
         yield _metadata("thread_name", process, {"name": name}, number)
-    yield from marks(facts, findings, process)
+    for number, finding in shown:
+        times, name, args = about(facts, finding), quoted(finding.rule), _args(finding)
+        lasted = times.end_ns - times.begin_ns
+        longest = np.sort(np.argsort(-lasted, kind="stable")[:MOST_MARKS])
+        for begin, duration in zip(
+            times.begin_ns[longest].tolist(), lasted[longest].tolist(), strict=True
+        ):
+            yield event("gpuadvisor", name, (process, number), begin, duration, args)
 
 
-def _annotation(process: int, device: int, gap: IdleGap) -> str:
+def _own_process(process: int, name: str, order: int) -> Iterator[str]:
+    """Yield the name of a process that nobody recorded, and its place among the others."""
+    yield _metadata("process_name", process, {"name": name})
+    yield _metadata("process_sort_index", process, {"sort_index": order})
+
+
+def _annotation(place: tuple[int, int], gap: IdleGap) -> str:
     words = str(gap.cause).replace("_", " ")
     values = {
         "cause": words,
@@ -267,32 +273,8 @@ def _annotation(process: int, device: int, gap: IdleGap) -> str:
         "launched by": gap.launched_by or "not recorded",
     }
     args = ",".join(f"{quoted(name)}:{quoted(value)}" for name, value in values.items())
-    return (
-        f'{{"ph":"X","cat":"gpuadvisor","name":{quoted(f"idle: {words}")},"pid":{process},'
-        f'"tid":{device},"ts":{microseconds(gap.begin_ns)},"dur":{microseconds(gap.duration_ns)},'
-        f'"args":{{{args}}}}}'
-    )
-
-
-def tracks(findings: Sequence[Finding]) -> Iterator[tuple[int, str]]:
-    """Yield the number and the name of each finding's track."""
-    for number, finding in enumerate(findings[:MOST_TRACKS], 1):
-        yield number, f"{number}. {finding.rule}"[:_LONGEST]
-
-
-def marks(facts: Facts, findings: Sequence[Finding], process: int) -> Iterator[str]:
-    """Yield the events of all findings, a line of JSON each."""
-    for number, finding in enumerate(findings[:MOST_TRACKS], 1):
-        times = about(facts, finding)
-        lasted = times.end_ns - times.begin_ns
-        longest = np.sort(np.argsort(-lasted, kind="stable")[:MOST_MARKS])
-        args = _args(finding)
-        for row in longest.tolist():
-            yield (
-                f'{{"ph":"X","cat":"gpuadvisor","name":{quoted(finding.rule)},"pid":{process},'
-                f'"tid":{number},"ts":{microseconds(int(times.begin_ns[row]))},'
-                f'"dur":{microseconds(int(lasted[row]))},"args":{{{args}}}}}'
-            )
+    name = quoted(f"idle: {words}")
+    return event("gpuadvisor", name, place, gap.begin_ns, gap.duration_ns, args)
 
 
 def about(facts: Facts, finding: Finding) -> Intervals:
