@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import iter_modules
 
 from gpuadvisor.cli import build_parser
 from gpuadvisor.domain.knobs import Level, ScriptFacts
@@ -117,8 +118,8 @@ def rules_page() -> str:
 
 def our_rules() -> tuple[Loaded, ...]:
     """Return the rules without those of other packages, which are installed here or not."""
-    ours = (f"{catalogue.__name__}.", f"{health.__name__}.")
-    return tuple(rule for rule in load_rules() if rule.check.__module__.startswith(ours))
+    ours = {module.name for module in iter_modules((*catalogue.__path__, *health.__path__))}
+    return tuple(rule for rule in load_rules() if rule.name in ours)
 
 
 def _rule_section(rule: Loaded) -> str:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Figure
-from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, bytes_load, narrow_slowdown, saved
+from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES, KernelMetrics
 from gpuadvisor.rules.kernels import of_each, percent, result_of, short
-from gpuadvisor.rules.rule import RuleResult
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
+from gpuadvisor.rules.rule import Check, RuleResult
 
 LEAST_EXCESS = 0.10
 """Least share of all sectors: an access that is only shifted by a few bytes touches a fifth more,
@@ -36,15 +31,13 @@ L2_OVER_DRAM = 2.0
 HIDES = ("dram_bandwidth", "latency", "compute", "occupancy", "tensor_core")
 
 
-def uncoalesced(evidence: Evidence, operation: str, what: str, advice: str) -> Iterator[RuleResult]:
-    """Find kernels whose loads or stores (`ld`, `st`) move more than their threads use.
+def uncoalesced(operation: str, what: str, advice: str) -> Check:
+    """Return a check that finds loads or stores (`ld`, `st`) that move more than threads use.
 
     Where both do it is one fault, mostly of one index, and that of the larger part.
     """
 
     def look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
-        from gpuadvisor.rules.facts.kernel_loads import Shares, narrow_slowdown, saved
-
         sectors, ideal = kernel.sectors, kernel.ideal_sectors
         part = _part(kernel, operation)
         if not sectors or ideal is None:
@@ -82,7 +75,7 @@ def uncoalesced(evidence: Evidence, operation: str, what: str, advice: str) -> I
             " busiest unit with that much less to move.",
         )
 
-    return of_each(evidence, look)
+    return of_each(look)
 
 
 def _after(kernel: KernelMetrics, loads: Loads, excess: float) -> Loads | None:
@@ -90,8 +83,6 @@ def _after(kernel: KernelMetrics, loads: Loads, excess: float) -> Loads | None:
 
     What local memory and shared memory move stays as it is.
     """
-    from gpuadvisor.rules.facts.kernel_loads import bytes_load
-    from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES
 
     local, sectors, ideal = kernel.local_sectors, kernel.sectors, kernel.ideal_sectors
     if local is None or not sectors or ideal is None:

@@ -105,8 +105,7 @@ def _hidden(found: list[_Found]) -> Iterator[_Found]:
             continue
         severity = min(each.finding.severity, Severity.NOTICE, key=lambda one: one.rank)
         yield replace(
-            each,
-            finding=replace(each.finding, hidden_by=cause.rule.name, severity=severity),
+            each, finding=replace(each.finding, hidden_by=cause.rule.name, severity=severity)
         )
 
 

@@ -34,6 +34,12 @@ class Evidence:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Versions and settings, such as `torch`."""
 
+    @property
+    def known_facts(self) -> Facts:
+        """Facts of the run's profile, for a rule that needs something of it and so has one."""
+        assert self.facts is not None
+        return self.facts
+
     @cached_property
     def kernel_counters(self) -> tuple[KernelCounters, ...]:
         """Kernels with hardware counters, alike ones together, those with most time first."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from functools import wraps
 
 from gpuadvisor.domain.finding import Figure, Scope, ScopeKind
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_loads import Loads, Shares
+from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.requirements import WITH_COUNTERS, Requirement
-from gpuadvisor.rules.rule import Estimate, RuleResult
-
-if TYPE_CHECKING:  # numpy, which the daemon does without
-    from gpuadvisor.rules.facts.kernel_loads import Loads, Shares
-    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
+from gpuadvisor.rules.rule import Check, Estimate, RuleResult
 
 Look = Callable[["KernelMetrics", "Loads"], RuleResult | None]
 """Looks at one kernel of which time and loads are known."""
@@ -62,16 +60,24 @@ def _has(kernel: KernelMetrics, figure: str) -> bool:
     return getattr(kernel, figure) not in (None, {})
 
 
-def of_each(evidence: Evidence, look: Look) -> Iterator[RuleResult]:
-    """Yield what is found; of several launches of one kernel the one that is worth most."""
-    found: dict[str, RuleResult] = {}
-    for kernel, loads in evidence.kernel_loads:
-        result = None if loads is None else look(kernel, loads)
-        if result is not None:
-            before = found.get(kernel.name)
-            if before is None or _worth(result) > _worth(before):
-                found[kernel.name] = result
-    yield from found.values()
+def of_each(look: Look) -> Check:
+    """Return the check of a rule that looks at one kernel at a time.
+
+    Of several launches of one kernel it yields what is found of the one that is worth most.
+    """
+
+    @wraps(look)
+    def check(evidence: Evidence) -> Iterator[RuleResult]:
+        found: dict[str, RuleResult] = {}
+        for kernel, loads in evidence.kernel_loads:
+            result = None if loads is None else look(kernel, loads)
+            if result is not None:
+                before = found.get(kernel.name)
+                if before is None or _worth(result) > _worth(before):
+                    found[kernel.name] = result
+        yield from found.values()
+
+    return check
 
 
 def _worth(result: RuleResult) -> float:

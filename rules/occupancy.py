@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from gpuadvisor.domain.finding import Figure
-from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, room
+from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import is_library, of_each, percent, result_of, short
-from gpuadvisor.rules.rule import RuleResult
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
+from gpuadvisor.rules.rule import Check, RuleResult
 
 MOST_OCCUPANCY = 0.70
 """Theoretical occupancy above which more warps seldom help; Nsight Compute speaks below 80 %, and
@@ -48,17 +44,14 @@ gives it as much of the cache as the others leave it a use for, so that it often
 
 
 def limited(
-    evidence: Evidence,
     limiter: str,
     because: Callable[[KernelMetrics], str],
     advice: str,
     fact: str,
-) -> Iterator[RuleResult]:
-    """Find kernels that wait and of which this limiter keeps more warps out of the SMs."""
+) -> Check:
+    """Return a check that finds kernels that wait, whose warps this limiter keeps out of SMs."""
 
     def look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
-        from gpuadvisor.rules.facts.kernel_loads import Shares, room
-
         occupancy, value = kernel.theoretical_occupancy, getattr(kernel, fact)
         if occupancy is None or value is None or not _waits(kernel):
             return None
@@ -83,7 +76,7 @@ def limited(
             " the busiest unit is full; at least two fifths of it.",
         )
 
-    return of_each(evidence, look)
+    return of_each(look)
 
 
 def busiest_share(kernel: KernelMetrics) -> float:

@@ -209,8 +209,5 @@ CEILINGS = Requirement(
 )
 """What the GPU can do at most, measured or from its data sheet."""
 
-CPU_STEPS = Requirement(
-    _of_profile(_lacks_cpu_steps),
-    WITH_PROFILE,
-)
+CPU_STEPS = Requirement(_of_profile(_lacks_cpu_steps), WITH_PROFILE)
 """Steps of a program that was seen to use no GPU."""

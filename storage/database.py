@@ -173,12 +173,7 @@ class Store(OpenDatabase):
             return _record_of(_find(session, name))
 
     def load_unfinished(
-        self,
-        script: str,
-        args: Sequence[str],
-        level: Level,
-        objective: Objective,
-        folder: str = "",
+        self, script: str, args: Sequence[str], level: Level, objective: Objective, folder: str = ""
     ) -> StudyRecord | None:
         """Return the newest such study if it was killed or interrupted, to be continued."""
         same = (

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, room
+from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short, unless_library
 from gpuadvisor.rules.occupancy import MOST_BUSY, busiest_share
 from gpuadvisor.rules.rule import Rule, RuleResult
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 MOST_ACHIEVED = 0.75
 """Largest share of the theoretical occupancy, without what the last round of blocks leaves empty:
@@ -31,14 +26,9 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[RuleResult]:
+@of_each
+def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Find kernels that wait while warps of theirs could run."""
-    yield from of_each(evidence, _look)
-
-
-def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
-    from gpuadvisor.rules.facts.kernel_loads import Shares, room
-
     theoretical, achieved = kernel.theoretical_occupancy, kernel.achieved_occupancy
     if not theoretical or achieved is None or kernel.waves is None or kernel.waves < 1:
         return None

@@ -24,17 +24,12 @@ then. [own]"""
 CERTAIN = 0.8
 """Share of what playing the run again saves: some may be needed. [own]"""
 
-RULE = Rule(
-    Category.ALLOCATOR,
-    needs=(KERNELS, IDLE),
-    knobs=("allocator",),
-)
+RULE = Rule(Category.ALLOCATOR, needs=(KERNELS, IDLE), knobs=("allocator",))
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find calls that allocate or free in the steady part of the run and hold it up."""
-    facts = evidence.facts
-    assert facts is not None  # KERNELS
+    facts = evidence.known_facts
     calls, late = _calls(facts)
     if not evidence.run_ns or late < FEWEST_LATE:
         return

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_loads import SPREAD, Loads, Shares
+from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short, unless_library
 from gpuadvisor.rules.requirements import either
 from gpuadvisor.rules.rule import Rule, RuleResult
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_BUSY = 0.15
 """Share of its time in which the busiest unit for atomics takes some in: one that did nothing but
@@ -51,14 +45,9 @@ RULE = Rule(
 )  # fmt: skip
 
 
-def check(evidence: Evidence) -> Iterator[RuleResult]:
+@of_each
+def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Find kernels that wait for atomics on few addresses."""
-    yield from of_each(evidence, _look)
-
-
-def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
-    from gpuadvisor.rules.facts.kernel_loads import SPREAD, Shares
-
     found = _units(kernel, loads) or _waiting(kernel, loads) or _shared(kernel, loads)
     if found is None:
         return None

@@ -32,8 +32,7 @@ RULE = Rule(
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find profiles in which most kernel time is in small grids."""
-    facts = evidence.facts
-    assert facts is not None  # IDLE
+    facts = evidence.known_facts
     uses, count, memory = facts.kernel_uses, sm_count(evidence), peak_of(evidence)
     found = facts.kernel_shapes
     total = sum(each.time_ns for each in found)

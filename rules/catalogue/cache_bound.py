@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_loads import Loads, Shares
+from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short, unless_library
 from gpuadvisor.rules.rule import Rule, RuleResult
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_BUSY = 0.75
 """Share of the L1 cache's peak (shared memory is a part of it). Nsight Compute calls 80 % its roof;
@@ -33,14 +27,9 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[RuleResult]:
+@of_each
+def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Find kernels that could keep values in registers and load them for each use."""
-    yield from of_each(evidence, _look)
-
-
-def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
-    from gpuadvisor.rules.facts.kernel_loads import Shares
-
     l1, dram, done = kernel.l1, kernel.dram, kernel.multiply_adds
     if l1 is None or dram is None or done is None or l1 < LEAST_BUSY or dram >= MOST_DRAM:
         return None

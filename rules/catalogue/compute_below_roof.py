@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, room
+from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import knows, notice_at_most, of_each, percent, result_of, short
 from gpuadvisor.rules.rule import Rule, RuleResult
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_BUSY = 0.30
 """Share of the SMs' peak below which arithmetic is not what limits. [own]"""
@@ -25,14 +19,9 @@ LEAST_SHARE = 0.2
 RULE = Rule(Category.COMPUTE, needs=(knows("compute", "memory", "idle_multiprocessors"),))
 
 
-def check(evidence: Evidence) -> Iterator[RuleResult]:
+@of_each
+def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Find kernels of which arithmetic is the largest part, with room left."""
-    yield from of_each(evidence, _look)
-
-
-def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
-    from gpuadvisor.rules.facts.kernel_loads import Shares, room
-
     busy, memory = kernel.compute, kernel.memory
     if busy is None or memory is None or not LEAST_BUSY <= busy < MOST_BUSY or memory > busy:
         return None

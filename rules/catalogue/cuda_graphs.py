@@ -21,17 +21,12 @@ LEAST_SHORT_SHARE = 0.5
 COVERED = 0.9
 """Share of the launches that a graph takes over, as for `launch_bound`. [own]"""
 
-RULE = Rule(
-    Category.LAUNCH_BOUND,
-    needs=(KERNELS, IDLE),
-    knobs=("compile_cudagraphs",),
-)
+RULE = Rule(Category.LAUNCH_BOUND, needs=(KERNELS, IDLE), knobs=("compile_cudagraphs",))
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find steps that are alike, do not wait for the device, and leave it idle."""
-    facts = evidence.facts
-    assert facts is not None  # KERNELS
+    facts = evidence.known_facts
     launching, of_kernels = facts.host_idle.launching_ns, queue(facts)
     if of_kernels is None or launching < LEAST_SHARE * span_ns(facts) or not evidence.run_ns:
         return

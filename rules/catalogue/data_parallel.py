@@ -26,8 +26,7 @@ RULE = Rule(
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find its forward pass in a profile in which more than one GPU computed."""
-    facts = evidence.facts
-    assert facts is not None  # KERNELS
+    facts = evidence.known_facts
     number = next((at for at, text in enumerate(facts.profile.header.texts) if text == NAME), None)
     if number is None:
         return
@@ -40,10 +39,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     yield RuleResult(
         f"torch.nn.DataParallel drives {gpus} GPUs from one process: it copies the model to each"
         " of them and gathers the outputs in every step",
-        (
-            Figure("DataParallel.forward", calls, "", 1),
-            Figure("gpus_that_compute", gpus, "", 2),
-        ),
+        (Figure("DataParallel.forward", calls, "", 1), Figure("gpus_that_compute", gpus, "", 2)),
         "Use torch.nn.parallel.DistributedDataParallel with a process for each GPU"
         " (`torchrun --nproc-per-node=N`): the model stays on its GPU, only gradients travel, and"
         " they do so while the backward pass goes on.",

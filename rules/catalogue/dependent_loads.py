@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, room
+from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short, unless_library
 from gpuadvisor.rules.rule import Rule, RuleResult
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_WAITING = 0.5
 """Least share of the warps' time that they wait for a load: Nsight Compute speaks from 30 % on,
@@ -30,14 +24,9 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[RuleResult]:
+@of_each
+def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Find kernels whose warps wait for loads while all units have room."""
-    yield from of_each(evidence, _look)
-
-
-def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
-    from gpuadvisor.rules.facts.kernel_loads import Shares, room
-
     waiting, high = kernel.load_waits, room(kernel, loads)
     if waiting is None or waiting < LEAST_WAITING or high is None or high <= 1 - MOST_BUSY:
         return None

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, saved
+from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import LEAST_NOTICED, knows, of_each, percent, result_of, short
 from gpuadvisor.rules.rule import Rule, RuleResult
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_BUSY = 0.15
 """Share of the units for 64 bits: Nsight Compute's threshold."""
@@ -38,14 +33,13 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[RuleResult]:
+@of_each
+def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Find kernels that keep the few units for 64-bit floats busy, or convert to them and back."""
-    yield from of_each(evidence, lambda kernel, loads: _few(kernel, loads) or _back(kernel, loads))
+    return _few(kernel, loads) or _back(kernel, loads)
 
 
 def _few(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
-    from gpuadvisor.rules.facts.kernel_loads import saved
-
     capability = kernel.device.compute_capability if kernel.device is not None else None
     busy = kernel.fp64
     if capability is None or capability in FAST or busy is None or busy < LEAST_BUSY:
@@ -68,8 +62,6 @@ def _few(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
 
 def _back(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Look for values of 32 bits that are converted for an operation, on any GPU."""
-    from gpuadvisor.rules.facts.kernel_loads import Shares, saved
-
     converting, busy, issue = kernel.xu_pipe, kernel.fp64, kernel.issue_slot_utilization
     if converting is None or busy is None or issue is None:
         return None

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.coalescing import LEAST_EXCESS
-from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_loads import Loads
+from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES, KernelMetrics
 from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short
 from gpuadvisor.rules.rule import Rule, RuleResult
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_BUSY = 0.80
 """Share of the memory's peak: Nsight Compute's threshold of "nothing to gain"."""
@@ -23,14 +18,9 @@ LEAST_BUSY = 0.80
 RULE = Rule(Category.DRAM_BANDWIDTH, needs=(knows("dram"),), hides=())
 
 
-def check(evidence: Evidence) -> Iterator[RuleResult]:
+@of_each
+def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Find kernels at the roof of the memory's bandwidth."""
-    yield from of_each(evidence, _look)
-
-
-def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
-    from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES
-
     busy = kernel.dram
     if busy is None or busy < LEAST_BUSY:
         return None

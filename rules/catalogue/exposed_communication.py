@@ -21,8 +21,7 @@ RULE = Rule(Category.COMMUNICATION, needs=(KERNELS, COMMUNICATION), knobs=("batc
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find communication beside which no compute kernel ran, on the device that has most of it."""
-    facts = evidence.facts
-    assert facts is not None  # KERNELS
+    facts = evidence.known_facts
     most = max(facts.communication, key=lambda each: each.exposed_ns, default=None)
     share = evidence.share(most.exposed_ns) if most is not None else 0.0
     if most is None or share < LEAST_SHARE:

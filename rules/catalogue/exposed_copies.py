@@ -22,8 +22,7 @@ RULE = Rule(Category.COPY, needs=(KERNELS, IDLE, COPIES, table("copies.bytes")))
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find copies between the GPU and pinned memory that nothing hides."""
-    facts = evidence.facts
-    assert facts is not None  # KERNELS
+    facts = evidence.known_facts
     copies, run = pinned(facts.work, facts.timeline), evidence.run_ns
     computing = sum(each.compute_ns for each in facts.busy) / max(len(facts.busy), 1)
     exposed = float(copies.exposed_ns)

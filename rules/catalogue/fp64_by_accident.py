@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.device import per_clock
 from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving, share_figure
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.requirements import DEVICE, IDLE
 from gpuadvisor.rules.rule import Rule, RuleResult
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernels import KernelUse
 
 SLOW = 16
 """FP32 operations for each FP64 one, from which on a GPU is slow: 32 or 64 where FP64 is there for
@@ -29,8 +26,7 @@ RULE = Rule(Category.PRECISION, needs=(IDLE, DEVICE))
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels of doubles."""
-    facts = evidence.facts
-    assert facts is not None  # IDLE
+    facts = evidence.known_facts
     rates = per_clock(evidence)
     ratio = rates.get("fp32", 0) / rates["fp64"] if rates.get("fp64") else 0.0
     if ratio < SLOW or "fp64_tensor" in rates:

@@ -29,17 +29,12 @@ LEAST_SAVED, MOST_SAVED = 0.1, 0.6
 """Least and largest share of the idle time while the host launches that is saved. Each region costs
 guards, a lookup and its launches: one region of all saves the parts between them. [own]"""
 
-RULE = Rule(
-    Category.LAUNCH_BOUND,
-    needs=(KERNELS, IDLE, OPERATORS, STEPS),
-    knobs=("compile",),
-)
+RULE = Rule(Category.LAUNCH_BOUND, needs=(KERNELS, IDLE, OPERATORS, STEPS), knobs=("compile",))
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Count compiled regions a step, and compilations after the first step."""
-    facts = evidence.facts
-    assert facts is not None  # KERNELS
+    facts = evidence.known_facts
     steps = facts.steps
     assert steps is not None  # STEPS
     if not evidence.run_ns:

@@ -32,8 +32,7 @@ RULE = Rule(
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find idle time in which the host neither launched nor waited."""
-    facts = evidence.facts
-    assert facts is not None  # KERNELS
+    facts = evidence.known_facts
     found, run = facts.host_idle, evidence.run_ns
     # What was done for a batch is `input_bound`'s.
     idle = found.other_ns - (0 if facts.loader_waits else found.preparing_ns)

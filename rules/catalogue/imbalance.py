@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_loads import SPREAD, Loads, Shares
+from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short, unless_library
 from gpuadvisor.rules.rule import Rule, RuleResult
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_IDLE = 0.15
 """Least share of the SMs' time without any warp: starting and ending a kernel takes a few percent,
@@ -23,25 +17,13 @@ MARGIN = 0.05
 """Share of the time with work by which more may be saved: a cure that left no SM idle saved up to
 half a point more. [own]"""
 
-RULE = Rule(
-    Category.TAIL,
-    needs=(knows("idle_multiprocessors", "blocks", "sm_count"),),
-)
+RULE = Rule(Category.TAIL, needs=(knows("idle_multiprocessors", "blocks", "sm_count"),))
 
 
-def check(evidence: Evidence) -> Iterator[RuleResult]:
+@of_each
+def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Find kernels in which multiprocessors (SMs) wait for the slowest ones."""
-    yield from of_each(evidence, _look)
-
-
-def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
-    from gpuadvisor.rules.facts.kernel_loads import SPREAD, Shares
-
-    idle, blocks, sm_count = (
-        kernel.idle_multiprocessors,
-        kernel.blocks,
-        kernel.sm_count,
-    )
+    idle, blocks, sm_count = (kernel.idle_multiprocessors, kernel.blocks, kernel.sm_count)
     if idle is None or not blocks or not sm_count or blocks < sm_count:
         return None
     if min(idle - loads.fixed, 1 - loads.busiest) < LEAST_IDLE:

@@ -29,13 +29,7 @@ WARM_UP = 3.0
 """Factor on the median wait from which on the first one is the start of the workers. [own]"""
 
 WORKERS = "Load batches in more worker processes, or make loading a sample cheaper."
-KNOBS = (
-    "dataloader_workers",
-    "host_memory",
-    "pin_memory",
-    "prefetch_factor",
-    "persistent_workers",
-)
+KNOBS = ("dataloader_workers", "host_memory", "pin_memory", "prefetch_factor", "persistent_workers")
 
 RULE = Rule(
     Category.INPUT_BOUND,
@@ -58,8 +52,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
 
 
 def _waiting(evidence: Evidence) -> Iterator[RuleResult]:
-    facts = evidence.facts
-    assert facts is not None  # IDLE
+    facts = evidence.known_facts
     idle = idle_ns(facts, Cause.WAITING_FOR_DATA)
     if idle < LEAST_SHARE * evidence.run_ns:
         return
@@ -108,8 +101,7 @@ def _steady(loading: Loading) -> float:
 def _preparing(evidence: Evidence) -> Iterator[RuleResult]:
     """Find what the host does before it copies to the device, which without a DataLoader is the
     input."""
-    facts = evidence.facts
-    assert facts is not None  # IDLE
+    facts = evidence.known_facts
     if facts.loader_waits:
         return
     found = facts.host_idle

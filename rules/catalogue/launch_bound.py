@@ -55,8 +55,7 @@ RULE = Rule(
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find idle time in which the host was busy launching, or kernels too short to fill it."""
-    facts = evidence.facts
-    assert facts is not None  # KERNELS
+    facts = evidence.known_facts
     of_kernels = queue(facts)
     if of_kernels is None or not evidence.run_ns:
         return
@@ -112,8 +111,7 @@ def _of_device(facts: Facts, of_kernels: Queue) -> float:
 def _claim(
     evidence: Evidence, of_kernels: Queue, host: tuple[float, float], between_ns: float
 ) -> RuleResult:
-    facts = evidence.facts
-    assert facts is not None
+    facts = evidence.known_facts
     run, found = evidence.run_ns, facts.host_idle
     launching = _launching_ns(facts)
     idle = launching + found.other_ns

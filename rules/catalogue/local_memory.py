@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.coalescing import L2_OVER_DRAM
-from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, bytes_load, saved, scaled
+from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES, KernelMetrics
 from gpuadvisor.rules.kernels import (
     LEAST_NOTICED,
     knows,
@@ -19,10 +18,6 @@ from gpuadvisor.rules.kernels import (
     unless_library,
 )
 from gpuadvisor.rules.rule import Rule, RuleResult
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_LOCAL = 0.10
 """Least share of all sectors in the L1 cache: a few spilled registers cost nothing that can be
@@ -39,14 +34,9 @@ RULE = Rule(
 )  # fmt: skip
 
 
-def check(evidence: Evidence) -> Iterator[RuleResult]:
+@of_each
+def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Find kernels that move much of their own local memory."""
-    yield from of_each(evidence, _look)
-
-
-def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
-    from gpuadvisor.rules.facts.kernel_loads import Shares, saved
-
     local, others = kernel.local_sectors, kernel.sectors
     if local is None or others is None or local + others <= 0:
         return None
@@ -79,8 +69,6 @@ def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
 def _after(kernel: KernelMetrics, loads: Loads, of_first: float, beyond: float | None) -> Loads:
     """Return the loads without local memory. Where it was not counted how much of it goes beyond
     the L1 cache, the rest is what the other sectors need."""
-    from gpuadvisor.rules.facts.kernel_loads import bytes_load, scaled
-    from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES
 
     fewer = scaled(loads, l1=1 - of_first)
     if beyond is not None:

@@ -28,8 +28,7 @@ RULE = Rule(Category.COPY, needs=(KERNELS, IDLE, COPIES, table("copies.bytes")))
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find small copies to the GPU whose calls leave it idle."""
-    facts = evidence.facts
-    assert facts is not None  # KERNELS
+    facts = evidence.known_facts
     copies, run = small_to_device(facts.work, facts.timeline), evidence.run_ns
     if not run or copies.count < FEWEST:
         return

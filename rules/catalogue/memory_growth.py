@@ -25,9 +25,8 @@ RULE = Rule(Category.MEMORY_CAPACITY, needs=(MEMORY, STEPS, DEVICE))
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Compare what is allocated at the begin of each step."""
-    facts, peak = evidence.facts, peak_of(evidence)
-    assert facts is not None  # MEMORY
-    levels = facts.allocated_at_steps[WARM_UP:]
+    peak = peak_of(evidence)
+    levels = evidence.known_facts.allocated_at_steps[WARM_UP:]
     rises = [after - before for before, after in pairwise(levels)]
     if peak is None or len(rises) < FEWEST or min(rises) < LEAST_BYTES:
         return

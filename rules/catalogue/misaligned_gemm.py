@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.device import per_clock
 from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving, share_figure
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernels import KernelUse
+from gpuadvisor.rules.facts.roofline import sizes
 from gpuadvisor.rules.requirements import DEVICE, IDLE, SHAPES, table
 from gpuadvisor.rules.rule import Rule, RuleResult
 from gpuadvisor.rules.tensor_cores import gain_when_aligned
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernels import KernelUse
 
 ELEMENTS = 8
 """Elements of 16 bits that align: 16 bytes, which one load of the tensor cores' kernels takes
@@ -33,8 +31,7 @@ RULE = Rule(
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find 16-bit products with sizes that do not align, in kernels that are not aligned either."""
-    facts = evidence.facts
-    assert facts is not None  # IDLE
+    facts = evidence.known_facts
     uses = facts.kernel_uses
     if "fp16" not in per_clock(evidence):
         return
@@ -58,8 +55,6 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
 
 def _misaligned(use: KernelUse) -> tuple[int, ...]:
     """Return the sizes of a product that do not align; none where the kernel loads aligned."""
-    from gpuadvisor.rules.facts.roofline import sizes
-
     slow = use.kind.tensor_cores is False or UNALIGNED.search(use.name)
     told = sizes(use.operator, use.shapes) if slow and use.precision in HALF else None
     return () if told is None else tuple(each for each in told[1:] if each % ELEMENTS)

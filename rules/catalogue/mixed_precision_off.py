@@ -30,8 +30,7 @@ RULE = Rule(Category.PRECISION, needs=(IDLE, DEVICE), knobs=("bf16_autocast",))
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find tensor-core products in TF32."""
-    facts = evidence.facts
-    assert facts is not None  # IDLE
+    facts = evidence.known_facts
     if "bf16" not in per_clock(evidence):
         return
     uses = facts.kernel_uses

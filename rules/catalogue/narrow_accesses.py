@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_loads import SPREAD, Loads, Shares
+from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES, KernelMetrics
 from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short, unless_library
 from gpuadvisor.rules.rule import Rule, RuleResult
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 MOST_SECTORS = 2.2
 """Most sectors of a warp's access on average: two are 2 bytes a thread, side by side. Values of 4
@@ -36,15 +30,9 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[RuleResult]:
+@of_each
+def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Find kernels whose warps move fewer bytes at a time than they could."""
-    yield from of_each(evidence, _look)
-
-
-def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
-    from gpuadvisor.rules.facts.kernel_loads import SPREAD, Shares
-    from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES
-
     sectors, waiting, threads = _sectors(kernel), kernel.load_waits, kernel.active_threads
     if sectors is None or sectors > MOST_SECTORS or kernel.dram_bytes is None:
         return None

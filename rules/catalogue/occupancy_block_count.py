@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernels import knows
 from gpuadvisor.rules.occupancy import HIDES, ON_WARPS, limited
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import Rule
 
 ADVICE = "Choose larger blocks, of 128 or 256 threads."
 
-RULE = Rule(
-    Category.OCCUPANCY,
-    needs=(knows(*ON_WARPS, "threads"),),
-    hides=HIDES,
+RULE = Rule(Category.OCCUPANCY, needs=(knows(*ON_WARPS, "threads"),), hides=HIDES)
+
+check = limited(
+    "block_count",
+    lambda kernel: (
+        f"blocks of only {kernel.threads:,} threads, of which an SM holds {kernel.resident}"
+    ),
+    ADVICE,
+    "threads",
 )
-
-
-def check(evidence: Evidence) -> Iterator[RuleResult]:
-    """Find kernels that wait, and of which too few fit on an SM."""
-    yield from limited(
-        evidence,
-        "block_count",
-        lambda kernel: (
-            f"blocks of only {kernel.threads:,} threads, of which an SM holds {kernel.resident}"
-        ),
-        ADVICE,
-        "threads",
-    )
+"""Find kernels that wait, and of which too few fit on an SM."""

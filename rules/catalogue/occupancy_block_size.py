@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
-from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_loads import Loads, saved
+from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import LEAST_NOTICED, knows, of_each, percent, result_of, short
 from gpuadvisor.rules.occupancy import HIDES, ON_WARPS, limited
 from gpuadvisor.rules.requirements import either
 from gpuadvisor.rules.rule import Rule, RuleResult
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 ADVICE = "Choose a multiple of 32 threads of which a whole number fills an SM, such as 128 or 256."
 WARP = 32
@@ -29,33 +25,27 @@ shorter. [own]"""
 
 RULE = Rule(
     Category.OCCUPANCY,
-    needs=(
-        either(
-            (knows(*ON_WARPS, "threads"),),
-            (knows("threads"),),
-        ),
-    ),
+    needs=(either((knows(*ON_WARPS, "threads"),), (knows("threads"),)),),
     hides=(*HIDES, "divergence"),
 )
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels that wait, and whose blocks leave places for warps or threads empty."""
-    yield from chain(
-        limited(
-            evidence,
-            "block_size",
-            lambda kernel: f"blocks of {kernel.threads:,} threads, of which only whole ones fit,",
-            ADVICE,
-            "threads",
-        ),
-        of_each(evidence, _broken_warps),
-    )
+    yield from _whole_blocks(evidence)
+    yield from _broken_warps(evidence)
 
 
+_whole_blocks = limited(
+    "block_size",
+    lambda kernel: f"blocks of {kernel.threads:,} threads, of which only whole ones fit,",
+    ADVICE,
+    "threads",
+)
+
+
+@of_each
 def _broken_warps(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
-    from gpuadvisor.rules.facts.kernel_loads import saved
-
     if not kernel.threads:
         return None
     used = kernel.threads / (-(-kernel.threads // WARP) * WARP)

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernels import knows
 from gpuadvisor.rules.occupancy import HIDES, ON_WARPS, limited
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import Rule
 
 ADVICE = (
     "Let the compiler use fewer registers (`__launch_bounds__`, `-maxrregcount`), or give a thread"
     " less work; check that nothing spills into local memory."
 )
 
-RULE = Rule(
-    Category.OCCUPANCY,
-    needs=(knows(*ON_WARPS, "registers"),),
-    hides=HIDES,
+RULE = Rule(Category.OCCUPANCY, needs=(knows(*ON_WARPS, "registers"),), hides=HIDES)
+
+check = limited(
+    "registers", lambda kernel: f"its {kernel.registers} registers a thread", ADVICE, "registers"
 )
-
-
-def check(evidence: Evidence) -> Iterator[RuleResult]:
-    """Find kernels that wait, and of which too few fit on an SM."""
-    yield from limited(
-        evidence,
-        "registers",
-        lambda kernel: f"its {kernel.registers} registers a thread",
-        ADVICE,
-        "registers",
-    )
+"""Find kernels that wait, and of which too few fit on an SM."""

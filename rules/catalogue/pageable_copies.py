@@ -27,16 +27,13 @@ UNKNOWN_LINK_FACTOR = 2.0
 [own]"""
 
 RULE = Rule(
-    Category.COPY,
-    needs=(KERNELS, IDLE, COPIES, table("copies.bytes")),
-    knobs=("pin_memory",),
+    Category.COPY, needs=(KERNELS, IDLE, COPIES, table("copies.bytes")), knobs=("pin_memory",)
 )
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find exposed copies of pageable memory that are too large to be staged at once."""
-    facts = evidence.facts
-    assert facts is not None  # KERNELS
+    facts = evidence.known_facts
     copies, run = large_pageable(facts.work, facts.timeline), evidence.run_ns
     if not run or copies.exposed_ns < LEAST_SHARE * span_ns(facts):
         return

@@ -13,12 +13,7 @@ from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 GPUS_OF_A_BOARD = 8
 """GPUs of an HGX board with NVSwitch, the only machines whose link is known from names alone."""
-LINKS = {
-    "A100-SXM": 300e9,
-    "H100 80GB HBM3": 450e9,
-    "H200": 450e9,
-    "B200": 900e9,
-}
+LINKS = {"A100-SXM": 300e9, "H100 80GB HBM3": 450e9, "H200": 450e9, "B200": 900e9}
 """Part of a GPU's name to its NVLink in bytes a second and direction (NVIDIA's data sheets)."""
 LEAST_BYTES = 8_000_000
 """Least bytes of a message: smaller ones are bound by latency. [own]"""
@@ -31,8 +26,7 @@ RULE = Rule(Category.COMMUNICATION, needs=(KERNELS, COMMUNICATION))
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find collectives of all GPUs of one board, whose fastest one is below half of its link."""
-    facts = evidence.facts
-    assert facts is not None  # KERNELS
+    facts = evidence.known_facts
     link = _link(facts.profile.header)
     for device in facts.communication:
         for each in device.collectives if link is not None else ():

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_loads import Loads, Shares
+from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import knows, of_each, result_of, short
 from gpuadvisor.rules.rule import Rule, RuleResult
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 SHARE_OF_IDLE = 0.8
 """Share of the idle SMs' time that is saved at least when the work is cut into more blocks.
@@ -27,14 +21,9 @@ RULE = Rule(
 )  # fmt: skip
 
 
-def check(evidence: Evidence) -> Iterator[RuleResult]:
+@of_each
+def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Find kernels that leave some multiprocessors (SMs) without any block."""
-    yield from of_each(evidence, _look)
-
-
-def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
-    from gpuadvisor.rules.facts.kernel_loads import Shares
-
     blocks, sm_count = kernel.blocks, kernel.sm_count
     if blocks is None or sm_count is None or blocks >= sm_count:
         return None
@@ -47,10 +36,7 @@ def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         kernel,
         f"{short(kernel)} has {blocks:,} block{'' if blocks == 1 else 's'} for"
         f" {sm_count} multiprocessors: {idle:.0%} of the GPU has nothing to do",
-        (
-            Figure("blocks", blocks, "", sm_count),
-            Figure("multiprocessors", sm_count),
-        ),
+        (Figure("blocks", blocks, "", sm_count), Figure("multiprocessors", sm_count)),
         "Cut the work into more blocks: a larger batch, smaller blocks, or several blocks that"
         " share one result (split-K); or run it beside other kernels.",
         Shares(low, high),

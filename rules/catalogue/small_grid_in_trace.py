@@ -30,8 +30,7 @@ RULE = Rule(Category.SMALL_GRID, needs=(IDLE, DEVICE, LAUNCH_SHAPES))
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find long kernels with small grids."""
-    facts = evidence.facts
-    assert facts is not None  # IDLE
+    facts = evidence.known_facts
     count, device = sm_count(evidence), facts.kernel_uses.device
     found = facts.kernel_shapes
     total = sum(each.time_ns for each in found)

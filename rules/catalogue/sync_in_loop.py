@@ -50,8 +50,7 @@ class _Waits:
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find waits that keep the host from launching ahead."""
-    facts = evidence.facts
-    assert facts is not None  # KERNELS
+    facts = evidence.known_facts
     waits = _waits(facts)
     if waits is None or not evidence.run_ns:
         return

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_loads import Loads, Shares
+from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short, unless_library
 from gpuadvisor.rules.occupancy import MOST_BUSY, busiest_share
 from gpuadvisor.rules.rule import Rule, RuleResult
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_LOST = 0.08
 """Share of the time: what healthy kernels lose between their first and last block is less. [own]"""
@@ -29,14 +24,9 @@ RULE = Rule(
 )
 
 
-def check(evidence: Evidence) -> Iterator[RuleResult]:
+@of_each
+def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Find kernels whose blocks do not fill their last wave, and that lose time by it."""
-    yield from of_each(evidence, _look)
-
-
-def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
-    from gpuadvisor.rules.facts.kernel_loads import Shares
-
     blocks, sm_count, waves = kernel.blocks, kernel.sm_count, kernel.waves
     if not blocks or not sm_count or waves is None or blocks <= sm_count:
         return None

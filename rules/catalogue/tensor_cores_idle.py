@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_loads import Loads, Shares
+from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import knows, notice_at_most, of_each, percent, result_of, short
 from gpuadvisor.rules.rule import Rule, RuleResult
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 PRODUCT = re.compile(r"gemm|mat_?mul|conv(?!ert)|bmm|_mm_|linear|attention", re.IGNORECASE)
 """Parts of the names of kernels that multiply matrices: counters alone do not tell a product from a
@@ -32,18 +27,13 @@ SPEEDUP_32, SPEEDUP_16 = 2.0, 4.0
 TF32_FROM = (8, 0)
 
 RULE = Rule(
-    Category.TENSOR_CORE,
-    needs=(knows("tensor", "multiply_adds"),),
-    knobs=("tf32", "bf16_autocast"),
+    Category.TENSOR_CORE, needs=(knows("tensor", "multiply_adds"),), knobs=("tf32", "bf16_autocast")
 )
 
 
-def check(evidence: Evidence) -> Iterator[RuleResult]:
+@of_each
+def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Find matrix products of 16 or 32-bit floats outside of tensor cores."""
-    yield from of_each(evidence, _look)
-
-
-def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     capability = kernel.device.compute_capability if kernel.device is not None else None
     if capability is None or kernel.tensor is None or kernel.tensor >= MOST_TENSOR:
         return None
@@ -61,7 +51,6 @@ def _look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
 def _claim(
     kernel: KernelMetrics, loads: Loads, bits: str, speedup: float, figure: Figure
 ) -> RuleResult | None:
-    from gpuadvisor.rules.facts.kernel_loads import Shares
 
     high = 1 - max(1 / speedup, loads.dram, loads.fixed)
     if high <= 0:

@@ -12,17 +12,12 @@ from gpuadvisor.rules.requirements import DEVICE, IDLE
 from gpuadvisor.rules.rule import Rule, RuleResult
 from gpuadvisor.rules.tensor_cores import gain_of
 
-RULE = Rule(
-    Category.TENSOR_CORE,
-    needs=(IDLE, DEVICE),
-    knobs=("fp16_autocast",),
-)
+RULE = Rule(Category.TENSOR_CORE, needs=(IDLE, DEVICE), knobs=("fp16_autocast",))
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find 16-bit products outside of the tensor cores; before Ampere FP32 ones too."""
-    facts = evidence.facts
-    assert facts is not None  # IDLE
+    facts = evidence.known_facts
     rates = per_clock(evidence)
     targets: dict[str | None, str] = {each: each for each in ("fp16", "bf16") if each in rates}
     if "fp16" in rates and "tf32" not in rates:

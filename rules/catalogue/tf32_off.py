@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.device import per_clock
 from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving, share_figure
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.requirements import DEVICE, IDLE
 from gpuadvisor.rules.rule import Rule, RuleResult
 from gpuadvisor.rules.tensor_cores import convolves, gain_of
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernels import KernelUse
 
 ADVICE = (
     'Allow TF32: `torch.set_float32_matmul_precision("high")`, and for convolutions'
     " `torch.backends.cudnn.allow_tf32 = True`; bfloat16 autocast is faster still."
 )
 
-RULE = Rule(
-    Category.TENSOR_CORE,
-    needs=(IDLE, DEVICE),
-    knobs=("tf32", "bf16_autocast"),
-)
+RULE = Rule(Category.TENSOR_CORE, needs=(IDLE, DEVICE), knobs=("tf32", "bf16_autocast"))
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find FP32 products outside of the tensor cores, where none like them uses TF32."""
-    facts = evidence.facts
-    assert facts is not None  # IDLE
+    facts = evidence.known_facts
     if "tf32" not in per_clock(evidence):
         return
     uses = facts.kernel_uses

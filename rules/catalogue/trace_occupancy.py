@@ -10,6 +10,7 @@ from gpuadvisor.rules.device import device, sm_count
 from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving, share_figure, short
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernels import KernelShape
+from gpuadvisor.rules.facts.occupancy import occupancy
 from gpuadvisor.rules.requirements import DEVICE, IDLE, LAUNCH_SHAPES
 from gpuadvisor.rules.rule import Rule, RuleResult
 
@@ -40,8 +41,7 @@ RULE = Rule(Category.OCCUPANCY, needs=(IDLE, DEVICE, LAUNCH_SHAPES))
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find long kernels of low theoretical occupancy that are no library's."""
-    facts = evidence.facts
-    assert facts is not None  # IDLE
+    facts = evidence.known_facts
     found = facts.kernel_shapes
     total = sum(each.time_ns for each in found)
     for each in found:
@@ -79,7 +79,6 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
 def _occupancy(evidence: Evidence, shape: KernelShape) -> tuple[float | None, str]:
     """Return the occupancy and what limits it; None where it is not known, or there are too few
     blocks for it to matter."""
-    from gpuadvisor.rules.facts.occupancy import occupancy
 
     limits = device(evidence)
     if (

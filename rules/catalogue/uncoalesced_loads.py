@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
-from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.coalescing import HIDES, uncoalesced
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_loads import ATTAINABLE, Loads, saved
+from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import knows, of_each, result_of, short
 from gpuadvisor.rules.requirements import either
 from gpuadvisor.rules.rule import Rule, RuleResult
-
-if TYPE_CHECKING:
-    from gpuadvisor.rules.facts.kernel_loads import Loads
-    from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 
 LEAST_WAVEFRONTS = 6.0
 """Fewest wavefronts of the L1 cache for each request of a warp: 4 are needed for 16 bytes a thread,
@@ -44,14 +40,13 @@ RULE = Rule(
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels whose loads move more than their threads use."""
-    found = chain(uncoalesced(evidence, "ld", "loads", ADVICE), of_each(evidence, _by_wavefronts))
-    yield from found
+    yield from uncoalesced("ld", "loads", ADVICE)(evidence)
+    yield from _by_wavefronts(evidence)
 
 
+@of_each
 def _by_wavefronts(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Look at the cycles of the L1 cache where no counts of sectors were collected."""
-    from gpuadvisor.rules.facts.kernel_loads import ATTAINABLE, saved
-
     cycles, requests, back = kernel.wavefront_share, kernel.request_share, kernel.load_share
     if kernel.sectors is not None or cycles is None or not requests or back is None:
         return None

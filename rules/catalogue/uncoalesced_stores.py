@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.coalescing import HIDES, uncoalesced
-from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernels import knows
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import Rule
 
 ADVICE = (
     "Let neighbouring threads write neighbouring addresses: swap the indices, or collect a tile in"
@@ -16,12 +13,8 @@ ADVICE = (
 )
 
 RULE = Rule(
-    Category.COALESCING,
-    needs=(knows("sectors", "ideal_sectors", "local_sectors"),),
-    hides=HIDES,
+    Category.COALESCING, needs=(knows("sectors", "ideal_sectors", "local_sectors"),), hides=HIDES
 )
 
-
-def check(evidence: Evidence) -> Iterator[RuleResult]:
-    """Find kernels whose stores move more than their threads write."""
-    yield from uncoalesced(evidence, "st", "stores", ADVICE)
+check = uncoalesced("st", "stores", ADVICE)
+"""Find kernels whose stores move more than their threads write."""

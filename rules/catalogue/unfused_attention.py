@@ -36,17 +36,12 @@ MOST_LAUNCHING = 0.75
 """Largest share of the host's time to launch the steps: one operator of four and more is left.
 [own]"""
 
-RULE = Rule(
-    Category.ATTENTION,
-    needs=(IDLE, OPERATORS, DEVICE),
-    knobs=("compile",),
-)
+RULE = Rule(Category.ATTENTION, needs=(IDLE, OPERATORS, DEVICE), knobs=("compile",))
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find softmax between two batched products."""
-    facts = evidence.facts
-    assert facts is not None  # IDLE
+    facts = evidence.known_facts
     found, work, total = facts.attention, facts.work, facts.kernel_uses.time_ns
     products = int(work.duration_ns[found.products].sum())
     between = int(work.duration_ns[found.between].sum())
@@ -86,8 +81,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
 
 def _fused_ns(evidence: Evidence) -> tuple[float, float] | None:
     """Return the least and the most that fused kernels take; None without shapes or a peak."""
-    facts = evidence.facts
-    assert facts is not None
+    facts = evidence.known_facts
     rows = set(facts.attention.products.tolist())
     least = most = 0.0
     for each in facts.kernel_uses.of("gemm"):

@@ -21,8 +21,7 @@ RULE = Rule(Category.FUSION, needs=(IDLE,), knobs=("compile", "compile_max_autot
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find chains; those of optimizers and of attention are other rules' savings."""
-    facts = evidence.facts
-    assert facts is not None  # IDLE
+    facts = evidence.known_facts
     total = facts.kernel_uses.time_ns
     share = sum(each.time_ns for each in facts.chains) / total if total else 0.0
     if share < LEAST_SHARE:

@@ -34,17 +34,13 @@ FOREACH = ((0.0, 0.4), (0.0, 0.6))
 parameters already. ResNet-50 gained 3.7 % of a step on an H100, and nothing on an H200."""
 
 RULE = Rule(
-    Category.OPTIMIZER,
-    needs=(IDLE, RANGES),
-    knobs=("fused_optimizer",),
-    hides=("launch_bound",),
+    Category.OPTIMIZER, needs=(IDLE, RANGES), knobs=("fused_optimizer",), hides=("launch_bound",)
 )
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find steps of optimizers with many kernels."""
-    facts = evidence.facts
-    assert facts is not None  # IDLE
+    facts = evidence.known_facts
     steps, work = facts.optimizer_steps, facts.work
     if not steps.count or not evidence.run_ns:
         return

@@ -21,8 +21,7 @@ RULE = Rule(Category.LATENCY, needs=(STEPS,))
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Compare the first step with the others."""
-    facts = evidence.facts
-    assert facts is not None
+    facts = evidence.known_facts
     steps = facts.steps
     assert steps is not None  # STEPS
     lengths = [step.duration_ns for step in steps.steps]

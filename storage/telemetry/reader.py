@@ -261,11 +261,7 @@ def _along(
 
 
 def _spans(
-    connection: sqlite3.Connection,
-    table: Table,
-    chosen: _Selection,
-    since_s: float,
-    until_s: float,
+    connection: sqlite3.Connection, table: Table, chosen: _Selection, since_s: float, until_s: float
 ) -> list[_Span]:
     """Return a table's rows of one metric, in order of time and joined to steps."""
     mean, low, high = _expressions(table, chosen.metric)
