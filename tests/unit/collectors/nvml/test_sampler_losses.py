@@ -4,6 +4,8 @@ import shutil
 
 import pytest
 
+from gpuadvisor.domain.metrics import GPU_METRICS
+
 FIRST, SECOND, THIRD = (f"GPU-fa4e000{i}-0000-4000-8000-00000000000{i}" for i in (0, 1, 2))
 INSTANCES = [f"MIG-fa4e0000-0000-4000-8000-{part}00000000000" for part in (1, 2)]
 
@@ -23,7 +25,7 @@ result = [poll(sampler), poll(sampler), poll(sampler, 0.1, full=False)]
     first, second, fast = play(program)
     assert states(first, SECOND) == {"lost"}
     unavailable = first["samples"][SECOND]["unavailable"]
-    assert len(unavailable) == 53
+    assert len(unavailable) == len(GPU_METRICS)
     assert first["samples"][SECOND]["values"] == {}
     assert unavailable["power_w"]["since_s"] == 1e9 + 1
     assert "fell off the bus" in unavailable["power_w"]["reason"]
@@ -164,7 +166,7 @@ result = [first, poll(sampler, 60)]
     memory = set(sample["values"])
     assert memory == {f"memory_{part}_bytes" for part in ("used", "free", "reserved", "total")}
     assert sample["values"]["memory_total_bytes"] == 85520809984 // 8
-    assert len(sample["unavailable"]) == 53 - len(memory)
+    assert len(sample["unavailable"]) == len(GPU_METRICS) - len(memory)
     assert states(first, INSTANCES[0]) == {"not_supported"}
     assert [process["gpu"] for process in first["processes"]] == [*INSTANCES, SECOND]
     assert [gpu["uuid"] for gpu in after["gpus"]] == [FIRST, INSTANCES[0], SECOND]
