@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import AppliedKnob, Level
-from gpuadvisor.domain.measurement import Measurement, Trace, Window
+from gpuadvisor.domain.measurement import Measurement, StepWindow, Trace
 from gpuadvisor.domain.study import Objective, StudyResult, Trial
 from gpuadvisor.errors import StoreError, UsageError
 from gpuadvisor.storage.locks import Held, locked
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 RESULT = shared(StudyRow, StudyResult)
 TRIAL = shared(TrialRow, Trial)
 MEASUREMENT = shared(MeasurementRow, Measurement)
-WINDOW = shared(WindowRow, Window)
+WINDOW = shared(WindowRow, StepWindow)
 TRACE = shared(TraceRow, Trace)
 APPLIED = shared(AppliedKnobRow, AppliedKnob)
 
@@ -388,6 +388,6 @@ def _measurement_of(row: MeasurementRow) -> Measurement:
     return Measurement(
         **values(row, MEASUREMENT),
         trace=Trace(**values(row.trace, TRACE)),
-        windows=tuple(Window(**values(window, WINDOW)) for window in row.windows),
+        windows=tuple(StepWindow(**values(window, WINDOW)) for window in row.windows),
         applied=tuple(AppliedKnob(**values(knob, APPLIED)) for knob in row.applied),
     )

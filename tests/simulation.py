@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Settings, Value
-from gpuadvisor.domain.measurement import Measurement, Window
+from gpuadvisor.domain.measurement import Measurement, StepWindow
 from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.tuners.ablation import Ablation
 from gpuadvisor.tuners.base import Knob
@@ -104,7 +104,7 @@ def measurement(windows_ms: Sequence[float], **changes: Any) -> Measurement:
     known: dict[str, Any] = {
         "marker": "optimizer",
         "step_ms": tuple(windows_ms),
-        "windows": tuple(Window(STEPS, STEPS * ms / 1e3) for ms in windows_ms),
+        "windows": tuple(StepWindow(STEPS, STEPS * ms / 1e3) for ms in windows_ms),
         "warmup_steps": 4,
         "samples_source": None,
         "peak_memory_bytes": 1 << 30,

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuadvisor.domain.device import Device, Environment
 from gpuadvisor.domain.knobs import Contribution, Level, Snippet
-from gpuadvisor.domain.measurement import Measurement, Window
+from gpuadvisor.domain.measurement import Measurement, StepWindow
 from gpuadvisor.domain.study import (
     Equivalence,
     Expectation,
@@ -64,7 +64,7 @@ def measurement(
     times = [step_ms * noise.gauss(1, 0.02) for _ in range(steps)]
     for place in range(0, steps, 40):
         times[place] *= 1.25
-    window = Window(
+    window = StepWindow(
         steps=steps,
         seconds=sum(times) / 1e3,
         samples=(samples or 0) * steps,

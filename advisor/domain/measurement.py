@@ -9,7 +9,7 @@ from gpuadvisor.domain.knobs import AppliedKnob, ScriptFacts
 
 
 @dataclass(frozen=True)
-class Window:
+class StepWindow:
     """Consecutive steps between two synchronisations of the device."""
 
     steps: int
@@ -51,7 +51,7 @@ class Measurement:
     """What counted a step: `explicit`, `optimizer`, `backward` or `forward`."""
     step_ms: tuple[float, ...]
     """Each counted step's time, in milliseconds."""
-    windows: tuple[Window, ...]
+    windows: tuple[StepWindow, ...]
     warmup_steps: int
     """Steps before the first counted one: compiling, autotuning, filling queues."""
     samples_source: str | None
@@ -77,7 +77,7 @@ class Measurement:
         `repeats_ms` are times of single runs, one sequence for each group of runs between two
         synchronisations. What only a script has (memory, start-up, facts) is zero or empty.
         """
-        windows = tuple(Window(len(times), sum(times) / 1e3) for times in repeats_ms)
+        windows = tuple(StepWindow(len(times), sum(times) / 1e3) for times in repeats_ms)
         every = tuple(time for times in repeats_ms for time in times)
         return cls("explicit", every, windows, 0, None, 0, 0, 0.0, sum(every) / 1e3)
 

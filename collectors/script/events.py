@@ -10,7 +10,7 @@ from typing import Any
 from gpuadvisor.collectors.script.child.clock import MARKERS
 from gpuadvisor.collectors.script.request import Event
 from gpuadvisor.domain.knobs import AppliedKnob, LoaderFacts, ScriptFacts
-from gpuadvisor.domain.measurement import Measurement, OutputSample, Trace, Window
+from gpuadvisor.domain.measurement import Measurement, OutputSample, StepWindow, Trace
 
 
 def parse(line: bytes) -> Event | None:
@@ -48,7 +48,7 @@ class RunRecorder:
     failures: list[str] = field(default_factory=list)
     """What the harness could not do."""
     exceptions: list[Event] = field(default_factory=list)
-    windows: list[Window] = field(default_factory=list)
+    windows: list[StepWindow] = field(default_factory=list)
     _marker: str = ""
     _now_s: float = 0.0
     _applied: dict[int, dict[str, AppliedKnob]] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class RunRecorder:
         used = None if energy is None or self._energy_j is None else energy - self._energy_j
         self._energy_j = energy
         self.windows.append(
-            Window(event["steps"], event["seconds"], 0.0, event["data_wait_s"], used)
+            StepWindow(event["steps"], event["seconds"], 0.0, event["data_wait_s"], used)
         )
         self._samples.append((event["loader_samples"], event["root_samples"]))
         self._step_ms.append(self._pending_ms)
@@ -191,7 +191,7 @@ class RunRecorder:
             compiles=self.finished["compiles"],
         )
 
-    def _with_samples(self, given: float | None) -> tuple[tuple[Window, ...], str | None]:
+    def _with_samples(self, given: float | None) -> tuple[tuple[StepWindow, ...], str | None]:
         """Return the windows with samples from the best source there is, and its name."""
         if given is not None:
             counts, source = [given * w.steps for w in self.windows], "user"
@@ -202,7 +202,7 @@ class RunRecorder:
         else:
             return tuple(self.windows), None
         return tuple(
-            Window(w.steps, w.seconds, count, w.data_wait_s, w.energy_j)
+            StepWindow(w.steps, w.seconds, count, w.data_wait_s, w.energy_j)
             for w, count in zip(self.windows, counts, strict=True)
         ), source
 

@@ -8,7 +8,7 @@ import pytest
 from gpuadvisor.collectors.devices import cpu_device
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts
-from gpuadvisor.domain.measurement import Window
+from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.profiling.diagnosing import profile_baseline
 from tests.simulation import measurement
@@ -34,7 +34,7 @@ def command(folder, text):
 def test_it_says_what_the_profile_and_the_harness_saw(tmp_path):
     measured = measurement(
         [10.0] * 8,
-        windows=(Window(100, 1.0, data_wait_s=0.5),),
+        windows=(StepWindow(100, 1.0, data_wait_s=0.5),),
         facts=ScriptFacts(loaders=(LoaderFacts(2, 0, False, False, None),)),
     )
     diagnosis = profile_baseline(command(tmp_path, SCRIPT), measured, cpu_device())

@@ -15,7 +15,7 @@ from gpuadvisor.collectors.kineto import reader as kineto
 from gpuadvisor.collectors.nsight import compute_csv, systems
 from gpuadvisor.columns.in_memory import MemoryProfile
 from gpuadvisor.daemon.sources import window_of_recording
-from gpuadvisor.domain.measurement import Window
+from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.profiling.evidence import facts_of
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
@@ -96,7 +96,7 @@ def test_without_what_stands_beside_the_profile(name):
     """The GPU's ceilings, telemetry of the same time, other ranks, what the harness saw."""
     bare = evidence_of(trace(name))
     telemetry = window_of_recording(RECORDING)
-    waiting = measurement([10.0] * 8, windows=(Window(100, 1.0, data_wait_s=0.5),))
+    waiting = measurement([10.0] * 8, windows=(StepWindow(100, 1.0, data_wait_s=0.5),))
     whole = replace(bare, telemetry=telemetry, measured=waiting, ranks=(bare.facts, bare.facts))
     before = said(whole)
     for what in ("telemetry", "measured", "ceilings"):

@@ -1,7 +1,7 @@
 """Waiting for batches, with and without a GPU that works meanwhile."""
 
 from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts
-from gpuadvisor.domain.measurement import Window
+from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.domain.profile import Range
 from gpuadvisor.rules.evidence import Evidence
 from tests.profiles import Made
@@ -26,7 +26,7 @@ def script(share, loaders=1):
     return Evidence(
         measured=measurement(
             [10.0] * 8,
-            windows=(Window(100, 1.0, data_wait_s=share),),
+            windows=(StepWindow(100, 1.0, data_wait_s=share),),
             facts=ScriptFacts(loaders=(loader,) * loaders),
         )
     )

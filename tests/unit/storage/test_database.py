@@ -11,7 +11,7 @@ import pytest
 
 from gpuadvisor.domain.device import Device, Environment
 from gpuadvisor.domain.knobs import Level
-from gpuadvisor.domain.measurement import Measurement, Window
+from gpuadvisor.domain.measurement import Measurement, StepWindow
 from gpuadvisor.domain.study import Objective, StudyResult, Trial, TrialState
 from gpuadvisor.errors import StoreError, UsageError
 from gpuadvisor.storage.database import open_store
@@ -29,7 +29,7 @@ ENVIRONMENT = Environment(
 
 
 def measurement(step_ms=10.0):
-    windows = tuple(Window(5, 5 * step_ms / 1e3, 160.0, 0.001, 12.5) for _ in range(3))
+    windows = tuple(StepWindow(5, 5 * step_ms / 1e3, 160.0, 0.001, 12.5) for _ in range(3))
     return Measurement(
         "optimizer", (step_ms,) * 15, windows, 4, "dataloader", 2**31, 2**32, 3.5, 9.0
     )

@@ -17,13 +17,13 @@ import sys
 from pathlib import Path
 from gpuadvisor.domain.device import Device, Environment
 from gpuadvisor.domain.knobs import Level
-from gpuadvisor.domain.measurement import Measurement, Window
+from gpuadvisor.domain.measurement import Measurement, StepWindow
 from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.storage.database import open_store
 
 path, study, trials = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 environment = Environment(Device("cpu", 0, "CPU"), "3.12", None, None, None, None, "Linux", "0.1")
-windows = tuple(Window(5, 0.05, 160.0) for _ in range(20))
+windows = tuple(StepWindow(5, 0.05, 160.0) for _ in range(20))
 measured = Measurement("optimizer", (10.0,) * 100, windows, 3, None, 1, 1, 1.0, 2.0)
 sys.stdin.readline()
 with open_store(path) as store:

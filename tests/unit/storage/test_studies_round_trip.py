@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpuadvisor.domain.device import Device, Environment
 from gpuadvisor.domain.knobs import Level
-from gpuadvisor.domain.measurement import Measurement, Trace, Window
+from gpuadvisor.domain.measurement import Measurement, StepWindow, Trace
 from gpuadvisor.domain.study import Equivalence, Objective, StudyResult, Trial, TrialState
 from gpuadvisor.storage import codec
 from gpuadvisor.storage.database import open_store
@@ -100,7 +100,7 @@ def test_a_study_comes_back_as_it_was(store, result, early):
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
 def test_a_trial_whose_loss_is_no_number_is_still_wrong(store, broken):
     baseline, trace = Trace((1.0, 0.9)), Trace((1.0, broken), last_loss=broken)
-    window = Window(2, 0.02, 32.0, 0.0, broken)
+    window = StepWindow(2, 0.02, 32.0, 0.0, broken)
     measured = Measurement("optimizer", (10.0, broken), (window,), 1, None, 0, 0, 1.0, 2.0, trace)
     equivalence = Equivalence("wrong", "NaN or infinity in the losses", broken, 0.01)
     trial = Trial(7, {"tf32": True}, "search", TrialState.WRONG, "", measured, equivalence)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from gpuadvisor.domain.measurement import Window
+from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.tuners.search import PROGRESSIVE_GAIN
 from tests import simulation
@@ -205,7 +205,8 @@ class TestBottleneck:
         def waits(settings, run):
             is_loading = self.cost(settings, 60.0) < self.cost(settings, 60.1)
             windows = [
-                Window(w.steps, w.seconds, 0.0, 0.5 * w.seconds * is_loading) for w in run.windows
+                StepWindow(w.steps, w.seconds, 0.0, 0.5 * w.seconds * is_loading)
+                for w in run.windows
             ]
             return simulation.measurement(run.step_ms, windows=tuple(windows))
 
@@ -225,7 +226,7 @@ class TestBottleneck:
             load = multiplied(self.LOAD, 100.0)(settings)
             compute = multiplied(self.COMPUTE, 100.0)(settings)
             share = max(0.0, 1 - compute / load)
-            windows = [Window(w.steps, w.seconds, 0.0, share * w.seconds) for w in run.windows]
+            windows = [StepWindow(w.steps, w.seconds, 0.0, share * w.seconds) for w in run.windows]
             return simulation.measurement(run.step_ms, windows=tuple(windows))
 
         def cures(best):
@@ -244,7 +245,7 @@ class TestBottleneck:
 
         def waits(settings, run):
             share = 0.5 * ("bf16" in settings and "workers" not in settings)
-            windows = [Window(w.steps, w.seconds, 0.0, share * w.seconds) for w in run.windows]
+            windows = [StepWindow(w.steps, w.seconds, 0.0, share * w.seconds) for w in run.windows]
             return simulation.measurement(run.step_ms, windows=tuple(windows))
 
         def cures(best):
@@ -263,7 +264,7 @@ class TestBottleneck:
 
         def waits(settings, run):
             share = 0.5 * ("bf16" in settings and "workers" not in settings)
-            windows = [Window(w.steps, w.seconds, 0.0, share * w.seconds) for w in run.windows]
+            windows = [StepWindow(w.steps, w.seconds, 0.0, share * w.seconds) for w in run.windows]
             return simulation.measurement(run.step_ms, windows=tuple(windows))
 
         evaluator = SimulatedEvaluator(self.cost, change=waits)

@@ -7,7 +7,7 @@ import pytest
 from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import ScriptFacts
-from gpuadvisor.domain.measurement import Measurement, Window
+from gpuadvisor.domain.measurement import Measurement, StepWindow
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.tuning.baselines import Baselines, baseline_warnings
 
@@ -15,7 +15,7 @@ GPU = Device("cuda", 0, "NVIDIA H100 80GB HBM3", cores=8)
 
 
 def taking(step_ms: float, device: str = "cuda") -> Measurement:
-    window = Window(10, step_ms / 100)
+    window = StepWindow(10, step_ms / 100)
     facts = ScriptFacts(device=device)
     return Measurement(
         "optimizer", (step_ms,) * 10, (window,), 4, None, 1, 1, 1.0, 2.0, facts=facts

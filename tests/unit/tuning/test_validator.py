@@ -7,7 +7,7 @@ import pytest
 from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import AppliedKnob, Level, ScriptFacts
-from gpuadvisor.domain.measurement import Trace, Window
+from gpuadvisor.domain.measurement import StepWindow, Trace
 from gpuadvisor.domain.study import Objective, TrialState
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning.arguments import ArgumentKnob
@@ -22,7 +22,7 @@ ARG = {"arg:batch-size": "64"}
 
 def run(samples=8, source="dataloader", **changes):
     known = {
-        "windows": (Window(10, 1.0, samples=10.0 * (samples or 0)),),
+        "windows": (StepWindow(10, 1.0, samples=10.0 * (samples or 0)),),
         "samples_source": source if samples else None,
         "reserved_memory_bytes": 10 * GIB,
         "trace": Trace(LOSSES),
