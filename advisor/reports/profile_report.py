@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
-
-import numpy as np
+from math import prod
 
 from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.errors import UsageError
 from gpuadvisor.rules.facts.ceilings import Ceilings
 from gpuadvisor.rules.facts.kernels import KernelTime
-from gpuadvisor.rules.facts.occupancy_columns import occupancies
+from gpuadvisor.rules.facts.occupancy import occupancy
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.rule import Loaded
 
@@ -76,52 +74,27 @@ def kernel_rows(facts: Facts) -> tuple[KernelRow, ...]:
     """Return all kernels with their share of the time and their occupancy."""
     kernels = facts.kernels
     total = sum(kernel.time_ns for kernel in kernels)
-    fits: dict[int, tuple[float, tuple[str, ...]]] = {}
-    places = defaultdict(list)
-    for place, kernel in enumerate(kernels):
-        places[kernel.device].append(place)
-    for device, mine in places.items():
-        fits |= _occupancies(device_of(facts, device), kernels, mine)
     from_kineto = facts.profile.header.source == "kineto"
     found = []
-    for place, kernel in enumerate(kernels):
-        occupancy, limiters = fits.get(place, (None, ()))
+    for kernel in kernels:
+        fraction, limiters = _occupancy(device_of(facts, kernel.device), kernel)
         share = kernel.time_ns / total if total else 0.0
         large = kernel.shared_bytes > KINETO_ZERO_ABOVE_BYTES
-        is_zero = from_kineto and occupancy is not None and large
-        found.append(KernelRow(kernel, share, occupancy, limiters, is_zero))
+        is_zero = from_kineto and fraction is not None and large
+        found.append(KernelRow(kernel, share, fraction, limiters, is_zero))
     return tuple(found)
 
 
-def _occupancies(
-    device: DeviceLimits | None, kernels: tuple[KernelTime, ...], places: list[int]
-) -> dict[int, tuple[float, tuple[str, ...]]]:
-    """Return by place the occupancy and its limiters, where they can be known."""
-    if device is None or device.compute_capability is None:
-        return {}
-    threads = [_threads(kernels[place]) for place in places]
+def _occupancy(
+    device: DeviceLimits | None, kernel: KernelTime
+) -> tuple[float | None, tuple[str, ...]]:
+    """Return a kernel's theoretical occupancy and its limiters; None where it cannot be known."""
+    known = min(kernel.block) > 0 and min(kernel.registers, kernel.shared_bytes) >= 0
+    if device is None or device.compute_capability is None or not known:
+        return None, ()
+    launch = prod(kernel.block), kernel.registers, kernel.shared_bytes
     try:
-        found = occupancies(
-            device.compute_capability,
-            np.array(threads, np.int64),
-            np.array([kernels[place].registers for place in places], np.int64),
-            np.array([kernels[place].shared_bytes for place in places], np.int64),
-            limits=device,
-        )
+        found = occupancy(device.compute_capability, *launch, limits=device)
     except UsageError:  # an architecture that nobody described yet, or an AMD GPU's
-        return {}
-    limiting = {limiter: found.limited_by(limiter) for limiter in found.limits}
-    return {
-        place: (
-            float(found.fraction[at]),
-            tuple(limiter for limiter, limits in limiting.items() if limits[at]),
-        )
-        for at, place in enumerate(places)
-        if not np.isnan(found.fraction[at])
-    }
-
-
-def _threads(kernel: KernelTime) -> int:
-    x, y, z = kernel.block
-    # A hostile file may claim more than fits into 64 bits.
-    return min(x * y * z, 1 << 31) if min(x, y, z) > 0 else -1
+        return None, ()
+    return found.fraction, found.limiters

@@ -103,28 +103,21 @@ class Ceilings:
         """Return the value of each ceiling, by quantity."""
         return {quantity: peak.value for quantity, peak in self.by_quantity.items()}
 
-    def matmul(self, kind: str) -> Peak | None:
-        """Return the ceiling of a matrix product: doubles too have tensor cores on some GPUs."""
-        return self.get(f"{kind}_tensor") or self.get(kind)
-
     def preferring(self, measured: Mapping[str, Ceiling]) -> Ceilings:
         """Return these with measured ones, by quantity, in place of theoretical ones."""
-        found = {name: _measured(each) for name, each in measured.items() if each.value > 0}
+        found = {
+            name: Peak(each.value, each.unit, "gpuadvisor bench-device", each.measured)
+            for name, each in measured.items()
+            if each.value > 0
+        }
         memory = [found[name] for name in (DRAM, DRAM_ADD) if name in found]
         if memory:  # whichever way of copying is the faster one
             found[DRAM] = max(memory, key=lambda peak: peak.value)
         return Ceilings(self.device, {**self.by_quantity, **found})
 
-    def ridge(self, kind: str) -> float | None:
-        """Return the operations a byte from which on arithmetic of a type is the limit."""
-        memory, arithmetic = self.get(DRAM), self.get(kind)
-        return arithmetic.value / memory.value if memory and arithmetic else None
-
 
 def theoretical(
-    device: DeviceLimits,
-    memory_clock_hz: float | None = None,
-    bus_width_bits: int | None = None,
+    device: DeviceLimits, memory_clock_hz: float | None = None, bus_width_bits: int | None = None
 ) -> Ceilings:
     """Return what a device could do at best; what cannot be known of it is left out.
 
@@ -136,8 +129,7 @@ def theoretical(
     if memory is not None:
         found[DRAM] = memory
     for kind, rate in operations_per_clock(device.name, device.compute_capability).items():
-        ceiling = _arithmetic(device, kind, rate)
-        if ceiling is not None:
+        if (ceiling := _arithmetic(device, kind, rate)) is not None:
             found[kind] = ceiling
     return Ceilings(device.name, found)
 
@@ -190,10 +182,6 @@ def _clock_hz(device: DeviceLimits, spec: gpu_specs.GpuSpec | None, kind: str) -
     return spec.tensor_mhz * 1e6
 
 
-def _measured(ceiling: Ceiling) -> Peak:
-    return Peak(ceiling.value, ceiling.unit, "gpuadvisor bench-device", ceiling.measured)
-
-
 PINNED_BYTES_PER_S = (
     ((9, 0), 53e9),  # PCIe 5 x16: 53.6 GB/s with pinned memory on an H100 (268 MB a copy)
     ((8, 0), 24e9),  # PCIe 4 x16: 24.1 GB/s on an A100 (CloverLeaf's larger copies)
@@ -208,16 +196,11 @@ LARGE_BYTES = 1 << 20
 def pinned_bandwidth(work: DeviceWork, device: DeviceLimits | None) -> float | None:
     """Return the bytes a second of a copy of pinned memory: as this profile's own copies show it
     or as GPUs of this generation have it, whichever is more; None where nothing tells."""
-    seen = _fastest_pinned_copy(work)
-    capability = _capability(device)
+    seen, capability = _fastest_pinned_copy(work), None
+    if device is not None:
+        capability = device.compute_capability or gpu_specs.capability(device.name)
     usual = next((rate for least, rate in PINNED_BYTES_PER_S if (capability or (0, 0)) >= least), 0)
     return max(seen, usual) or None
-
-
-def _capability(device: DeviceLimits | None) -> Capability | None:
-    if device is None:
-        return None
-    return device.compute_capability or gpu_specs.capability(device.name)
 
 
 def _fastest_pinned_copy(work: DeviceWork) -> float:

@@ -20,7 +20,14 @@ import numpy.typing as npt
 
 from gpuadvisor.domain.profile import UNKNOWN, Columns, Profile
 from gpuadvisor.rules.facts.device_work import DeviceWork, Work
-from gpuadvisor.rules.facts.intervals import IntArray, Intervals, by_key, exact_sum, uncovered_ns
+from gpuadvisor.rules.facts.intervals import (
+    IntArray,
+    Intervals,
+    by_key,
+    exact_sum,
+    grouped,
+    uncovered_ns,
+)
 from gpuadvisor.rules.facts.joins import latest_before
 
 TYPE_BYTES = {
@@ -70,12 +77,11 @@ class Communication:
 def communication(profile: Profile, work: DeviceWork) -> tuple[Communication, ...]:
     """Return the communication of each device that has some."""
     told = profile.columns("collectives")
-    found = []
-    for device, rows in work.by_device():
-        kernels = rows[work.kind[rows] == Work.COMMUNICATION]
-        if len(kernels):
-            found.append(_of_device(work, told, device, rows, kernels))
-    return tuple(found)
+    return tuple(
+        _of_device(work, told, device, rows, kernels)
+        for device, rows in work.by_device()
+        if len(kernels := rows[work.kind[rows] == Work.COMMUNICATION])
+    )
 
 
 def _of_device(
@@ -108,13 +114,8 @@ def _identity(told: Columns, row: IntArray) -> IntArray:
     """Return a number for each collective's name, group and size."""
     if not len(told["name"]):
         return row
-    code = np.zeros(len(row), np.int64)
-    for column in ("name", "group", "group_size"):
-        values = np.where(row != UNKNOWN, told[column][np.maximum(row, 0)], UNKNOWN)
-        _, place = np.unique(values, return_inverse=True)
-        code = code * (len(place) + 1) + place
-        _, code = np.unique(code, return_inverse=True)
-    return code
+    columns = (told[column][np.maximum(row, 0)] for column in ("name", "group", "group_size"))
+    return grouped(*(np.where(row != UNKNOWN, values, UNKNOWN) for values in columns))
 
 
 def _collective(
@@ -238,28 +239,13 @@ def collective_skew(ranks: Sequence[tuple[Profile, DeviceWork]]) -> CollectiveSk
     waited = ordered[-1] - ordered[0]
     behind_next = ordered[1] - ordered[0]
     behind_typical = np.median(ordered[1:], axis=0) - ordered[0]
+    lost = (waited, behind_next, behind_typical)
     every = [
-        _of_rank(place, last == place, waited, behind_next, behind_typical)
+        RankSkew(place, int((last == place).sum()), *(int(ns[last == place].sum()) for ns in lost))
         for place in range(len(ranks))
     ]
     every.sort(key=lambda each: -each.waited_ns)
     return CollectiveSkew(len(common), int(waited.sum()), tuple(every))
-
-
-def _of_rank(
-    place: int,
-    last: npt.NDArray[np.bool_],
-    waited: IntArray,
-    behind_next: IntArray,
-    behind_typical: npt.NDArray[np.float64],
-) -> RankSkew:
-    return RankSkew(
-        place,
-        int(last.sum()),
-        int(waited[last].sum()),
-        int(behind_next[last].sum()),
-        int(behind_typical[last].sum()),
-    )
 
 
 def _durations(profile: Profile, work: DeviceWork) -> dict[Key, int]:

@@ -154,15 +154,17 @@ def distinct(values: IntArray) -> IntArray:
 
 
 def grouped(*columns: npt.NDArray[Any]) -> IntArray:
-    """Return a number for each row, equal where all columns are."""
+    """Return a number for each row, equal where all columns are, in the order of their values."""
     group = np.zeros(len(columns[0]), np.int64)
     for column in columns:
-        used, place = np.unique(column, return_inverse=True)
-        _, group = np.unique(group * len(used) + place, return_inverse=True)
+        if (column == column[:1]).all():
+            continue
+        used, place = numbered(column)
+        _, group = numbered(group * len(used) + place)
     return group
 
 
-def numbered(values: npt.NDArray[np.signedinteger[Any]]) -> tuple[IntArray, IntArray]:
+def numbered(values: npt.NDArray[Any]) -> tuple[IntArray, IntArray]:
     """Return the distinct values in rising order, and the place of each value among them.
 
     It is `np.unique` with its inverse, without a sort where the values lie close together.

@@ -69,10 +69,7 @@ _FAMILIES = (
     ),
     (Family.NORMALIZATION, r"norm(?!al_)|\bbn_|RowwiseMoments|GammaBeta|rmsnorm"),
     (Family.SOFTMAX, r"soft_?max"),
-    (
-        Family.OPTIMIZER,
-        r"multi_tensor_apply|Fused(Adam|Sgd|Adagrad)|(Adam|SGD|Lamb)Functor",
-    ),
+    (Family.OPTIMIZER, r"multi_tensor_apply|Fused(Adam|Sgd|Adagrad)|(Adam|SGD|Lamb)Functor"),
     (Family.GEMM, r"(?<!fb)gemm|gemv|nvjet|splitKreduce|Cijk_|cublasLt|xmma|cublasTranspose"),
     (Family.REDUCTION, r"reduce_kernel|DeviceReduce"),
     (Family.COPY, r"CatArrayBatchedCopy|copy_kernel|CopyKernel"),

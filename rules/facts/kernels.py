@@ -22,7 +22,6 @@ from gpuadvisor.rules.facts.intervals import (
     ends,
     exact_sum,
     grouped,
-    numbered,
     percentile,
 )
 from gpuadvisor.rules.facts.kernel_families import Family, KernelKind, kind_of
@@ -64,7 +63,7 @@ def kernel_times(profile: Profile) -> tuple[KernelTime, ...]:
     begin, end = ends(columns["begin_ns"], columns["duration_ns"])
     if not len(begin):
         return ()
-    group = _groups(columns)
+    group = grouped(*(columns[key] for key in KEYS))
     order = np.lexsort((begin, group))
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))
     stops = np.append(starts[1:], len(order))
@@ -76,18 +75,6 @@ def kernel_times(profile: Profile) -> tuple[KernelTime, ...]:
     ]
     found.sort(key=lambda each: (-each.time_ns, each.first_row))
     return tuple(found)
-
-
-def _groups(columns: Columns) -> IntArray:
-    """Return a number for each row that rows share which agree in all keys."""
-    group = np.zeros(len(columns["name"]), np.int64)
-    for key in KEYS:
-        values = columns[key]
-        if (values == values[0]).all():
-            continue
-        used, place = numbered(values)
-        _, group = numbered(group * len(used) + place)
-    return group
 
 
 def _time(columns: Columns, texts: Sequence[str], row: int, duration_ns: IntArray) -> KernelTime:

@@ -89,12 +89,7 @@ def launches(work: DeviceWork, host: Calls) -> LaunchingCalls:
         nothing = np.zeros(len(work), np.int64)
         return LaunchingCalls(rows, nothing, nothing, nothing)
     taken = np.maximum(rows, 0)
-    return LaunchingCalls(
-        rows,
-        host.begin_ns[taken],
-        host.end_ns[taken],
-        host.thread_key[taken],
-    )
+    return LaunchingCalls(rows, host.begin_ns[taken], host.end_ns[taken], host.thread_key[taken])
 
 
 SHORT_NS = 10_000
@@ -135,12 +130,11 @@ def queues(work: DeviceWork, launched: LaunchingCalls) -> tuple[Queue, ...]:
     """Return how launching went for each device with kernels."""
     alone = _alone(work, launched)
     depth, starved = _stream_state(work, launched, alone)
-    found = []
-    for device, rows in work.by_device():
-        kernels = rows[work.is_kernel[rows]]
-        if len(kernels):
-            found.append(_of_device(work, launched, device, kernels, alone, depth, starved))
-    return tuple(found)
+    return tuple(
+        _of_device(work, launched, device, kernels, alone, depth, starved)
+        for device, rows in work.by_device()
+        if len(kernels := rows[work.is_kernel[rows]])
+    )
 
 
 def _alone(work: DeviceWork, launched: LaunchingCalls) -> BoolArray:
