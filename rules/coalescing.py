@@ -7,8 +7,8 @@ from dataclasses import replace
 from gpuadvisor.domain.finding import Figure
 from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, bytes_load, narrow_slowdown, saved
 from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES, KernelMetrics
-from gpuadvisor.rules.kernels import of_each, percent, result_of, short
-from gpuadvisor.rules.rule import Check, RuleResult
+from gpuadvisor.rules.kernels import of_each, result_of, short
+from gpuadvisor.rules.rule import Check, RuleResult, percent
 
 LEAST_EXCESS = 0.10
 """Least share of all sectors: an access that is only shifted by a few bytes touches a fifth more,

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuadvisor.domain.finding import Figure
 from gpuadvisor.rules.facts.idle import Cause
 from gpuadvisor.rules.facts.intervals import IntArray, Intervals, union, without
 from gpuadvisor.rules.facts.kernels import KernelUse
@@ -215,11 +214,6 @@ def _times(facts: Facts, gains: Sequence[RowGain]) -> dict[str, float]:
     rows = [np.asarray(each.rows, np.int64) for each in gains]
     times = facts.work.kernel_times_ns(np.concatenate(rows)) if rows else {}
     return {f"kernel/{name}": float(time) for name, time in times.items()}
-
-
-def share_figure(metric: str, share: float, threshold: float = LEAST_SHARE) -> Figure:
-    """Return the figure that says which part of the kernel time something takes."""
-    return Figure(metric, round(100 * share, 1), "%", 100 * threshold)
 
 
 def named(some: Sequence[KernelUse], most: int = 2) -> str:

@@ -125,9 +125,3 @@ def short(kernel: KernelMetrics) -> str:
     name = re.sub(r"\((?:[^()]|\([^()]*\))*\)\s*$", "", kernel.name) or kernel.name
     name = name.removeprefix("void ")
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
-
-
-def percent(metric: str, share: float, threshold: float | None = None) -> Figure:
-    """Return a figure of a share, in percent."""
-    told = None if threshold is None else round(100 * threshold, 1)
-    return Figure(metric, round(100 * share, 1), "%", told)

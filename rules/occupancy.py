@@ -7,8 +7,8 @@ from collections.abc import Callable
 from gpuadvisor.domain.finding import Figure
 from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, room
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import is_library, of_each, percent, result_of, short
-from gpuadvisor.rules.rule import Check, RuleResult
+from gpuadvisor.rules.kernels import is_library, of_each, result_of, short
+from gpuadvisor.rules.rule import Check, RuleResult, percent
 
 MOST_OCCUPANCY = 0.70
 """Theoretical occupancy above which more warps seldom help; Nsight Compute speaks below 80 %, and
@@ -43,12 +43,7 @@ ORDER = ("registers", "block_size", "block_count", "shared_memory")
 gives it as much of the cache as the others leave it a use for, so that it often limits alike."""
 
 
-def limited(
-    limiter: str,
-    because: Callable[[KernelMetrics], str],
-    advice: str,
-    fact: str,
-) -> Check:
+def limited(limiter: str, because: Callable[[KernelMetrics], str], advice: str, fact: str) -> Check:
     """Return a check that finds kernels that wait, whose warps this limiter keeps out of SMs."""
 
     def look(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:

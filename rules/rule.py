@@ -65,6 +65,12 @@ class RuleResult:
     source: str | None = None
 
 
+def percent(metric: str, share: float, threshold: float | None = None, unit: str = "%") -> Figure:
+    """Return a figure of a share (0 to 1), in percent."""
+    told = None if threshold is None else round(100 * threshold, 1)
+    return Figure(metric, round(100 * share, 1), unit, told)
+
+
 Check: TypeAlias = Callable[[Evidence], Iterable[RuleResult]]
 
 

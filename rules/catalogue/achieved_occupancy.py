@@ -7,9 +7,9 @@ import math
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, room
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short, unless_library
+from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library
 from gpuadvisor.rules.occupancy import MOST_BUSY, busiest_share
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 MOST_ACHIEVED = 0.75
 """Largest share of the theoretical occupancy, without what the last round of blocks leaves empty:

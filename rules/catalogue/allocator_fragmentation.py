@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.finding import Category
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.device import GIB, peak_of
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import DEVICE, MEMORY, table
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_UNUSED = 0.3
 """Least share of the reserved memory, not in use even at the peak. [own]"""
@@ -38,13 +38,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f"{unused:.0%} of the {peak.reserved / GIB:.1f} GiB that the allocator reserved was never"
         " in use at once",
         (
-            Figure("reserved_not_allocated", round(100 * unused, 1), "%", 100 * LEAST_UNUSED),
-            Figure(
-                "reserved",
-                round(100 * peak.reserved_share, 1),
-                "% of the GPU's memory",
-                100 * LEAST_RESERVED,
-            ),
+            percent("reserved_not_allocated", unused, LEAST_UNUSED),
+            percent("reserved", peak.reserved_share, LEAST_RESERVED, "% of the GPU's memory"),
         ),
         "Let segments grow: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`; pad inputs to few"
         " sizes.",

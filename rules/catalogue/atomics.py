@@ -5,9 +5,9 @@ from __future__ import annotations
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.facts.kernel_loads import SPREAD, Loads, Shares
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short, unless_library
+from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library
 from gpuadvisor.rules.requirements import either
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_BUSY = 0.15
 """Share of its time in which the busiest unit for atomics takes some in: one that did nothing but

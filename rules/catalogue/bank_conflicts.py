@@ -7,16 +7,8 @@ from dataclasses import replace
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, saved
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import (
-    LEAST_NOTICED,
-    knows,
-    of_each,
-    percent,
-    result_of,
-    short,
-    unless_library,
-)
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.kernels import LEAST_NOTICED, knows, of_each, result_of, short, unless_library
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_CONFLICTS = 0.10
 """Least share of shared memory's cycles that conflicts cost: Nsight Compute's threshold."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.device import peak_of, sm_count
-from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving, share_figure
+from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import DEVICE, IDLE, LAUNCH_SHAPES, MEMORY
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 SMALL = 0.5
 """Blocks for each multiprocessor, below which a kernel leaves most of the GPU idle. Library kernels
@@ -48,10 +48,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f" half of its {count} multiprocessors;"
         f" {1 - memory.reserved_share:.0%} of its memory is free",
         (
-            share_figure("kernel_time_in_small_grids", small / total, LEAST_SHARE),
-            Figure(
-                "memory_reserved", round(100 * memory.reserved_share, 1), "%", 100 * MOST_MEMORY
-            ),
+            percent("kernel_time_in_small_grids", small / total, LEAST_SHARE),
+            percent("memory_reserved", memory.reserved_share, MOST_MEMORY),
         ),
         "Make the batch larger: it costs little more time until the GPU is full.",
         row_saving(facts, [RowGain(uses.rows, uses.time_ns, low, high)]),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.facts.kernel_loads import Loads, Shares
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short, unless_library
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_BUSY = 0.75
 """Share of the L1 cache's peak (shared memory is a part of it). Nsight Compute calls 80 % its roof;

@@ -9,7 +9,7 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.estimates import GRAPH_GAP_NS, paces, queue, saved_by_launching, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import IDLE, KERNELS
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.05
 """Least share of the run that the GPU is idle while the host launches, as for `launch_bound`.
@@ -44,9 +44,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         " shorter than 10 us, and does not wait in between: a CUDA graph can replay it",
         (
             Figure("kernels_a_step", round(steps.kernels_a_step), "", LEAST_KERNELS),
-            Figure("kernels_below_10_us", round(100 * short, 1), "%", 100 * LEAST_SHORT_SHARE),
-            Figure("gpu_idle_launching", round(100 * launching / evidence.run_ns, 1), "%",
-                   100 * LEAST_SHARE),
+            percent("kernels_below_10_us", short, LEAST_SHORT_SHARE),
+            percent("gpu_idle_launching", launching / evidence.run_ns, LEAST_SHARE),
         ),
         "Capture the step: torch.compile(mode='reduce-overhead'), or"
         " torch.cuda.make_graphed_callables.",
@@ -58,4 +57,4 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         "At most all of the idle time in which the host launched; at least nine tenths of what"
         " launching for free saves when the run is played again, less 1 us for each kernel.",
         severity=Severity.NOTICE,
-    )  # fmt: skip
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, room
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short, unless_library
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_WAITING = 0.5
 """Least share of the warps' time that they wait for a load: Nsight Compute speaks from 30 % on,

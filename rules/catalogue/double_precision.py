@@ -7,8 +7,8 @@ from dataclasses import replace
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, saved
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import LEAST_NOTICED, knows, of_each, percent, result_of, short
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.kernels import LEAST_NOTICED, knows, of_each, result_of, short
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_BUSY = 0.15
 """Share of the units for 64 bits: Nsight Compute's threshold."""

@@ -9,8 +9,8 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.coalescing import LEAST_EXCESS
 from gpuadvisor.rules.facts.kernel_loads import Loads
 from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES, KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.kernels import knows, of_each, result_of, short
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_BUSY = 0.80
 """Share of the memory's peak: Nsight Compute's threshold of "nothing to gain"."""

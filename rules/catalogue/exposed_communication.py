@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.05
 """Least share of the run: the last bucket of a step can hide behind nothing, and is a part of every
@@ -35,7 +35,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f"For {share:.0%} of the run the GPU communicates and computes nothing:"
         f" {calls:,} collectives{f' ({names})' if names else ''} are not hidden behind compute",
         (
-            Figure("exposed_communication", round(100 * share, 1), "%", 100 * LEAST_SHARE),
+            percent("exposed_communication", share, LEAST_SHARE),
             Figure("communication", round(most.time_ns / 1e6, 3), "ms"),
             Figure("mean_collective", round(mean_ns / 1e3, 1), "us", SHORT_NS / 1e3),
             Figure("compute_that_could_hide_it", round(alone_ns / 1e6, 3), "ms"),

@@ -9,7 +9,7 @@ from gpuadvisor.rules.estimates import span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.copies import pinned
 from gpuadvisor.rules.requirements import COPIES, IDLE, KERNELS, table
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.02
 """Least share of the run. [own, as the catalogue's]"""
@@ -33,7 +33,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     yield RuleResult(
         f"For {evidence.share(exposed):.0%} of the run the GPU only copies {direction}",
         (
-            Figure("exposed_copies", round(100 * exposed / run, 1), "%", 100 * LEAST_SHARE),
+            percent("exposed_copies", exposed / run, LEAST_SHARE),
             Figure("copies", copies.count),
             Figure("bandwidth", round(copies.bytes_per_s / 1e9, 2), "GB/s"),
         ),

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.device import per_clock
-from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving, share_figure
+from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.requirements import DEVICE, IDLE
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 SLOW = 16
 """FP32 operations for each FP64 one, from which on a GPU is slow: 32 or 64 where FP64 is there for
@@ -40,7 +40,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f"{share:.0%} of the GPU's kernel time goes into 64-bit floats ({named(found)}), which this"
         f" GPU computes at 1/{ratio:.0f} of its float32 rate",
         (
-            share_figure("fp64_kernel_time", share),
+            percent("fp64_kernel_time", share, LEAST_SHARE),
             Figure("fp32_rate_over_fp64_rate", ratio, "", SLOW),
         ),
         "Convert the input to float32: a NumPy array without a dtype makes 64-bit tensors,"

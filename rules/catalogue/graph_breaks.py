@@ -15,7 +15,7 @@ from gpuadvisor.rules.facts.intervals import covered_ns, union
 from gpuadvisor.rules.facts.steps import Steps
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import IDLE, KERNELS, OPERATORS, STEPS
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 REGION = re.compile(r"Torch-Compiled Region: (\d+)/(\d+)")
 """How TorchDynamo marks what it compiled: the number of the code, and of its versions."""
@@ -53,17 +53,17 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f"A step runs {regions / len(steps.steps):.0f} compiled regions of {versions} pieces of"
         " code instead of one: the graph breaks between them",
         (
-            Figure("compiled_regions_a_step", round(regions / len(steps.steps), 1), "",
-                   MOST_REGIONS),
-            Figure("gpu_idle_launching", round(100 * idle / evidence.run_ns, 1), "%",
-                   100 * LEAST_SHARE),
+            Figure(
+                "compiled_regions_a_step", round(regions / len(steps.steps), 1), "", MOST_REGIONS
+            ),
+            percent("gpu_idle_launching", idle / evidence.run_ns, LEAST_SHARE),
         ),
         "Find the breaks with TORCH_LOGS=graph_breaks and remove them (print, .item(), code that"
         " depends on values), or compile with fullgraph=True to be told.",
         Estimate(LEAST_SAVED * idle, MOST_SAVED * idle, {"idle/launching": idle}),
         "At most six tenths of the idle time in which the host launched or ran Python, by our own"
         " choice: what stays is what one region launches.",
-    )  # fmt: skip
+    )
 
 
 def _recompiles(evidence: Evidence, count: int, took_ns: float, idle: float) -> RuleResult:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.estimates import paces, saved_by_launching, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.intervals import covered_ns
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COPY_SIZES, HOST_RANGES, IDLE, KERNELS, OPERATORS
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.05
 """Least share of the run, as for `launch_bound`. [own]"""
@@ -49,7 +49,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     yield RuleResult(
         f"The GPU is idle for {evidence.share(idle):.0%} of the run while the host does other"
         f" things than launching{f', mostly {doing}' if doing else ''}",
-        (Figure("gpu_idle_other_host", round(100 * idle / run, 1), "%", 100 * LEAST_SHARE),),
+        (percent("gpu_idle_other_host", idle / run, LEAST_SHARE),),
         "Move this work out of the loop, to another process, or to the GPU; compile what is left"
         " of Python in the model.",
         Estimate(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.facts.kernel_loads import SPREAD, Loads, Shares
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short, unless_library
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_IDLE = 0.15
 """Least share of the SMs' time without any warp: starting and ending a kernel takes a few percent,

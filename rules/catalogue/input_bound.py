@@ -12,7 +12,7 @@ from gpuadvisor.rules.facts.idle import Cause
 from gpuadvisor.rules.facts.loading import Loading
 from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.requirements import CPU_STEPS, IDLE, KERNELS, RANGES, SCRIPT, either
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.02
 """Least share of the run: below, nothing that one does to the loader can be told from noise.
@@ -71,7 +71,7 @@ def _waiting(evidence: Evidence) -> Iterator[RuleResult]:
         f"The GPU is idle for {share:.0%} of the run because the script waits for its next batch"
         + (", which it loads itself" if loading.in_process else ""),
         (
-            Figure("gpu_idle_waiting_for_data", round(100 * share, 1), "%", 100 * LEAST_SHARE),
+            percent("gpu_idle_waiting_for_data", share, LEAST_SHARE),
             Figure("wait_for_a_batch_median", round(loading.median_ns / 1e6, 3), "ms"),
             Figure("batches", loading.waits),
         ),
@@ -113,12 +113,7 @@ def _preparing(evidence: Evidence) -> Iterator[RuleResult]:
         f"The GPU is idle for {share:.0%} of the run while the script prepares what it then copies"
         " to the GPU",
         (
-            Figure(
-                "gpu_idle_before_copies_to_it",
-                round(100 * share, 1),
-                "%",
-                100 * LEAST_PREPARING_SHARE,
-            ),
+            percent("gpu_idle_before_copies_to_it", share, LEAST_PREPARING_SHARE),
             Figure("copies_waited_for", copies),
             Figure("bytes_a_copy", round(found.preparing_bytes / copies), "bytes"),
         ),
@@ -167,7 +162,7 @@ def _on_cpu(evidence: Evidence) -> Iterator[RuleResult]:
 def _waited(share: float, where: str, total_ns: float, seldom: str) -> RuleResult:
     return RuleResult(
         f"{share:.0%} of the time goes into waiting for batches{where}",
-        (Figure("data_wait", round(100 * share, 1), "%", 100 * LEAST_SHARE),),
+        (percent("data_wait", share, LEAST_SHARE),),
         WORKERS,
         Estimate(0.0, share * total_ns, {}, total_ns),
         f"At most all of the waiting; nothing {seldom}.",

@@ -20,7 +20,7 @@ from gpuadvisor.rules.facts.idle import Cause
 from gpuadvisor.rules.facts.launches import Queue
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import IDLE, KERNELS
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.05
 """Least share of the run. Some idle time between kernels is in every run: 2 to 4 % in well-fed
@@ -123,9 +123,8 @@ def _claim(
         f" to launch its {of_kernels.kernels:,} kernels than they run"
         + (f", and for {evidence.share(between_ns):.0%} between these" if between_ns else ""),
         (
-            Figure("gpu_idle_launching", round(100 * launching / run, 1), "%",
-                   100 * LEAST_SHARE),
-            Figure("gpu_idle_other_host", round(100 * found.other_ns / run, 1), "%"),
+            percent("gpu_idle_launching", launching / run, LEAST_SHARE),
+            percent("gpu_idle_other_host", found.other_ns / run),
             *_of_kernels(of_kernels),
         ),
         "Launch less: replay the step as a CUDA graph, as it always launches the same kernels."
@@ -144,9 +143,10 @@ def _claim(
         " the run is played again at the pace the host may have without the profiler, less 1 us"
         " for each kernel.",
         severity=Severity.INFO if loader_sets_pace(facts) else None,
-        knobs=None if graphs else ("compile", "compile_cudagraphs", "fused_optimizer",
-                                   "batch_size"),
-    )  # fmt: skip
+        knobs=None
+        if graphs
+        else ("compile", "compile_cudagraphs", "fused_optimizer", "batch_size"),
+    )
 
 
 def _device_claim(evidence: Evidence, of_kernels: Queue, between_ns: float) -> RuleResult:
@@ -154,10 +154,7 @@ def _device_claim(evidence: Evidence, of_kernels: Queue, between_ns: float) -> R
     return RuleResult(
         f"The GPU is idle for {share:.0%} of the run between kernels that had been launched in"
         f" time, {of_kernels.short_kernels / of_kernels.kernels:.0%} of which take less than 10 us",
-        (
-            Figure("gpu_idle_device", round(100 * share, 1), "%", 100 * LEAST_DEVICE_SHARE),
-            *_of_kernels(of_kernels),
-        ),
+        (percent("gpu_idle_device", share, LEAST_DEVICE_SHARE), *_of_kernels(of_kernels)),
         "Give each launch more to do: fuse the short kernels, or make batches larger. Look at the"
         " longest gaps first: a profiler that loses kernels of CUDA graphs leaves gaps as well.",
         Estimate(SURE_OF_DEVICE * between_ns, between_ns, {"idle/device": between_ns}),
@@ -172,6 +169,5 @@ def _of_kernels(of_kernels: Queue) -> tuple[Figure, ...]:
     short = 100 * of_kernels.short_kernels / of_kernels.kernels
     return (
         Figure("kernels_below_10_us", round(short, 1), "%"),
-        *(() if starved is None else (Figure("launches_with_nothing_queued",
-                                             round(100 * starved, 1), "%"),)),
-    )  # fmt: skip
+        *(() if starved is None else (percent("launches_with_nothing_queued", starved),)),
+    )

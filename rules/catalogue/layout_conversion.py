@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.estimates import PLAYED, Gain, named, saving, share_figure
+from gpuadvisor.rules.estimates import PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_families import NORMALIZES_NCHW
 from gpuadvisor.rules.requirements import DEVICE, IDLE
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_SHARE = 0.03
 """Least share of the kernel time: what else is faster in NHWC adds to it. [own]"""
@@ -40,7 +40,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     yield RuleResult(
         f"{share:.0%} of the GPU's kernel time goes into converting tensors for convolutions"
         f" ({named(found)})",
-        (share_figure("layout_conversions", share, LEAST_SHARE),),
+        (percent("layout_conversions", share, LEAST_SHARE),),
         "Keep images and weights in channels_last:"
         " `model.to(memory_format=torch.channels_last)`, and the input as well.",
         saving(facts, gains),

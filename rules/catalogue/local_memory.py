@@ -8,16 +8,8 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.coalescing import L2_OVER_DRAM
 from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, bytes_load, saved, scaled
 from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES, KernelMetrics
-from gpuadvisor.rules.kernels import (
-    LEAST_NOTICED,
-    knows,
-    of_each,
-    percent,
-    result_of,
-    short,
-    unless_library,
-)
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.kernels import LEAST_NOTICED, knows, of_each, result_of, short, unless_library
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_LOCAL = 0.10
 """Least share of all sectors in the L1 cache: a few spilled registers cost nothing that can be

@@ -14,7 +14,7 @@ from gpuadvisor.rules.facts.copies import Transfers, small_to_device
 from gpuadvisor.rules.facts.intervals import IntArray, uncovered_ns, union
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COPIES, IDLE, KERNELS, table
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.02
 """Least share of the run. [own]"""
@@ -35,21 +35,22 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     idle = _idle_ns(facts, copies)
     if idle < LEAST_SHARE * span_ns(facts):
         return
+    exposed = float(copies.exposed_ns)
+    shortened = {"copy/exposed": exposed, "idle/launching": max(idle - exposed, 0.0)}
     yield RuleResult(
         f"{copies.count:,} copies of {copies.bytes / copies.count:,.0f} bytes each to the GPU cost"
         f" {evidence.share(idle):.0%} of the run",
         (
-            Figure("idle_in_small_copies", round(100 * idle / run, 1), "%", 100 * LEAST_SHARE),
+            percent("idle_in_small_copies", idle / run, LEAST_SHARE),
             Figure("copies", copies.count, "", FEWEST),
         ),
         "Make tensors on the GPU (device='cuda'), or gather small values into one tensor and copy"
         " that once.",
-        Estimate(LEAST_SAVED * idle, idle, {"copy/exposed": float(copies.exposed_ns),
-                                          "idle/launching": max(idle - copies.exposed_ns, 0.0)}),
+        Estimate(LEAST_SAVED * idle, idle, shortened),
         "At most all of the time in which these copies or the calls that make them ran and no"
         " kernel did; at least half.",
         source=facts.sources.of_work(copies.rows),
-    )  # fmt: skip
+    )
 
 
 def _idle_ns(facts: Facts, copies: Transfers) -> float:

@@ -5,16 +5,8 @@ from __future__ import annotations
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.facts.kernel_loads import Loads, Shares
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import (
-    is_library,
-    knows,
-    notice_at_most,
-    of_each,
-    percent,
-    result_of,
-    short,
-)
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.kernels import is_library, knows, notice_at_most, of_each, result_of, short
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_BUSY = 0.30
 """Share of the memory's peak below which memory is not what limits. [own]"""

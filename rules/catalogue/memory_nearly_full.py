@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.finding import Category
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.device import GIB, peak_of
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import DEVICE, MEMORY
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 NEARLY_FULL = 0.9
 """Share of the GPU's memory from which on it is nearly full, as in PyTorch's TensorBoard plugin."""
@@ -27,8 +27,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f"{peak.reserved / GIB:.1f} of the GPU's {peak.total / GIB:.1f} GiB were reserved, and"
         f" {peak.allocated / GIB:.1f} in use at the peak",
         (
-            Figure("reserved", round(100 * peak.reserved_share, 1), "%", 100 * NEARLY_FULL),
-            Figure("allocated", round(100 * allocated, 1), "%", 100 * NEARLY_FULL),
+            percent("reserved", peak.reserved_share, NEARLY_FULL),
+            percent("allocated", allocated, NEARLY_FULL),
         ),
         "Leave room for a larger sample: checkpoint activations, use 16 bits, or a smaller batch.",
         method="No matter of time: a larger allocation fails.",

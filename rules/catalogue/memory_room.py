@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.finding import Category
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.device import GIB, peak_of
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import DEVICE, MEMORY, table
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 MOST_SHARE = 0.5
 """Largest share of the GPU's memory, at the peak: so that twice the batch fits. [own]"""
@@ -29,7 +29,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     yield RuleResult(
         f"{peak.reserved / GIB:.1f} of the GPU's {peak.total / GIB:.1f} GiB were reserved at"
         " the peak",
-        (Figure("reserved", round(100 * peak.reserved_share, 1), "%", 100 * MOST_SHARE),),
+        (percent("reserved", peak.reserved_share, MOST_SHARE),),
         "A larger batch would fit, where the GPU is the limit and not its host.",
         method="No matter of time by itself.",
         severity=Severity.INFO,

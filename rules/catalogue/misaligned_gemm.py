@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.device import per_clock
-from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving, share_figure
+from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.facts.roofline import sizes
 from gpuadvisor.rules.requirements import DEVICE, IDLE, SHAPES, table
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 from gpuadvisor.rules.tensor_cores import gain_when_aligned
 
 ELEMENTS = 8
@@ -45,7 +45,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     yield RuleResult(
         f"{share:.0%} of the GPU's kernel time goes into 16-bit matrix products with sizes that are"
         f" no multiples of {ELEMENTS} ({odd}), in slower kernels ({named(some)})",
-        (share_figure("misaligned_products", share),),
+        (percent("misaligned_products", share, LEAST_SHARE),),
         f"Pad these sizes (vocabulary, hidden units, channels) to multiples of {ELEMENTS}, better"
         " of 64.",
         saving(facts, gains),

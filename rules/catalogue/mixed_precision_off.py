@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.device import per_clock
-from gpuadvisor.rules.estimates import PLAYED, Gain, named, saving, share_figure
+from gpuadvisor.rules.estimates import PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import DEVICE, IDLE
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_SHARE = 0.2
 """Least share of the kernel time in TF32 products: what a smaller share saves is lost in the casts.
@@ -48,7 +48,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     yield RuleResult(
         f"{share:.0%} of the GPU's kernel time goes into matrix products in TF32 ({named(found)}),"
         " which bfloat16 does at twice the rate",
-        (share_figure("tf32_products", share, LEAST_SHARE),),
+        (percent("tf32_products", share, LEAST_SHARE),),
         "Try bfloat16 autocast, and compare the losses.",
         saving(facts, gains),
         f"{LOW:.0%} to {HIGH:.0%} of the products, and up to a quarter of what surrounds them;"

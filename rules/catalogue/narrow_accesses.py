@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.facts.kernel_loads import SPREAD, Loads, Shares
 from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES, KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, percent, result_of, short, unless_library
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 MOST_SECTORS = 2.2
 """Most sectors of a warp's access on average: two are 2 bytes a thread, side by side. Values of 4

@@ -12,7 +12,7 @@ from gpuadvisor.rules.facts.copies import Transfers, large_pageable
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.requirements import COPIES, IDLE, KERNELS, table
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.02
 """Least share of the run in which such a copy and no kernel ran. [own; the catalogue shows them
@@ -43,8 +43,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f" {'to' if copies.to_host else 'from'} pageable memory ({copies.count:,} times, at"
         f" {copies.bytes_per_s / 1e9:.1f} GB/s)",
         (
-            Figure("exposed_pageable_copies", round(100 * copies.exposed_ns / run, 1), "%",
-                   100 * LEAST_SHARE),
+            percent("exposed_pageable_copies", copies.exposed_ns / run, LEAST_SHARE),
             Figure("bytes", copies.bytes, "bytes"),
             Figure("bandwidth", round(copies.bytes_per_s / 1e9, 2), "GB/s"),
         ),
@@ -53,24 +52,22 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         if copies.to_host
         else "Pin the memory (pin_memory=True) and copy with non_blocking=True, so that copies are"
         " faster and the next batch moves while the GPU computes.",
-        Estimate(low * run, high * run,
-               parts(high * run, {"copy/exposed": float(copies.exposed_ns)})),
+        Estimate(
+            low * run, high * run, parts(high * run, {"copy/exposed": float(copies.exposed_ns)})
+        ),
         "At most the run played again with these copies hidden behind kernels, as far as the link"
         " allows; at least what half the usual rate of pinned memory on such a GPU saves of the"
         " time in which they and no kernel ran.",
         knobs=() if copies.to_host else None,
         source=facts.sources.of_work(copies.rows),
-    )  # fmt: skip
+    )
 
 
 def _saved(facts: Facts, copies: Transfers, run_ns: float) -> tuple[float, float]:
     """Return the least and the most of the run that pinned memory saves."""
-    device = next(
-        (each for each in facts.profile.header.devices
-         if facts.timeline is None or each.index == facts.timeline.device),
-        None,
-    )  # fmt: skip
-    rate = pinned_bandwidth(facts.work, device)
+    line, devices = facts.timeline, facts.profile.header.devices
+    played = (each for each in devices if line is None or each.index == line.device)
+    rate = pinned_bandwidth(facts.work, next(played, None))
     if rate is None:
         rate = UNKNOWN_LINK_FACTOR * copies.bytes_per_s / LEAST_OF_LINK
     slow, fast = (copies.bytes / (share * rate) * 1e9 for share in (LEAST_OF_LINK, MOST_OF_LINK))

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure, Scope, ScopeKind
 from gpuadvisor.rules.device import sm_count
-from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving, share_figure, short
+from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving, short
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_families import NORMALIZES_NCHW
 from gpuadvisor.rules.requirements import DEVICE, IDLE, LAUNCH_SHAPES
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_SHARE = 0.1
 """Least share of the kernel time, in one kernel. [own]"""
@@ -52,7 +52,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             f" blocks on {count} multiprocessors",
             (
                 Figure("blocks", round(each.blocks), "", count),
-                share_figure("kernel_time", share, LEAST_SHARE),
+                percent("kernel_time", share, LEAST_SHARE),
             ),
             "Split its work into more blocks: smaller tiles, a split of the inner dimension, or a"
             " larger batch.",

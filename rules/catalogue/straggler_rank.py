@@ -10,7 +10,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.communication import RankSkew, collective_skew
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS, RANKS
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.02
 """Least share of the run, that all waited for this rank alone: below, steps differ by as much
@@ -39,8 +39,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f"Rank {number} comes last to {late.collectives:,} of {found.collectives:,} collectives:"
         f" all others wait for it for {share:.0%} of the run",
         (
-            Figure("behind_the_next", round(100 * share, 1), "%", 100 * LEAST_SHARE),
-            Figure("part_of_all_waiting", round(100 * part, 1), "%", 100 * LEAST_PART),
+            percent("behind_the_next", share, LEAST_SHARE),
+            percent("part_of_all_waiting", part, LEAST_PART),
             Figure("collectives_last", late.collectives),
         ),
         f"See what rank {number} does before its collectives: compare its profile with another"

@@ -16,7 +16,7 @@ from gpuadvisor.rules.facts.intervals import IntArray
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.requirements import IDLE, KERNELS
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.02
 """Least share of the run that goes with the waits. [own, as the catalogue's]"""
@@ -63,7 +63,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         (
             Figure("waits_for_the_gpu", waits.count, "", FEWEST),
             Figure("mostly_in", waits.what),
-            Figure("host_waiting", round(100 * waits.waited_ns / evidence.run_ns, 1), "%"),
+            percent("host_waiting", waits.waited_ns / evidence.run_ns),
             Figure("run_saved_without_waits", round(50 * (low + high), 1), "%", 100 * LEAST_SHARE),
         ),
         "Fetch values from the GPU every so many steps only, or after the step's work is launched;"

@@ -8,8 +8,8 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.facts.kernel_loads import Loads, Shares
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import knows, notice_at_most, of_each, percent, result_of, short
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.kernels import knows, notice_at_most, of_each, result_of, short
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 PRODUCT = re.compile(r"gemm|mat_?mul|conv(?!ert)|bmm|_mm_|linear|attention", re.IGNORECASE)
 """Parts of the names of kernels that multiply matrices: counters alone do not tell a product from a

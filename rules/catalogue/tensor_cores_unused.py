@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.device import per_clock
-from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving, share_figure
+from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import DEVICE, IDLE
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 from gpuadvisor.rules.tensor_cores import gain_of
 
 RULE = Rule(Category.TENSOR_CORE, needs=(IDLE, DEVICE), knobs=("fp16_autocast",))
@@ -39,7 +39,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     yield RuleResult(
         f"{share:.0%} of the GPU's kernel time goes into matrix products and convolutions in"
         f" {'float32' if mostly_fp32 else '16 bits'} without tensor cores ({named(found)})",
-        (share_figure("products_without_tensor_cores", share),),
+        (percent("products_without_tensor_cores", share, LEAST_SHARE),),
         "Use automatic mixed precision in float16 with a gradient scaler: this GPU's tensor cores"
         " take no float32."
         if mostly_fp32

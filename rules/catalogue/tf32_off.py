@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.device import per_clock
-from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving, share_figure
+from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.requirements import DEVICE, IDLE
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 from gpuadvisor.rules.tensor_cores import convolves, gain_of
 
 ADVICE = (
@@ -42,7 +42,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     yield RuleResult(
         f"{share:.0%} of the GPU's kernel time goes into float32 matrix products without tensor"
         f" cores ({named(found)})",
-        (share_figure("fp32_products_without_tensor_cores", share),),
+        (percent("fp32_products_without_tensor_cores", share, LEAST_SHARE),),
         ADVICE,
         saving(facts, gains),
         f"What these products take at TF32 rates (roofline), while {PLAYED}.",

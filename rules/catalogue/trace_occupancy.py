@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.domain.finding import Category, Figure, Scope, ScopeKind
+from gpuadvisor.domain.finding import Category, Scope, ScopeKind
 from gpuadvisor.errors import UsageError
 from gpuadvisor.rules.device import device, sm_count
-from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving, share_figure, short
+from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving, short
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernels import KernelShape
 from gpuadvisor.rules.facts.occupancy import occupancy
 from gpuadvisor.rules.requirements import DEVICE, IDLE, LAUNCH_SHAPES
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_SHARE = 0.1
 """Least share of the kernel time, in one kernel. [own]"""
@@ -56,8 +56,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             f"{short(each.name)} takes {share:.0%} of the GPU's kernel time at a theoretical"
             f" occupancy of {fraction:.0%}, limited by {words}",
             (
-                Figure("theoretical_occupancy", round(100 * fraction, 1), "%", 100 * LOW_OCCUPANCY),
-                share_figure("kernel_time", share, LEAST_SHARE),
+                percent("theoretical_occupancy", fraction, LOW_OCCUPANCY),
+                percent("kernel_time", share, LEAST_SHARE),
             ),
             advice,
             row_saving(

@@ -6,18 +6,11 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.device import rate
-from gpuadvisor.rules.estimates import (
-    LEAST_SHARE,
-    PLAYED,
-    RowGain,
-    launching,
-    row_saving,
-    share_figure,
-)
+from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, RowGain, launching, row_saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.roofline import product
 from gpuadvisor.rules.requirements import DEVICE, IDLE, OPERATORS
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 FEWEST = 2
 """Fewest times in a profile. [own]"""
@@ -60,7 +53,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f"{share:.0%} of the GPU's kernel time goes into attention in separate steps"
         f" ({found.times:,} times a product, softmax, a product)",
         (
-            share_figure("unfused_attention", share),
+            percent("unfused_attention", share, LEAST_SHARE),
             Figure("softmax_between_products", found.times, "", FEWEST),
         ),
         "Let `scaled_dot_product_attention` take a fused kernel: no `attn_weights`, 16-bit inputs,"

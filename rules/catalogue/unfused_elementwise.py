@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.estimates import PLAYED, RowGain, launching, row_saving, share_figure
+from gpuadvisor.rules.estimates import PLAYED, RowGain, launching, row_saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import IDLE
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_SHARE = 0.1
 """Least share of the kernel time, in chains of three kernels and more. [own]"""
@@ -41,7 +41,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f"{share:.0%} of the GPU's kernel time goes into {len(facts.chains):,} chains of"
         f" elementwise kernels (up to {longest:,} in a row), each of which reads and writes memory",
         (
-            share_figure("elementwise_chains", share, LEAST_SHARE),
+            percent("elementwise_chains", share, LEAST_SHARE),
             Figure("longest_chain", longest, "kernels", 3),
         ),
         "Compile the model, or write these steps as one kernel.",

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gpuadvisor.domain.finding import RUN, Category, Figure, Scope, ScopeKind
-from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving, share_figure
+from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_families import kind_of
 from gpuadvisor.rules.requirements import IDLE, RANGES
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_KERNELS = 30
 """Fewest kernels in a step of the optimizer: a fused one has as many as it has groups of tensors.
@@ -62,8 +62,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f" {host_share:.0%} of the run",
         (
             Figure("optimizer_kernels_a_step", round(kernels), "", LEAST_KERNELS),
-            share_figure("host_time_in_optimizer", host_share, LEAST_SHARE),
-            share_figure("optimizer_kernel_time", share, LEAST_SHARE),
+            percent("host_time_in_optimizer", host_share, LEAST_SHARE),
+            percent("optimizer_kernel_time", share, LEAST_SHARE),
         ),
         f"Construct {name} with `fused=True`.",
         replace(saving, parts={**saving.parts, **launching}),
