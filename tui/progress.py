@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -17,12 +16,7 @@ from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.printable import printable
 from gpuadvisor.reports import figures
 
-_TITLES = {
-    "baseline": "Baseline",
-    "search": "Search",
-    "ablation": "Ablation",
-    "proof": "Proof",
-}
+_TITLES = {"baseline": "Baseline", "search": "Search", "ablation": "Ablation", "proof": "Proof"}
 _STAGES = {"step": "warming up", "compiled": "compiling", "warm": "measuring"}
 
 
@@ -46,12 +40,7 @@ class ConsoleProgress:
             self._status.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._status is not None:
             self._status.stop()
 
@@ -101,14 +90,12 @@ class ConsoleProgress:
             reason = f": {printable(trial.reason)}"
             line.append(f"{trial.state}", style="yellow").append(reason, style="dim")
         else:
-            step = figures.milliseconds(trial.measurement.mean_step_ms)
-            line.append(f"{step:>10}  ")
+            measured = [figures.milliseconds(trial.measurement.mean_step_ms)]
             if self._objective is Objective.MEMORY:
-                memory = figures.memory(trial.measurement.peak_memory_bytes)
-                line.append(f"{memory:>10}  ")
+                measured.append(figures.memory(trial.measurement.peak_memory_bytes))
             elif self._objective is Objective.ENERGY:
-                energy = figures.energy(trial.measurement.energy_j_per_step)
-                line.append(f"{energy:>10}  ")
+                measured.append(figures.energy(trial.measurement.energy_j_per_step))
+            line.append("".join(f"{figure:>10}  " for figure in measured))
             gain = figures.ratio(trial.gain) if trial.gain and trial.settings else ""
             style = "green" if (trial.gain or 0) > 1.01 else ""
             line.append(f"{gain:>6}", style=style)

@@ -5,6 +5,7 @@ A frame holds only what was due, so whoever wants more keeps a state for each de
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -75,6 +76,18 @@ class Accumulator(Generic[D]):
         if state is None:
             state = self.devices[uuid] = self._make()
         return state
+
+
+def remember(kept: deque[tuple[float, Number]], time_s: float, value: Number, for_s: float) -> None:
+    """Add a reading (Unix time, value) to those kept, and drop what is older than `for_s`.
+
+    Where the clock was set back, what was kept is at no known time and is dropped.
+    """
+    if kept and time_s < kept[-1][0]:
+        kept.clear()
+    kept.append((time_s, value))
+    while time_s - kept[0][0] > for_s:
+        kept.popleft()
 
 
 @dataclass(frozen=True)

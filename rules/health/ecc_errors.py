@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from gpuadvisor.domain.accumulators import Latest
+from gpuadvisor.domain.accumulators import Latest, remember
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Frame, Gpu, Number
@@ -93,11 +93,9 @@ class Ecc(GpuCondition):
         if count is None:
             return None
         history = self._corrected.setdefault(gpu.uuid, deque())
-        if history and (count < history[-1][1] or frame.time_s < history[-1][0]):
+        if history and count < history[-1][1]:
             history.clear()
-        history.append((frame.time_s, count))
-        while frame.time_s - history[0][0] > STORM_WINDOW_S:
-            history.popleft()
+        remember(history, frame.time_s, count, STORM_WINDOW_S)
         return count - history[0][1] >= STORM_ERRORS
 
     def message(self, gpu: Gpu, latest: Latest) -> Message:

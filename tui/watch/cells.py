@@ -18,32 +18,25 @@ from gpuadvisor.domain.telemetry import Gpu, Number, State
 
 
 class Style(Enum):
-    """What a text is, for a look where there are colours."""
+    """What a text is, where there are colours.
+
+    The values are Rich's words for the terminal's own colours, which its owner can read.
+    """
 
     PLAIN = ""
-    GOOD = "good"
-    QUIET = "quiet"
-    WARNING = "warning"
-    ERROR = "error"
-    SPARKLINE = "sparkline"
+    GOOD = "green"
+    QUIET = "dim"
+    WARNING = "yellow"
+    ERROR = "bold red"
+    SPARKLINE = "cyan"
 
 
 SEVERITY_STYLES = {
     Severity.INFO: Style.PLAIN,
-    Severity.NOTICE: Style.PLAIN,
     Severity.WARNING: Style.WARNING,
     Severity.ERROR: Style.ERROR,
-    Severity.CRITICAL: Style.ERROR,
 }
-RICH_STYLES = {
-    Style.PLAIN: "",
-    Style.GOOD: "green",
-    Style.QUIET: "dim",
-    Style.WARNING: "yellow",
-    Style.ERROR: "bold red",
-    Style.SPARKLINE: "cyan",
-}
-"""Rich's words for each: the terminal's own colours, which its owner can read."""
+"""How an event looks; the other severities are those of findings."""
 
 
 def style_of(reading: Reading | None) -> Style:

@@ -24,6 +24,10 @@ class Cell:
     style: Style = Style.PLAIN
 
 
+Show = Callable[[WatchState, Gpu, int], Cell]
+"""Makes the cell of a GPU, given the width that the column has."""
+
+
 @dataclass(frozen=True)
 class Column:
     """One column; `rank` 0 is left out last."""
@@ -32,8 +36,7 @@ class Column:
     rank: int
     width: int
     """Characters that it needs at least."""
-    show: Callable[[WatchState, Gpu, int], Cell]
-    """Makes the cell of a GPU, given the width that the column has."""
+    show: Show
     most: int = 0
     """Characters up to which it takes what room there is; 0 where it stays as it is."""
     needs: tuple[str, ...] = ()
@@ -94,10 +97,6 @@ def _longest(column: Column, state: WatchState) -> int:
     return min(max(map(len, texts), default=0), column.most)
 
 
-def _number(state: WatchState, gpu: Gpu, width: int) -> Cell:
-    return Cell((state.labels[gpu.uuid],))
-
-
 def _name(state: WatchState, gpu: Gpu, width: int) -> Cell:
     """Show the model; what is left out first is what models share: `MIG`, and the memory."""
     name = cells.name(gpu)
@@ -107,25 +106,16 @@ def _name(state: WatchState, gpu: Gpu, width: int) -> Cell:
     return Cell(tuple(" ".join(words[:count]) for count in range(len(words), 0, -1)) or ("?",))
 
 
-def _value(metric: str, suffix: str = "") -> Callable[[WatchState, Gpu, int], Cell]:
-    def show(state: WatchState, gpu: Gpu, width: int) -> Cell:
-        reading = state.reading(gpu.uuid, metric)
-        value = _known(reading, metric)
-        if value is None:
-            return Cell(cells.placeholders(reading, state.now_s), style_of(reading))
-        return Cell((f"{value}{suffix}", value))
-
-    return show
-
-
-def _of(metric: str, limit: str) -> Callable[[WatchState, Gpu, int], Cell]:
-    """Show a metric and what it is limited to as `71.0/80`; a limit that is not known as `?`."""
+def _value(metric: str, suffix: str = "", limit: str = "") -> Show:
+    """Show a metric, with what it is limited to as `71.0/80`; a limit that is not known as `?`."""
 
     def show(state: WatchState, gpu: Gpu, width: int) -> Cell:
         reading = state.reading(gpu.uuid, metric)
         value = _known(reading, metric)
         if value is None:
             return Cell(cells.placeholders(reading, state.now_s), style_of(reading))
+        if not limit:
+            return Cell((f"{value}{suffix}", value))
         most = _known(state.reading(gpu.uuid, limit), limit)
         rounded = "?" if most is None else f"{float(most):.0f}"
         return Cell((f"{value}/{rounded}", value))
@@ -133,8 +123,13 @@ def _of(metric: str, limit: str) -> Callable[[WatchState, Gpu, int], Cell]:
     return show
 
 
-def _both(first: str, second: str) -> Callable[[WatchState, Gpu, int], Cell]:
-    """Show two rates as `1.2G/340M`; one that is not known beside one that is as `?`."""
+def _share(title: str, rank: int, metric: str) -> Column:
+    """Return the column of percents that not every GPU counts."""
+    return Column((title,), rank, max(len(title), 5), _value(metric, "%"), needs=(metric,))
+
+
+def _rates(title: str, rank: int, first: str, second: str) -> Column:
+    """Return the column of two rates as `1.2G/340M`; one that is not known beside one as `?`."""
 
     def show(state: WatchState, gpu: Gpu, width: int) -> Cell:
         reading = state.reading(gpu.uuid, first)
@@ -143,7 +138,7 @@ def _both(first: str, second: str) -> Callable[[WatchState, Gpu, int], Cell]:
             return Cell(cells.placeholders(reading, state.now_s), style_of(reading))
         return Cell(("/".join(text or "?" for text in known),))
 
-    return show
+    return Column((title,), rank, len(title), show, needs=(first, second))
 
 
 def _known(reading: Reading | None, metric: str) -> str | None:
@@ -160,16 +155,12 @@ def _state(state: WatchState, gpu: Gpu, width: int) -> Cell:
         if reading is not None and reading.is_ok:
             return Cell(("answers",), Style.GOOD)
     elif reading.is_ok:
-        return _throttled(int(reading.value or 0))
+        words = cells.reasons(int(reading.value or 0))
+        if not words:
+            return Cell(("ok",), Style.GOOD)
+        more = f"{words[0]} +{len(words) - 1}" if len(words) > 1 else words[0]
+        return Cell((", ".join(words), more, words[0]), Style.WARNING)
     return Cell(cells.placeholders(reading, state.now_s), style_of(reading))
-
-
-def _throttled(mask: int) -> Cell:
-    words = cells.reasons(mask)
-    if not words:
-        return Cell(("ok",), Style.GOOD)
-    more = f"{words[0]} +{len(words) - 1}" if len(words) > 1 else words[0]
-    return Cell((", ".join(words), more, words[0]), Style.WARNING)
 
 
 def _sparkline(state: WatchState, gpu: Gpu, width: int) -> Cell:
@@ -190,7 +181,7 @@ def _sparkline_titles(state: WatchState, width: int) -> tuple[str, ...]:
     return (f"{title}, last {span}", f"{title} {span}", title)
 
 
-NUMBER = Column(("GPU",), 0, 3, _number, most=7)
+NUMBER = Column(("GPU",), 0, 3, lambda state, gpu, _: Cell((state.labels[gpu.uuid],)), most=7)
 NAME = Column(("name",), 8, 8, _name, most=24, is_number=False)
 STATE = Column(("state",), 3, 10, _state, most=22, is_number=False)
 SPARKLINE = Column((), 4, 12, _sparkline, most=120, is_number=False)
@@ -199,28 +190,16 @@ COLUMNS = (
     NUMBER,
     NAME,
     Column(("util",), 1, 5, _value("gpu_utilization_pct", "%")),
-    Column(("SM",), 9, 5, _value("sm_active_pct", "%"), needs=("sm_active_pct",)),
-    Column(("occup",), 11, 5, _value("sm_occupancy_pct", "%"), needs=("sm_occupancy_pct",)),
-    Column(("tensor",), 10, 6, _value("tensor_active_pct", "%"), needs=("tensor_active_pct",)),
-    Column(("DRAM",), 12, 5, _value("dram_active_pct", "%"), needs=("dram_active_pct",)),
-    Column(("mem GiB",), 2, 9, _of("memory_used_bytes", "memory_total_bytes")),
-    Column(("power W",), 5, 9, _of("power_w", "power_limit_w")),
+    _share("SM", 9, "sm_active_pct"),
+    _share("occup", 11, "sm_occupancy_pct"),
+    _share("tensor", 10, "tensor_active_pct"),
+    _share("DRAM", 12, "dram_active_pct"),
+    Column(("mem GiB",), 2, 9, _value("memory_used_bytes", limit="memory_total_bytes")),
+    Column(("power W",), 5, 9, _value("power_w", limit="power_limit_w")),
     Column(("°C",), 6, 4, _value("temperature_c")),
     Column(("MHz",), 7, 5, _value("sm_clock_mhz")),
-    Column(
-        ("NVLink in/out",),
-        13,
-        13,
-        _both("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s"),
-        needs=("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s"),
-    ),
-    Column(
-        ("PCIe in/out",),
-        14,
-        11,
-        _both("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s"),
-        needs=("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s"),
-    ),
+    _rates("NVLink in/out", 13, "nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s"),
+    _rates("PCIe in/out", 14, "pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s"),
     STATE,
     SPARKLINE,
 )

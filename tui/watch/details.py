@@ -17,7 +17,6 @@ ENTRY_WIDTH = 40
 """Characters of a metric and its value: the longest name has 25."""
 NAME_WIDTH = 26
 GAP = 2
-_TOLD_APART = (State.NOT_SUPPORTED, State.NO_PERMISSION, State.LOST)
 
 
 def lines(state: WatchState, gpu: Gpu, width: int) -> Iterator[list[Span]]:
@@ -25,7 +24,7 @@ def lines(state: WatchState, gpu: Gpu, width: int) -> Iterator[list[Span]]:
     yield [(cells.fit(_identities(state, gpu), width), Style.PLAIN)]
     readings = [(metric, state.reading(gpu.uuid, metric.name)) for metric in GPU_METRICS]
     yield from _why(state, readings, width)
-    shown = [(m, r) for m, r in readings if r is not None and r.state not in _TOLD_APART]
+    shown = [(m, r) for m, r in readings if r is not None and r.state not in cells.PLACEHOLDERS]
     yield from _grid(state, shown, width)
 
 
@@ -63,10 +62,10 @@ def _grid(
     height = -(-len(shown) // count)
     columns = [shown[place : place + height] for place in range(0, len(shown), max(height, 1))]
     for row in zip_longest(*columns):
-        spans = [_entry(state, entry[0], entry[1], each) for entry in row if entry is not None]
-        yield [span for name, value in spans for span in (name, value, (" " * GAP, Style.PLAIN))][
-            :-1
-        ]
+        line: list[Span] = []
+        for metric, reading in filter(None, row):
+            line += (*_entry(state, metric, reading, each), (" " * GAP, Style.PLAIN))
+        yield line[:-1]
 
 
 def _entry(state: WatchState, metric: Metric, reading: Reading, width: int) -> tuple[Span, Span]:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuadvisor.domain.accumulators import Accumulator, Latest
+from gpuadvisor.domain.accumulators import Accumulator, Latest, remember
 from gpuadvisor.domain.telemetry import Frame, Number, Sample
 
 KEPT_S = 600.0
@@ -58,15 +58,8 @@ class _Readings:
         for sparkline in SPARKLINES:
             value = sample.values.get(sparkline.metric)
             if value is not None:
-                self._add(sparkline.metric, frame.time_s, value)
-
-    def _add(self, metric: str, time_s: float, value: Number) -> None:
-        kept = self.by_metric.setdefault(metric, deque(maxlen=KEPT_READINGS))
-        if kept and time_s < kept[-1][0]:  # the clock was set back: the rest is at no known time
-            kept.clear()
-        kept.append((time_s, value))
-        while time_s - kept[0][0] > KEPT_S:
-            kept.popleft()
+                kept = self.by_metric.setdefault(sparkline.metric, deque(maxlen=KEPT_READINGS))
+                remember(kept, frame.time_s, value, KEPT_S)
 
 
 class History(Accumulator[_Readings]):
@@ -105,15 +98,15 @@ def blocks(means: Sequence[float | None], top: float | None) -> str:
     """Return one character for each mean, from zero to `top`; without it, to the highest mean."""
     known = [mean for mean in means if mean is not None]
     scale = top if top and top > 0 else max(known, default=0.0)
-    return "".join(NOTHING if mean is None else _block(mean, scale) for mean in means)
+
+    def block(value: float) -> str:
+        place = round(value / scale * (len(BLOCKS) - 1)) if scale > 0 else 0
+        return BLOCKS[min(max(place, 0), len(BLOCKS) - 1)]
+
+    return "".join(NOTHING if mean is None else block(mean) for mean in means)
 
 
 def top_of(sparkline: Sparkline, device: str, latest: Latest) -> float | None:
     """Return what the highest block stands for on that GPU, None where that is not known."""
     limit = latest.value(device, sparkline.limit) if sparkline.limit else None
     return sparkline.top if limit is None else float(limit)
-
-
-def _block(value: float, scale: float) -> str:
-    share = value / scale if scale > 0 else 0.0
-    return BLOCKS[min(max(round(share * (len(BLOCKS) - 1)), 0), len(BLOCKS) - 1)]

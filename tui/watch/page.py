@@ -22,7 +22,7 @@ from gpuadvisor.daemon.sources import Source, has_answered
 from gpuadvisor.domain.telemetry import Frame
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.tui.watch import columns, details, plain
-from gpuadvisor.tui.watch.cells import RICH_STYLES, SEVERITY_STYLES, Style
+from gpuadvisor.tui.watch.cells import SEVERITY_STYLES, Style
 from gpuadvisor.tui.watch.state import WatchState
 
 DRAW_EVERY_S = 0.25
@@ -201,7 +201,7 @@ class Page(App[int]):
             return
         width = panel.scrollable_content_region.width or self.size.width
         lines = [
-            Text.assemble(*((text, RICH_STYLES[style]) for text, style in line))
+            Text.assemble(*((text, style.value) for text, style in line))
             for line in details.lines(self.state, gpu, width)
         ]
         panel.query_one(Static).update(Text("\n").join(lines))
@@ -209,7 +209,7 @@ class Page(App[int]):
     def _draw_events(self, panel: VerticalScroll) -> None:
         width = panel.scrollable_content_region.width or self.size.width
         lines = [
-            Text(line.text, RICH_STYLES[SEVERITY_STYLES[line.severity]])
+            Text(line.text, SEVERITY_STYLES[line.severity].value)
             for line in self.state.log.lines(self.state.labels, width, EVENTS)
         ]
         panel.query_one(Static).update(Text("\n").join(lines) if lines else "None so far.")
@@ -249,7 +249,7 @@ class GpuTable(DataTable[Text]):
 
     def __init__(self, state: WatchState) -> None:
         super().__init__(id="gpus", cursor_type="row", cell_padding=0)
-        self._board = state
+        self._watched = state
         self._layout: object = None
         self._shown: dict[tuple[str, str], tuple[str, Style]] = {}
 
@@ -257,10 +257,10 @@ class GpuTable(DataTable[Text]):
     def selected(self) -> str | None:
         """The UUID of the GPU under the cursor."""
         place = self.cursor_row
-        return self._board.gpus[place].uuid if 0 <= place < len(self._board.gpus) else None
+        return self._watched.gpus[place].uuid if 0 <= place < len(self._watched.gpus) else None
 
     def redraw(self) -> None:
-        state = self._board
+        state = self._watched
         placed = columns.chosen(state, self.scrollable_content_region.width)
         titles = [(column.title(state), column.width) for column in placed]
         layout = (titles, [gpu.uuid for gpu in state.gpus])
@@ -286,7 +286,7 @@ class GpuTable(DataTable[Text]):
         for place, (title, width) in enumerate(titles):
             gap = columns.GAP if place < len(titles) - 1 else 0
             self.add_column(Text(title), width=width + gap, key=str(place))
-        for gpu in self._board.gpus:
+        for gpu in self._watched.gpus:
             row = [_text(cells[gpu.uuid, str(place)]) for place in range(len(titles))]
             self.add_row(*row, key=gpu.uuid)
         self.move_cursor(row=cursor, animate=False)
@@ -294,7 +294,7 @@ class GpuTable(DataTable[Text]):
 
 def _text(cell: tuple[str, Style]) -> Text:
     text, style = cell
-    return Text(text, style=RICH_STYLES[style], no_wrap=True)
+    return Text(text, style=style.value, no_wrap=True)
 
 
 class Help(ModalScreen[None]):
@@ -338,7 +338,8 @@ class Feed:
     @property
     def is_over(self) -> bool:
         """Whether all frames were taken, and none will come."""
-        return self._reader.ident is not None and not self._reader.is_alive() and self._is_empty
+        has_begun = self._reader.ident is not None
+        return has_begun and not self._reader.is_alive() and self._frames.empty()
 
     def stop(self) -> None:
         """Ask the source to close; it may take its time, or never do it."""
@@ -350,21 +351,15 @@ class Feed:
         """Wait until the source has closed, but no longer."""
         self._closer.join(timeout_s)
 
-    @property
-    def _is_empty(self) -> bool:
-        return self._frames.empty()
-
     def _read(self) -> None:
         try:
             for frame in self._source.frames():
-                self._put(frame)
-                if self._stopped.is_set():
-                    return
+                is_waiting = True
+                while is_waiting:
+                    if self._stopped.is_set():
+                        return
+                    with suppress(queue.Full):
+                        self._frames.put(frame, timeout=PUT_FOR_S)
+                        is_waiting = False
         except Exception as error:
             self.error = error
-
-    def _put(self, frame: Frame) -> None:
-        while not self._stopped.is_set():
-            with suppress(queue.Full):
-                self._frames.put(frame, timeout=PUT_FOR_S)
-                return

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 from gpuadvisor.daemon.sources import Source, has_answered
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Metric
-from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu
+from gpuadvisor.domain.telemetry import HOST, Event, Frame
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.tui.watch import columns
 from gpuadvisor.tui.watch.state import WatchState
@@ -19,6 +19,8 @@ SHOWN_EVENTS = 10
 VERSION = 1
 """The version of the JSON that docs/watch.md describes, raised when a program that reads it must be
 changed; keys may be added without."""
+GPU_FIELDS = ("uuid", "index", "name", "parent_uuid")
+EVENT_FIELDS = ("kind", "gpu", "key", "severity", "began_s", "ended_s", "message")
 UNREAD = "unread"
 """The state of what was not read yet."""
 
@@ -99,19 +101,16 @@ def document(state: WatchState, events: Iterable[Event]) -> dict[str, Any]:
         "time_s": state.latest.time_s,
         "source": state.label,
         "problem": state.latest.problem,
-        "gpus": [_gpu(state, gpu) for gpu in state.gpus],
+        "gpus": [
+            {name: getattr(gpu, name) for name in GPU_FIELDS}
+            | {"metrics": _metrics(state, gpu.uuid, GPU_METRICS)}
+            for gpu in state.gpus
+        ],
         "host": _metrics(state, HOST, HOST_METRICS),
-        "events": [_event(event) for event in events],
-    }
-
-
-def _gpu(state: WatchState, gpu: Gpu) -> dict[str, Any]:
-    return {
-        "uuid": gpu.uuid,
-        "index": gpu.index,
-        "name": gpu.name,
-        "parent_uuid": gpu.parent_uuid,
-        "metrics": _metrics(state, gpu.uuid, GPU_METRICS),
+        "events": [
+            {**{name: getattr(event, name) for name in EVENT_FIELDS}, "data": dict(event.data)}
+            for event in events
+        ],
     }
 
 
@@ -125,24 +124,7 @@ def _reading(state: WatchState, device: str, metric: str) -> dict[str, Any]:
     if reading is None:
         return {"value": None, "state": UNREAD}
     if reading.is_ok:
-        return {"value": reading.value, "state": str(reading.state)}
-    why: dict[str, Any] = {
-        "value": None,
-        "state": str(reading.state),
-        "since_s": reading.since_s,
-        "reason": reading.reason,
-    }
-    return why if reading.value is None else {**why, "last_value": reading.value}
-
-
-def _event(event: Event) -> dict[str, Any]:
-    return {
-        "kind": event.kind,
-        "gpu": event.gpu,
-        "key": event.key,
-        "severity": str(event.severity),
-        "began_s": event.began_s,
-        "ended_s": event.ended_s,
-        "message": event.message,
-        "data": dict(event.data),
-    }
+        return {"value": reading.value, "state": reading.state}
+    last = {} if reading.value is None else {"last_value": reading.value}
+    why = {"since_s": reading.since_s, "reason": reading.reason}
+    return {"value": None, "state": reading.state, **why, **last}

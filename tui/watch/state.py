@@ -178,7 +178,16 @@ class EventLog:
 
     def newest(self) -> list[Event]:
         """Return the events, the one that began last first; of those at one time, the worst."""
-        return sorted(self._events.values(), key=_place)
+        return sorted(
+            self._events.values(),  # in the same order in every process
+            key=lambda event: (
+                -event.began_s,
+                -event.severity.rank,
+                event.gpu or "",
+                event.kind,
+                event.key,
+            ),
+        )
 
     def lines(self, labels: Mapping[str, str], width: int, most: int) -> Iterator[Line]:
         """Yield the `most` newest events as lines of `width` characters, newest first."""
@@ -187,14 +196,14 @@ class EventLog:
                 yield Line(text, event.severity)
 
 
-def _place(event: Event) -> tuple[float, int, str, str, str]:
-    """Return what events are sorted by, the same in every process."""
-    return -event.began_s, -event.severity.rank, event.gpu or "", event.kind, event.key
-
-
 def _wrapped(event: Event, labels: Mapping[str, str], width: int) -> list[str]:
-    head = f"{cells.time_of_day(event.began_s)} {event.severity:<7} {_where(event, labels):<7}"
-    message = f"{event.message} {_how_long(event)}".rstrip()
+    where = "host"
+    if event.gpu is not None:
+        where = f"GPU {labels[event.gpu]}" if event.gpu in labels else event.gpu[-UUID_END:]
+    head = f"{cells.time_of_day(event.began_s)} {event.severity:<7} {where:<7}"
+    lasted_s = None if event.ended_s is None else event.ended_s - event.began_s
+    how_long = "(lasts)" if lasted_s is None else f"({cells.age(lasted_s)})" if lasted_s > 0 else ""
+    message = f"{event.message} {how_long}".rstrip()
     if width >= WIDE:
         room = textwrap.wrap(message, max(width - len(head) - 1, 1)) or [""]
         rest = [" " * (len(head) + 1) + line for line in room[1:]]
@@ -205,17 +214,3 @@ def _wrapped(event: Event, labels: Mapping[str, str], width: int) -> list[str]:
         head_line,
         *textwrap.wrap(message, narrow, initial_indent=INDENT, subsequent_indent=INDENT),
     ]
-
-
-def _where(event: Event, labels: Mapping[str, str]) -> str:
-    if event.gpu is None:
-        return "host"
-    return f"GPU {labels[event.gpu]}" if event.gpu in labels else event.gpu[-UUID_END:]
-
-
-def _how_long(event: Event) -> str:
-    """Return how long it lasted; nothing for what has no length."""
-    if event.ended_s is None:
-        return "(lasts)"
-    lasted_s = event.ended_s - event.began_s
-    return f"({cells.age(lasted_s)})" if lasted_s > 0 else ""
