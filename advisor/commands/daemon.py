@@ -56,9 +56,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         "--fast", action="store_true", help="read what changes quickly ten times a second"
     )
     parser.add_argument(
-        "--prometheus",
-        metavar="ADDRESS:PORT",
-        help="offer metrics here, such as 127.0.0.1:9465",
+        "--prometheus", metavar="ADDRESS:PORT", help="offer metrics here, such as 127.0.0.1:9465"
     )
 
 

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     except Wrong as wrong:
         raise UsageError(f"--duration takes {wrong}, not {args.duration!r}") from None
     with stoppable() as stop:
-        source = sources.live(fast_period_s=FAST_S if args.fast else None)
+        source = sources.Live(FAST_S if args.fast else None)
         done = sources.capture(
             source,
             args.output,

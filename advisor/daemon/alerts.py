@@ -15,7 +15,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 
@@ -155,8 +155,7 @@ class _Dispatcher:
 
     def finish(self) -> None:
         self._ending.set()
-        with_room = not self._waiting.full()
-        if with_room:
+        if not self._waiting.full():
             self._waiting.put_nowait(None)
 
     def join(self, wait_s: float) -> None:
@@ -170,23 +169,20 @@ class _Dispatcher:
             if notice is None:
                 continue
             try:
-                self._send(notice)
+                if self._rule.command:
+                    run_command(self._rule, notice)
+                else:
+                    self._post(notice)
             except Exception as error:
                 LOG.error(
                     'alert "%s": "%s" could not be sent (%s)', self._rule.name, notice.text, error
                 )
 
-    def _send(self, notice: Notice) -> None:
-        if self._rule.command:
-            run_command(self._rule, notice)
-            return
-        self._repeat(lambda: post(self._rule, notice))
-
-    def _repeat(self, attempt: Callable[[], None]) -> None:
+    def _post(self, notice: Notice) -> None:
         """Try until it works, with longer and longer pauses; at the daemon's end only once."""
         for pause_s in (*self._retry_s, None):
             try:
-                attempt()
+                post(self._rule, notice)
                 return
             except Refused:
                 raise

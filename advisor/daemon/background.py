@@ -32,15 +32,19 @@ VERSION = 1
 """The version of the JSON of `daemon status`."""
 FRESH_S = 10.0
 """A daemon whose newest row is older does not do its work."""
+OF_STATE_FILE = ("began_s", "endpoint", "configuration", "fast_period_s")
+OF_SYSTEMD = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "JOURNAL_STREAM")
+"""Variables that systemd sets for one process alone, which a daemon must not inherit."""
 LOOK_BACK_S = 90.0
 """Rows that are read for the newest values: the rarest are read once a minute."""
-SHOWN = (
-    "gpu_utilization_pct",
-    "sm_active_pct",
-    "memory_used_bytes",
-    "power_w",
-    "temperature_c",
-)
+SHOWN = {
+    "gpu_utilization_pct": ("{:.0f} % busy", 1.0),
+    "sm_active_pct": ("{:.0f} % of SMs active", 1.0),
+    "memory_used_bytes": ("{:.1f} GiB used", 2.0**-30),
+    "power_w": ("{:.0f} W", 1.0),
+    "temperature_c": ("{:.0f} C", 1.0),
+}
+"""The metrics of `daemon status`, each with its words for people and the factor to their unit."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +60,14 @@ def start(options: Sequence[str]) -> Started:
 
     AdvisorError with its own sentence where it ends before.
     """
-    folder = _made(store_folder())
+    from gpuadvisor.storage.home import writable_folder
+
+    folder = writable_folder(store_folder())
     if (process := running(folder)) is not None:
         raise UsageError(already(process))
     file = folder / LOG_FILE
     command = [sys.executable, "-P", "-m", "gpuadvisor", "daemon", "run", *options]
+    environment = {name: text for name, text in os.environ.items() if name not in OF_SYSTEMD}
     with _listener() as (channel, address), file.open("ab") as output:
         begin = output.tell()
         process_ = subprocess.Popen(
@@ -69,7 +76,7 @@ def start(options: Sequence[str]) -> Started:
             stdout=output,
             stderr=output,
             cwd="/",  # it must not keep a disk from being unmounted
-            env={**_environment(), "NOTIFY_SOCKET": address},
+            env={**environment, "NOTIFY_SOCKET": address},
             start_new_session=True,
         )
         _wait_ready(process_, channel, file, begin)
@@ -110,18 +117,6 @@ def state(folder: Path, process: int) -> dict[str, object]:
     except (OSError, ValueError):
         return {}
     return written if isinstance(written, dict) and written.get("pid") == process else {}
-
-
-def _made(folder: Path) -> Path:
-    from gpuadvisor.storage.home import writable_folder
-
-    return writable_folder(folder)
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment without the variables that systemd set for this process alone."""
-    ours = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "JOURNAL_STREAM")
-    return {name: value for name, value in os.environ.items() if name not in ours}
 
 
 @contextlib.contextmanager
@@ -207,10 +202,7 @@ def read_status(folder: Path, now_s: float | None = None) -> dict[str, Any]:
         "running": process is not None,
         "fresh": process is not None and age_s is not None and age_s <= FRESH_S,
         "pid": process,
-        "began_s": own.get("began_s"),
-        "endpoint": own.get("endpoint"),
-        "configuration": own.get("configuration"),
-        "fast_period_s": own.get("fast_period_s"),
+        **{name: own.get(name) for name in OF_STATE_FILE},
         "store": str(folder),
         "store_bytes": _size(folder),
         "newest_row_age_s": age_s,
@@ -282,14 +274,9 @@ def _lines(status: Mapping[str, Any], now_s: float) -> Iterator[str]:
 def _state(gpu: Mapping[str, Any]) -> str:
     if gpu["state"] != "ok":
         return str(gpu["state"])
-    parts = []
-    for name, text, factor in (
-        ("gpu_utilization_pct", "{:.0f} % busy", 1.0),
-        ("sm_active_pct", "{:.0f} % of SMs active", 1.0),
-        ("memory_used_bytes", "{:.1f} GiB used", 2.0**-30),
-        ("power_w", "{:.0f} W", 1.0),
-        ("temperature_c", "{:.0f} C", 1.0),
-    ):
-        if gpu.get(name) is not None:
-            parts.append(text.format(gpu[name] * factor))
+    parts = [
+        text.format(gpu[name] * factor)
+        for name, (text, factor) in SHOWN.items()
+        if gpu.get(name) is not None
+    ]
     return ", ".join(parts) or "no value now"

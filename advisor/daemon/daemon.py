@@ -123,7 +123,9 @@ class Service:
             events += self._store(frame.time_s)
             self._figures.waiting = len(self._backlog)
             self._notifier.alive()
-        self._announce(events, frame.time_s)
+        for event in events:
+            self._log(event)
+        self._alerts.observe(events, self._figures.latest.gpus, frame.time_s)
 
     def _store(self, time_s: float) -> list[Event]:
         due = time.monotonic() - self._tended_s >= TEND_S
@@ -132,11 +134,6 @@ class Service:
         events = self._backlog.store(time_s, tend=due)
         self._figures.note(event for event in events if event.ended_s is None)
         return events
-
-    def _announce(self, events: list[Event], time_s: float) -> None:
-        for event in events:
-            self._log(event)
-        self._alerts.observe(events, self._figures.latest.gpus, time_s)
 
     def _log(self, event: Event) -> None:
         if event.ended_s is None:
@@ -277,14 +274,14 @@ def run(chosen: Chosen) -> None:
     if (process := running(folder)) is not None:
         raise UsageError(already(process))
     with requests() as asked:
-        source = sources.live(fast_period_s=configured.fast_period_s)
+        source = sources.Live(configured.fast_period_s)
         try:
             frames = _from_first_gpu(source, asked, chosen.wait_for_gpu)
             if frames is None:
                 return
             kept = retention.Retention(configured.retention.raw_s, configured.retention.minutes_s)
             with TelemetryWriter(folder, kept=kept) as writer:
-                setting = Setting(folder, _live, chosen.read)
+                setting = Setting(folder, sources.Live, chosen.read)
                 service = Service(setting, configured, writer, Notifier(), earlier(folder))
                 service.run(source, frames, asked)
         finally:
@@ -297,10 +294,6 @@ def already(process: int) -> str:
         f"A daemon writes this store already (process {process}): `gpuadvisor daemon stop` ends"
         " it, and GPUADVISOR_HOME names another store."
     )
-
-
-def _live(fast_period_s: float | None) -> Source:
-    return sources.live(fast_period_s=fast_period_s)
 
 
 def _from_first_gpu(

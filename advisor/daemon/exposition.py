@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,14 +156,19 @@ class Exposition(Collector):
         yield from _own_families(self._figures)
 
 
-def _family(name: str, text: str, is_counter: bool, labels: Sequence[str] = ()) -> Family:
+def _family(
+    name: str,
+    text: str,
+    samples: Iterable[tuple[Sequence[str], float]],
+    labels: Sequence[str] = (),
+    is_counter: bool = False,
+) -> Family:
+    """Return a metric of ours with its samples, each of which has the values of the labels."""
     kind = CounterMetricFamily if is_counter else GaugeMetricFamily
-    return kind(name, f"{text}.", labels=labels)
-
-
-def _add(family: Family, labels: Sequence[str], value: float) -> None:
-    assert isinstance(family, GaugeMetricFamily | CounterMetricFamily)
-    family.add_metric(labels, value)
+    family = kind(name, f"{text}.", labels=labels)
+    for values, number in samples:
+        family.add_metric(values, number)
+    return family
 
 
 def _labels(gpu: Gpu) -> tuple[str, str, str]:
@@ -174,49 +180,50 @@ def _ok(latest: Latest, device: str, metric: str, now_s: float) -> float | None:
     return reading.value if reading is not None and reading.is_ok else None
 
 
+def _known(latest: Latest, metric: str, now_s: float) -> Iterator[tuple[Gpu, float]]:
+    """Yield the GPUs of which this metric has a value now, each with it."""
+    for gpu in latest.gpus:
+        value = _ok(latest, gpu.uuid, metric, now_s)
+        if value is not None:
+            yield gpu, value
+
+
 def _gpu_families(latest: Latest, now_s: float) -> Families:
     for each in GPU_EXPORTED:
-        family = _family(each.name, each.metric.help, each.is_counter, GPU_LABELS)
-        for gpu in latest.gpus:
-            value = _ok(latest, gpu.uuid, each.metric.name, now_s)
-            if value is not None:
-                _add(family, _labels(gpu), each.in_base_unit(value))
-        yield family
+        known = _known(latest, each.metric.name, now_s)
+        samples = ((_labels(gpu), each.in_base_unit(value)) for gpu, value in known)
+        yield _family(each.name, each.metric.help, samples, GPU_LABELS, each.is_counter)
 
 
 def _states(latest: Latest, now_s: float) -> Family:
+    samples = [
+        ((*_labels(gpu), each.full_name, str(reading.state)), 1)
+        for gpu in latest.gpus
+        for each in GPU_EXPORTED
+        if (reading := latest.reading(gpu.uuid, each.metric.name, now_s)) and not reading.is_ok
+    ]
     text = "1 for each metric that has no value now, with the reason as its state"
-    family = _family(f"{PREFIX}metric_state", text, False, (*GPU_LABELS, "metric", "state"))
-    for gpu in latest.gpus:
-        for each in GPU_EXPORTED:
-            reading = latest.reading(gpu.uuid, each.metric.name, now_s)
-            if reading is not None and not reading.is_ok:
-                _add(family, (*_labels(gpu), each.full_name, str(reading.state)), 1)
-    return family
+    return _family(f"{PREFIX}metric_state", text, samples, (*GPU_LABELS, "metric", "state"))
 
 
 def _throttled(latest: Latest, now_s: float) -> Family:
+    samples = [
+        ((*_labels(gpu), reason.name), int(bool(int(mask) & reason.bit)))
+        for gpu, mask in _known(latest, "throttle_reasons", now_s)
+        for reason in SLOWING.values()
+    ]
     text = "Whether the clocks are held down for this reason (1 or 0)"
-    family = _family(f"{PREFIX}throttled", text, False, (*GPU_LABELS, "reason"))
-    for gpu in latest.gpus:
-        mask = _ok(latest, gpu.uuid, "throttle_reasons", now_s)
-        for reason in SLOWING.values() if mask is not None else ():
-            _add(family, (*_labels(gpu), reason.name), int(bool(int(mask or 0) & reason.bit)))
-    return family
+    return _family(f"{PREFIX}throttled", text, samples, (*GPU_LABELS, "reason"))
 
 
 def _host_families(latest: Latest, now_s: float) -> Families:
     for each in HOST_EXPORTED:
-        family = _family(each.name, each.metric.help, each.is_counter)
         value = _ok(latest, HOST, each.metric.name, now_s)
-        if value is not None:
-            _add(family, (), each.in_base_unit(value))
-        yield family
+        samples = [] if value is None else [((), each.in_base_unit(value))]
+        yield _family(each.name, each.metric.help, samples, is_counter=each.is_counter)
 
 
 def _process_families(latest: Latest) -> Families:
-    labels = (*GPU_LABELS, "pid", "process", "user", "container")
-    memory = _family(f"{PREFIX}process_memory_bytes", "Device memory of a process", False, labels)
     by_uuid = {gpu.uuid: gpu for gpu in latest.gpus}
     sums: dict[tuple[str, ...], float] = {}  # a process may compute and draw at once
     for process in latest.processes or ():
@@ -226,9 +233,9 @@ def _process_families(latest: Latest) -> Families:
         texts = (process.name or "", process.user or "", process.container or "")
         key: tuple[str, ...] = (*_labels(gpu), str(process.pid), *texts)
         sums[key] = max(sums.get(key, 0), process.memory_bytes)
-    for names, size in sums.items():
-        _add(memory, names, size)
-    yield memory
+    labels = (*GPU_LABELS, "pid", "process", "user", "container")
+    text = "Device memory of a process"
+    yield _family(f"{PREFIX}process_memory_bytes", text, sums.items(), labels)
 
 
 def _dcgm_families(latest: Latest, now_s: float) -> Families:
@@ -242,24 +249,18 @@ def _dcgm_families(latest: Latest, now_s: float) -> Families:
             continue
         kind = "unknown" if each.is_counter else "gauge"
         family = Family(each.metric.dcgm, f"{each.metric.help}.", kind)
-        for gpu in latest.gpus:
-            value = _ok(latest, gpu.uuid, each.metric.name, now_s)
-            if value is not None:
-                labels = _dcgm_labels(gpu, version)
-                family.add_sample(family.name, labels, value * each.metric.dcgm_factor)
+        for gpu, value in _known(latest, each.metric.name, now_s):
+            labels = {
+                "gpu": str(gpu.index),
+                "UUID": gpu.uuid,
+                "pci_bus_id": gpu.pci_bus_id or "",
+                "device": f"nvidia{gpu.index}",
+                "modelName": gpu.name,
+                "Hostname": host(),
+                "DCGM_FI_DRIVER_VERSION": version,
+            }
+            family.add_sample(family.name, labels, value * each.metric.dcgm_factor)
         yield family
-
-
-def _dcgm_labels(gpu: Gpu, version: str) -> dict[str, str]:
-    return {
-        "gpu": str(gpu.index),
-        "UUID": gpu.uuid,
-        "pci_bus_id": gpu.pci_bus_id or "",
-        "device": f"nvidia{gpu.index}",
-        "modelName": gpu.name,
-        "Hostname": host(),
-        "DCGM_FI_DRIVER_VERSION": version,
-    }
 
 
 def _infos(latest: Latest) -> Families:
@@ -291,42 +292,34 @@ def driver_version() -> str:
 
 
 def _event_families(began: Mapping[str, int], lasting: Sequence[Event]) -> Families:
-    counts = _family(f"{PREFIX}events", "Events since the daemon began", True, ("kind",))
-    for kind in sorted({*KINDS, *began}):
-        _add(counts, (kind,), began.get(kind, 0))
-    yield counts
-    now = _family(f"{PREFIX}events_open", "Events that last now", False, ("severity",))
-    for severity in EVENT_SEVERITIES:
-        _add(now, (str(severity),), sum(event.severity is severity for event in lasting))
-    yield now
+    counts = [((kind,), began.get(kind, 0)) for kind in sorted({*KINDS, *began})]
+    text = "Events since the daemon began"
+    yield _family(f"{PREFIX}events", text, counts, ("kind",), is_counter=True)
+    now = [
+        ((str(severity),), sum(event.severity is severity for event in lasting))
+        for severity in EVENT_SEVERITIES
+    ]
+    yield _family(f"{PREFIX}events_open", "Events that last now", now, ("severity",))
 
 
 def _own_families(figures: Figures) -> Families:
-    up = _family(f"{PREFIX}driver_up", "Whether the driver answers (1 or 0)", False)
-    _add(up, (), int(figures.latest.problem is None and figures.frames > 0))
-    yield up
-    text = "Unix time of the newest frame"
-    newest = _family(f"{PREFIX}last_frame_timestamp_seconds", text, False)
+    def single(name: str, text: str, value: float, *, is_counter: bool = False) -> Family:
+        return _family(PREFIX + name, text, [((), value)], is_counter=is_counter)
+
+    up = int(figures.latest.problem is None and figures.frames > 0)
+    yield single("driver_up", "Whether the driver answers (1 or 0)", up)
     if figures.frames:
-        _add(newest, (), figures.latest.time_s)
-    yield newest
-    frames = _family(f"{PREFIX}daemon_frames", "Frames since the daemon began", True)
-    _add(frames, (), figures.frames)
-    yield frames
-    waiting = _family(f"{PREFIX}daemon_frames_waiting", "Frames that are not stored yet", False)
-    _add(waiting, (), figures.waiting)
-    yield waiting
-    cpu = _family(f"{PREFIX}daemon_cpu_seconds", "CPU time of gpuadvisor", True, ("process",))
-    memory = _family(
-        f"{PREFIX}daemon_resident_memory_bytes", "Memory of gpuadvisor", False, ("process",)
-    )
-    sums: dict[str, list[float]] = {}
+        text = "Unix time of the newest frame"
+        yield single("last_frame_timestamp_seconds", text, figures.latest.time_s)
+    text = "Frames since the daemon began"
+    yield single("daemon_frames", text, figures.frames, is_counter=True)
+    yield single("daemon_frames_waiting", "Frames that are not stored yet", figures.waiting)
+    cpu_s: dict[tuple[str], float] = defaultdict(float)
+    resident_bytes: dict[tuple[str], float] = defaultdict(float)
     for cost in self_metrics():
-        total = sums.setdefault(cost.process, [0.0, 0.0])
-        total[0] += cost.cpu_s
-        total[1] += cost.resident_bytes
-    for process, (cpu_s, resident_bytes) in sums.items():
-        _add(cpu, (process,), cpu_s)
-        _add(memory, (process,), resident_bytes)
-    yield cpu
-    yield memory
+        cpu_s[(cost.process,)] += cost.cpu_s
+        resident_bytes[(cost.process,)] += cost.resident_bytes
+    of_process, text = ("process",), "CPU time of gpuadvisor"
+    yield _family(f"{PREFIX}daemon_cpu_seconds", text, cpu_s.items(), of_process, is_counter=True)
+    name, text = f"{PREFIX}daemon_resident_memory_bytes", "Memory of gpuadvisor"
+    yield _family(name, text, resident_bytes.items(), of_process)

@@ -53,6 +53,8 @@ def telemetry(
 
     UsageError where there is no store yet, or an argument is wrong.
     """
+    import pandas as pd
+
     since_s, until_s = span(since, until)
     reader = open_reader(folder)
     rows = reader.table(
@@ -63,7 +65,7 @@ def telemetry(
         gpus=None if gpus is None else uuids(reader, gpus),
         metrics=known_metrics(metrics),
     )
-    return as_one_table(rows, reader)
+    return pd.concat(tables(rows, reader), ignore_index=True)
 
 
 def events(
@@ -155,13 +157,6 @@ def uuids(reader: TelemetryReader, gpus: Sequence[int | str]) -> list[str]:
             raise UsageError(f"There is no GPU {given} in this store; there are: {here}.")
         found += matching
     return found
-
-
-def as_one_table(rows: Rows, reader: TelemetryReader) -> pd.DataFrame:
-    """Return all rows of a query as one pandas table."""
-    import pandas as pd
-
-    return pd.concat(tables(rows, reader), ignore_index=True)
 
 
 def tables(rows: Rows, reader: TelemetryReader) -> Iterator[pd.DataFrame]:

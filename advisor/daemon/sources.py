@@ -51,12 +51,15 @@ class Source(Protocol):
 
 
 class Live:
-    """This machine now: its GPUs through a sampler process, and the machine itself."""
+    """This machine now: its GPUs through a sampler process, and the machine itself.
+
+    With `fast_period_s`, frames with fast values come between the full ones.
+    """
 
     label = "live"
     has_all_events = False
 
-    def __init__(self, *, fast_period_s: float | None = None) -> None:
+    def __init__(self, fast_period_s: float | None = None) -> None:
         from gpuadvisor.collectors.telemetry.host import HostCollector
         from gpuadvisor.collectors.telemetry.supervisor import SamplerProcess
 
@@ -110,7 +113,7 @@ class Replay:
 
 
 class FromStore:
-    """The store of a daemon, row by row as it is written."""
+    """The store of a daemon, row by row as it is written, from two minutes ago on."""
 
     label = "daemon"
     has_all_events = True
@@ -155,21 +158,6 @@ class FromStore:
         )
 
 
-def live(*, fast_period_s: float | None = None) -> Source:
-    """Return this machine now; with `fast_period_s`, fast values come between the full frames."""
-    return Live(fast_period_s=fast_period_s)
-
-
-def replay(path: Path, *, speed: float = 1.0) -> Source:
-    """Return a recording, at `speed` times its own pace; UsageError where it is none."""
-    return Replay(path, speed=speed)
-
-
-def from_store(folder: Path) -> Source:
-    """Return what the daemon writes into this store, from two minutes ago on."""
-    return FromStore(folder)
-
-
 def choose(*, speed: float = 1.0, recording: Path | None = None) -> Source:
     """Return the recording if there is one to show, else what the daemon stores if one runs, else
     this machine through a sampler of its own."""
@@ -177,12 +165,12 @@ def choose(*, speed: float = 1.0, recording: Path | None = None) -> Source:
     from gpuadvisor.errors import StoreError
 
     if recording is not None:
-        return replay(recording, speed=speed)
+        return Replay(recording, speed=speed)
     try:
         folder = store_folder()
-        return live() if running(folder) is None else from_store(folder)
+        return Live() if running(folder) is None else FromStore(folder)
     except StoreError:  # the driver can be read without any store
-        return live()
+        return Live()
 
 
 def has_answered(frame: Frame) -> bool:
@@ -229,14 +217,20 @@ def capture(
         first = _first(frames)
         with Recorder(path, __version__) as recorder:
             recorder.write(first)
-            process = _started(command) if command else None
+            if command:
+                try:
+                    process = subprocess.Popen(command)
+                except OSError as error:
+                    raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
             watch = _Watch(source, process, began_s, duration_s, stopped_by)
             for frame in frames:
                 recorder.write(frame)
             watch.end()
         if process is not None and stopped_by() == signal.SIGTERM:
             process.terminate()
-        status = 0 if process is None else _shell_status(process.wait())
+        status = 0 if process is None else process.wait()
+        if status < 0:
+            status = 128 - status  # as shells have the signal that ended it
         seconds = time.monotonic() - began_s
         return Captured(path, recorder.frames, seconds, len(first.gpus or ()), status)
     finally:
@@ -271,9 +265,7 @@ class _Watch:
     ) -> None:
         def is_over() -> bool:
             late = duration_s is not None and time.monotonic() - began_s >= duration_s
-            return (
-                late or bool(stopped_by()) or (process is not None and process.poll() is not None)
-            )
+            return late or bool(stopped_by()) or bool(process and process.poll() is not None)
 
         def look() -> None:
             while not self._done.wait(POLL_S):
@@ -290,21 +282,9 @@ class _Watch:
         self._thread.join()
 
 
-def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    try:
-        return subprocess.Popen(command)
-    except OSError as error:
-        raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
-
-
-def _shell_status(status: int) -> int:
-    return 128 - status if status < 0 else status
-
-
 def window_of_recording(path: Path) -> TelemetryWindow:
     """Return what a recording says; UsageError where it is none, or holds nothing of a GPU."""
     from gpuadvisor.collectors.telemetry.recording import read_recording
-    from gpuadvisor.errors import UsageError
 
     window = window_of_frames(read_recording(path).frames())
     if window is None:

@@ -96,7 +96,10 @@ class Backlog:
         return ended
 
     def _failed(self, time_s: float, reason: str) -> list[Event]:
-        self._shrink()
+        # All fast frames are dropped, and the oldest full ones beyond MAX_FULL_FRAMES.
+        full = [frame for frame in self._frames if frame.full]
+        self._dropped += max(len(full) - MAX_FULL_FRAMES, 0)
+        self._frames = deque(full[-MAX_FULL_FRAMES:])
         if self._failure is not None:
             return []
         self._failure = Event("store", time_s, reason, Severity.ERROR)
@@ -111,12 +114,6 @@ class Backlog:
         ended = replace(_over(self._failure, time_s), data={"seconds_lost": lost})
         self._failure = None
         return [ended]
-
-    def _shrink(self) -> None:
-        """Drop all fast frames, and the oldest full ones beyond MAX_FULL_FRAMES."""
-        full = [frame for frame in self._frames if frame.full]
-        self._dropped += max(len(full) - MAX_FULL_FRAMES, 0)
-        self._frames = deque(full[-MAX_FULL_FRAMES:])
 
     def _paused(self, time_s: float) -> list[Event]:
         reason, before = self._writer.paused, self._pause

@@ -76,15 +76,17 @@ def unit(*, system: bool, options: list[str]) -> str:
     lines = []
     if system:
         store = store or SYSTEM_STORE
-        lines.append("StateDirectory=gpuadvisor" if store == SYSTEM_STORE else _writable(store))
-        lines.append("StateDirectoryMode=0755" if store == SYSTEM_STORE else "")
+        if store == SYSTEM_STORE:
+            lines += ["StateDirectory=gpuadvisor", "StateDirectoryMode=0755"]
+        else:
+            lines.append(f"ReadWritePaths={_quoted(store)}")
     if store:
         lines.append(f"Environment={_quoted(f'{HOME_VARIABLE}={store}')}")
     return SERVICE.format(
         after="After=nvidia-persistenced.service" if system else "",
         command=" ".join(map(_quoted, words)),
         watchdog_s=WATCHDOG_S,
-        environment="\n".join(line for line in lines if line),
+        environment="\n".join(lines),
         hardening=SYSTEM_HARDENING if system else USER_HARDENING,
         target="multi-user.target" if system else "default.target",
     )
@@ -129,10 +131,6 @@ def commands(*, system: bool) -> tuple[str, str]:
     """Return what makes systemd see the unit, and what starts it now and at every boot."""
     systemctl = "sudo systemctl" if system else "systemctl --user"
     return f"{systemctl} daemon-reload", f"{systemctl} enable --now {UNIT}"
-
-
-def _writable(store: str) -> str:
-    return f"ReadWritePaths={_quoted(store)}"
 
 
 def _quoted(word: str) -> str:

@@ -173,7 +173,7 @@ class Collector:
         self._block = BlockAccumulator()
         self._lock = threading.Lock()
         self._stopped = False
-        # Not `sources.live`: the machine's own figures would cost the block time and are not shown.
+        # Not `sources.Live`: the machine's own figures would cost the block time and are not shown.
         self._sampler = SamplerProcess(fast_period_s=fast_period_s, hurried=(COUNTER,))
         self._thread = threading.Thread(
             target=self._collect, name="gpuadvisor-monitor", daemon=True
