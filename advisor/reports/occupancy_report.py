@@ -206,17 +206,11 @@ def _panel(now: Occupancy, over: str, place: int) -> list[Markup]:
     parts = [svg.label(_LEFT, top - 12, f"{title}: occupancy")]
     shares = [(share, f"{share:.0%}") for share in (0, 0.25, 0.5, 0.75, 1)]
     parts += svg.rows(y, shares, _LEFT, _WIDTH - _RIGHT)
-    for tick in svg.ticks(0, points[-1][0], 8):
-        parts.append(svg.label(x(tick), y(0) + 18, f"{tick:g}", "tick", "middle"))
-    parts.append(element("path", d=_path(points, x, y), class_="curve"))
+    ticks = [(tick, f"{tick:g}") for tick in svg.ticks(0, points[-1][0], 8)]
+    parts += svg.columns(x, ticks, y(0) + 18)
+    # Steps: between two allocations the occupancy does not change.
+    steps = [f"V{y(fraction):.1f}H{x(amount):.1f}" for amount, fraction in points]
+    parts.append(svg.path(f"M{x(0):.1f} {y(points[0][1]):.1f}{''.join(steps)}", "curve"))
     parts.append(svg.line(x(own), y(0), x(own), y(1), "here"))
-    parts.append(element("circle", cx=x(own), cy=y(now.fraction), r=4, class_="point"))
+    parts.append(svg.point(x(own), y(now.fraction), 4, "point"))
     return parts
-
-
-def _path(points: list[tuple[float, float]], x: svg.Scale, y: svg.Scale) -> str:
-    """Return steps: between two allocations the occupancy does not change."""
-    path = f"M{x(0):.1f} {y(points[0][1]):.1f}"
-    for amount, fraction in points:
-        path += f"V{y(fraction):.1f}H{x(amount):.1f}"
-    return path

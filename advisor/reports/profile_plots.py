@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil, floor, isfinite, log10
 
 from gpuadvisor.reports import figures, svg
-from gpuadvisor.reports.markup import Markup, element
+from gpuadvisor.reports.markup import Markup
 from gpuadvisor.reports.profile_report import ProfileReport
 from gpuadvisor.reports.profile_wording import PARTS, short_name
 from gpuadvisor.rules.facts.activity import Activity, Band, Lane
@@ -18,6 +18,8 @@ from gpuadvisor.rules.facts.time_breakdown import TimeBreakdown, TimeCategory
 
 MOST_BARS = 16
 _TIME_BAR, _TIME_GAP, _TIME_TITLE, _TIME_AXIS = 30, 14, 18, 22
+_EDGES = (12, 40)
+"""Pixels from the edges of a plot within which a label of the axis is not centred."""
 _LABEL_FROM = 44
 """Width in pixels below which a part has no room for its number."""
 
@@ -55,11 +57,8 @@ def plot_time_breakdown(accounts: Mapping[int, TimeBreakdown], width: float) -> 
     row = _TIME_BAR + _TIME_GAP + (_TIME_TITLE if len(shown) > 1 else 0)
     height = row * len(shown) + _TIME_AXIS
     x = svg.Scale(0, 1, 0, width)
-    parts = []
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        anchor = {0.0: "start", 1.0: "end"}.get(share, "middle")
-        parts.append(svg.line(x(share), 0, x(share), height - _TIME_AXIS, "grid"))
-        parts.append(svg.label(x(share), height - 6, f"{share * 100:.0f} %", "tick", anchor))
+    ticks = [(share, f"{share * 100:.0f} %") for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    parts = svg.columns(x, ticks, height - 6, (0, height - _TIME_AXIS), _EDGES)
     for place, (device, account) in enumerate(shown):
         top = row * place
         if len(shown) > 1:
@@ -84,18 +83,9 @@ def _time_bar(account: TimeBreakdown, top: float, x: svg.Scale) -> list[Markup]:
     for part, share in _shares(account):
         left, right = x.clamp(done), x.clamp(done + share)
         done += share
-        title = element("title", f"{PARTS[part]}: {figures.percent(share)}")
-        parts.append(
-            element(
-                "rect",
-                title,
-                x=left,
-                y=float(top),
-                width=max(right - left, 0.3),
-                height=_TIME_BAR,
-                class_=f"part {part}",
-            )
-        )
+        title = f"{PARTS[part]}: {figures.percent(share)}"
+        wide = max(right - left, 0.3)
+        parts.append(svg.bar(left, float(top), wide, _TIME_BAR, f"part {part}", title))
         if right - left >= _LABEL_FROM:
             middle = (left + right) / 2
             words = f"{share * 100:.0f} %"
@@ -109,21 +99,17 @@ def plot_steps(steps: Steps, width: float) -> Markup:
     longest = max(step.duration_ns for _, step in bars) / 1e6 or 1.0
     y = svg.Scale(0, longest * 1.06, _STEPS_HEIGHT - _STEPS_BOTTOM, _STEPS_TOP)
     x = svg.Scale(0, len(bars), _STEPS_LEFT, width - _STEPS_RIGHT)
-    values = svg.ticks(0, y.high, 4)
-    decimals = svg.tick_decimals(values)
-    grid = [(value, f"{value:,.{decimals}f}") for value in values]
-    parts = svg.rows(y, grid, _STEPS_LEFT, width - _STEPS_RIGHT)
+    parts = svg.rows(y, svg.tick_labels(0, y.high, 4), x.start, x.end)
     parts.append(svg.label(0, _STEPS_HEIGHT - 6, "ms", "tick"))
-    wide = max((x(1) - x(0)) * 0.8, 1.0)
+    wide = min(max((x(1) - x(0)) * 0.8, 1.0), 60)
     every = max(1, -(-len(bars) * 44 // int(x.end - x.start)))
     for place, (number, step) in enumerate(bars):
-        left = x(place + 0.5) - min(wide, 60) / 2
-        parts += _step_bars(step, left, min(wide, 60), y)
+        parts += _step_bars(step, x(place + 0.5) - wide / 2, wide, y)
         if place % every == 0:
             words = str(number + 1)
             parts.append(svg.label(x(place + 0.5), _STEPS_HEIGHT - 6, words, "tick", "middle"))
     median = steps.median_ns / 1e6
-    parts.append(svg.line(_STEPS_LEFT, y(median), width - _STEPS_RIGHT, y(median), "median"))
+    parts.append(svg.line(x.start, y(median), x.end, y(median), "median"))
     described = (
         f"{figures.count(len(steps.steps), 'step')}, median {figures.milliseconds(median)},"
         f" longest {figures.milliseconds(longest)}."
@@ -136,30 +122,11 @@ def _step_bars(step: Step, left: float, wide: float, y: svg.Scale) -> list[Marku
     words = f"{step.name[:80]}: {figures.milliseconds(whole)}"
     if waits:
         words += f", of which waiting for data {figures.milliseconds(waits)}"
-    parts = [
-        element(
-            "rect",
-            element("title", words),
-            x=left,
-            y=y(whole),
-            width=wide,
-            height=max(y(0) - y(whole), 0.0),
-            class_="part step",
-        )
+    shown = [(whole, "step"), (waits, "waiting_for_data")] if waits else [(whole, "step")]
+    return [
+        svg.bar(left, y(ms), wide, max(y(0) - y(ms), 0.0), f"part {kind}", words)
+        for ms, kind in shown
     ]
-    if waits:
-        parts.append(
-            element(
-                "rect",
-                element("title", words),
-                x=left,
-                y=y(waits),
-                width=wide,
-                height=max(y(0) - y(waits), 0.0),
-                class_="part waiting_for_data",
-            )
-        )
-    return parts
 
 
 def _slowest(steps: tuple[Step, ...], most: int) -> list[tuple[int, Step]]:
@@ -176,15 +143,8 @@ def plot_timeline(activity: Activity, steps: Steps | None, width: float) -> Mark
     top = _LANE_STEPS if steps is not None and len(steps.steps) <= _MOST_MARKED_STEPS else 0
     height = top + _LANE_HEIGHT * len(activity.lanes) + _LANE_AXIS
     x = svg.Scale(0, activity.span_ns / 1e6, 0, width)
-    values = svg.ticks(0, x.high, 8 if width >= svg.WIDE else 4)
-    decimals = svg.tick_decimals(values)
-    parts = []
-    for place, value in enumerate(values):
-        unit = " ms" if place == len(values) - 1 else ""
-        anchor = "start" if x(value) < 12 else "end" if x(value) > width - 40 else "middle"
-        parts.append(svg.line(x(value), top, x(value), height - _LANE_AXIS, "grid"))
-        words = f"{value:,.{decimals}f}{unit}"
-        parts.append(svg.label(x(value), height - 6, words, "tick", anchor))
+    ticks = svg.tick_labels(0, x.high, 8 if width >= svg.WIDE else 4, last_unit=" ms")
+    parts = svg.columns(x, ticks, height - 6, (top, height - _LANE_AXIS), _EDGES)
     if steps is not None and top:
         parts += _step_marks(steps, activity, x)
     for place, lane in enumerate(activity.lanes):
@@ -218,17 +178,8 @@ def _step_marks(steps: Steps, activity: Activity, x: svg.Scale) -> list[Markup]:
     for place, step in enumerate(steps.steps):
         left = x.clamp((step.begin_ns - activity.begin_ns) / 1e6)
         right = x.clamp((step.begin_ns + step.duration_ns - activity.begin_ns) / 1e6)
-        parts.append(
-            element(
-                "rect",
-                element("title", step.name[:80]),
-                x=left,
-                y=2,
-                width=max(right - left - 1, 0.5),
-                height=12,
-                class_="part step-mark" + (" odd" if place % 2 else ""),
-            )
-        )
+        class_ = "part step-mark" + (" odd" if place % 2 else "")
+        parts.append(svg.bar(left, 2, max(right - left - 1, 0.5), 12, class_, step.name[:80]))
     return parts
 
 
@@ -238,9 +189,8 @@ def _lane(lane: Lane, activity: Activity, top: float, x: svg.Scale) -> list[Mark
     parts = [svg.label(0, top + 12, words, "lane halo")]
     parts.append(svg.line(x.start, floor, x.end, floor, "axis"))
     for band in lane.bands:
-        path = _band_path(band, x, floor)
-        if path:
-            parts.append(element("path", d=path, class_=f"band {band.kind}"))
+        if bars := _band_path(band, x, floor):
+            parts.append(svg.path(bars, f"band {band.kind}"))
     return parts
 
 
@@ -269,18 +219,17 @@ def plot_memory(use: MemoryUse, width: float) -> Markup:
     most = max(use.peak_allocated_bytes, 1)
     y = svg.Scale(0, most * 1.08, _MEMORY_HEIGHT - _MEMORY_BOTTOM, _MEMORY_TOP)
     sizes = [share * most for share in (0, 0.25, 0.5, 0.75, 1)]
-    grid = [(size, figures.memory(size)) for size in sizes]
-    parts = svg.rows(y, grid, _MEMORY_LEFT, width - _MEMORY_RIGHT)
-    values = svg.ticks(0, x.high, 6 if width >= svg.WIDE else 3)
-    decimals = svg.tick_decimals(values)
-    for place, value in enumerate(values):
-        anchor = "end" if x(value) > width - 40 else "middle"
-        unit = " ms" if place == len(values) - 1 else ""
-        words = f"{value:,.{decimals}f}{unit}"
-        parts.append(svg.label(x(value), _MEMORY_HEIGHT - 6, words, "tick", anchor))
-    parts.append(element("path", d=_memory_path(use, begin, x, y), class_="memory-curve"))
+    parts = svg.rows(y, [(size, figures.memory(size)) for size in sizes], x.start, x.end)
+    ticks = svg.tick_labels(0, x.high, 6 if width >= svg.WIDE else 3, last_unit=" ms")
+    parts += svg.columns(x, ticks, _MEMORY_HEIGHT - 6, edges=(0, 40 - _MEMORY_RIGHT))
+    # Steps: between two events nothing changes.
+    curve = [f"M{x(0):.1f} {y(max(use.curve[0][1], 0)):.1f}"]
+    for time, allocated in use.curve[1:]:
+        curve.append(f"H{x.clamp((time - begin) / 1e6):.1f}V{y.clamp(allocated):.1f}")
+    curve.append(f"H{x.end:.1f}V{y(0):.1f}H{x.start:.1f}z")
+    parts.append(svg.path("".join(curve), "memory-curve"))
     peak = x.clamp((use.peak_ns - begin) / 1e6), y(use.peak_allocated_bytes)
-    parts.append(element("circle", cx=peak[0], cy=peak[1], r=4, class_="peak"))
+    parts.append(svg.point(*peak, 4, "peak"))
     anchor = "end" if peak[0] > width / 2 else "start"
     words = f"peak {figures.memory(use.peak_allocated_bytes)}"
     parts.append(svg.label(peak[0], peak[1] - 10, words, "halo figure", anchor))
@@ -291,16 +240,6 @@ def plot_memory(use: MemoryUse, width: float) -> Markup:
         f"{words} at {figures.nanoseconds(use.peak_ns)} of the recording.",
         *parts,
     )  # fmt: skip
-
-
-def _memory_path(use: MemoryUse, begin: int, x: svg.Scale, y: svg.Scale) -> str:
-    """Return steps: between two events nothing changes."""
-    first = use.curve[0]
-    path = [f"M{x(0):.1f} {y(max(first[1], 0)):.1f}"]
-    for time, allocated in use.curve[1:]:
-        path.append(f"H{x.clamp((time - begin) / 1e6):.1f}V{y.clamp(allocated):.1f}")
-    path.append(f"H{x.end:.1f}V{y(0):.1f}H{x.start:.1f}z")
-    return "".join(path)
 
 
 @dataclass(frozen=True)
@@ -364,7 +303,19 @@ def plot_roofline(
 ) -> Markup:
     """Return the points, and the roof of each ceiling that is known."""
     x, y = _roof_scales(points, bytes_per_s, ceilings, width)
-    parts = [*_roof_grid(x, y, width)]
+    bottom = _ROOF_HEIGHT - _ROOF_BOTTOM
+    every = max(1, round((x.high - x.low) / (10 if width >= svg.WIDE else 5)))
+    intensities = [
+        (power, f"{10.0**power:,.0f}" if 0 <= power <= 6 else f"{10.0**power:g}")
+        for power in range(int(x.low), int(x.high) + 1, every)
+    ]
+    parts = svg.columns(x, intensities, bottom + 16, (_ROOF_TOP, bottom))
+    every = max(1, round((y.high - y.low) / 8))
+    powers = range(int(y.low), int(y.high) + 1, every)
+    rates = [(power, figures.rate(10.0**power, "FLOP/s")) for power in powers]
+    parts += svg.rows(y, rates, x.start, x.end)
+    words = "FLOP a byte of device memory"
+    parts.append(svg.label(x.end, _ROOF_HEIGHT - 6, words, "muted", "end"))
     for kind, most in ceilings.items():
         parts += _roof(kind, most, bytes_per_s, x, y)
     longest = max(point.time_ns for point in points) or 1.0
@@ -375,16 +326,8 @@ def plot_roofline(
             f" {figures.number(point.intensity)} FLOP a byte,"
             f" {figures.nanoseconds(point.time_ns)}, bound by {point.bound}"
         )
-        parts.append(
-            element(
-                "circle",
-                element("title", words),
-                cx=x(log10(point.intensity)),
-                cy=y(log10(point.flops_per_s)),
-                r=radius,
-                class_=f"bound {point.bound}",
-            )
-        )
+        at = x(log10(point.intensity)), y(log10(point.flops_per_s))
+        parts.append(svg.point(*at, radius, f"bound {point.bound}", words))
     described = f"{figures.count(len(points), 'point')}; all are in the table below."
     return svg.canvas("roofline", width, _ROOF_HEIGHT, "Roofline", described, *parts)
 
@@ -408,22 +351,6 @@ def _roof_scales(
     )
 
 
-def _roof_grid(x: svg.Scale, y: svg.Scale, width: float) -> list[Markup]:
-    parts = []
-    every = max(1, round((x.high - x.low) / (10 if width >= svg.WIDE else 5)))
-    for power in range(int(x.low), int(x.high) + 1, every):
-        parts.append(svg.line(x(power), _ROOF_TOP, x(power), _ROOF_HEIGHT - _ROOF_BOTTOM, "grid"))
-        words = f"{10.0**power:,.0f}" if 0 <= power <= 6 else f"{10.0**power:g}"
-        parts.append(svg.label(x(power), _ROOF_HEIGHT - _ROOF_BOTTOM + 16, words, "tick", "middle"))
-    every = max(1, round((y.high - y.low) / 8))
-    powers = range(int(y.low), int(y.high) + 1, every)
-    rates = [(power, figures.rate(10.0**power, "FLOP/s")) for power in powers]
-    parts += svg.rows(y, rates, _ROOF_LEFT, width - _ROOF_RIGHT)
-    words = "FLOP a byte of device memory"
-    parts.append(svg.label(width - _ROOF_RIGHT, _ROOF_HEIGHT - 6, words, "muted", "end"))
-    return parts
-
-
 def _roof(
     kind: str, most: float, bytes_per_s: float | None, x: svg.Scale, y: svg.Scale
 ) -> list[Markup]:
@@ -436,8 +363,8 @@ def _roof(
     # Left of the ridge the memory limits: one power of ten in x is one in y.
     left = max(x.low, y.low - log10(bytes_per_s))
     start = min(left, ridge)
-    path = (
+    roof = (
         f"M{x(start):.1f} {y.clamp(start + log10(bytes_per_s)):.1f}"
         f"L{x(ridge):.1f} {y.clamp(ridge + log10(bytes_per_s)):.1f}H{x.end:.1f}"
     )
-    return [element("path", d=path, class_="roof"), label]
+    return [svg.path(roof, "roof"), label]

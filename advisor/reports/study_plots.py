@@ -32,22 +32,15 @@ def plot_contributions(contributions: Sequence[Contribution], width: float) -> M
     ordered = sorted(contributions, key=lambda each: -each.ratio)
     height = _WORTH_ROW * len(ordered) + _WORTH_AXIS
     x = svg.Scale(*_worth_range(ordered), _WORTH_MARGIN, width - _WORTH_MARGIN)
-    rows = [
-        part
-        for place, each in enumerate(ordered)
-        for part in _worth_row(each, _WORTH_ROW * place, x)
-    ]
-    return svg.canvas(
-        "contributions",
-        width,
-        height,
-        "What each knob is worth",
-        "; ".join(f"{_knob(each)} {_worth(each)}" for each in ordered) + ".",
-        *_worth_grid(x, height),
-        # Below the rows: the halo of a name keeps it readable where the line passes.
-        svg.line(x(1), 0, x(1), height - _WORTH_AXIS + 4, "baseline"),
-        *rows,
-    )
+    ticks = svg.tick_labels(x.low, x.high, 5 if x.end >= svg.NARROW * 1.5 else 3, unit="x", least=1)
+    bottom = height - _WORTH_AXIS + 4
+    parts = svg.columns(x, ticks, height - 6, (0, bottom), (20, 20))
+    # Below the rows: the halo of a name keeps it readable where the line passes.
+    parts.append(svg.line(x(1), 0, x(1), bottom, "baseline"))
+    for place, each in enumerate(ordered):
+        parts += _worth_row(each, _WORTH_ROW * place, x)
+    described = "; ".join(f"{_knob(each)} {_worth(each)}" for each in ordered) + "."
+    return svg.canvas("contributions", width, height, "What each knob is worth", described, *parts)
 
 
 def _worth_range(contributions: Sequence[Contribution]) -> tuple[float, float]:
@@ -62,38 +55,18 @@ def _worth_range(contributions: Sequence[Contribution]) -> tuple[float, float]:
     return (low - margin if low < 1 else 1.0), high + margin
 
 
-def _worth_grid(x: svg.Scale, height: float) -> list[Markup]:
-    values = svg.ticks(x.low, x.high, 5 if x.end >= svg.NARROW * 1.5 else 3)
-    decimals = max(1, svg.tick_decimals(values))
-    parts = []
-    for value in values:
-        parts.append(svg.line(x(value), 0, x(value), height - _WORTH_AXIS + 4, "grid"))
-        anchor = "start" if x(value) < 20 else "end" if x(value) > x.end - 20 else "middle"
-        tick = f"{value:.{decimals}f}x"
-        parts.append(svg.label(x(value), height - 6, tick, "tick", anchor))
-    return parts
-
-
 def _worth_row(each: Contribution, top: float, x: svg.Scale) -> list[Markup]:
     """Return name and figure on one line, and the bar with its interval below."""
-    title = element("title", f"{_knob(each)}: {_worth(each)}")
+    worth = _worth(each)
     middle = top + 24 + _WORTH_BAR / 2
     start, end = sorted((x(1), x.clamp(each.ratio) if isfinite(each.ratio) else x(1)))
-    bar = element(
-        "rect",
-        title,
-        x=start,
-        y=top + 24,
-        width=max(1.0, end - start),
-        height=_WORTH_BAR,
-        class_="bar" if each.ratio >= 1 else "bar loss",
-    )
-    worth = _worth(each)
     name = svg.shorten(_knob(each), x.end - 7.5 * len(worth) - 24)
+    class_ = "bar" if each.ratio >= 1 else "bar loss"
+    title = f"{_knob(each)}: {worth}"
     parts = [
         svg.label(x.start + 8, top + 16, name, "halo name"),
         svg.label(x.end, top + 16, worth, "halo figure", "end"),
-        bar,
+        svg.bar(start, top + 24, max(1.0, end - start), _WORTH_BAR, class_, title),
     ]
     if figures.is_figure(each.low) and figures.is_figure(each.high):
         low, high = x.clamp(each.low or 0), x.clamp(each.high or 0)
@@ -119,25 +92,32 @@ def plot_trials(trials: Sequence[Trial], width: float) -> Markup:
     Trials without a gain stand on a rail below. A complete trial without one is left out.
     """
     height = 320 if width >= svg.WIDE else 280
-    bottom = height - _BOTTOM - (_RAIL if any(map(_on_rail, trials)) else 0)
+    has_rail = any(map(_on_rail, trials))
+    bottom = height - _BOTTOM - (_RAIL if has_rail else 0)
     gains = [gain for gain in map(_gain, trials) if gain is not None]
-    low, high = _gain_range(gains)
-    y = svg.Scale(low, high, bottom, _TOP)
+    y = svg.Scale(*_gain_range(gains), bottom, _TOP)
     # Half a place is left free at both ends, so that no mark is cut.
     x = svg.Scale(-0.7, max(len(trials), 2) - 0.3, _LEFT, width - _RIGHT)
-    return svg.canvas(
-        "trials",
-        width,
-        height,
-        "Gain of every trial",
-        _description(trials, gains),
-        *_gain_grid(y, width, bottom),
-        *_numbers(trials, x, height - 20),
-        svg.label(width - _RIGHT, height - 4, "trial", "muted", "end"),
-        _best_so_far(trials, x, y),
-        *(_mark(trial, x(place), y, height - _BOTTOM - 8) for place, trial in enumerate(trials)),
-        *_rail_label(trials, height),
+    parts = svg.rows(y, svg.tick_labels(y.low, y.high, 5, unit="x", least=1), x.start, x.end)
+    parts.append(svg.line(x.start, y(1), x.end, y(1), "baseline"))
+    parts.append(svg.label(x.end, min(y(1) + 14, bottom), "baseline", "muted", "end"))
+    # As many of the trials' own numbers as there is room for.
+    every = max(1, -(-len(trials) * 28 // int(x.end - x.start)))
+    numbers = [(place, str(trial.number)) for place, trial in enumerate(trials)][::every]
+    parts += svg.columns(x, numbers, height - 20)
+    parts.append(svg.label(x.end, height - 4, "trial", "muted", "end"))
+    parts.append(_best_so_far(trials, x, y))
+    rail = height - _BOTTOM - 8
+    parts += [_mark(trial, x(place), y, rail) for place, trial in enumerate(trials)]
+    if has_rail:
+        parts.append(svg.label(x.start - 8, rail + 4, "no gain", "tick", "end"))
+    best = figures.ratio(max(gains)) if gains else figures.NOT_MEASURED
+    described = (
+        f"{figures.count(len(trials), 'trial')} in the order in which they ran. Largest gain of a"
+        f" single run: {best}. {sum(map(_on_rail, trials))} ended without a gain. All are in the"
+        " table of trials."
     )
+    return svg.canvas("trials", width, height, "Gain of every trial", described, *parts)
 
 
 def _gain(trial: Trial) -> float | None:
@@ -155,26 +135,6 @@ def _gain_range(gains: Sequence[float]) -> tuple[float, float]:
     return max(FLOOR, low - margin) if low > FLOOR else FLOOR, high + margin
 
 
-def _gain_grid(y: svg.Scale, width: float, bottom: float) -> list[Markup]:
-    values = svg.ticks(y.low, y.high, 5)
-    decimals = max(1, svg.tick_decimals(values))
-    words = [(value, f"{value:.{decimals}f}x") for value in values]
-    parts = svg.rows(y, words, _LEFT, width - _RIGHT)
-    parts.append(svg.line(_LEFT, y(1), width - _RIGHT, y(1), "baseline"))
-    parts.append(svg.label(width - _RIGHT, min(y(1) + 14, bottom), "baseline", "muted", "end"))
-    return parts
-
-
-def _numbers(trials: Sequence[Trial], x: svg.Scale, height: float) -> list[Markup]:
-    """Return the trials' own numbers below, as many as there is room for."""
-    every = max(1, -(-len(trials) * 28 // int(x.end - x.start)))
-    return [
-        svg.label(x(place), height, str(trial.number), "tick", "middle")
-        for place, trial in enumerate(trials)
-        if place % every == 0
-    ]
-
-
 def _best_so_far(trials: Sequence[Trial], x: svg.Scale, y: svg.Scale) -> Markup:
     """Return the best gain by then as steps; the repeats of ablation and proof do not raise it."""
     best, points = 1.0, []
@@ -185,7 +145,7 @@ def _best_so_far(trials: Sequence[Trial], x: svg.Scale, y: svg.Scale) -> Markup:
         points.append((x(place), y(best)))
     path = "".join(f"H{right[0]:.1f}V{right[1]:.1f}" for _, right in pairwise(points))
     start = f"M{points[0][0]:.1f} {points[0][1]:.1f}" if points else "M0 0"
-    return element("path", d=start + path, class_="best-so-far")
+    return svg.path(start + path, "best-so-far")
 
 
 def _mark(trial: Trial, x: float, y: svg.Scale, rail: float) -> Markup:
@@ -193,15 +153,15 @@ def _mark(trial: Trial, x: float, y: svg.Scale, rail: float) -> Markup:
     if gain is None and not _on_rail(trial):
         return Markup("")
     height = rail if gain is None else y.clamp(gain)
-    title = element("title", _tooltip(trial))
     kind = f"phase-{trial.phase}" if trial.settings else "plain"
     class_ = f"mark state-{trial.state} {kind}"
     if trial.state is TrialState.COMPLETE:
-        return element("circle", title, cx=x, cy=height, r=4.5, class_=class_)
+        return svg.point(x, height, 4.5, class_, _tooltip(trial))
     # A cross, so that a failure is seen without its colour too; the disc catches the pointer.
-    target = element("circle", cx=x, cy=height, r=8, class_="target")
-    cross = f"M{x - 4:.1f} {height - 4:.1f}l8 8m0 -8l-8 8"
-    return element("g", title, target, element("path", d=cross), class_=class_ + " cross")
+    target = svg.point(x, height, 8, "target")
+    cross = element("path", d=f"M{x - 4:.1f} {height - 4:.1f}l8 8m0 -8l-8 8")
+    title = element("title", _tooltip(trial))
+    return element("g", title, target, cross, class_=class_ + " cross")
 
 
 def _tooltip(trial: Trial) -> str:
@@ -216,21 +176,6 @@ def _tooltip(trial: Trial) -> str:
     return "\n".join(words for words in lines if words)
 
 
-def _rail_label(trials: Sequence[Trial], height: float) -> list[Markup]:
-    if not any(map(_on_rail, trials)):
-        return []
-    return [svg.label(_LEFT - 8, height - _BOTTOM - 4, "no gain", "tick", "end")]
-
-
-def _description(trials: Sequence[Trial], gains: Sequence[float]) -> str:
-    best = figures.ratio(max(gains)) if gains else figures.NOT_MEASURED
-    failed = sum(map(_on_rail, trials))
-    return (
-        f"{figures.count(len(trials), 'trial')} in the order in which they ran. Largest gain of a"
-        f" single run: {best}. {failed} ended without a gain. All are in the table of trials."
-    )
-
-
 def plot_steps(runs: Sequence[tuple[str, Measurement]], width: float) -> Markup:
     """Return a histogram of step times a run, one below the other on one axis.
 
@@ -238,21 +183,15 @@ def plot_steps(runs: Sequence[tuple[str, Measurement]], width: float) -> Markup:
     """
     height = _STEPS_ROW * len(runs) + _STEPS_AXIS
     x = svg.Scale(*_steps_range([run for _, run in runs]), _STEPS_MARGIN, width - _STEPS_MARGIN)
-    bins = 72 if width >= svg.WIDE else 40
-    rows = [
-        part
-        for place, (name, run) in enumerate(runs)
-        for part in _histogram(name, run, _STEPS_ROW * place, x, bins)
-    ]
-    return svg.canvas(
-        "steps",
-        width,
-        height,
-        "Distribution of step times",
-        "; ".join(f"{name}: {_steps_summary(run)}" for name, run in runs) + ".",
-        *_steps_axis(x, height),
-        *rows,
-    )
+    ticks = svg.tick_labels(x.low, x.high, 6 if x.end >= svg.NARROW * 1.5 else 4, last_unit=" ms")
+    parts = svg.columns(x, ticks, height - 8, (8, height - _STEPS_AXIS + 4), (20, 24))
+    described = []
+    for place, (name, run) in enumerate(runs):
+        parts += _histogram(name, run, _STEPS_ROW * place, x, 72 if width >= svg.WIDE else 40)
+        median, slow = (figures.milliseconds(run.percentile_ms(percent)) for percent in (50, 95))
+        described.append(f"{name}: median {median}, 95th percentile {slow}")
+    words = "; ".join(described) + "."
+    return svg.canvas("steps", width, height, "Distribution of step times", words, *parts)
 
 
 def left_out(runs: Sequence[Measurement]) -> int:
@@ -268,40 +207,20 @@ def _steps_range(runs: Sequence[Measurement]) -> tuple[float, float]:
     return max(0.0, low - margin), high + margin
 
 
-def _steps_axis(x: svg.Scale, height: float) -> list[Markup]:
-    values = svg.ticks(x.low, x.high, 6 if x.end >= svg.NARROW * 1.5 else 4)
-    decimals = svg.tick_decimals(values)
-    parts = []
-    for place, value in enumerate(values):
-        unit = " ms" if place == len(values) - 1 else ""
-        parts.append(svg.line(x(value), 8, x(value), height - _STEPS_AXIS + 4, "grid"))
-        anchor = "start" if x(value) < 20 else "end" if x(value) > x.end - 24 else "middle"
-        words = f"{value:,.{decimals}f}{unit}"
-        parts.append(svg.label(x(value), height - 8, words, "tick", anchor))
-    return parts
-
-
 def _histogram(name: str, run: Measurement, top: float, x: svg.Scale, bins: int) -> list[Markup]:
     floor = top + _STEPS_ROW - 8
     median = x.clamp(run.percentile_ms(50))
     class_ = name.lower()
     # The label of the median stands beside its line, on the side where there is room.
-    left = median > (x.start + x.end) / 2
+    aside, anchor = (-6, "end") if median > (x.start + x.end) / 2 else (6, "start")
     words = f"median {figures.milliseconds(run.percentile_ms(50))}"
+    top_of_bars = floor - _STEPS_BARS
     return [
         svg.label(x.start, top + 16, f"{name}, {figures.count(len(run.step_ms), 'step')}", "halo"),
-        element(
-            "path", d=_histogram_bars(run.step_ms, x, bins, floor), class_=f"histogram {class_}"
-        ),
+        svg.path(_histogram_bars(run.step_ms, x, bins, floor), f"histogram {class_}"),
         svg.line(x.start, floor, x.end, floor, "axis"),
-        svg.line(median, floor - _STEPS_BARS - 6, median, floor, f"median {class_}"),
-        svg.label(
-            median + (-6 if left else 6),
-            floor - _STEPS_BARS + 2,
-            words,
-            "halo figure",
-            "end" if left else "start",
-        ),
+        svg.line(median, top_of_bars - 6, median, floor, f"median {class_}"),
+        svg.label(median + aside, top_of_bars + 2, words, "halo figure", anchor),
     ]
 
 
@@ -319,8 +238,3 @@ def _histogram_bars(steps: Sequence[float], x: svg.Scale, bins: int, floor: floa
         for place, amount in enumerate(counts)
         if amount
     )
-
-
-def _steps_summary(run: Measurement) -> str:
-    ends = (figures.milliseconds(run.percentile_ms(percent)) for percent in (50, 95))
-    return "median {}, 95th percentile {}".format(*ends)

@@ -65,6 +65,23 @@ def label(x: float, y: float, words: str, class_: str = "", anchor: str | None =
     return element("text", words, x=x, y=y, class_=class_ or None, text_anchor=anchor)
 
 
+def bar(x: float, y: float, width: float, height: float, class_: str, title: str = "") -> Markup:
+    """Return a rectangle with its tooltip."""
+    inside = [element("title", title)] if title else []
+    return element("rect", *inside, x=x, y=y, width=width, height=height, class_=class_)
+
+
+def point(x: float, y: float, r: float, class_: str, title: str = "") -> Markup:
+    """Return a disc around a place, with its tooltip."""
+    inside = [element("title", title)] if title else []
+    return element("circle", *inside, cx=x, cy=y, r=r, class_=class_)
+
+
+def path(d: str, class_: str) -> Markup:
+    """Return a line or an area; `d` is in the language of SVG paths."""
+    return element("path", d=d, class_=class_)
+
+
 def rows(y: Scale, values: Iterable[tuple[float, str]], left: float, right: float) -> list[Markup]:
     """Return horizontal grid lines from left to right, each with its label before it."""
     parts = []
@@ -74,9 +91,45 @@ def rows(y: Scale, values: Iterable[tuple[float, str]], left: float, right: floa
     return parts
 
 
+def columns(
+    x: Scale,
+    values: Iterable[tuple[float, str]],
+    at: float,
+    span: tuple[float, float] | None = None,
+    edges: tuple[float, float] = (0, -1),
+) -> list[Markup]:
+    """Return labels at a height, each with a vertical grid line over `span` where one is given.
+
+    A label is centred, but not within so many pixels of the page's left edge and the scale's end.
+    """
+    parts = []
+    for value, words in values:
+        if span is not None:
+            parts.append(line(x(value), span[0], x(value), span[1], "grid"))
+        is_first, is_last = x(value) < edges[0], x(value) > x.end - edges[1]
+        anchor = "start" if is_first else "end" if is_last else "middle"
+        parts.append(label(x(value), at, words, "tick", anchor))
+    return parts
+
+
+def tick_labels(
+    low: float, high: float, count: int, unit: str = "", last_unit: str = "", least: int = 0
+) -> list[tuple[float, str]]:
+    """Return ticks with their labels: the decimals that tell them apart, at least so many.
+
+    `last_unit` stands behind the last one only.
+    """
+    values = ticks(low, high, count)
+    words = [f"{value:,.{max(least, tick_decimals(values))}f}{unit}" for value in values]
+    words[-1:] = [f"{last}{last_unit}" for last in words[-1:]]
+    return list(zip(values, words, strict=True))
+
+
 def ticks(low: float, high: float, count: int) -> list[float]:
     """Return about `count` round values (1, 2 or 5 times a power of ten) from low to high."""
-    step = _round_step((high - low) / max(1, count))
+    rough = (high - low) / max(1, count)
+    power: float = 10.0 ** floor(log10(rough))
+    step = next((m * power for m in (1, 2, 5) if m * power >= rough * 0.999), 10 * power)
     # An error in the last bit must lose no tick at an end.
     first, last = ceil(low / step - 1e-9), floor(high / step + 1e-9)
     return [index * step for index in range(first, last + 1)]
@@ -93,8 +146,3 @@ def shorten(words: str, width: float, character: float = 7.0) -> str:
     """Return the text cut to a width in pixels, at that mean width of a character."""
     most = max(4, int(width / character))
     return words if len(words) <= most else words[: most - 1].rstrip() + "…"
-
-
-def _round_step(rough: float) -> float:
-    power: float = 10.0 ** floor(log10(rough))
-    return next((m * power for m in (1, 2, 5) if m * power >= rough * 0.999), 10 * power)
