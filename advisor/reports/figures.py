@@ -1,14 +1,18 @@
 """Numbers as people read them: the same digits and units on the terminal, in Markdown and in HTML.
 
-Every function takes None, NaN or infinity for a figure that is not there, and says so in words.
+Every function takes None, NaN or infinity for a figure that is not there, and says so in words. A
+run that was cut short may lack any of its quantities; each is None then, never zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import floor, isfinite, log10
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import floor, isclose, isfinite, log10
 
 from gpuadvisor.domain.knobs import Settings, Value
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import StudyResult
 
 NOT_MEASURED = "not measured"
 
@@ -188,3 +192,104 @@ def counted(names: Sequence[str]) -> str:
         f"{names.count(name)} x {name}" if names.count(name) > 1 else name
         for name in dict.fromkeys(names)
     )
+
+
+# -- the quantities of a run -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Quantities:
+    """What was measured of one run. None stands for `not measured`."""
+
+    mean_ms: float | None = None
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    throughput: float | None = None
+    unit: str = "steps/s"
+    samples_per_step: float | None = None
+    peak_memory_bytes: int | None = None
+    energy_j_per_step: float | None = None
+
+    def per_sample(self, value: float | None) -> float | None:
+        """Return a step's value divided by its samples; None where either is not known."""
+        return value / self.samples_per_step if value and self.samples_per_step else None
+
+
+def quantities(measurement: Measurement | None) -> Quantities:
+    """Return the figures of a run; all are None where there was no run."""
+    if measurement is None:
+        return Quantities()
+    timed = measurement.steps > 0 and _positive(measurement.seconds) is not None
+    p50, p95 = map(measurement.percentile_ms, (50, 95)) if measurement.step_ms else (None, None)
+    return Quantities(
+        mean_ms=measurement.mean_step_ms if timed else None,
+        p50_ms=_positive(p50),
+        p95_ms=_positive(p95),
+        throughput=measurement.throughput if timed else None,
+        unit=measurement.throughput_unit if timed else "steps/s",
+        samples_per_step=measurement.samples_per_step if timed else None,
+        # No process computes in zero bytes: this is a reading that failed.
+        peak_memory_bytes=measurement.peak_memory_bytes or None,
+        energy_j_per_step=_positive(measurement.energy_j_per_step),
+    )
+
+
+@dataclass(frozen=True)
+class ComparedQuantity:
+    """One row of the table `baseline against best`, ready to print."""
+
+    label: str
+    baseline: str
+    best: str
+    change: str
+    """`-29.6 %`; empty where one of the two was not measured."""
+
+
+def comparisons(result: StudyResult) -> tuple[ComparedQuantity, ...]:
+    """Return the rows of the table; without a best run its cells and changes are empty."""
+    before, after = quantities(result.baseline), quantities(result.best)
+    moved = change(before.throughput, after.throughput) if before.unit == after.unit else ""
+    rows = [
+        _row("Step time, median", before.p50_ms, after.p50_ms, milliseconds),
+        _row("Step time, p95", before.p95_ms, after.p95_ms, milliseconds),
+        ComparedQuantity(
+            "Throughput",
+            throughput(before.throughput, before.unit),
+            throughput(after.throughput, after.unit),
+            moved,
+        ),
+        _row("Peak memory", before.peak_memory_bytes, after.peak_memory_bytes, memory),
+        _row("Energy per step", before.energy_j_per_step, after.energy_j_per_step, energy),
+    ]
+    if result.best is None:
+        return tuple(ComparedQuantity(row.label, row.baseline, "", "") for row in rows)
+    if steps_differ(before, after):
+        time = before.per_sample(before.mean_ms), after.per_sample(after.mean_ms)
+        joules = [each.per_sample(each.energy_j_per_step) for each in (before, after)]
+        rows[:0] = [
+            _row("Samples per step", before.samples_per_step, after.samples_per_step, number),
+            _row("Time per sample, mean", *time, milliseconds),
+            _row("Energy per sample", joules[0], joules[1], energy),
+        ]
+    return tuple(rows)
+
+
+def steps_differ(before: Quantities, after: Quantities) -> bool:
+    """Say whether a step of the two runs holds another number of samples.
+
+    Step times and energies of the two cannot be compared then; those of a sample can.
+    """
+    if before.samples_per_step is None or after.samples_per_step is None:
+        return False
+    # The last batch of an epoch may be short in one run and beyond its end in the other.
+    return not isclose(before.samples_per_step, after.samples_per_step, rel_tol=0.1)
+
+
+def _row(
+    label: str, before: float | None, after: float | None, show: Callable[[float | None], str]
+) -> ComparedQuantity:
+    return ComparedQuantity(label, show(before), show(after), change(before, after))
+
+
+def _positive(value: float | None) -> float | None:
+    return value if value is not None and isfinite(value) and value > 0 else None

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.domain.study import Equivalence
 from gpuadvisor.reports import figures
-from gpuadvisor.reports.quantities import quantities
 from gpuadvisor.reports.strict_json import strict
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ def study_json(result: StudyResult) -> Json:
 
 
 def _run(measurement: Measurement) -> Json:
-    measured = quantities(measurement)
+    measured = figures.quantities(measurement)
     return {
         "step_ms": _fields(measured, "p50=p50_ms p95=p95_ms mean=mean_ms"),
         **_fields(measured, "throughput throughput_unit=unit samples_per_step"),
@@ -127,7 +126,7 @@ def _expectation(expectation: Expectation) -> Json:
 def _trial(trial: Trial) -> Json:
     return {
         **_fields(trial, "number phase knobs=settings state reason?"),
-        **_fields(quantities(trial.measurement), "step_ms=mean_ms throughput"),
+        **_fields(figures.quantities(trial.measurement), "step_ms=mean_ms throughput"),
         **_fields(trial, "gain gpu wall_s"),
     }
 

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuadvisor.printable import printable
-from gpuadvisor.reports.document import Bullets, Cell, Content, Listing, Paragraph, Section, Table
+from gpuadvisor.reports.document import (
+    Block,
+    Bullets,
+    Cell,
+    Content,
+    Listing,
+    Paragraph,
+    Section,
+    Table,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,7 +62,8 @@ def print_lines(console: Console, lines: Iterable[Line]) -> None:
 
 def wrapped(line: Line, width: int) -> list[str]:
     """Return a line in rows of at most `width` characters, as it is for 0."""
-    head, words = line.head, _one_line(line.text)
+    text = " ".join(line.text.split()) if "\n" in line.text else line.text
+    head, words = line.head, printable(text)
     if not width or not words or line.is_command:
         return [f"{head}{words}".rstrip()]
     gap = " " * (len(head) if line.label or line.margin else 2)
@@ -72,8 +82,9 @@ def table_lines(table: Table) -> Iterator[str]:
     yield _row(table, [column.title.lower() for column in table.columns])
     most = table.columns[0].width - 2
     for cells in table.cells():
-        name, *others = map(_plain, cells)
-        yield _row(table, [f"  {_cut(name, most)}", *others])
+        name, *others = (printable(_words(cell)) for cell in cells)
+        cut = name if len(name) <= most else name[: most - 1] + "…"
+        yield _row(table, [f"  {cut}", *others])
     yield from (f"  {note}" for note in table.notes)
 
 
@@ -87,22 +98,8 @@ def _row(table: Table, cells: Sequence[str]) -> str:
     return line.rstrip()
 
 
-def _cut(name: str, most: int) -> str:
-    """Return a name cut to so many characters, the last of them an ellipsis."""
-    return name if len(name) <= most else name[: most - 1] + "…"
-
-
-def _plain(content: Content) -> str:
-    return printable(_words(content))
-
-
 def _words(content: Content) -> str:
     return content.text if isinstance(content, Cell) else content
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split()) if "\n" in text else text
-    return printable(line)
 
 
 def print_sections(console: Console, sections: Iterable[Section]) -> None:
@@ -110,67 +107,52 @@ def print_sections(console: Console, sections: Iterable[Section]) -> None:
 
     Colours are the console's: it is plain when piped, and obeys NO_COLOR.
     """
-    writer = _Writer(console)
     for section in sections:
-        writer.section(section)
-
-
-class _Writer:
-    """Writes to one console."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def section(self, section: Section) -> None:
-        self._console.print()
+        console.print()
         if section.title:
-            self._console.print(self._text(section.title, "bold"))
+            console.print(_text(console, section.title, "bold"))
         for block in section.blocks:
-            match block:
-                case Paragraph():
-                    style = _STYLES.get(block.style, "")
-                    self._console.print(self._text(block.text, style))
-                case Table():
-                    self._table(block)
-                case Bullets():
-                    self._bullets(block)
-                case Listing():
-                    self._listing(block)
+            _print_block(console, block)
 
-    def _table(self, table: Table) -> None:
-        from rich import table as rich_table
 
-        shown = rich_table.Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-        for place, column in enumerate(table.columns):
-            shown.add_column(
-                column.title,
-                justify="right" if place else "left",
-                style="bold" if column.strong else "",
-                overflow="fold",
-            )
-        for row in table.cells():
-            shown.add_row(*(self._text(_words(cell)) for cell in row))
-        self._console.print(shown)
+def _print_block(console: Console, block: Block) -> None:
+    from rich.padding import Padding
 
-    def _bullets(self, bullets: Bullets) -> None:
-        from rich.padding import Padding
+    match block:
+        case Paragraph():
+            console.print(_text(console, block.text, _STYLES.get(block.style, "")))
+        case Table():
+            _print_table(console, block)
+        case Bullets():
+            for item in block.items:
+                console.print(Padding(_text(console, item), (0, 0, 0, 2)))
+        case Listing():
+            # What may be copied is indented, but never wrapped.
+            caption = "" if block.caption is None else "# {}: {}".format(*block.caption)
+            for words, style in ((caption, "dim"), (block.code, "")):
+                for line in words.splitlines():
+                    console.print(_text(console, f"  {line}", style), soft_wrap=True)
 
-        for item in bullets.items:
-            self._console.print(Padding(self._text(item), (0, 0, 0, 2)))
 
-    def _listing(self, listing: Listing) -> None:
-        if listing.caption is not None:
-            self._verbatim("# {}: {}".format(*listing.caption), "dim")
-        self._verbatim(listing.code)
+def _print_table(console: Console, table: Table) -> None:
+    from rich import table as rich_table
 
-    def _verbatim(self, words: str, style: str = "") -> None:
-        """Print what may be copied: indented, but never wrapped."""
-        for line in words.splitlines():
-            self._console.print(self._text(f"  {line}", style), soft_wrap=True)
+    shown = rich_table.Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for place, column in enumerate(table.columns):
+        shown.add_column(
+            column.title,
+            justify="right" if place else "left",
+            style="bold" if column.strong else "",
+            overflow="fold",
+        )
+    for row in table.cells():
+        shown.add_row(*(_text(console, _words(cell)) for cell in row))
+    console.print(shown)
 
-    def _text(self, words: str, style: str = "") -> Text:
-        """Return the words without control characters, in what the console can encode."""
-        from rich.text import Text
 
-        encoding = self._console.encoding
-        return Text(printable(words).encode(encoding, "replace").decode(encoding), style=style)
+def _text(console: Console, words: str, style: str = "") -> Text:
+    """Return the words without control characters, in what the console can encode."""
+    from rich.text import Text
+
+    encoding = console.encoding
+    return Text(printable(words).encode(encoding, "replace").decode(encoding), style=style)

@@ -28,7 +28,6 @@ from gpuadvisor.reports.document import (
     Table,
     Terms,
 )
-from gpuadvisor.reports.quantities import comparisons, quantities
 from gpuadvisor.reports.render_html import html
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.render_text import print_sections
@@ -129,7 +128,7 @@ def _comparison(result: StudyResult) -> Table:
     columns = [Column("", "label"), Column("Baseline", "baseline")]
     if result.best is not None:
         columns += [Column("Best", "best", strong=True), Column("Change", "change")]
-    return Table(comparisons(result), columns)
+    return Table(figures.comparisons(result), columns)
 
 
 def _expectations(result: StudyResult, brief: bool = False) -> Iterator[Section]:
@@ -247,7 +246,7 @@ def _trials(trials: Sequence[Trial]) -> Table:
         Column("Knobs", "settings", _settings, left=True),
         Column("State", _state, left=True),
         Column("Gain", "gain", figures.ratio),
-        Column("Mean step", lambda trial: quantities(trial.measurement).mean_ms,
+        Column("Mean step", lambda trial: figures.quantities(trial.measurement).mean_ms,
                figures.milliseconds),
     )  # fmt: skip
     return Table(trials, columns, "trials")

@@ -11,7 +11,6 @@ from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.reports import figures, svg
 from gpuadvisor.reports.markup import Markup, element
-from gpuadvisor.reports.quantities import quantities
 from gpuadvisor.reports.study_wording import STATES
 
 _WORTH_ROW, _WORTH_BAR, _WORTH_AXIS = 46, 12, 26
@@ -171,7 +170,7 @@ def _tooltip(trial: Trial) -> str:
         trial.reason,
     ]
     if _gain(trial) is not None:
-        step = figures.milliseconds(quantities(trial.measurement).mean_ms)
+        step = figures.milliseconds(figures.quantities(trial.measurement).mean_ms)
         lines.append(f"gain {figures.ratio(trial.gain)}, mean step {step}")
     return "\n".join(words for words in lines if words)
 

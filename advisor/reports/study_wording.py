@@ -14,7 +14,6 @@ from gpuadvisor.domain.study import (
     TrialState,
 )
 from gpuadvisor.reports import figures
-from gpuadvisor.reports.quantities import quantities, steps_differ
 from gpuadvisor.rules.registry import load_rules
 from gpuadvisor.tuners.knobs import load_knobs
 
@@ -210,8 +209,8 @@ def notes(result: StudyResult) -> tuple[str, ...]:
     What stands among the predictions is not said again.
     """
     own = [f"The study ended early: {result.interrupted}"] if result.interrupted else []
-    if result.best is not None and steps_differ(
-        quantities(result.baseline), quantities(result.best)
+    if result.best is not None and figures.steps_differ(
+        figures.quantities(result.baseline), figures.quantities(result.best)
     ):
         own.append(
             "A step of the best settings holds another number of samples than one of the baseline:"
