@@ -7,25 +7,11 @@ from dataclasses import dataclass, replace
 
 from gpuadvisor.printable import printable
 from gpuadvisor.reports import figures
-from gpuadvisor.reports.document import (
-    Bullets,
-    Code,
-    Column,
-    Document,
-    Paragraph,
-    Section,
-    Table,
-)
+from gpuadvisor.reports.document import Bullets, Code, Column, Document, Paragraph, Section, Table
 from gpuadvisor.reports.profile_wording import PARTS, short_name
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.render_text import table_lines
-from gpuadvisor.rules.facts.comparison import (
-    Amount,
-    Change,
-    ComparedProfile,
-    ProfileComparison,
-    Verdict,
-)
+from gpuadvisor.rules.facts.comparison import Change, ComparedProfile, ProfileComparison, Verdict
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
 
 ABSENT = "–"  # noqa: RUF001 - an en dash is what typography wants for `there is none`
@@ -123,9 +109,17 @@ def _tables(comparison: ProfileComparison, most: int | None) -> Iterator[Section
     """Yield the tables, or in a sentence why there is none."""
     when = "a step" if comparison.per_step else "in total"
     yield _table("Whole", list(_summary_rows(comparison)))
-    if parts := list(_part_rows(comparison)):
-        yield _table(f"Device, {when}", parts)
-    yield from _changes(f"Kernels, {when}", comparison.kernels, most, _kernel)
+    if comparison.parts:
+        rows = [
+            replace(
+                _row(PARTS[TimeCategory(each.name)], each), verdict=_AMOUNTS.get(each.verdict, "")
+            )
+            for each in comparison.parts
+        ]
+        yield _table(f"Device, {when}", rows)
+    yield from _changes(
+        f"Kernels, {when}", comparison.kernels, most, lambda name: _code(short_name(name))
+    )
     if comparison.operators is None:
         yield Section("", [Paragraph(f"operators: {figures.NOT_MEASURED} in both profiles")])
     else:
@@ -135,10 +129,6 @@ def _tables(comparison: ProfileComparison, most: int | None) -> Iterator[Section
 
 def _code(name: str) -> Code:
     return Code(name[:_LONGEST])
-
-
-def _kernel(name: str) -> Code:
-    return _code(short_name(name))
 
 
 def _changes(
@@ -182,8 +172,9 @@ def _summary_rows(comparison: ProfileComparison) -> Iterator[ComparedRow]:
     ):
         if before is not None or after is not None:
             moved = "" if before is None or after is None else _signed(after - before)
-            yield ComparedRow(name, figures.nanoseconds(before), figures.nanoseconds(after), moved,
-                              figures.change(before, after))  # fmt: skip
+            change = figures.change(before, after)
+            times = figures.nanoseconds(before), figures.nanoseconds(after)
+            yield ComparedRow(name, *times, moved, change)
     for name, before, after in (
         ("waiting for data", one.data_wait_share, two.data_wait_share),
         ("device busy", one.busy_share, two.busy_share),
@@ -191,36 +182,24 @@ def _summary_rows(comparison: ProfileComparison) -> Iterator[ComparedRow]:
         if before is not None or after is not None:
             points = "" if before is None or after is None else f"{100 * (after - before):+.1f} pp"
             yield ComparedRow(name, figures.percent(before), figures.percent(after), points)
-    yield ComparedRow("steps", _steps(one), _steps(two), "")
-
-
-def _part_rows(comparison: ProfileComparison) -> Iterator[ComparedRow]:
-    """Yield the devices' time by what they did."""
-    for change in comparison.parts:
-        row = _row(PARTS[TimeCategory(change.name)], change)
-        yield replace(row, verdict=_AMOUNTS.get(change.verdict, ""))
+    yield ComparedRow("steps", figures.whole(one.steps), figures.whole(two.steps), "")
 
 
 def _row(name: str, change: Change) -> ComparedRow:
-    before = change.before.time_ns if change.before else None
-    after = change.after.time_ns if change.after else None
+    sides = (change.before, change.after)
+    before, after = (None if each is None else each.time_ns for each in sides)
+    times = [ABSENT if each is None else figures.nanoseconds(each) for each in (before, after)]
+    counts = [None if each is None else each.count for each in sides]
+    words = [ABSENT if count is None else f"{count:,.4g}" for count in counts]
     return ComparedRow(
         name,
-        ABSENT if before is None else figures.nanoseconds(before),
-        ABSENT if after is None else figures.nanoseconds(after),
+        times[0],
+        times[1],
         _signed(change.worth_ns),
         figures.change(before, after),
         VERDICTS[change.verdict],
-        _count(change.before, change.after),
+        "" if counts == [None, None] else " → ".join(dict.fromkeys(words)),
     )
-
-
-def _count(before: Amount | None, after: Amount | None) -> str:
-    counts = [None if each is None else each.count for each in (before, after)]
-    if counts == [None, None]:
-        return ""
-    words = [ABSENT if count is None else f"{count:,.4g}" for count in counts]
-    return words[0] if words[0] == words[1] else " → ".join(words)
 
 
 def _whole(side: ComparedProfile, comparison: ProfileComparison) -> float | None:
@@ -228,10 +207,6 @@ def _whole(side: ComparedProfile, comparison: ProfileComparison) -> float | None
     if not comparison.per_step or side.step_mean_ns is None:
         return side.time_ns
     return max(side.step_mean_ns, side.time_ns or 0.0)
-
-
-def _steps(side: ComparedProfile) -> str:
-    return figures.NOT_MEASURED if side.steps is None else f"{side.steps:,}"
 
 
 def _signed(nanoseconds: float) -> str:

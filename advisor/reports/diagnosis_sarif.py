@@ -68,10 +68,7 @@ def _result(report: DiagnosisReport, finding: Finding, index: int) -> Json:
     worth = wording.worth(finding, report.diagnosis, wording.is_of_kernel(report, finding))
     worth = f" Worth {worth}." if worth else ""
     file, line = place_of(finding) or ("", 1)
-    location = {
-        "artifactLocation": {"uri": _uri(file)},
-        "region": {"startLine": line},
-    }
+    location = {"artifactLocation": {"uri": _uri(file)}, "region": {"startLine": line}}
     return {
         "ruleId": finding.rule,
         "ruleIndex": index,

@@ -14,11 +14,7 @@ UPPER_BOUND = "At most"
 """How the method of an estimate begins that is an upper bound."""
 _LONGEST = 200
 """Characters of a kernel's name: some have thousands."""
-SOURCES = {
-    "kineto": "the torch profiler",
-    "nsys": "Nsight Systems",
-    "ncu": "Nsight Compute",
-}
+SOURCES = {"kineto": "the torch profiler", "nsys": "Nsight Systems", "ncu": "Nsight Compute"}
 
 
 def subject(report: DiagnosisReport) -> str:

@@ -154,6 +154,11 @@ class Section:
     is_folded: bool = False
     """Whether Markdown folds it; on a page it is open."""
 
+    @classmethod
+    def led(cls, title: str, lead: str, *blocks: Block, is_folded: bool = False) -> Section:
+        """Return a section that a paragraph introduces."""
+        return cls(title, (Paragraph(lead, "lead"), *blocks), is_folded)
+
 
 @dataclass(frozen=True)
 class Document:

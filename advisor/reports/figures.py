@@ -43,6 +43,11 @@ def number(value: float | None, digits: int = _DIGITS) -> str:
     return f"{value:,.{max(0, digits - 1 - magnitude)}f}"
 
 
+def whole(value: int | None) -> str:
+    """Return `1,204`."""
+    return NOT_MEASURED if value is None else f"{value:,}"
+
+
 def short(value: float | None) -> str:
     """Return `0.0021` or `0.01`: two significant digits, without zeros at the end."""
     return f"{value:.2g}" if value is not None and isfinite(value) else NOT_MEASURED

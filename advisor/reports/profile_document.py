@@ -31,7 +31,6 @@ from gpuadvisor.reports.render_html import html
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.svg import WIDE
 from gpuadvisor.rules.facts.activity import activity, halved
-from gpuadvisor.rules.facts.idle import IdleGap
 from gpuadvisor.rules.facts.memory import MemoryUse
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory, added
 
@@ -54,11 +53,12 @@ _BAND_PARTS = {
     "operator": TimeCategory.DEVICE,
     "loader": TimeCategory.WAITING_FOR_DATA,
 }
-_SOURCES = {
-    "kineto": "torch profiler (Kineto)",
-    "nsys": "Nsight Systems",
-    "ncu": "Nsight Compute",
-}
+_SOURCES = {"kineto": "torch profiler (Kineto)", "nsys": "Nsight Systems", "ncu": "Nsight Compute"}
+_DEVICE = Column("Device", "device", "GPU {}".format)
+_TIME = Column("Time", "time_ns", figures.nanoseconds)
+_EXPOSED = Column("Exposed", "exposed_ns", figures.nanoseconds)
+_COUNT = Column("Count", "count", figures.whole)
+_SIZE = Column("Size", "bytes", figures.memory)
 _UNITS = {"bytes/s": "B/s", "flop/s": "FLOP/s", "op/s": "OP/s"}
 
 
@@ -110,8 +110,8 @@ def profile_document(report: ProfileReport) -> Document:
 
 def _sections(report: ProfileReport) -> Iterator[Section]:
     if (diagnosis := of_profile(report)) is not None:
-        lead = Paragraph(diagnosis_wording.found(diagnosis), "lead")
-        yield Section("What to fix first", [lead, *what_to_fix(diagnosis)])
+        lead = diagnosis_wording.found(diagnosis)
+        yield Section.led("What to fix first", lead, *what_to_fix(diagnosis))
     if sentences := (*report.problems, *report.facts.profile.header.warnings):
         yield Section("Notes", [Bullets([each[:_LONGEST] for each in sentences])])
     for section in (
@@ -127,10 +127,6 @@ def _titled(*titles: str, words_from: int | None = None) -> list[Column]:
         Column(title, itemgetter(place), left=words_from is not None and place >= words_from)
         for place, title in enumerate(titles)
     ]
-
-
-def _count(value: int) -> str:
-    return f"{value:,}"
 
 
 def _bytes_per_s(value: float | None) -> str:
@@ -167,8 +163,7 @@ def _where_time_goes(report: ProfileReport) -> Iterator[Section]:
         [(f"dot square part {part}", wording.PARTS[part]) for part in parts],
     )
     columns = _titled("Part", "Share", "Time", "Which means", words_from=3)
-    lead = Paragraph(words, "lead")
-    yield Section("Where the time goes", [lead, plot, Table(rows, columns, "account")])
+    yield Section.led("Where the time goes", words, plot, Table(rows, columns, "account"))
 
 
 def _steps(report: ProfileReport) -> Iterator[Section]:
@@ -193,12 +188,11 @@ def _steps(report: ProfileReport) -> Iterator[Section]:
     waits = [("dot square part device", "step"),
              ("dot square part waiting_for_data", "of which waiting for data")]  # fmt: skip
     plot = Plot(
-        lambda width: profile_plots.plot_steps(found, width),
-        waits if found.data_wait_share else (),
+        lambda width: profile_plots.plot_steps(found, width), waits if found.data_wait_share else ()
     )
     columns = _titled("", *names, "Device busy", "Waiting for data")
-    lead = Paragraph(f"{count}: {source}. Times are the CPU's.", "lead")
-    yield Section("Steps", [lead, plot, Table([row], columns)])
+    lead = f"{count}: {source}. Times are the CPU's."
+    yield Section.led("Steps", lead, plot, Table([row], columns))
 
 
 def _timeline(report: ProfileReport) -> Iterator[Section]:
@@ -236,7 +230,7 @@ def _kernels(report: ProfileReport) -> Iterator[Section]:
         Column("Kernel", "kernel", lambda each: _kernel_name(each.name, wording.launch(each))),
         Column("Share", "share", figures.percent),
         Column("Time", "kernel.time_ns", figures.nanoseconds),
-        Column("Count", "kernel.count", _count),
+        Column("Count", "kernel.count", figures.whole),
         Column("p50", "kernel.p50_ns", figures.nanoseconds),
         Column("p95", "kernel.p95_ns", figures.nanoseconds),
         Column("Occupancy", _occupancy),
@@ -251,7 +245,7 @@ def _kernels(report: ProfileReport) -> Iterator[Section]:
         share = figures.percent(zero)
         notes += (f"{share} of the kernels' time has {wording.KINETO_ZERO}: averages made of it"
                   " are too low.",)  # fmt: skip
-    yield Section("Kernels", [Paragraph(words, "lead"), Table(top, columns, "wide", notes)])
+    yield Section.led("Kernels", words, Table(top, columns, "wide", notes))
 
 
 def _occupancy(row: KernelRow) -> Content:
@@ -278,8 +272,10 @@ def _roofline(report: ProfileReport) -> Iterator[Section]:
     ):
         words += " Ceilings are theoretical ones: `gpuadvisor bench-device` measures real ones."
     columns = (
-        Column("What", "name", _point_name),
-        Column("Time", "time_ns", figures.nanoseconds),
+        Column(
+            "What", "name", lambda name: Cell(Code(name[:_LONGEST_NAME]), tip=name[:_LONGEST_TIP])
+        ),
+        _TIME,
         Column("Achieved", "flops_per_s", lambda value: figures.rate(value, "FLOP/s")),
         Column("FLOP a byte", "intensity", figures.number),
         Column("Bound by", "bound", lambda bound: "not known" if bound == "unknown" else bound),
@@ -297,10 +293,6 @@ def _roofline(report: ProfileReport) -> Iterator[Section]:
     yield Section("Roofline", [plot], is_folded=True)
 
 
-def _point_name(name: str) -> Cell:
-    return Cell(Code(name[:_LONGEST_NAME]), tip=name[:_LONGEST_TIP])
-
-
 def _operators(report: ProfileReport) -> Iterator[Section]:
     """Yield the operators that the devices' time goes to."""
     found = [each for each in report.facts.operators.by_name if each.total_device_ns]
@@ -315,14 +307,14 @@ def _operators(report: ProfileReport) -> Iterator[Section]:
         ),
         Column("Itself", "self_device_ns", figures.nanoseconds),
         Column("With called", "total_device_ns", figures.nanoseconds),
-        Column("Count", "count", _count),
+        _COUNT,
         Column("CPU time", "host_ns", figures.nanoseconds),
     )
     words = "Time on the device of what an operator launched itself, and with what it called."
     if lost:
         words += f" {figures.nanoseconds(lost)} belong to no operator."
     table = Table(found[:MOST_OPERATORS], columns, "wide")
-    yield Section("Operators", [Paragraph(words, "lead"), table], is_folded=True)
+    yield Section.led("Operators", words, table, is_folded=True)
 
 
 def _memory(report: ProfileReport) -> Iterator[Section]:
@@ -333,8 +325,7 @@ def _memory(report: ProfileReport) -> Iterator[Section]:
     drawn = [use for use in known if use.device >= 0] or known
     blocks = [block for use in uses for block in _memory_of(use, use in drawn[:_MOST_CURVES])]
     if blocks:
-        lead = Paragraph("What the framework's allocator had given out.", "lead")
-        yield Section("Memory", [lead, *blocks])
+        yield Section.led("Memory", "What the framework's allocator had given out.", *blocks)
 
 
 def _memory_of(use: MemoryUse, is_drawn: bool) -> Iterator[Block]:
@@ -351,7 +342,7 @@ def _memory_of(use: MemoryUse, is_drawn: bool) -> Iterator[Block]:
     if use.alive_at_peak:
         columns = (
             Column("Allocated in", "operator", lambda name: name[:_LONGEST_NAME] or "not known"),
-            Column("Size", "bytes", figures.memory),
+            _SIZE,
             Column("At", "time_ns", figures.nanoseconds),
         )
         table = Table(use.alive_at_peak, columns)
@@ -365,17 +356,13 @@ def _copies(report: ProfileReport) -> Iterator[Section]:
         return
     columns = (
         Column("Copy", wording.copy_words),
-        Column("Count", "count", _count),
-        Column("Size", "bytes", figures.memory),
-        Column("Time", "time_ns", figures.nanoseconds),
-        Column("Exposed", "exposed_ns", figures.nanoseconds),
+        _COUNT, _SIZE, _TIME, _EXPOSED,
         Column("Bandwidth", "bandwidth_bytes_per_s", _bytes_per_s),
-    )
+    )  # fmt: skip
     words = "Exposed is the time in which no kernel ran beside it."
     if any("pageable" in wording.copy_words(each) for each in found):
         words += " Pageable memory is copied twice: `pin_memory=True` of a DataLoader avoids that."
-    lead = Paragraph(words, "lead")
-    yield Section("Copies", [lead, Table(found, columns, "wide")], is_folded=True)
+    yield Section.led("Copies", words, Table(found, columns, "wide"), is_folded=True)
 
 
 def _communication(report: ProfileReport) -> Iterator[Section]:
@@ -384,20 +371,16 @@ def _communication(report: ProfileReport) -> Iterator[Section]:
     if not found:
         return
     devices = (
-        Column("Device", "device", _gpu),
-        Column("Time", "time_ns", figures.nanoseconds),
-        Column("Exposed", "exposed_ns", figures.nanoseconds),
+        _DEVICE, _TIME, _EXPOSED,
         Column("Share exposed", lambda each: each.exposed_ns / each.time_ns if each.time_ns
                else None, figures.percent),
     )  # fmt: skip
     collectives = (
         Column("Collective", lambda each: Cell(
             Code(each.name[:80] or "not told"), (f"GPU {each.device} {each.group[:60]}".strip(),))),
-        Column("Count", "count", _count),
-        Column("Ranks", "group_size", _known),
-        Column("Size", "bytes", figures.memory),
-        Column("Time", "time_ns", figures.nanoseconds),
-        Column("Exposed", "exposed_ns", figures.nanoseconds),
+        _COUNT,
+        Column("Ranks", "group_size", figures.whole),
+        _SIZE, _TIME, _EXPOSED,
         Column("Bus", "bus_bandwidth_bytes_per_s", _bytes_per_s),
         Column("Fastest", "best_bus_bandwidth_bytes_per_s", _bytes_per_s),
     )  # fmt: skip
@@ -406,19 +389,9 @@ def _communication(report: ProfileReport) -> Iterator[Section]:
         "Exposed is the time in which nothing computes beside it. Waiting for other ranks is part"
         " of the time, so the fastest tells the link's speed."
     )
-    blocks: list[Block] = [Paragraph(lead, "lead"), Table(found, devices)]
-    if rows:
-        table = Table(rows[:MOST_COLLECTIVES], collectives, "wide")
-        blocks.append(Folded("By collective", [table]))
-    yield Section("Communication", blocks)
-
-
-def _gpu(index: int) -> str:
-    return f"GPU {index}"
-
-
-def _known(value: int | None) -> str:
-    return figures.NOT_MEASURED if value is None else f"{value:,}"
+    table = Table(rows[:MOST_COLLECTIVES], collectives, "wide")
+    by_collective = [Folded("By collective", [table])] if rows else []
+    yield Section.led("Communication", lead, Table(found, devices), *by_collective)
 
 
 def _launching(report: ProfileReport) -> Iterator[Section]:
@@ -427,20 +400,19 @@ def _launching(report: ProfileReport) -> Iterator[Section]:
     if not found or "queues" in report.facts.not_measured:
         return
     columns = (
-        Column("Device", "device", _gpu),
-        Column("Kernels", "kernels", _count),
+        _DEVICE,
+        Column("Kernels", "kernels", figures.whole),
         Column("Below 10 µs", lambda each: each.short_kernels / each.kernels, figures.percent),
         Column("Starved", "starved_share", figures.percent),
         Column("Call", "call_p50_ns", figures.nanoseconds),
         Column("In the queue", "latency_p50_ns", figures.nanoseconds),
-        Column("Queued", "depth_p50", _known),
+        Column("Queued", "depth_p50", figures.whole),
     )
     lead = (
         "Starved kernels found their stream empty when their launch began: the device waited for"
         " the CPU. Times and the length of the queue are medians."
     )
-    table = Table(found, columns, "wide")
-    yield Section("Launching", [Paragraph(lead, "lead"), table], is_folded=True)
+    yield Section.led("Launching", lead, Table(found, columns, "wide"), is_folded=True)
 
 
 def _gaps(report: ProfileReport) -> Iterator[Section]:
@@ -455,16 +427,12 @@ def _gaps(report: ProfileReport) -> Iterator[Section]:
         Column("After", "before", _short),
         Column("At", "begin_ns", figures.nanoseconds),
         Column("Idle for", "duration_ns", figures.nanoseconds),
-        Column("Cause", _cause, left=True),
+        Column("Cause", lambda gap: wording.PARTS[gap.cause].removeprefix("idle: "), left=True),
         Column("Until", "after", _short, left=True),
         Column("Launched by", "launched_by", _short, left=True),
     )
     folded = Folded(f"The {len(rows)} longest", [Table(rows, columns, "wide")])
     yield Section("Longest idle times", [folded])
-
-
-def _cause(gap: IdleGap) -> str:
-    return wording.PARTS[TimeCategory(gap.cause)].removeprefix("idle: ")
 
 
 def _short(name: str) -> Content:
@@ -478,9 +446,10 @@ def _not_measured(report: ProfileReport) -> Iterator[Section]:
         for what, why, how in wording.not_measured(report)
     ]
     if rows:
-        lead = Paragraph("This is not zero and not fine: it is not known.", "lead")
+        lead = "This is not zero and not fine: it is not known."
         columns = _titled("What", "Why", "How to measure it", words_from=1)
-        yield Section("Not measured", [lead, Table(rows, columns, "words")], is_folded=True)
+        table = Table(rows, columns, "words")
+        yield Section.led("Not measured", lead, table, is_folded=True)
 
 
 def _about(report: ProfileReport) -> Iterator[Section]:

@@ -5,23 +5,8 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
+from gpuadvisor.reports import document as doc
 from gpuadvisor.reports import figures, svg
-from gpuadvisor.reports.document import (
-    Block,
-    Bullets,
-    Cell,
-    Code,
-    Content,
-    Document,
-    Folded,
-    Item,
-    Listing,
-    Paragraph,
-    Plot,
-    Section,
-    Table,
-    Terms,
-)
 from gpuadvisor.reports.markup import Markup, element, join, void
 
 # Nothing may be loaded, whatever a script or a kernel is called and whatever a trial printed.
@@ -32,23 +17,22 @@ _SCROLLING = ("wide", "trials")
 _CLASSES = {"lead": "lead", "muted": "muted", "note": "note muted"}
 
 
-def html(document: Document) -> str:
+def html(document: doc.Document) -> str:
     """Return the whole page."""
+    sections = (
+        element("section", element("h2", each.title), *map(_block, each.blocks))
+        for each in document.sections
+    )
     body = element(
         "body",
         _masthead(document),
-        element("main", _verdict(document), *map(_section, document.sections)),
+        element("main", _verdict(document), *sections),
         element("footer", *(element("p", words) for words in document.footer)),
     )
     return "<!DOCTYPE html>\n" + element("html", _head(document), body, lang="en") + "\n"
 
 
-def _section(section: Section) -> Markup:
-    """Return a section with its heading."""
-    return element("section", element("h2", section.title), *map(_block, section.blocks))
-
-
-def _head(document: Document) -> Markup:
+def _head(document: doc.Document) -> Markup:
     folder = files("gpuadvisor.reports")
     style = "\n".join((folder / name).read_text("utf-8") for name in document.styles)
     return element(
@@ -62,7 +46,7 @@ def _head(document: Document) -> Markup:
     )
 
 
-def _masthead(document: Document) -> Markup:
+def _masthead(document: doc.Document) -> Markup:
     """Return the head of the page: what ran, where, when and for how long."""
     maker, kind = document.kind
     # A line break must not part a word of the command, at a hyphen for example.
@@ -76,7 +60,7 @@ def _masthead(document: Document) -> Markup:
     )
 
 
-def _verdict(document: Document) -> Markup:
+def _verdict(document: doc.Document) -> Markup:
     """Return the conclusion: the one large figure of the page, and what it rests on."""
     figure, words = document.headline
     shown = [element("strong", figure), f" {words}"] if figure else [words]
@@ -89,27 +73,34 @@ def _verdict(document: Document) -> Markup:
     )
 
 
-def _block(block: Block) -> Markup:
+def _block(block: doc.Block) -> Markup:
     match block:
-        case Paragraph():
+        case doc.Paragraph():
             return element("p", _text(block.text), class_=_CLASSES.get(block.style))
-        case Table():
+        case doc.Table():
             return _table(block)
-        case Bullets():
+        case doc.Bullets():
             return element("ul", *(element("li", _text(item)) for item in block.items))
-        case Terms():
+        case doc.Terms():
             return _terms(block)
-        case Listing():
-            return _listing(block)
-        case Plot():
+        case doc.Listing():
+            lines = element("pre", element("code", block.code.rstrip()), tabindex="0")
+            if block.caption is None:
+                return lines
+            name, where = block.caption
+            caption = element("p", element("code", name), f" {where}", class_="caption")
+            return element("div", caption, lines, class_="snippet")
+        case doc.Plot():
             return _plot(block)
-        case Item():
-            return _item(block)
-        case Folded():
+        case doc.Item():
+            heading = element("h3", element("span", block.severity), _text(block.summary))
+            class_ = f"finding {block.severity}"
+            return element("article", heading, _terms(block.terms), class_=class_)
+        case doc.Folded():
             return _folded(block.title, join(map(_block, block.blocks)))
 
 
-def _table(table: Table) -> Markup:
+def _table(table: doc.Table) -> Markup:
     """Return a table whose rows are named by their first cell, and its notes."""
     titles = (column.title or _CORNER for column in table.columns)
     head = element("tr", *(element("th", title, scope="col") for title in titles))
@@ -124,13 +115,13 @@ def _table(table: Table) -> Markup:
     return join([body, *(element("p", _text(note), class_="note muted") for note in table.notes)])
 
 
-def _cell(content: Content) -> Markup:
+def _cell(content: doc.Content) -> Markup:
     missing = content == figures.NOT_MEASURED
     return element("td", _content(content), class_="muted" if missing else None)
 
 
-def _content(content: Content) -> Markup:
-    if not isinstance(content, Cell):
+def _content(content: doc.Content) -> Markup:
+    if not isinstance(content, doc.Cell):
         return _text(content)
     shown = _text(content.text)
     if content.tip:
@@ -144,13 +135,13 @@ def _text(words: str) -> Markup:
     """Return a sentence with what stands between backticks as code."""
     if isinstance(words, Markup):
         return words
-    if isinstance(words, Code):
+    if isinstance(words, doc.Code):
         return element("code", words)
     parts = re.split(r"`([^`]+)`", words)
     return join(element("code", part) if place % 2 else part for place, part in enumerate(parts))
 
 
-def _terms(terms: Terms) -> Markup:
+def _terms(terms: doc.Terms) -> Markup:
     items = (
         element("div", element("dt", _text(name)), element("dd", _content(said)))
         for name, said in terms.rows
@@ -159,16 +150,7 @@ def _terms(terms: Terms) -> Markup:
     return element("dl", *items)
 
 
-def _listing(listing: Listing) -> Markup:
-    lines = element("pre", element("code", listing.code.rstrip()), tabindex="0")
-    if listing.caption is None:
-        return lines
-    name, where = listing.caption
-    caption = element("p", element("code", name), f" {where}", class_="caption")
-    return element("div", caption, lines, class_="snippet")
-
-
-def _plot(plot: Plot) -> Markup:
+def _plot(plot: doc.Plot) -> Markup:
     """Return the plot for a wide and for a narrow page; the style sheet shows one of them."""
     parts = [element("p", _text(plot.lead), class_="lead")] if plot.lead else []
     if plot.legend:
@@ -185,8 +167,3 @@ def _plot(plot: Plot) -> Markup:
 
 def _folded(title: str, body: Markup) -> Markup:
     return element("details", element("summary", title), body)
-
-
-def _item(item: Item) -> Markup:
-    heading = element("h3", element("span", item.severity), _text(item.summary))
-    return element("article", heading, _terms(item.terms), class_=f"finding {item.severity}")

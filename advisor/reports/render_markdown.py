@@ -6,22 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from gpuadvisor.printable import printable
-from gpuadvisor.reports.document import (
-    Block,
-    Bullets,
-    Cell,
-    Code,
-    Content,
-    Document,
-    Folded,
-    Item,
-    Listing,
-    Paragraph,
-    Plot,
-    Section,
-    Table,
-    Terms,
-)
+from gpuadvisor.reports import document as doc
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 """What could start markup inside a line: HTML, links, emphasis, code, headings, table cells."""
@@ -29,7 +14,7 @@ _LEVEL = 4
 """Level of a section's heading; the document's own is one above."""
 
 
-def markdown(document: Document) -> str:
+def markdown(document: doc.Document) -> str:
     """Return the whole document, its name as the heading."""
     bold, more = document.summary
     parts = [
@@ -40,12 +25,12 @@ def markdown(document: Document) -> str:
     return _paragraphs(parts) + "\n"
 
 
-def _section(section: Section) -> str:
+def _section(section: doc.Section) -> str:
     """Return a section with its heading; empty where nothing of it can be shown."""
     level = _LEVEL + bool(section.title)
     shown = [(block, _block(block, level)) for block in section.blocks]
     # What only introduces a plot says nothing without it.
-    if not any(words for block, words in shown if not _is_lead(block)):
+    if not any(words for block, words in shown if getattr(block, "style", "") != "lead"):
         return ""
     body = _paragraphs(words for _, words in shown)
     if not section.title:
@@ -55,39 +40,37 @@ def _section(section: Section) -> str:
     return f"{'#' * _LEVEL} {text(section.title)}\n\n{body}"
 
 
-def _is_lead(block: Block) -> bool:
-    return isinstance(block, Paragraph) and block.style == "lead"
-
-
-def _block(block: Block, level: int) -> str:
+def _block(block: doc.Block, level: int) -> str:
     match block:
-        case Paragraph():
+        case doc.Paragraph():
             bold = block.style == "strong"
             return f"**{text(block.text)}**" if bold else text(block.text)
-        case Table():
-            return _paragraphs([_table(block), *map(text, block.notes)])
-        case Bullets():
+        case doc.Table():
+            header = [text(column.title) for column in block.columns]
+            left = [column.left or not place for place, column in enumerate(block.columns)]
+            grid = _grid(header, left, (map(_content, row) for row in block.cells()))
+            return _paragraphs([grid, *map(text, block.notes)])
+        case doc.Bullets():
             return "\n".join(f"- {text(item)}" for item in block.items)
-        case Terms():
+        case doc.Terms():
             return _terms(block)
-        case Listing():
-            return _listing(block)
-        case Plot():
+        case doc.Listing():
+            fence = "`" * max(3, _longest_run(block.code) + 1)
+            lines = f"{fence}{block.language}\n{block.code.rstrip()}\n{fence}"
+            if block.caption is None:
+                return lines
+            name, where = block.caption
+            return f"{code(name)}: {text(where)}\n\n{lines}"
+        case doc.Plot():
             return "" if block.table is None else _block(block.table, level)
-        case Item():
+        case doc.Item():
             title = f"{block.number}. {text(block.summary)} ({block.severity})"
             return f"{'#' * level} {title}\n\n{_terms(block.terms)}"
-        case Folded():
+        case doc.Folded():
             return _details(block.title, _paragraphs(_block(each, level) for each in block.blocks))
 
 
-def _table(table: Table) -> str:
-    header = [text(column.title) for column in table.columns]
-    left = [column.left or not place for place, column in enumerate(table.columns)]
-    return _grid(header, left, (map(_content, row) for row in table.cells()))
-
-
-def _terms(terms: Terms) -> str:
+def _terms(terms: doc.Terms) -> str:
     rows = ((text(name), _content(said)) for name, said in terms.rows if said)
     return _grid(["", ""], [True, True], rows)
 
@@ -97,20 +80,11 @@ def _grid(header: Sequence[str], left: Sequence[bool], rows: Iterable[Iterable[s
     return "\n".join("| " + " | ".join(line) + " |" for line in [header, rules, *rows])
 
 
-def _content(content: Content) -> str:
-    if not isinstance(content, Cell):
+def _content(content: doc.Content) -> str:
+    if not isinstance(content, doc.Cell):
         return text(content)
     below = "; ".join(map(text, content.below))
     return f"{text(content.text)} ({below})" if below else text(content.text)
-
-
-def _listing(listing: Listing) -> str:
-    fence = "`" * max(3, _longest_run(listing.code) + 1)
-    block = f"{fence}{listing.language}\n{listing.code.rstrip()}\n{fence}"
-    if listing.caption is None:
-        return block
-    name, where = listing.caption
-    return f"{code(name)}: {text(where)}\n\n{block}"
 
 
 def _details(summary: str, body: str) -> str:
@@ -123,7 +97,7 @@ def _paragraphs(parts: Iterable[str]) -> str:
 
 def text(words: str) -> str:
     """Return the text on one line; what stands between backticks is code, no other markup works."""
-    if isinstance(words, Code):
+    if isinstance(words, doc.Code):
         return code(words)
     parts = re.split(r"`([^`]+)`", _one_line(words))
     return "".join(

@@ -42,7 +42,10 @@ _UNKNOWN = "not known"
 
 def study_html(result: StudyResult, snippets: Sequence[Snippet] = ()) -> str:
     """Return the whole page; `snippets` are the lines that make the settings permanent."""
-    return html(study_document(_drawable(result), snippets))
+    # Step times that are NaN or infinite cannot be drawn or ranked.
+    best = None if result.best is None else _finite(result.best)
+    drawable = replace(result, baseline=_finite(result.baseline), best=best)
+    return html(study_document(drawable, snippets))
 
 
 def study_markdown(result: StudyResult, snippets: Sequence[Snippet] = ()) -> str:
@@ -61,7 +64,9 @@ def study_document(result: StudyResult, snippets: Sequence[Snippet] = ()) -> Doc
     value, _, words = wording.headline(result).partition(" ")
     said = ["" if is_proven else wording.no_gain_advice(result)]
     said += [wording.equivalence_sentence(result.equivalence)] if result.best else []
-    version = result.environment.gpuadvisor
+    version, started = result.environment.gpuadvisor, result.started
+    # In UTC, ISO 8601.
+    date = f"{started[:10]} {started[11:16]} UTC" if len(started) >= 16 else started
     return Document(
         name=(wording.command(result),),
         summary=(wording.verdict_sentence(result), " ".join(filter(None, said))),
@@ -71,7 +76,7 @@ def study_document(result: StudyResult, snippets: Sequence[Snippet] = ()) -> Doc
             result.environment.device.name,
             f"level {result.level}",
             f"objective {result.objective}",
-            _date(result.started),
+            date,
             f"{figures.count(len(result.trials), 'trial')} in {figures.duration(result.wall_s)}",
         ),
         headline=(value, words) if is_proven else ("", f"{value} {words}"),
@@ -84,12 +89,6 @@ def study_document(result: StudyResult, snippets: Sequence[Snippet] = ()) -> Doc
             f"gpuadvisor {version}",
         ),
     )
-
-
-def _drawable(result: StudyResult) -> StudyResult:
-    """Return the study without step times that cannot be drawn or ranked: NaN and infinity."""
-    best = None if result.best is None else _finite(result.best)
-    return replace(result, baseline=_finite(result.baseline), best=best)
 
 
 def _finite(measurement: Measurement) -> Measurement:
@@ -137,8 +136,8 @@ def _expectations(result: StudyResult, brief: bool = False) -> Iterator[Section]
         titles = ("Finding", "Predicted", "Measured")
         columns = [Column(title, itemgetter(place)) for place, title in enumerate(titles)]
         lead = "What the diagnosis predicted of the run's time, and what its knobs brought."
-        introduction = [] if brief else [Paragraph(lead, "lead")]
-        yield Section(EXPECTATIONS, [*introduction, Table(rows, columns)])
+        table = Table(rows, columns)
+        yield Section(EXPECTATIONS, [table]) if brief else Section.led(EXPECTATIONS, lead, table)
 
 
 def _notes(result: StudyResult) -> Iterator[Section]:
@@ -155,7 +154,7 @@ def _contributions(result: StudyResult) -> Iterator[Section]:
             lead=f"The thin line is the {wording.CONFIDENCE}, where it was measured.",
             table=_contribution_table(kept),
         )
-        yield Section("What each knob is worth", [Paragraph(lead, "lead"), plot])
+        yield Section.led("What each knob is worth", lead, plot)
 
 
 def _contribution_table(contributions: Sequence[Contribution]) -> Table:
@@ -243,18 +242,14 @@ def _trials(trials: Sequence[Trial]) -> Table:
     columns = (
         Column("#", "number", str),
         Column("Phase", "phase", left=True),
-        Column("Knobs", "settings", _settings, left=True),
+        Column("Knobs", "settings", lambda values: Code(figures.settings(values)) if values
+               else figures.settings(values), left=True),
         Column("State", _state, left=True),
         Column("Gain", "gain", figures.ratio),
         Column("Mean step", lambda trial: figures.quantities(trial.measurement).mean_ms,
                figures.milliseconds),
     )  # fmt: skip
     return Table(trials, columns, "trials")
-
-
-def _settings(values: dict[str, bool | int | float | str]) -> str:
-    shown = figures.settings(values)
-    return Code(shown) if values else shown
 
 
 def _state(trial: Trial) -> Cell:
@@ -266,13 +261,21 @@ def _environment(environment: Environment) -> list[tuple[str, str]]:
     """Return what must be equal for figures to be comparable; on a CPU without what a GPU has."""
     device = environment.device
     rows = [("Device", device.name)]
+    commit = "not in a repository, or " + _UNKNOWN
+    if environment.git_commit is not None:
+        dirty = {True: ", with uncommitted changes", False: ", clean", None: ""}
+        commit = environment.git_commit[:12] + dirty[environment.git_dirty]
     if device.is_gpu:
         power = environment.power_limit_w
+        now, most = environment.sm_clock_mhz, environment.sm_clock_max_mhz
+        clocks = _UNKNOWN if now is None else f"{now:,} MHz"
+        if now is not None and most is not None:
+            clocks = f"{now:,} of {most:,} MHz"
         rows += [
             ("GPU", f"number {device.index}, {device.uuid or 'UUID ' + _UNKNOWN}"),
             ("GPU memory", figures.memory(device.memory_bytes)),
             ("Compute capability", figures.capability(device.compute_capability) or _UNKNOWN),
-            ("SM clock at start", _clocks(environment)),
+            ("SM clock at start", clocks),
             ("Power limit", _UNKNOWN if power is None else f"{figures.number(power)} W"),
             ("Driver", environment.driver or _UNKNOWN),
             ("CUDA of PyTorch", environment.cuda or _UNKNOWN),
@@ -286,28 +289,9 @@ def _environment(environment: Environment) -> list[tuple[str, str]]:
         ("PyTorch", environment.torch or _UNKNOWN),
         ("Python", environment.python),
         ("Platform", environment.platform),
-        ("Commit", _commit(environment)),
+        ("Commit", commit),
         ("gpuadvisor", environment.gpuadvisor),
     ]
-
-
-def _clocks(environment: Environment) -> str:
-    now, most = environment.sm_clock_mhz, environment.sm_clock_max_mhz
-    if now is None:
-        return _UNKNOWN
-    return f"{now:,} MHz" if most is None else f"{now:,} of {most:,} MHz"
-
-
-def _commit(environment: Environment) -> str:
-    if environment.git_commit is None:
-        return "not in a repository, or " + _UNKNOWN
-    dirty = {True: ", with uncommitted changes", False: ", clean", None: ""}
-    return environment.git_commit[:12] + dirty[environment.git_dirty]
-
-
-def _date(moment: str) -> str:
-    """Return `2025-10-02 14:12 UTC` from UTC in ISO 8601."""
-    return f"{moment[:10]} {moment[11:16]} UTC" if len(moment) >= 16 else moment
 
 
 # -- on the terminal -----------------------------------------------------------------------------
