@@ -32,7 +32,7 @@ from gpuadvisor.storage.models import (
     values,
 )
 from gpuadvisor.storage.names import NAMES_IN_ERROR, check_name, next_study_name
-from gpuadvisor.storage.open_database import OpenDatabase, url, usable_path
+from gpuadvisor.storage.open_database import OpenDatabase, url
 from gpuadvisor.storage.sqlite_file import ELSEWHERE, connect, explained
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def open_store(path: Path | None = None) -> Store:
 
     Without a path it is `gpuadvisor.db` in `home()`. StoreError where it cannot be used.
     """
-    return Store(usable_path(path))
+    return Store(path)
 
 
 class Store(OpenDatabase):

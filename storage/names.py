@@ -48,12 +48,18 @@ def next_study_name(session: Session, script: str) -> str:
 def new_profile_name(session: Session, name: str | None, stem: str) -> str:
     """Return the new profile's name; UsageError if the user's is taken or cannot be one.
 
-    It stays free only as long as the session's transaction lasts.
+    Without one of the user's it is the stem, or `stem-2` and so on where that is taken. It stays
+    free only as long as the session's transaction lasts.
     """
-    if name is None:
-        return _free_profile_name(session, stem)
-    check_profile_name(session, name)
-    return name
+    if name is not None:
+        check_profile_name(session, name)
+        return name
+    plain = _readable(stem) or "profile"
+    # By comparison, as `_` has a meaning in LIKE; "." is the character after "-".
+    alike = select(ProfileRow.name).where(ProfileRow.name >= plain, ProfileRow.name < f"{plain}.")
+    taken = set(session.scalars(alike))
+    numbered = (f"{plain}-{number}" for number in range(2, len(taken) + 3))
+    return next(name for name in (plain, *numbered) if name not in taken)
 
 
 def check_profile_name(session: Session, name: str) -> None:
@@ -99,16 +105,6 @@ def _of_digest(rows: list[_Listed], wanted: str) -> list[_Listed]:
         several = ", ".join(row.name for row in matches[:NAMES_IN_ERROR])
         raise UsageError(f"The digests of several profiles begin with {wanted}: {several}.")
     return matches
-
-
-def _free_profile_name(session: Session, stem: str) -> str:
-    """Return the stem, or `stem-2` and so on where it is taken."""
-    plain = _readable(stem) or "profile"
-    # By comparison, as `_` has a meaning in LIKE; "." is the character after "-".
-    alike = select(ProfileRow.name).where(ProfileRow.name >= plain, ProfileRow.name < f"{plain}.")
-    taken = set(session.scalars(alike))
-    numbered = (f"{plain}-{number}" for number in range(2, len(taken) + 3))
-    return next(name for name in (plain, *numbered) if name not in taken)
 
 
 class _Listed(NamedTuple):

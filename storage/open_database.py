@@ -18,13 +18,6 @@ from gpuadvisor.storage.models import SCHEMA_VERSION, Base
 from gpuadvisor.storage.sqlite_file import check_version, connect, explained, strict
 
 
-def usable_path(path: Path | None) -> Path:
-    """Return the database's path, `gpuadvisor.db` in `home()` for None, in a folder that exists."""
-    chosen = database() if path is None else path.absolute()
-    writable_folder(chosen.parent)
-    return chosen
-
-
 def url(path: Path) -> URL:
     """Return the file's address for SQLAlchemy, whatever characters the path has."""
     return URL.create("sqlite", database=str(path))
@@ -39,16 +32,18 @@ class OpenDatabase:
     pooled = True
     """Whether connections stay open between transactions."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        pool = None if self.pooled else NullPool
-        self._engine = create_engine(url(path), creator=partial(connect, path), poolclass=pool)
+    def __init__(self, path: Path | None = None) -> None:
+        """Open the file, which is `gpuadvisor.db` in `home()` without a path."""
+        self.path = database() if path is None else path.absolute()
+        writable_folder(self.path.parent)
+        pool, creator = None if self.pooled else NullPool, partial(connect, self.path)
+        self._engine = create_engine(url(self.path), creator=creator, poolclass=pool)
         event.listen(self._engine, "begin", _begin)
         # Such a transaction holds the write lock from the start: one that reads and then wants to
         # write fails at once when another wrote in between, in spite of any time-out.
         self._writing = self._engine.execution_options(gpuadvisor_writes=True)
         try:
-            with explained(path):
+            with explained(self.path):
                 self._create_tables()
         except BaseException:
             self._engine.dispose()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import ColumnElement, delete, literal_column, select, update
 
@@ -25,7 +25,7 @@ from gpuadvisor.storage.models import (
     values,
 )
 from gpuadvisor.storage.names import check_profile_name, find_profile
-from gpuadvisor.storage.open_database import OpenDatabase, usable_path
+from gpuadvisor.storage.open_database import OpenDatabase
 
 if TYPE_CHECKING:  # they need numpy, which a list of profiles does without
     from gpuadvisor.storage.profiles.stored import StoredProfile
@@ -39,7 +39,7 @@ REMOVED_CHUNKS = 100
 
 def open_profiles(path: Path | None = None) -> Profiles:
     """Open the profiles of the database, `gpuadvisor.db` in `home()` without a path."""
-    return Profiles(usable_path(path))
+    return Profiles(path)
 
 
 class Profiles(OpenDatabase):
@@ -167,15 +167,10 @@ class Profiles(OpenDatabase):
     def _begin(self, origin: Origin, stack: ExitStack) -> int:
         """Add the row of an unfinished profile, and hold its lock from before it is seen."""
         with self.writing() as session:
-            empty: dict[str, Any] = {
-                "processes": {},
-                "facts": {},
-                "not_measured": {},
-                "table_rows": {},
-            }
             row = ProfileRow(
-                **empty, source="", tool="", path=origin.path, size_bytes=origin.size_bytes,
-                first_ns=0, duration_ns=0, ranks_of=origin.ranks_of, warnings=(),
+                source="", tool="", path=origin.path, size_bytes=origin.size_bytes, first_ns=0,
+                duration_ns=0, ranks_of=origin.ranks_of, processes={}, facts={}, not_measured={},
+                warnings=(), table_rows={},
             )  # fmt: skip
             session.add(row)
             session.flush()

@@ -8,7 +8,6 @@ write lock. The last transaction gives the profile its name and makes it visible
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -18,7 +17,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from gpuadvisor.columns.batches import Array, checked
-from gpuadvisor.domain.profile import Columns, DeviceLimits, Header
+from gpuadvisor.domain.profile import Columns, Header
 from gpuadvisor.storage.models import ProfileChunkRow, ProfileDeviceRow, ProfileRow
 from gpuadvisor.storage.names import new_profile_name
 from gpuadvisor.storage.open_database import OpenDatabase
@@ -94,7 +93,6 @@ class ProfileWriter:
             same = select(ProfileRow.id).filter_by(digest=self._origin.digest)
             if (other := session.scalar(same)) is not None:
                 return Kept(other, is_new=False)
-            session.add_all(self._devices(header.devices))
             self._publish(session, header)
         return Kept(self._id, is_new=True)
 
@@ -105,17 +103,12 @@ class ProfileWriter:
         count = len(next(iter(together.values())))
         end = count if whole else count - count % CHUNK_ROWS
         for begin in range(0, end, CHUNK_ROWS):
-            part = {
-                n: values[begin : min(begin + CHUNK_ROWS, end)] for n, values in together.items()
-            }
-            self._encode_chunk(table, part)
+            for name, values in together.items():
+                column = values[begin : min(begin + CHUNK_ROWS, end)]
+                self._take(table, name, column.dtype.name, len(column), encode(column))
         if end < count:
             # Copied, as the rest would keep all of it in memory.
             self._waiting[table] = [{n: column[end:].copy() for n, column in together.items()}]
-
-    def _encode_chunk(self, table: str, part: dict[str, Array]) -> None:
-        for name, column in part.items():
-            self._take(table, name, column.dtype.name, len(column), encode(column))
 
     def _take(self, table: str, column: str, dtype: str, rows: int, data: bytes) -> None:
         self._encoded.append(
@@ -142,19 +135,10 @@ class ProfileWriter:
         self._encoded = []
         self._encoded_bytes = 0
 
-    def _devices(self, devices: Iterable[DeviceLimits]) -> list[ProfileDeviceRow]:
-        return [
-            ProfileDeviceRow(
-                profile_id=self._id,
-                position=position,
-                name=device.name,
-                uuid=device.uuid,
-                limits=device,
-            )
-            for position, device in enumerate(devices)
-        ]
-
     def _publish(self, session: Session, header: Header) -> None:
+        for place, device in enumerate(header.devices):
+            described = {"name": device.name, "uuid": device.uuid, "limits": device}
+            session.add(ProfileDeviceRow(profile_id=self._id, position=place, **described))
         row = session.get_one(ProfileRow, self._id)
         row.name = new_profile_name(session, self._origin.name, self._origin.stem)
         row.digest = self._origin.digest

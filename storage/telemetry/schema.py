@@ -225,10 +225,8 @@ def values_of(metrics: Iterable[Metric], values: Mapping[str, Number]) -> Row:
     )
 
 
-def fitting(metric: Metric, value: Number | None) -> Number | None:
+def fitting(metric: Metric, value: Number) -> Number | None:
     """Return the value in its column's type; None where it is larger than any real one."""
-    if value is None:
-        return None
     if not metric.whole:
         return float(value)
     return int(value) if abs(value) < _LARGEST else None

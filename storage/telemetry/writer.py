@@ -55,14 +55,16 @@ class TelemetryWriter:
         self._minute: Minute | None = None
         self._started_s = 0.0
         self._pending: list[RolledRow] = []
-        self._dirty_hours = set[float]()
         self._distrusted = set[float]()
         """Minutes of which this process did not see all, but the raw rows are there."""
         with ExitStack() as stack:
             _lock(stack, folder)
             self._index = IndexFile(folder / INDEX)
             stack.callback(self._index.close)
-            self._remember()
+            with explained(self._index.path):  # what earlier writers have rolled up
+                self._rolled_s = rollups.last_minute(self._index.connection)
+                self._dirty_hours = rollups.hours_to_roll(self._index.connection)
+            self._caught_up_s = self._rolled_s + MINUTE_S
             self._stack = stack.pop_all()
 
     def __enter__(self) -> TelemetryWriter:
@@ -130,13 +132,6 @@ class TelemetryWriter:
             day.close()
 
     # -- roll-ups ------------------------------------------------------------------------------
-
-    def _remember(self) -> None:
-        """Learn what earlier writers have rolled up."""
-        with explained(self._index.path):
-            self._rolled_s = rollups.last_minute(self._index.connection)
-            self._dirty_hours = rollups.hours_to_roll(self._index.connection)
-        self._caught_up_s = self._rolled_s + MINUTE_S
 
     def _roll(self, frame: Frame) -> None:
         begin_s = minute_of(frame.time_s)
