@@ -28,7 +28,7 @@ from gpuadvisor.commands._arguments import (
 from gpuadvisor.errors import ScriptError, UsageError
 
 if TYPE_CHECKING:
-    from gpuadvisor.profiling.nvidia_tools import Program
+    from gpuadvisor.profiling.nsight import Program
     from gpuadvisor.profiling.profiler import ProfileOptions, ProfileResult
 
 EPILOG = """examples:
@@ -168,10 +168,10 @@ def _program(args: argparse.Namespace) -> Program:
     """Return what to run; UsageError if there is no such script or program."""
     if is_script(args) or not (args.nsys or args.ncu):
         command = checked_command(args)
-        from gpuadvisor.profiling.nvidia_tools import Program
+        from gpuadvisor.profiling.nsight import Program
 
         return Program(command)
-    from gpuadvisor.profiling.nvidia_tools import Program, check_program
+    from gpuadvisor.profiling.nsight import Program, check_program
 
     words = [args.script] if args.script else []
     return Program(None, check_program([*words, *args.rest]))

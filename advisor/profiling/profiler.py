@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,15 @@ from gpuadvisor.profiling import summary
 from gpuadvisor.profiling.attaching import attach
 from gpuadvisor.profiling.diagnosing import diagnose_run
 from gpuadvisor.profiling.importing import Imported, import_recorded
-from gpuadvisor.profiling.nsight import keep_report, record_counters, record_systems, systems_pass
-from gpuadvisor.profiling.nvidia_tools import Conditions, Program, locate_tool
+from gpuadvisor.profiling.nsight import (
+    Conditions,
+    Program,
+    is_installed,
+    keep_report,
+    locate_tool,
+    record_counters,
+    record_systems,
+)
 from gpuadvisor.profiling.progress import Stages
 from gpuadvisor.profiling.reading import read_profile
 from gpuadvisor.profiling.recording import (
@@ -127,41 +135,30 @@ def profile(
         return run.under_tool(options.program, folder)
 
 
+@dataclass
 class _Run:
     """The making of one profile, and the notes that were passed on by now."""
 
-    def __init__(
-        self,
-        options: ProfileOptions,
-        stages: Stages,
-        on_profile: Callable[[ProfileResult], None],
-        on_note: Callable[[str], None],
-        cancelled: Callable[[], bool],
-    ) -> None:
-        self._options = options
-        self._stages = stages
-        self._on_profile = on_profile
-        self._on_note = on_note
-        self._cancelled = cancelled
-        self._noted: set[str] = set()
+    options: ProfileOptions
+    stages: Stages
+    on_profile: Callable[[ProfileResult], None]
+    on_note: Callable[[str], None]
+    cancelled: Callable[[], bool]
+    noted: set[str] = field(default_factory=set)
 
     def steps(self, command: Command, folder: Path) -> bool:
         """Profile the steps of a script with the torch profiler."""
-        stem = Path(command.script).stem
-
-        def keep(recorded: Recorded) -> None:
-            self._keep(recorded, stem)
-
-        self._stages.say(f"Running {command.script} until it is warm")
-        recorded = record_steps(self._record_options(command), folder, self._stages, keep)
+        keep = partial(self._keep, stem=Path(command.script).stem)
+        self.stages.say(f"Running {command.script} until it is warm")
+        recorded = record_steps(self._record_options(command), folder, self.stages, keep)
         self._note(recorded.notes)
         return recorded.failed
 
     def attached(self, folder: Path) -> bool:
         """Profile the next steps of a running process."""
-        options = self._options
+        options = self.options
         assert options.pid is not None  # else there is a program
-        self._stages.say(f"Waiting for the next steps of process {options.pid}")
+        self.stages.say(f"Waiting for the next steps of process {options.pid}")
         recorded, program = attach(
             options.pid,
             folder,
@@ -169,40 +166,39 @@ class _Run:
             options.seconds or ATTACHED_S,
             options.stacks,
             options.timeout_s,
-            self._cancelled,
+            self.cancelled,
         )
         self._keep(recorded, Path(program).stem or str(options.pid))
         return recorded.failed
 
     def under_tool(self, program: Program, folder: Path) -> bool:
         """Profile a script or another program with nsys or ncu."""
-        options = self._options
+        options = self.options
         locate_tool(options.tool)
         usual_s = TIMEOUT_S if program.command is not None else TOOL_TIMEOUT_S
         conditions = Conditions(
             options.steps,
             options.timeout_s or usual_s,
-            self._cancelled,
-            on_event=self._stages.event,
+            self.cancelled,
+            self.stages.event,
         )
-        self._stages.say(f"Running {program.name} under {options.tool}")
+        self.stages.say(f"Running {program.name} under {options.tool}")
         if options.tool is Tool.NSYS:
             trace = record_systems(program, folder, conditions, options.seconds)
         else:
-
-            def short_pass() -> Profile | None:
-                return self._short_pass(program, folder, conditions)
-
-            trace = record_counters(program, folder, conditions, short_pass, self._stages.note)
+            short_pass = partial(self._short_pass, program, folder, conditions)
+            trace = record_counters(program, folder, conditions, short_pass, self.stages.note)
         self._keep(Recorded(trace, 0, 0, True), program.stem)
         return False
 
     def _short_pass(self, program: Program, folder: Path, conditions: Conditions) -> Profile | None:
         """Return a profile that tells a program's dominant kernels, None where none can be had."""
-        self._stages.say(f"Finding the dominant kernels of {program.name}")
+        self.stages.say(f"Finding the dominant kernels of {program.name}")
         if program.command is None:
-            return systems_pass(program, folder, conditions)
-        recorded = record_steps(self._record_options(program.command), folder, self._stages)
+            if not is_installed("nsys"):
+                return None
+            return read_profile(record_systems(program, folder, conditions))
+        recorded = record_steps(self._record_options(program.command), folder, self.stages)
         found = read_profile(recorded.file)
         recorded.file.unlink()
         if not found.rows("kernels"):
@@ -213,7 +209,7 @@ class _Run:
         return found
 
     def _record_options(self, command: Command) -> RecordOptions:
-        options = self._options
+        options = self.options
         return RecordOptions(
             command,
             options.steps,
@@ -221,25 +217,25 @@ class _Run:
             options.keep_running,
             options.timeout_s or TIMEOUT_S,
             on_output=options.on_script_output if options.keep_running else None,
-            cancelled=self._cancelled,
+            cancelled=self.cancelled,
         )
 
     def _keep(self, recorded: Recorded, stem: str) -> None:
         """Store what was recorded, and hand it on."""
-        options = self._options
+        options = self.options
         file = self._keep_file(recorded.file)
-        self._stages.say("Reading the trace")
+        self.stages.say("Reading the trace")
         imported = import_recorded(
             file or recorded.file, stem, options.name, is_temporary=file is None
         )
-        report = diagnose_run(imported.profile, recorded, self._stages.harness)
-        self._stages.close()
-        self._on_profile(ProfileResult(options, recorded, imported, report))
+        report = diagnose_run(imported.profile, recorded, self.stages.harness)
+        self.stages.close()
+        self.on_profile(ProfileResult(options, recorded, imported, report))
         self._note(report.notes)
 
     def _keep_file(self, trace: Path) -> Path | None:
         """Keep the trace where the user wants it; return it unless it cannot be read there."""
-        output, tool = self._options.output, self._options.tool
+        output, tool = self.options.output, self.options.tool
         if output is None:
             return None
         if tool is Tool.NSYS:
@@ -251,9 +247,9 @@ class _Run:
 
     def _note(self, notes: tuple[str, ...]) -> None:
         for note in notes:
-            if note not in self._noted:
-                self._on_note(note)
-        self._noted.update(notes)
+            if note not in self.noted:
+                self.on_note(note)
+        self.noted.update(notes)
 
 
 def _copy_trace(trace: Path, output: Path) -> None:

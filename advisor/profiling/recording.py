@@ -21,12 +21,16 @@ from gpuadvisor.profiling.progress import Stages
 from gpuadvisor.tuning.preparation import target_python
 
 APPLIER = "gpuadvisor.collectors.script.child.torch_profiler:PROFILER"
+TRACE = "trace.json"
+"""Name of the trace in the folder of the run."""
 TIMEOUT_S = 600.0
 """Longest wait for a script's first step, unless the user says otherwise."""
 DEFAULT_STEPS = 5
 """Enough to see which step is unlike the others, and few enough to keep a trace small."""
 FEWEST_STEPS = 2
 """Steps that a script must make: recording begins at the end of one."""
+ENDED = (TrialState.COMPLETE, TrialState.UNSUPPORTED)
+"""States of a script that ended by itself, without an error."""
 
 
 @dataclass(frozen=True)
@@ -66,27 +70,34 @@ class Recorded:
 
 
 @dataclass
-class _RecordingEvents:
-    """What the script's process reported of the recording."""
+class HarnessReport:
+    """What a script's process reported of the profiler in it."""
 
-    steps: int = 0
+    knob: str
+    """The profiler's name among the knobs."""
+    on_event: Callable[[Event], None] | None
+    """Takes each event too."""
     warm_after: int = 0
+    """Steps before the profiler was switched on."""
     report: dict[str, Any] = field(default_factory=dict)
     refusal: str = ""
     stopped: bool = False
     """Whether the script was ended because there was enough."""
 
     def take(self, event: Event) -> None:
+        """Take an event of the process."""
         kind = event["event"]
         if kind == "done" and not event["short"]:
             self.stopped = True
         elif kind == "warm":
             self.warm_after = event["steps"]
-        elif kind == "knob" and event["knob"] == NAME:
+        elif kind == "knob" and event["knob"] == self.knob:
             if event["state"] == "effective":
                 self.report = json.loads(event["detail"])
             else:
                 self.refusal = event["detail"]
+        if self.on_event is not None:
+            self.on_event(event)
 
 
 def record(
@@ -98,14 +109,19 @@ def record(
     this returns when it has ended. ScriptError where nothing could be recorded; Interrupted.
     """
     events, outcome = _run(options, folder, Schedule(), ready)
-    if _was_too_short(events, outcome):
+    ended = outcome.state in ENDED and outcome.steps >= FEWEST_STEPS
+    if ended and not events.report and not events.refusal:
         # It ended by itself before it was warm, so it takes little time to run it again.
         events, outcome = _run(options, folder, _earlier(options, outcome.steps), ready)
     recorded = _recorded(options, folder, events)
     if recorded is None:
         raise _failure(options, events, outcome)
-    notes = () if events.stopped else _notes(outcome)
-    return replace(recorded, notes=(*recorded.notes, *notes), failed=bool(notes))
+    bad = (TrialState.CRASHED, TrialState.OUT_OF_MEMORY, TrialState.HUNG)
+    if events.stopped or outcome.state not in bad:
+        return recorded
+    place = f" ({outcome.place})" if outcome.place else ""
+    note = f"the script failed after that: {outcome.reason}{place}"
+    return replace(recorded, notes=(*recorded.notes, note), failed=True)
 
 
 def record_steps(
@@ -133,18 +149,16 @@ def record_steps(
 
 def _run(
     options: RecordOptions, folder: Path, schedule: Schedule, ready: Callable[[Recorded], None]
-) -> tuple[_RecordingEvents, RunOutcome]:
-    events = _RecordingEvents()
+) -> tuple[HarnessReport, RunOutcome]:
+    events = HarnessReport(NAME, options.on_event)
 
     def take(event: Event) -> None:
         before = events.report
         events.take(event)
-        if options.on_event is not None:
-            options.on_event(event)
         if events.report is not before and (recorded := _recorded(options, folder, events)):
             ready(recorded)
 
-    value = {"file": str(_trace(folder)), "steps": options.steps, "stacks": options.stacks}
+    value = {"file": str(folder / TRACE), "steps": options.steps, "stacks": options.stacks}
     request = RunRequest(
         options.command,
         Specification(
@@ -169,10 +183,8 @@ def _run(
 def _earlier(options: RecordOptions, steps: int) -> Schedule:
     """Return when to begin in a script that makes so few steps."""
     spare = steps - options.steps - SETTLING_STEPS - 1
-    usual = Schedule()
-    return replace(
-        usual,
-        warmup_steps=max(1, min(usual.warmup_steps, spare)),
+    return Schedule(
+        warmup_steps=max(1, min(Schedule().warmup_steps, spare)),
         warmup_s=0.0,
         quiet_steps=0,
         queue_limit=0,
@@ -180,43 +192,30 @@ def _earlier(options: RecordOptions, steps: int) -> Schedule:
     )
 
 
-def _trace(folder: Path) -> Path:
-    return folder / "trace.json"
-
-
-def _was_too_short(events: _RecordingEvents, outcome: RunOutcome) -> bool:
-    ended = outcome.state in (TrialState.COMPLETE, TrialState.UNSUPPORTED)
-    return ended and not events.report and not events.refusal and outcome.steps >= FEWEST_STEPS
-
-
-def _recorded(options: RecordOptions, folder: Path, events: _RecordingEvents) -> Recorded | None:
-    if not events.report or not _trace(folder).is_file():
+def _recorded(options: RecordOptions, folder: Path, events: HarnessReport) -> Recorded | None:
+    trace = folder / TRACE
+    if not events.report or not trace.is_file():
         return None
     steps, notes = int(events.report["steps"]), []
     if steps < options.steps:
         notes.append(f"{steps} of {options.steps} steps were recorded: {events.report['why']}")
-    return Recorded(
-        _trace(folder), steps, events.warm_after, bool(events.report["with_gpu"]), tuple(notes)
-    )
+    with_gpu = bool(events.report["with_gpu"])
+    return Recorded(trace, steps, events.warm_after, with_gpu, tuple(notes))
 
 
-def _notes(outcome: RunOutcome) -> tuple[str, ...]:
-    bad = (TrialState.CRASHED, TrialState.OUT_OF_MEMORY, TrialState.HUNG)
-    if outcome.state not in bad:
-        return ()
-    place = f" ({outcome.place})" if outcome.place else ""
-    return (f"the script failed after that: {outcome.reason}{place}",)
-
-
-def _failure(options: RecordOptions, events: _RecordingEvents, outcome: RunOutcome) -> ScriptError:
+def _failure(options: RecordOptions, events: HarnessReport, outcome: RunOutcome) -> ScriptError:
     """Return why nothing was recorded, in a sentence."""
-    name = options.command.script
-    if events.refusal:
-        return ScriptError(f"{name} cannot be profiled: {events.refusal}", outcome.output)
-    if outcome.state in (TrialState.COMPLETE, TrialState.UNSUPPORTED) and outcome.steps:
+    reason = outcome.reason
+    if outcome.state in ENDED and outcome.steps:
         steps = f"{outcome.steps} step{'s' * (outcome.steps != 1)}"
         reason = f"it ended after {steps}, too few to profile one whole step: let it make more"
-    else:
-        reason = outcome.reason
+    return script_error(options.command, events, outcome, reason)
+
+
+def script_error(
+    command: Command, events: HarnessReport, outcome: RunOutcome, reason: str
+) -> ScriptError:
+    """Return why a script cannot be profiled: what the profiler says of it, else this reason."""
     place = f" ({outcome.place})" if outcome.place else ""
-    return ScriptError(f"{name} cannot be profiled: {reason}{place}", outcome.output)
+    why = events.refusal or f"{reason}{place}"
+    return ScriptError(f"{command.script} cannot be profiled: {why}", outcome.output)

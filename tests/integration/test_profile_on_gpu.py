@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuadvisor.profiling.nvidia_tools import is_installed
+from gpuadvisor.profiling.nsight import is_installed
 from tests.integration.program import environment, run
 
 pytestmark = pytest.mark.gpu

@@ -14,8 +14,7 @@ import gpuadvisor
 from gpuadvisor import steps
 from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling import on_demand
-from gpuadvisor.profiling.nsight import function_name
-from gpuadvisor.profiling.nvidia_tools import quote
+from gpuadvisor.profiling.nsight import function_name, quote
 from gpuadvisor.profiling.on_demand import Registration
 
 
