@@ -29,11 +29,6 @@ from gpuadvisor.commands._arguments import (
 from gpuadvisor.errors import FindingsError, ScriptError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpuadvisor.collectors.script.request import Command
-    from gpuadvisor.profiling.diagnosing import DiagnoseOptions
-    from gpuadvisor.profiling.recording import RecordOptions
     from gpuadvisor.reports.diagnosis_report import DiagnosisReport
 
 EPILOG = """examples:
@@ -106,18 +101,27 @@ def run(args: argparse.Namespace) -> int:
     if not is_script(args):
         from gpuadvisor.profiling.diagnosing import diagnose_target
 
-        _show(args, diagnose_target(_options(args)))
+        _show(args, diagnose_target(args.script, args.rule))
         return 0
     command = checked_command(args)
     from gpuadvisor.commands._output import messages
     from gpuadvisor.interruption import stoppable
     from gpuadvisor.profiling.diagnosing import diagnose_script
+    from gpuadvisor.profiling.importing import check_name
     from gpuadvisor.profiling.progress import Stages
+    from gpuadvisor.profiling.recording import TIMEOUT_S, RecordOptions
 
     with stoppable() as stop:
-        options, record = _options(args), _record_options(args, command, stop.requested)
+        check_name(args.name)
+        record = RecordOptions(
+            command,
+            args.steps,
+            args.stacks,
+            timeout_s=args.timeout or TIMEOUT_S,
+            cancelled=stop.requested,
+        )
         with Stages(messages()) as stages:
-            report, failed = diagnose_script(options, record, stages)
+            report, failed = diagnose_script(record, stages, args.name, args.rule)
     _show(args, report)
     return ScriptError.exit_code if failed else 0
 
@@ -142,25 +146,6 @@ def _check(args: argparse.Namespace) -> None:
             f"what follows -- is a script's own, and {target} is none: name a script that ends in "
             ".py, or a module with -m"
         )
-
-
-def _options(args: argparse.Namespace) -> DiagnoseOptions:
-    from gpuadvisor.profiling.diagnosing import DiagnoseOptions
-
-    return DiagnoseOptions(args.script, args.name, tuple(args.rule))
-
-
-def _record_options(
-    args: argparse.Namespace, command: Command, cancelled: Callable[[], bool]
-) -> RecordOptions:
-    """Return how to record the script; UsageError if the profile's name is taken."""
-    from gpuadvisor.profiling.importing import check_name
-    from gpuadvisor.profiling.recording import TIMEOUT_S, RecordOptions
-
-    if args.name is not None:
-        check_name(args.name)
-    timeout_s = args.timeout or TIMEOUT_S
-    return RecordOptions(command, args.steps, args.stacks, timeout_s=timeout_s, cancelled=cancelled)
 
 
 def _show(args: argparse.Namespace, report: DiagnosisReport) -> None:

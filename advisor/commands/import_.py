@@ -64,7 +64,7 @@ def _import(profiles: Profiles, args: argparse.Namespace) -> int:
     from gpuadvisor.interruption import stoppable
     from gpuadvisor.printable import printable
     from gpuadvisor.profiling import summary
-    from gpuadvisor.profiling.importing import ImportOptions, import_files
+    from gpuadvisor.profiling.importing import import_files
     from gpuadvisor.profiling.progress import ImportProgress
 
     done: list[dict[str, Any]] = []
@@ -86,8 +86,7 @@ def _import(profiles: Profiles, args: argparse.Namespace) -> int:
         def progress() -> ImportProgress:
             return ImportProgress(messages(), stop.requested)
 
-        options = ImportOptions(args.files, args.name)
-        import_files(profiles, options, progress, on_imported, on_failure)
+        import_files(profiles, args.files, args.name, progress, on_imported, on_failure)
     if args.json:
         _print_json({"profiles": done, "failed": failed})
     return int(bool(failed))

@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """UsageError if options do not go together."""
+    """UsageError if options do not go together, or the trace cannot be kept where it is to be."""
     check_positive(args, "--steps", "--timeout", "--seconds")
     if args.attach is not None and (args.script or args.rest):
         raise UsageError("--attach profiles a process that runs: name no script or program")
@@ -129,13 +129,8 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("--stacks is for the torch profiler: leave out --nsys or --ncu")
     if args.seconds is not None and args.attach is None and not args.nsys:
         raise UsageError("--seconds is for --attach and --nsys; scripts have --steps")
-    if args.output is not None:
-        _check_output(args.output)
-
-
-def _check_output(path: Path) -> None:
-    """UsageError if no file can be written there, before a script runs for nothing."""
-    if path.is_dir() or not path.parent.is_dir():
+    path = args.output
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
         why = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
         raise UsageError(f"--output {path}: {why}; name a file in a folder that is there")
 
@@ -145,8 +140,7 @@ def _options(args: argparse.Namespace, program: Program | None) -> ProfileOption
     from gpuadvisor.profiling.importing import check_name
     from gpuadvisor.profiling.profiler import ProfileOptions, Tool
 
-    if args.name is not None:
-        check_name(args.name)
+    check_name(args.name)
     # The standard output belongs to JSON, where it goes there.
     script_output = sys.stderr if args.json else sys.stdout
     return ProfileOptions(
@@ -166,13 +160,12 @@ def _options(args: argparse.Namespace, program: Program | None) -> ProfileOption
 
 def _program(args: argparse.Namespace) -> Program:
     """Return what to run; UsageError if there is no such script or program."""
-    if is_script(args) or not (args.nsys or args.ncu):
-        command = checked_command(args)
-        from gpuadvisor.profiling.nsight import Program
-
-        return Program(command)
+    is_python = is_script(args) or not (args.nsys or args.ncu)
+    command = checked_command(args) if is_python else None
     from gpuadvisor.profiling.nsight import Program, check_program
 
+    if command is not None:
+        return Program(command)
     words = [args.script] if args.script else []
     return Program(None, check_program([*words, *args.rest]))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from gpuadvisor import __version__
@@ -14,12 +14,11 @@ from gpuadvisor.daemon.sources import window_of_recording
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.profile import Profile
 from gpuadvisor.errors import AdvisorError, ScriptError, UsageError
 from gpuadvisor.profiling.evidence import HarnessEvents, evidence_of
 from gpuadvisor.profiling.importing import import_recorded
 from gpuadvisor.profiling.progress import Stages
-from gpuadvisor.profiling.reading import head_of, read_profile
+from gpuadvisor.profiling.reading import head_of, read_profile, readable
 from gpuadvisor.profiling.recording import (
     DEFAULT_STEPS,
     FEWEST_STEPS,
@@ -28,7 +27,12 @@ from gpuadvisor.profiling.recording import (
     record,
     record_steps,
 )
-from gpuadvisor.profiling.resolving import ResolvedProfile, newest_profile, resolve_profile
+from gpuadvisor.profiling.resolving import (
+    ResolvedProfile,
+    newest_profile,
+    resolve_profile,
+    stored_profile,
+)
 from gpuadvisor.profiling.rules import select_rules
 from gpuadvisor.reports.diagnosis_report import DiagnosisReport
 from gpuadvisor.reports.profile_report import ProfileReport
@@ -41,32 +45,26 @@ BASELINE_MS = 10_000.0
 budget's."""
 
 
-@dataclass(frozen=True)
-class DiagnoseOptions:
-    """What to diagnose, and which rules to ask."""
+def diagnose_target(target: str | None, rules: Collection[str]) -> DiagnosisReport:
+    """Return what the rules of these names, or all, say of a profile or a recording.
 
-    target: str | None = None
-    """A stored profile (the newest by default), a trace file, a recording, or a script."""
-    name: str | None = None
-    """The name that the profile of a script gets in the store; that of the script by default."""
-    rules: Collection[str] = ()
-    """The rules to ask; all by default."""
-
-
-def diagnose_target(options: DiagnoseOptions) -> DiagnosisReport:
-    """Return what the rules say of a profile or a recording; UsageError where there is none."""
-    target = options.target
+    `target` is a stored profile (None for the newest), a trace file or a recording of telemetry.
+    UsageError where there is none.
+    """
     if target is not None and _is_recording(Path(target)):
-        return _diagnose_recording(Path(target), options.rules)
+        return _diagnose_recording(Path(target), rules)
     resolved = _resolve_target(target)
-    report = diagnose_profile(resolved, options.rules)
+    report = _report(resolved, evidence_of(resolved), rules)
     return replace(report, notes=tuple(resolved.profile.header.warnings))
 
 
 def diagnose_script(
-    options: DiagnoseOptions, record: RecordOptions, stages: Stages
+    record: RecordOptions, stages: Stages, name: str | None, rules: Collection[str]
 ) -> tuple[DiagnosisReport, bool]:
     """Profile a script and store the profile; return what the rules say, and if the script failed.
+
+    `name` is that of the profile in the store, None for the script's; the rules are those of these
+    names, or all.
 
     Raises:
         ScriptError: if the script cannot be profiled.
@@ -78,41 +76,34 @@ def diagnose_script(
         recorded = record_steps(record, folder, stages)
         stages.say("Reading the trace")
         stem = Path(command.script).stem
-        stored = import_recorded(recorded.file, stem, options.name, is_temporary=True).profile
+        stored = import_recorded(recorded.file, stem, name, is_temporary=True).profile
         stages.say("Looking for what to fix")
-        report = diagnose_run(stored, recorded, stages.harness, options.rules)
+        report = diagnose_run(stored, recorded, stages.harness, rules)
     words = ("-m", command.script) if command.is_module else (command.script,)
     return replace(report, script=(*words, *command.args)), recorded.failed
 
 
 def diagnose_run(
-    profile: StoredProfile,
-    recorded: Recorded,
-    harness: HarnessEvents,
-    rules: Collection[str] = (),
+    profile: StoredProfile, recorded: Recorded, harness: HarnessEvents, rules: Collection[str] = ()
 ) -> DiagnosisReport:
     """Return what the rules say of a recorded run, with what the harness saw meanwhile."""
-    resolved = ResolvedProfile(profile.record.name, profile.record.path, profile)
+    resolved = stored_profile(profile)
     evidence = evidence_of(resolved)
     if evidence.facts is not None:
         evidence = replace(evidence, measured=harness.measurement(evidence.facts))
     report = _report(resolved, evidence, rules)
-    return replace(report, notes=(*recorded.notes, *_doubts(recorded, profile)))
-
-
-def diagnose_profile(
-    resolved: ResolvedProfile, rules: Collection[str] = (), measured: Measurement | None = None
-) -> DiagnosisReport:
-    """Return what the rules say of a profile; UsageError where there is no rule of a name.
-
-    `measured` is what the harness saw of the script.
-    """
-    return _report(resolved, evidence_of(resolved, measured), rules)
+    notes = recorded.notes
+    if recorded.with_gpu and not profile.rows("kernels") and profile.rows("operators"):
+        notes += (
+            "the script uses the GPU, but no kernel was recorded: another profiler may hold it "
+            "(CUPTI serves one at a time)",
+        )
+    return replace(report, notes=notes)
 
 
 def profile_report(resolved: ResolvedProfile) -> ProfileReport:
     """Return what is to be said of a profile; facts are computed when they are asked for."""
-    report = diagnose_profile(resolved).profile
+    report = _report(resolved, evidence_of(resolved)).profile
     assert report is not None  # there is a profile
     return report
 
@@ -149,29 +140,20 @@ def profile_baseline(
 
 
 def _report(
-    resolved: ResolvedProfile, evidence: Evidence, names: Collection[str]
+    resolved: ResolvedProfile, evidence: Evidence, names: Collection[str] = ()
 ) -> DiagnosisReport:
-    """Return what the rules of these names say of a profile's run."""
+    """Return what the rules of these names, or all, say of a profile's run."""
     assert evidence.facts is not None  # a profile has some
     rules = select_rules(names)
     diagnosis = engine.diagnose(evidence, rules)
+    name, file = resolved.name, resolved.file
+    facts, ceilings = evidence.facts, evidence.ceilings
     profile = ProfileReport(
-        resolved.name,
-        evidence.facts,
-        evidence.ceilings,
-        resolved.file,
-        __version__,
-        diagnosis=diagnosis,
-        rules=rules,
+        name, facts, ceilings, file, __version__, diagnosis=diagnosis, rules=rules
     )
+    stored = name if isinstance(resolved.profile, StoredProfile) else None
     return DiagnosisReport(
-        resolved.name,
-        diagnosis,
-        rules,
-        profile,
-        stored=resolved.name if isinstance(resolved.profile, StoredProfile) else None,
-        file=resolved.file,
-        version=__version__,
+        name, diagnosis, rules, profile, stored=stored, file=file, version=__version__
     )
 
 
@@ -180,13 +162,9 @@ def _diagnose_recording(path: Path, names: Collection[str]) -> DiagnosisReport:
     rules = select_rules(names)
     window = window_of_recording(path)
     diagnosis = engine.diagnose(Evidence(telemetry=window), rules)
+    file = str(path.absolute())
     return DiagnosisReport(
-        path.name,
-        diagnosis,
-        rules,
-        telemetry=window,
-        file=str(path.absolute()),
-        version=__version__,
+        path.name, diagnosis, rules, telemetry=window, file=file, version=__version__
     )
 
 
@@ -194,11 +172,8 @@ def _is_recording(path: Path) -> bool:
     """Say whether a file is a recording of telemetry; UsageError where it cannot be read."""
     if not path.is_file():
         return False
-    try:
+    with readable(path):
         return path.suffix == ".gpr" or f'"kind": "{KIND}"'.encode() in head_of(path)[0]
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise UsageError(f"{path} cannot be read ({reason}): check its permissions.") from error
 
 
 def _resolve_target(target: str | None) -> ResolvedProfile:
@@ -216,13 +191,3 @@ def _resolve_target(target: str | None) -> ResolvedProfile:
             "`gpuadvisor diagnose train.py`"
         )
     return newest
-
-
-def _doubts(recorded: Recorded, profile: Profile) -> tuple[str, ...]:
-    """Return why a profile may not show what it should, in sentences."""
-    if recorded.with_gpu and not profile.rows("kernels") and profile.rows("operators"):
-        return (
-            "the script uses the GPU, but no kernel was recorded: another profiler may hold it "
-            "(CUPTI serves one at a time)",
-        )
-    return ()

@@ -8,11 +8,17 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
-from gpuadvisor.domain.profile import Columns, Header, Sink
+from gpuadvisor.domain.profile import Columns, Sink
 from gpuadvisor.errors import AdvisorError, Interrupted, StoreError, UsageError
-from gpuadvisor.profiling.reading import TraceFile, known_reader, rank_in_name, stem, trace_files
+from gpuadvisor.profiling.reading import (
+    TraceFile,
+    known_reader,
+    rank_in_name,
+    readable,
+    stem,
+    trace_files,
+)
 from gpuadvisor.storage.profiles.library import Profiles, open_profiles
 from gpuadvisor.storage.profiles.stored import StoredProfile
 from gpuadvisor.storage.profiles.writer import Origin
@@ -20,20 +26,14 @@ from gpuadvisor.storage.profiles.writer import Origin
 BLOCK_BYTES = 1 << 20
 
 
-class Progress(Protocol):
-    """Shows how far the reading of a file is."""
+class Progress:
+    """What is told how far the reading of a file is; this one does not show it."""
 
-    def hashed(self, path: Path, done_bytes: int, size_bytes: int) -> None: ...
+    def hashed(self, path: Path, done_bytes: int, size_bytes: int) -> None:
+        """Take how much of a file was looked at, to see whether it is stored."""
 
-    def read(self, path: Path, rows: int) -> None: ...
-
-
-class Silence:
-    """Shows no progress."""
-
-    def hashed(self, path: Path, done_bytes: int, size_bytes: int) -> None: ...
-
-    def read(self, path: Path, rows: int) -> None: ...
+    def read(self, path: Path, rows: int) -> None:
+        """Take how much of a file was read into rows."""
 
 
 @dataclass(frozen=True)
@@ -45,31 +45,26 @@ class Imported:
     """False where it was stored before."""
 
 
-@dataclass(frozen=True)
-class ImportOptions:
-    """Which files to store, and how to call their profiles."""
-
-    files: Sequence[Path]
-    """Traces, or folders of traces, one for each rank of a run."""
-    name: str | None = None
-    """The name of the only profile; with several files what all names begin with."""
-
-
 def import_files(
     profiles: Profiles,
-    options: ImportOptions,
+    named: Sequence[Path],
+    name: str | None,
     progress: Callable[[], AbstractContextManager[Progress]],
     on_imported: Callable[[Imported], None],
     on_failure: Callable[[Path, Exception, str], None],
 ) -> None:
-    """Store all files, the others too where one cannot be read.
+    """Store all traces that are named, the others too where one cannot be read.
 
-    `on_imported` takes each as soon as it is stored; `on_failure` the path of one that cannot be,
-    its error, and a sentence that says why. StoreError and Interrupted end it.
+    `named` are traces, or folders of traces, one for each rank of a run; `name` is that of the only
+    profile, with several files what all names begin with. `on_imported` takes each as soon as it is
+    stored; `on_failure` the path of one that cannot be, its error, and a sentence that says why.
+    StoreError and Interrupted end it.
     """
-    files = trace_files(options.files)
+    files = trace_files(named)
+    if name is not None and len(files) > 1:
+        files = [replace(file, stem=f"{name}-{stem(file.path)}") for file in files]
+        name = None
     for file in files:
-        name, file = _with_name(file, options.name, alone=len(files) == 1)
         try:
             with progress() as shown:
                 imported = import_trace(profiles, file, name, shown)
@@ -86,67 +81,52 @@ def import_recorded(trace: Path, stem: str, name: str | None, *, is_temporary: b
     return import_trace(open_profiles(), file, name)
 
 
-def check_name(name: str) -> None:
-    """UsageError if no profile can get this name."""
-    open_profiles().check_free(name)
+def check_name(name: str | None) -> None:
+    """UsageError if no profile can get this name; it may be None, for the usual one."""
+    if name is not None:
+        open_profiles().check_free(name)
 
 
-def import_file(
-    profiles: Profiles,
-    path: Path,
-    name: str | None = None,
-    progress: Progress | None = None,
-) -> Imported:
-    """Store the profile in one file, unless the store has that file; an AdvisorError says why not.
+def import_file(profiles: Profiles, path: Path) -> Imported:
+    """Store the profile in one file under the file's name, with a number where that is taken.
 
-    Without a name it is called as the file, with a number where that is taken.
+    A file that the store has is not stored again. AdvisorError where it cannot be stored.
     """
-    absolute = path.absolute()
-    return import_trace(profiles, TraceFile(absolute, stem(absolute)), name, progress)
+    return import_trace(profiles, TraceFile(path.absolute(), stem(path)))
 
 
 def import_trace(
-    profiles: Profiles,
-    file: TraceFile,
-    name: str | None = None,
-    progress: Progress | None = None,
+    profiles: Profiles, file: TraceFile, name: str | None = None, progress: Progress | None = None
 ) -> Imported:
     """Store one file, as one of the ranks of its folder where it has one.
 
     A file that was stored alone joins them.
     """
-    progress = progress or Silence()
-    try:
+    progress = progress or Progress()
+    with readable(file.path):
         reader = known_reader(file.path)
         before = _state(file.path)
-        digest = _digest(file.path, progress.hashed)
+        digest = _digest(file.path, progress)
         if (known := profiles.with_digest(digest)) is not None:
-            return Imported(_joined(profiles, known, file), is_new=False)
+            if file.ranks_of and not known.record.ranks_of:
+                profiles.join(known.record.id, file.ranks_of, rank_in_name(file.path))
+                known = profiles.get(known.record.id)
+            return Imported(known, is_new=False)
         if name is not None:
             profiles.check_free(name)  # before minutes of reading
         path = "" if file.is_temporary else str(file.path)
         origin = Origin(path, before[0], digest, file.stem, name, file.ranks_of)
         with profiles.writer(origin) as writer:
-            header = reader.read(file.path, _Watched(writer, file.path, progress.read))
+            header = reader.read(file.path, _Watched(writer, file.path, progress))
             if _state(file.path) != before:
                 raise UsageError(
                     f"{file.path} was changed while it was read: import it again when it is "
                     "complete."
                 )
-            kept = writer.finish(_with_rank(header, file.path))
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise UsageError(
-            f"{file.path} cannot be read ({reason}): check its permissions."
-        ) from error
+            if header.rank is None:
+                header = replace(header, rank=rank_in_name(file.path))
+            kept = writer.finish(header)
     return Imported(profiles.get(kept.profile_id), kept.is_new)
-
-
-def _with_name(file: TraceFile, name: str | None, *, alone: bool) -> tuple[str | None, TraceFile]:
-    """Return the profile's name, None where only its begin is given, which the file then has."""
-    if name is None or alone:
-        return name, file
-    return None, replace(file, stem=f"{name}-{stem(file.path)}")
 
 
 def _sentence(path: Path, error: Exception) -> str:
@@ -160,30 +140,19 @@ def _sentence(path: Path, error: Exception) -> str:
     )
 
 
-def _joined(profiles: Profiles, known: StoredProfile, file: TraceFile) -> StoredProfile:
-    if not file.ranks_of or known.record.ranks_of:
-        return known
-    profiles.join(known.record.id, file.ranks_of, rank_in_name(file.path))
-    return profiles.get(known.record.id)
-
-
+@dataclass
 class _Watched:
     """A sink that reports how many rows went through it."""
 
-    def __init__(self, sink: Sink, path: Path, on_progress: Callable[[Path, int], None]) -> None:
-        self._sink = sink
-        self._path = path
-        self._on_progress = on_progress
-        self._rows = 0
+    sink: Sink
+    path: Path
+    progress: Progress
+    rows: int = 0
 
     def add(self, table: str, columns: Columns) -> None:
-        self._sink.add(table, columns)
-        self._rows += len(next(iter(columns.values())))
-        self._on_progress(self._path, self._rows)
-
-
-def _with_rank(header: Header, path: Path) -> Header:
-    return header if header.rank is not None else replace(header, rank=rank_in_name(path))
+        self.sink.add(table, columns)
+        self.rows += len(next(iter(columns.values())))
+        self.progress.read(self.path, self.rows)
 
 
 def _state(path: Path) -> tuple[int, int, int]:
@@ -192,7 +161,7 @@ def _state(path: Path) -> tuple[int, int, int]:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def _digest(path: Path, on_progress: Callable[[Path, int, int], None]) -> str:
+def _digest(path: Path, progress: Progress) -> str:
     """Return the SHA-256 of a file.
 
     It is a pass of its own, at 0.4 to 2 GB/s: it tells that a file is stored already before
@@ -205,5 +174,5 @@ def _digest(path: Path, on_progress: Callable[[Path, int, int], None]) -> str:
         while block := file.read(BLOCK_BYTES):
             found.update(block)
             done += len(block)
-            on_progress(path, done, size)
+            progress.hashed(path, done, size)
     return found.hexdigest()

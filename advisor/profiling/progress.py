@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 from rich.status import Status
 from rich.text import Text
 
 from gpuadvisor.collectors.script.request import Event
 from gpuadvisor.errors import Interrupted
 from gpuadvisor.profiling.evidence import HarnessEvents
+from gpuadvisor.profiling.importing import Progress
 
 STAGES = {"step": "warming up", "compiled": "compiling", "warm": "recording", "done": "saving"}
 """The harness's events to what a script that is recorded does from then on."""
@@ -70,7 +71,7 @@ class Stages:
         self._status.update(Text(text))
 
 
-class ImportProgress:
+class ImportProgress(Progress):
     """A bar a file with the bytes that its reader has taken; nothing on a pipe.
 
     Its calls are where an import can end early: they raise Interrupted once `cancelled`.
@@ -79,7 +80,7 @@ class ImportProgress:
 
     def __init__(self, console: Console, cancelled: Callable[[], bool] = lambda: False) -> None:
         self._cancelled = cancelled
-        self._bar = Progress(
+        self._bar = Bar(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             DownloadColumn(),
@@ -95,12 +96,7 @@ class ImportProgress:
         self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
     def hashed(self, path: Path, done_bytes: int, size_bytes: int) -> None:
@@ -116,13 +112,9 @@ class ImportProgress:
         self._go_on()
         if self._bar.disable:
             return
-        done = _position(path)
-        self._bar.update(
-            self._task,
-            description=f"Reading {path.name}",
-            completed=done,  # stays where the reader does not read by position, as with SQLite
-            rows=f"{rows:,} rows",
-        )
+        done = _position(path)  # None where the reader does not read by position, as with SQLite
+        what = f"Reading {path.name}"
+        self._bar.update(self._task, description=what, completed=done, rows=f"{rows:,} rows")
 
     def _go_on(self) -> None:
         if self._cancelled():

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gpuadvisor.domain.profile import Header, Profile, Sink
 from gpuadvisor.errors import UsageError
@@ -78,33 +79,36 @@ def known_reader(path: Path) -> Reader:
     return reader
 
 
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """UsageError where the block cannot read the file."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(f"{path} cannot be read ({reason}): check its permissions.") from error
+
+
 def head_of(path: Path) -> tuple[bytes, str]:
     """Return the begin of a file, unpacked, and the program that unpacks it; OSError else."""
     with path.open("rb") as file:
         start = file.read(COMPRESSED_BYTES)
         if start.startswith(GZIP):
-            return _inflated(start), "gunzip"
+            with suppress(zlib.error):
+                unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
+                return unpacker.decompress(start, HEAD_BYTES), "gunzip"
+            return b"", "gunzip"
         if start.startswith(ZSTANDARD):
+            import zstandard
+
             file.seek(0)
-            return _from_zstandard(file), "unzstd"
+            with (
+                suppress(zstandard.ZstdError),
+                zstandard.ZstdDecompressor().stream_reader(file, closefd=False) as stream,
+            ):
+                return stream.read(HEAD_BYTES), "unzstd"
+            return b"", "unzstd"
         return start[:HEAD_BYTES], ""
-
-
-def _inflated(start: bytes) -> bytes:
-    try:
-        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(start, HEAD_BYTES)
-    except zlib.error:
-        return b""
-
-
-def _from_zstandard(file: BinaryIO) -> bytes:
-    import zstandard
-
-    try:
-        with zstandard.ZstdDecompressor().stream_reader(file, closefd=False) as stream:
-            return stream.read(HEAD_BYTES)
-    except zstandard.ZstdError:
-        return b""
 
 
 @dataclass(frozen=True)
@@ -209,9 +213,6 @@ def read_profile(path: Path) -> MemoryProfile:
     from gpuadvisor.columns.in_memory import MemoryProfile
 
     profile = MemoryProfile()
-    try:
+    with readable(path):
         profile.finish(known_reader(path).read(path, profile))
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise UsageError(f"{path} cannot be read ({reason}): check its permissions.") from error
     return profile

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.profile import Profile
 from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling.reading import read_profile, stem
+
+if TYPE_CHECKING:
+    from gpuadvisor.storage.profiles.stored import StoredProfile
 
 MOST_NAMES = 6
 """Near names that an error proposes."""
@@ -41,7 +45,8 @@ def resolve(wanted: str, studies: Sequence[str], kind: Kind | None = None) -> st
     A file is a profile, whatever else has its name.
     """
     if kind is not Kind.STUDY and Path(wanted).is_file():
-        return _from_file(Path(wanted))
+        path = Path(wanted)
+        return ResolvedProfile(stem(path), str(path.absolute()), read_profile(path))
     found = _stored(wanted) if kind is not Kind.STUDY else None
     is_study = kind is not Kind.PROFILE and wanted in studies
     if found is not None and is_study and found.name == wanted:
@@ -70,50 +75,42 @@ def newest_profile() -> ResolvedProfile | None:
     records = profiles.list()
     if not records:
         return None
-    stored = profiles.get(records[0].id)
+    return stored_profile(profiles.get(records[0].id))
+
+
+def stored_profile(stored: StoredProfile) -> ResolvedProfile:
+    """Return a profile of the store under its name there."""
     return ResolvedProfile(stored.record.name, stored.record.path, stored)
-
-
-def _from_file(path: Path) -> ResolvedProfile:
-    return ResolvedProfile(stem(path), str(path.absolute()), read_profile(path))
 
 
 def _stored(wanted: str) -> ResolvedProfile | None:
     from gpuadvisor.storage.profiles.library import open_profiles
 
     try:
-        stored = open_profiles().find(wanted)
+        return stored_profile(open_profiles().find(wanted))
     except UsageError as error:
         if str(error).startswith("There is no profile"):
             return None
         raise
-    return ResolvedProfile(stored.record.name, stored.record.path, stored)
 
 
 def _unknown(wanted: str, studies: Sequence[str], kind: Kind | None) -> str:
     from gpuadvisor.storage.profiles.library import open_profiles
 
-    known: dict[Kind, list[str]] = {}
+    known: dict[str, list[str]] = {}
     if kind is not Kind.PROFILE:
-        known[Kind.STUDY] = list(studies)[:_LOOKED_AT]
+        known["studies"] = list(studies)[:_LOOKED_AT]
     if kind is not Kind.STUDY:
-        known[Kind.PROFILE] = [each.name for each in open_profiles().list()][:_LOOKED_AT]
+        known["profiles"] = [each.name for each in open_profiles().list()][:_LOOKED_AT]
     what = str(kind) if kind is not None else "study or profile"
     if not any(known.values()):
         return (
             f"There is no {what} {wanted!r}, and none is stored: name a trace file, or add one"
             " with `gpuadvisor import FILE`."
         )
-    listed = "; ".join(
-        f"{plural} {', '.join(names)}"
-        for each, plural in ((Kind.STUDY, "studies"), (Kind.PROFILE, "profiles"))
-        if (names := _near(wanted, known.get(each, ())))
-    )
-    return f"There is no {what} {wanted!r}; there are: {listed}."
-
-
-def _near(wanted: str, names: Iterable[str]) -> list[str]:
-    """Return the names that are most alike, else the newest ones."""
-    newest = list(names)
-    near = get_close_matches(wanted, newest, MOST_NAMES, cutoff=0.5)
-    return near or newest[:MOST_NAMES]
+    proposed = []
+    for plural, newest in known.items():
+        near = get_close_matches(wanted, newest, MOST_NAMES, cutoff=0.5) or newest[:MOST_NAMES]
+        if near:
+            proposed.append(f"{plural} {', '.join(near)}")
+    return f"There is no {what} {wanted!r}; there are: {'; '.join(proposed)}."
