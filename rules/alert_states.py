@@ -6,7 +6,7 @@ told again and again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -69,12 +69,14 @@ class _AlertState:
 class AlertStates:
     """The pending and firing alerts of one kind, at most one for each GPU and key."""
 
-    def __init__(self, kind: str, *, begin_after_s: float = 0.0, end_after_s: float = 0.0) -> None:
+    def __init__(self, kind: str, begin_after_s: float = 0.0, end_after_s: float = 0.0) -> None:
+        """An alert fires when it held for `begin_after_s` in sum, and is over after `end_after_s`.
+
+        Breaks that are shorter than that do not start it anew.
+        """
         self.kind = kind
         self.begin_after_s = begin_after_s
-        """How long it must have held in sum; breaks below `end_after_s` do not start it anew."""
         self.end_after_s = end_after_s
-        """How long it must be over."""
         self._states: dict[tuple[str | None, str], _AlertState] = {}
         self._last_began_s: dict[tuple[str | None, str], float] = {}
 
@@ -163,9 +165,7 @@ class GpuCondition:
     """Whether it also looks between the full frames."""
 
     def __init__(self) -> None:
-        self.states = AlertStates(
-            self.kind, begin_after_s=self.begin_after_s, end_after_s=self.end_after_s
-        )
+        self.states = AlertStates(self.kind, self.begin_after_s, self.end_after_s)
 
     def judge(self, gpu: Gpu, frame: Frame, latest: Latest) -> bool | None:
         """Return whether it holds now; None where that is not known."""
@@ -199,11 +199,11 @@ class Level(GpuCondition):
         read = (latest.value(gpu.uuid, name) for name in self.metrics)
         return [value for value in read if value is not None]
 
-    def holds(self, gpu: Gpu, values: Sequence[Number]) -> bool | None:
+    def holds(self, gpu: Gpu, values: list[Number]) -> bool | None:
         """Return whether it holds with these values of `metrics`; None where they cannot tell."""
         raise NotImplementedError
 
-    def says(self, gpu: Gpu, values: Sequence[Number]) -> Message:
+    def says(self, gpu: Gpu, values: list[Number]) -> Message:
         """Return what the event says that begins with these values of `metrics`."""
         raise NotImplementedError
 

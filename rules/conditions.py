@@ -29,13 +29,6 @@ LOG = logging.getLogger(__name__)
 EVERY_S = 10.0
 """Time between two looks at the rules, each of which takes some 5 ms for 8 GPUs: what is of a
 minute need not be known sooner."""
-SEVERITIES = {
-    Severity.INFO: Severity.INFO,
-    Severity.NOTICE: Severity.INFO,
-    Severity.WARNING: Severity.WARNING,
-    Severity.CRITICAL: Severity.WARNING,
-}
-"""What a finding tells costs time, however much; what breaks something has events of its own."""
 
 
 class Conditions:
@@ -102,7 +95,11 @@ class Findings(GpuCondition):
         self._window.add(frame)
         if frame.gpus is not None:
             yield from self.states.forget_all_but(frame.gpus, frame.time_s)
-        if not frame.full or not self._is_due(frame.time_s):
+        if not frame.full:
+            return
+        if self._asked_s is None:  # the first look is not worth its time: nothing lasted so far
+            self._asked_s = frame.time_s
+        if 0 <= frame.time_s - self._asked_s < EVERY_S:
             return
         self._asked_s = frame.time_s
         diagnosis = self.diagnosis()
@@ -126,11 +123,6 @@ class Findings(GpuCondition):
             return None
         return diagnose(Evidence(telemetry=window), load_health_rules())
 
-    def _is_due(self, time_s: float) -> bool:
-        if self._asked_s is None:  # the first look is not worth its time: nothing lasted so far
-            self._asked_s = time_s
-        return not 0 <= time_s - self._asked_s < EVERY_S
-
 
 def _by_gpu(diagnosis: Diagnosis, latest: Latest) -> dict[tuple[str | None, str], Finding]:
     """Return the findings without events of their own, by the GPU's UUID and the rule."""
@@ -152,8 +144,10 @@ def _message(finding: Finding | None) -> Message:
         else f", which may cost up to {worth.high:.0f} % of its time at work"
     )
     figures = {each.metric: each.value for each in finding.evidence}
+    # What a finding tells costs time, however much; what breaks something has events of its own.
+    is_warning = finding.severity.rank >= Severity.WARNING.rank
     return Message(
         f"{finding.summary}{costs}. {finding.advice}",
-        SEVERITIES[finding.severity],
+        Severity.WARNING if is_warning else Severity.INFO,
         figures if worth is None else {**figures, "improvement_pct": worth.middle},
     )

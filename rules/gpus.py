@@ -55,7 +55,12 @@ def gpus_of_run(evidence: Evidence) -> Iterator[GpuWindow]:
         return
     names = {device.name for device in devices}
     alike = [each for each in gpus if each.gpu.name in names]
-    ours = [each for each in alike if _pids(each) & run_pids(evidence)]
+    pids = run_pids(evidence)
+    ours = [
+        each
+        for each in alike
+        if any(one.pid in pids and not one.is_host_pid for one in each.processes or ())
+    ]
     at_work = [each for each in alike if is_at_work(each)]
     if ours or len(alike) == 1:
         yield from ours or alike
@@ -68,10 +73,6 @@ def run_pids(evidence: Evidence) -> set[int]:
     pids = set() if evidence.facts is None else set(evidence.facts.profile.header.processes)
     told = evidence.environment.get("pid", "")
     return pids | ({int(told)} if told.isdecimal() else set())
-
-
-def _pids(window: GpuWindow) -> set[int]:
-    return {process.pid for process in window.processes or () if not process.is_host_pid}
 
 
 def is_at_work(window: GpuWindow) -> bool:

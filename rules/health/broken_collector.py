@@ -5,8 +5,6 @@ Known from others: after Xid 31 the profiling fields read 0 for ever (NVIDIA/DCG
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gpuadvisor.domain.telemetry import Gpu, Number
 from gpuadvisor.rules.alert_states import Level, Message
 from gpuadvisor.rules.gpus import called
@@ -25,13 +23,13 @@ class BrokenCollector(Level):
     begin_after_s = 30.0
     """The two average over different times, so they disagree for a second or two around pauses."""
 
-    def holds(self, gpu: Gpu, values: Sequence[Number]) -> bool:
+    def holds(self, gpu: Gpu, values: list[Number]) -> bool:
         active, utilization = values
         # Once it is broken, only activity proves that it is mended.
         is_busy = utilization >= BUSY_PCT or self.states.is_firing(gpu.uuid)
         return active <= IDLE_PCT and is_busy
 
-    def says(self, gpu: Gpu, values: Sequence[Number]) -> Message:
+    def says(self, gpu: Gpu, values: list[Number]) -> Message:
         return Message(
             f"{called(gpu)} is fully busy while its counters say that no SM is active: the"
             " counters are broken; stop other profilers, and if that does not help, reset the GPU."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.finding import Category, Figure
@@ -58,11 +58,11 @@ class MemoryFull(Level):
         total = total or gpu.memory_total_bytes
         return [used, total] if used is not None and total else []
 
-    def holds(self, gpu: Gpu, values: Sequence[Number]) -> bool:
+    def holds(self, gpu: Gpu, values: list[Number]) -> bool:
         used, total = values
         return used > total * (CLEAR_SHARE if self.states.is_firing(gpu.uuid) else FULL_SHARE)
 
-    def says(self, gpu: Gpu, values: Sequence[Number]) -> Message:
+    def says(self, gpu: Gpu, values: list[Number]) -> Message:
         data = dict(zip(self.metrics, values, strict=True))
         return Message(f"{_sentence(gpu, *values)}.", Severity.WARNING, data)
 

@@ -98,10 +98,10 @@ class LowLink(Level):
         utilization = latest.value(gpu.uuid, "gpu_utilization_pct")
         return True if utilization is not None and utilization >= BUSY_PCT else None
 
-    def holds(self, gpu: Gpu, values: Sequence[Number]) -> bool:
+    def holds(self, gpu: Gpu, values: list[Number]) -> bool:
         return _is_low(values)
 
-    def says(self, gpu: Gpu, values: Sequence[Number]) -> Message:
+    def says(self, gpu: Gpu, values: list[Number]) -> Message:
         data = dict(zip(LINK, values, strict=False))
         return Message(f"{_sentence(gpu, values)}. {ADVICE}", Severity.WARNING, data)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 from gpuadvisor.domain.finding import Category, Figure
@@ -57,10 +57,10 @@ class Rows(Level):
         self.metrics = (metric,)
         super().__init__()
 
-    def holds(self, gpu: Gpu, values: Sequence[Number]) -> bool:
+    def holds(self, gpu: Gpu, values: list[Number]) -> bool:
         return bool(values[0])
 
-    def says(self, gpu: Gpu, values: Sequence[Number]) -> Message:
+    def says(self, gpu: Gpu, values: list[Number]) -> Message:
         return Message.of(_rows(gpu, self.kind), Severity.ERROR)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Gpu, Number
 from gpuadvisor.rules.alert_states import Level, Message
@@ -21,11 +19,11 @@ class Temperature(Level):
     metrics = ("temperature_c", "temperature_slowdown_c")
     begin_after_s = 5.0
 
-    def holds(self, gpu: Gpu, values: Sequence[Number]) -> bool:
+    def holds(self, gpu: Gpu, values: list[Number]) -> bool:
         now, limit = values
         return now >= limit - (END_BELOW_C if self.states.is_firing(gpu.uuid) else BEGIN_BELOW_C)
 
-    def says(self, gpu: Gpu, values: Sequence[Number]) -> Message:
+    def says(self, gpu: Gpu, values: list[Number]) -> Message:
         now, limit = values
         return Message(
             f"{called(gpu)} is at {now} C, and its clocks are cut at {limit} C:"

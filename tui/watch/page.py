@@ -209,8 +209,8 @@ class Page(App[int]):
     def _draw_events(self, panel: VerticalScroll) -> None:
         width = panel.scrollable_content_region.width or self.size.width
         lines = [
-            Text(line.text, SEVERITY_STYLES[line.severity].value)
-            for line in self.state.log.lines(self.state.labels, width, EVENTS)
+            Text(line, SEVERITY_STYLES[severity].value)
+            for line, severity in self.state.log.lines(self.state.labels, width, EVENTS)
         ]
         panel.query_one(Static).update(Text("\n").join(lines) if lines else "None so far.")
 
@@ -227,21 +227,20 @@ class Page(App[int]):
 def show(source: Source, state: WatchState) -> int:
     """Show the page until somebody ends it; return the exit status."""
     page = Page(source, state)
+
+    async def run() -> None:
+        for number in ENDING:
+            asyncio.get_running_loop().add_signal_handler(number, page.stop, number)
+        await page.run_async()
+
     try:
-        asyncio.run(_run(page))
+        asyncio.run(run())
     finally:
         page.feed.stop()
         page.feed.wait(CLOSE_S)
     if page.failure is not None:
         raise page.failure
     return page.return_code or 0
-
-
-async def _run(page: Page) -> None:
-    loop = asyncio.get_running_loop()
-    for number in ENDING:
-        loop.add_signal_handler(number, page.stop, number)
-    await page.run_async()
 
 
 class GpuTable(DataTable[Text]):

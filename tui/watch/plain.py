@@ -67,10 +67,9 @@ def table(state: WatchState, width: int) -> Iterator[str]:
     yield gap.join(column.title(state) for column in placed).rstrip()
     for gpu in state.gpus:
         yield gap.join(column.cell(state, gpu)[0] for column in placed).rstrip()
-    lines = list(state.log.lines(state.labels, width, SHOWN_EVENTS))
+    lines = [line for line, _ in state.log.lines(state.labels, width, SHOWN_EVENTS)]
     if lines:
-        yield ""
-        yield from (line.text for line in lines)
+        yield from ("", *lines)
 
 
 def _frames(source: Source) -> Iterator[Frame]:

@@ -6,7 +6,6 @@ import math
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from gpuadvisor.domain.accumulators import Latest, Reading
 from gpuadvisor.domain.severity import Severity
@@ -156,14 +155,6 @@ class WatchState:
         return said
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line of text, and how much what it says matters."""
-
-    text: str
-    severity: Severity
-
-
 class EventLog:
     """The newest events; one that comes again is the same event, with its end."""
 
@@ -189,11 +180,13 @@ class EventLog:
             ),
         )
 
-    def lines(self, labels: Mapping[str, str], width: int, most: int) -> Iterator[Line]:
+    def lines(
+        self, labels: Mapping[str, str], width: int, most: int
+    ) -> Iterator[tuple[str, Severity]]:
         """Yield the `most` newest events as lines of `width` characters, newest first."""
         for event in self.newest()[:most]:
             for text in _wrapped(event, labels, width):
-                yield Line(text, event.severity)
+                yield text, event.severity
 
 
 def _wrapped(event: Event, labels: Mapping[str, str], width: int) -> list[str]:

@@ -59,7 +59,7 @@ def event(at_s, message, ended_s=None, gpu="GPU-0", severity=Severity.WARNING, k
 def log_lines(*events, width=100, most=10):
     log = EventLog()
     log.add(events)
-    return [line.text for line in log.lines(LABELS, width, most)]
+    return [line for line, _ in log.lines(LABELS, width, most)]
 
 
 def test_the_heading_says_what_is_watched(watched):
