@@ -28,7 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_parser.add_argument("--log-file", metavar="FILE", type=Path, help=argparse.SUPPRESS)
     start_parser = add("start", "begin it in the background, and return once it is ready", _start)
     for each in (run_parser, start_parser):
-        _add_run_options(each)
+        _add_settings(each)
+        each.add_argument(
+            "--wait-for-gpu", action="store_true", help="stay where there is no GPU or driver yet"
+        )
     add("stop", "end it", _stop)
     status = add("status", "say whether it runs, and what it sees", _status)
     add_json(status)
@@ -57,13 +60,6 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--prometheus", metavar="ADDRESS:PORT", help="offer metrics here, such as 127.0.0.1:9465"
-    )
-
-
-def _add_run_options(parser: argparse.ArgumentParser) -> None:
-    _add_settings(parser)
-    parser.add_argument(
-        "--wait-for-gpu", action="store_true", help="stay where there is no GPU or driver yet"
     )
 
 

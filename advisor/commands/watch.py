@@ -42,31 +42,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    import socket
+
+    from gpuadvisor.daemon import sources
     from gpuadvisor.tui.watch.state import WatchState
 
     speed = _speed(args)
     has_screen = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
     is_once = args.once or not (args.json or has_screen)
-    source = _source(args.replay, math.inf if is_once else speed)
+    source = sources.choose(recording=args.replay, speed=math.inf if is_once else speed)
     state = WatchState(
         source.label,
-        host="" if args.replay else _host(),
+        host="" if args.replay else socket.gethostname(),
         rate=speed,
         has_all_events=source.has_all_events,
     )
     try:
         if is_once:
             return _once(source, state, args)
-        return _stream(source, state) if args.json else _page(source, state)
+        if args.json:
+            return _stream(source, state)
+        from gpuadvisor.tui.watch import page
+
+        return page.show(source, state)
     finally:
         source.close()
-
-
-def _source(replay: Path | None, speed: float) -> Source:
-    """Return where the frames come from."""
-    from gpuadvisor.daemon import sources
-
-    return sources.choose(recording=replay, speed=speed)
 
 
 def _once(source: Source, state: WatchState, args: argparse.Namespace) -> int:
@@ -79,8 +79,9 @@ def _once(source: Source, state: WatchState, args: argparse.Namespace) -> int:
         print(plain.as_json(state))
         return 0
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
+    encoding = sys.stdout.encoding or "utf-8"  # which may lack some of our characters
     for line in plain.table(state, width):
-        print(_encodable(line))
+        print(line.encode(encoding, "replace").decode(encoding))
     return 0
 
 
@@ -94,12 +95,6 @@ def _stream(source: Source, state: WatchState) -> int:
     return 0
 
 
-def _page(source: Source, state: WatchState) -> int:
-    from gpuadvisor.tui.watch import page
-
-    return page.show(source, state)
-
-
 def _speed(args: argparse.Namespace) -> float:
     from gpuadvisor.errors import UsageError
 
@@ -110,15 +105,3 @@ def _speed(args: argparse.Namespace) -> float:
     if not args.speed > 0:
         raise UsageError(f"--speed takes a number above 0, not {args.speed}")
     return float(args.speed)
-
-
-def _host() -> str:
-    import socket
-
-    return socket.gethostname()
-
-
-def _encodable(line: str) -> str:
-    """Return a line that the terminal's encoding has all characters of."""
-    encoding = sys.stdout.encoding or "utf-8"
-    return line.encode(encoding, "replace").decode(encoding)

@@ -301,11 +301,10 @@ def read(given: Path | None) -> Configuration:
 
 
 def _places() -> list[Path]:
-    places = [SYSTEM_FILE]
     base = os.environ.get("XDG_CONFIG_HOME", "")
     if not Path(base).is_absolute():  # the specification has relative paths ignored
         base = str(Path(os.environ.get("HOME") or "/nonexistent") / ".config")
-    return [Path(base) / "gpuadvisor" / NAME, *places]
+    return [Path(base) / "gpuadvisor" / NAME, SYSTEM_FILE]
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -372,11 +371,10 @@ def _unknown_key(content: dict[str, Any]) -> str:
     raise AssertionError(content)
 
 
-def _one_of(words: Iterable[str]) -> str:
-    return "one of " + ", ".join(f'"{each!s}"' for each in words)
-
-
-_WORDS = {"log_level": _one_of(get_args(LogLevel)), "severity": _one_of(get_args(EventSeverity))}
+_WORDS = {
+    key: "one of " + ", ".join(f'"{each}"' for each in get_args(kind))
+    for key, kind in (("log_level", LogLevel), ("severity", EventSeverity))
+}
 """The values that are allowed for a key, in words; elsewhere they are true and false."""
 
 

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -213,6 +214,11 @@ def capture(
     began_s = time.monotonic()
     process: subprocess.Popen[bytes] | None = None
     frames = source.frames()
+
+    def is_over() -> bool:
+        late = duration_s is not None and time.monotonic() - began_s >= duration_s
+        return late or bool(stopped_by()) or bool(process and process.poll() is not None)
+
     try:
         first = _first(frames)
         with Recorder(path, __version__) as recorder:
@@ -222,10 +228,9 @@ def capture(
                     process = subprocess.Popen(command)
                 except OSError as error:
                     raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
-            watch = _Watch(source, process, began_s, duration_s, stopped_by)
-            for frame in frames:
-                recorder.write(frame)
-            watch.end()
+            with _closed_once(is_over, source):
+                for frame in frames:
+                    recorder.write(frame)
         if process is not None and stopped_by() == signal.SIGTERM:
             process.terminate()
         status = 0 if process is None else process.wait()
@@ -252,34 +257,24 @@ def _first(frames: Iterator[Frame]) -> Frame:
     raise AdvisorError(f"there is nothing to record: {problem}")
 
 
-class _Watch:
-    """A thread that closes the source when the recording is over."""
+@contextmanager
+def _closed_once(is_over: Callable[[], bool], source: Source) -> Iterator[None]:
+    """Have a thread close the source once the recording is over, while the block runs."""
+    done = threading.Event()
 
-    def __init__(
-        self,
-        source: Source,
-        process: subprocess.Popen[bytes] | None,
-        began_s: float,
-        duration_s: float | None,
-        stopped_by: Callable[[], int],
-    ) -> None:
-        def is_over() -> bool:
-            late = duration_s is not None and time.monotonic() - began_s >= duration_s
-            return late or bool(stopped_by()) or bool(process and process.poll() is not None)
+    def look() -> None:
+        while not done.wait(POLL_S):
+            if is_over():
+                source.close()
+                return
 
-        def look() -> None:
-            while not self._done.wait(POLL_S):
-                if is_over():
-                    source.close()
-                    return
-
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=look, name="capture", daemon=True)
-        self._thread.start()
-
-    def end(self) -> None:
-        self._done.set()
-        self._thread.join()
+    thread = threading.Thread(target=look, name="capture", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def window_of_recording(path: Path) -> TelemetryWindow:

@@ -150,10 +150,8 @@ class Notifier:
         self._has_watchdog = for_us and "WATCHDOG_USEC" in environ
 
     def ready(self, status: str) -> None:
-        self._send(f"READY=1\nMAINPID={os.getpid()}\nSTATUS={_line(status)}")
-
-    def status(self, status: str) -> None:
-        self._send(f"STATUS={_line(status)}")
+        line = " ".join(status.split())
+        self._send(f"READY=1\nMAINPID={os.getpid()}\nSTATUS={line}")
 
     def reloading(self) -> None:
         """Tell systemd that the configuration is read again; `ready` ends that state."""
@@ -176,7 +174,3 @@ class Notifier:
         ):
             channel.setblocking(False)
             channel.sendto(state.encode(), self._address)
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gpuadvisor.domain.knobs import AppliedKnob, ScriptFacts
@@ -69,17 +68,6 @@ class Measurement:
     applied: tuple[AppliedKnob, ...] = ()
     compiles: int = 0
     """Graphs that Dynamo compiled before the first counted step."""
-
-    @classmethod
-    def of_repeats(cls, repeats_ms: Sequence[Sequence[float]]) -> Measurement:
-        """Return a measurement of something that is no script, such as a kernel run repeatedly.
-
-        `repeats_ms` are times of single runs, one sequence for each group of runs between two
-        synchronisations. What only a script has (memory, start-up, facts) is zero or empty.
-        """
-        windows = tuple(StepWindow(len(times), sum(times) / 1e3) for times in repeats_ms)
-        every = tuple(time for times in repeats_ms for time in times)
-        return cls("explicit", every, windows, 0, None, 0, 0, 0.0, sum(every) / 1e3)
 
     @property
     def steps(self) -> int:

@@ -34,4 +34,3 @@ _RANKS = {
     Severity.CRITICAL: 3,
 }
 EVENT_SEVERITIES = (Severity.INFO, Severity.WARNING, Severity.ERROR)
-FINDING_SEVERITIES = (Severity.INFO, Severity.NOTICE, Severity.WARNING, Severity.CRITICAL)

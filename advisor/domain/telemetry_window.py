@@ -236,7 +236,9 @@ class RollingWindow:
         self._time_s = max(self._time_s, frame.time_s)
         if not self._slices or frame.time_s - self._slices[-1][0] >= SLICE_S:
             self._slices.append((frame.time_s, WindowAccumulator()))
-            self._forget(frame.time_s)
+            # Half a slice more: frames do not come exactly.
+            oldest_s = frame.time_s - (self._most + 0.5) * SLICE_S
+            self._drop(sum(begin_s < oldest_s for begin_s, _ in self._slices))
         self._slices[-1][1].add(frame)
 
     def window(self) -> TelemetryWindow | None:
@@ -248,10 +250,6 @@ class RollingWindow:
         for _, each in self._slices:
             sums.merge(each)
         return sums.window(begin_s, self._time_s)
-
-    def _forget(self, now_s: float) -> None:
-        oldest_s = now_s - (self._most + 0.5) * SLICE_S  # half a slice: frames do not come exactly
-        self._drop(sum(begin_s < oldest_s for begin_s, _ in self._slices))
 
     def _drop(self, count: int) -> None:
         for _ in range(count):

@@ -6,7 +6,7 @@ block counts; where nothing was, as it was short, the readings just before and a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any
@@ -204,14 +204,17 @@ class BlockFigures:
         title = f"{len(self.gpus)} GPU{'s' * (len(self.gpus) != 1)} for {self.seconds:.2f} s"
         lines = [title if self.problem is None else f"{title}. {self.problem}"]
         if self.gpus:
-            lines.extend(_aligned([_HEADER, *map(_row, self.gpus)]))
+            rows = [_HEADER, *map(_row, self.gpus)]
+            widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+            for row in rows:
+                lines.append("  ".join(map(str.ljust, row, widths)).rstrip())
         if any(gpu.unknown for gpu in self.gpus):
             lines.append(f"{UNKNOWN}: not known; `unknown` of each GPU says why")
         return "\n".join(lines)
 
 
 def _row(gpu: GpuFigures) -> tuple[str, ...]:
-    energy = _number(gpu.energy_j)
+    energy, peak = _number(gpu.energy_j), gpu.memory_peak_bytes
     held = gpu.throttle_reasons
     return (
         f"{gpu.index} {gpu.name.removeprefix('NVIDIA ')}",
@@ -220,7 +223,7 @@ def _row(gpu: GpuFigures) -> tuple[str, ...]:
         _number(gpu.tensor_active_mean_pct),
         _mean_and_max(gpu.power_mean_w, gpu.power_max_w),
         energy if gpu.energy_source is None else f"{energy} ({gpu.energy_source})",
-        _gib(gpu.memory_peak_bytes),
+        UNKNOWN if peak is None else f"{peak / 2**30:.2f}",
         _number(gpu.temperature_max_c),
         UNKNOWN if held is None else ", ".join(held) or "nothing",
     )
@@ -232,28 +235,6 @@ def _mean_and_max(mean: Number | None, most: Number | None) -> str:
 
 def _number(value: Number | None) -> str:
     return UNKNOWN if value is None else f"{value:,.{0 if abs(value) >= 10 else 1}f}"
-
-
-def _gib(value: int | None) -> str:
-    return UNKNOWN if value is None else f"{value / 2**30:.2f}"
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    padded = ((text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
-    return ["  ".join(row).rstrip() for row in padded]
-
-
-def summarize(frames: Iterable[Frame], began_s: float, ended_s: float) -> BlockFigures:
-    """Return the figures of all GPUs between two Unix times, from frames in order of time."""
-    block = BlockAccumulator()
-    block.begin(began_s)
-    block.end(ended_s)
-    for frame in frames:
-        block.add(frame)
-        if frame.time_s >= ended_s:
-            break
-    return block.figures()
 
 
 class BlockAccumulator(Accumulator["_GpuInBlock"]):

@@ -11,12 +11,20 @@ import gpuadvisor
 from gpuadvisor.domain.telemetry import Gpu, Sample, State, Unavailable
 from gpuadvisor.errors import UsageError
 from gpuadvisor.monitoring.block import choose
-from gpuadvisor.monitoring.figures import BlockAccumulator, summarize
+from gpuadvisor.monitoring.figures import BlockAccumulator
 from tests.telemetry import GIB, START_S, all_in, frame, h100, sample
 
 
 def block(frames, began_s, ended_s):
-    return summarize(frames, START_S + began_s, START_S + ended_s)
+    """The figures of all GPUs between two times, from frames in order of time."""
+    found = BlockAccumulator()
+    found.begin(START_S + began_s)
+    found.end(START_S + ended_s)
+    for each in frames:
+        found.add(each)
+        if each.time_s >= START_S + ended_s:
+            break
+    return found.figures()
 
 
 def gpu(frames, began_s, ended_s):

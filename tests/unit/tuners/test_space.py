@@ -5,7 +5,7 @@ import math
 import optuna
 import pytest
 
-from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.measurement import Measurement, StepWindow
 from gpuadvisor.domain.study import Objective, TrialState
 from gpuadvisor.tuners.ablation import Ablation
 from gpuadvisor.tuners.neighbourhood import Neighbourhood
@@ -78,7 +78,9 @@ def run_kernel(point):
     if size["tile"] == 8:
         return Failure(TrialState.UNSUPPORTED, "too much shared memory")
     off = abs(math.log2(size["block_x"] / 128)) + abs(math.log2(size["block_y"] / 2))
-    return Measurement.of_repeats([[(1 + 0.2 * off) / size["tile"] ** 0.3] * 5] * 3)
+    run_ms = (1 + 0.2 * off) / size["tile"] ** 0.3
+    windows = tuple(StepWindow(5, 5 * run_ms / 1e3) for _ in range(3))
+    return Measurement("explicit", (run_ms,) * 15, windows, 0, None, 0, 0, 0.0, 15 * run_ms / 1e3)
 
 
 class TestBlockSizes:
