@@ -183,18 +183,16 @@ def row_saving(
     slow, fast = (1.0, 1.0) if loader_sets_pace(facts) else paces(facts)
     low = [(each.rows, each.low) for each in gains]
     high = [(each.rows, each.high) for each in gains]
-    shares = [
-        player.saved_share(low, slow, times, host[0]),
-        player.saved_share(high, fast, times, host[1]),
-    ]
+    tried = [(low, slow, host[0]), (high, fast, host[1])]
     if times is not None:  # the host's time counts most where the host is slow
-        shares.append(player.saved_share(low, fast, times, host[0]))
-        shares.append(player.saved_share(high, slow, times, host[1]))
-    least, most = (
-        min(shares) * facts.window.run_ns,
-        min(MARGIN * max(shares), MOST) * facts.window.run_ns,
-    )
-    return Estimate(least, most, parts(most, _times(facts, gains)))
+        tried += [(low, fast, host[0]), (high, slow, host[1])]
+    shares = [player.saved_share(spared, pace, times, share) for spared, pace, share in tried]
+    run_ns = facts.window.run_ns
+    least, most = min(shares) * run_ns, min(MARGIN * max(shares), MOST) * run_ns
+    rows = [np.asarray(each.rows, np.int64) for each in gains]
+    times_ns = facts.work.kernel_times_ns(np.concatenate(rows)) if rows else {}
+    shortened = {f"kernel/{name}": float(time) for name, time in times_ns.items()}
+    return Estimate(least, most, parts(most, shortened))
 
 
 def launching(facts: Facts, groups: Iterable[IntArray]) -> Intervals:
@@ -208,12 +206,6 @@ def launching(facts: Facts, groups: Iterable[IntArray]) -> Intervals:
         np.array([each.max() for each in times], np.int64),
     )
     return found if facts.timeline is None else without(found, facts.timeline.away)
-
-
-def _times(facts: Facts, gains: Sequence[RowGain]) -> dict[str, float]:
-    rows = [np.asarray(each.rows, np.int64) for each in gains]
-    times = facts.work.kernel_times_ns(np.concatenate(rows)) if rows else {}
-    return {f"kernel/{name}": float(time) for name, time in times.items()}
 
 
 def named(some: Sequence[KernelUse], most: int = 2) -> str:

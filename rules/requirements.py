@@ -34,16 +34,18 @@ class Requirement:
     """How to measure it: a command, with words in brackets where it needs some."""
 
 
-def _of_profile(missing: Callable[[Facts], str | None]) -> Missing:
+def _of_profile(missing: Callable[[Facts], str | None], how: str = WITH_PROFILE) -> Requirement:
+    """Require something of the profile; `missing` says why its facts lack it."""
+
     def look(evidence: Evidence) -> str | None:
         return "there is no profile" if evidence.facts is None else missing(evidence.facts)
 
-    return look
+    return Requirement(look, how)
 
 
 def fact(name: str, how: str = WITH_PROFILE) -> Requirement:
     """Require a fact of the profile, in the words of `facts.summary.FACTS`."""
-    return Requirement(_of_profile(lambda facts: facts.not_measured.get(name)), how)
+    return _of_profile(lambda facts: facts.not_measured.get(name), how)
 
 
 def table(name: str, how: str = WITH_PROFILE) -> Requirement:
@@ -53,7 +55,7 @@ def table(name: str, how: str = WITH_PROFILE) -> Requirement:
         told = facts.profile.header.not_measured.get(name)
         return told or (None if facts.profile.rows(name.partition(".")[0]) else f"no {name}")
 
-    return Requirement(_of_profile(missing), how)
+    return _of_profile(missing, how)
 
 
 def sampled(*metrics: str) -> Requirement:
@@ -119,9 +121,11 @@ def _lacks_idle(facts: Facts) -> str | None:
     lacks = _lacks_kernels(facts) or facts.not_measured.get("idle")
     if lacks is not None:
         return lacks
-    if facts.calls_that_copy and not _copied(facts):
+    directions = facts.profile.columns("copies", ("direction",))["direction"]
+    if facts.calls_that_copy and not (directions != Direction.MEMSET).any():
         return "calls that copy were recorded, but not the copies"
-    if _unknown_launches(facts) > MOST_UNKNOWN:
+    known = facts.launched.known[: facts.work.kernels]
+    if len(known) and 1.0 - float(known.mean()) > MOST_UNKNOWN:
         return "the calls that launched many of the kernels were not recorded"
     return None
 
@@ -131,20 +135,9 @@ MOST_UNKNOWN = 0.25
 and no more. [own]"""
 
 
-def _copied(facts: Facts) -> bool:
-    directions = facts.profile.columns("copies", ("direction",))["direction"]
-    return bool((directions != Direction.MEMSET).any())
-
-
-def _unknown_launches(facts: Facts) -> float:
-    """Return the share of the kernels of which no call is known."""
-    known = facts.launched.known[: facts.work.kernels]
-    return 1.0 - float(known.mean()) if len(known) else 0.0
-
-
-KERNELS = Requirement(_of_profile(_lacks_kernels), WITH_PROFILE)
+KERNELS = _of_profile(_lacks_kernels)
 """A timeline of kernels."""
-IDLE = Requirement(_of_profile(_lacks_idle), WITH_PROFILE)
+IDLE = _of_profile(_lacks_idle)
 """Idle time with its causes: kernels, copies and calls into CUDA."""
 RANGES = table("ranges")
 """Ranges that were marked, DataLoaders' waiting among them."""
@@ -164,20 +157,15 @@ def _lacks_host_ranges(facts: Facts) -> str | None:
     return None if marked & set(kinds) else "nothing that the program or PyTorch marked"
 
 
-HOST_RANGES = Requirement(_of_profile(_lacks_host_ranges), WITH_PROFILE)
+HOST_RANGES = _of_profile(_lacks_host_ranges)
 """Ranges of the host: where PyTorch marks none, waits for data cannot be told from other work."""
-COPY_SIZES = Requirement(
-    _of_profile(lambda facts: facts.profile.header.not_measured.get("copies.bytes")), WITH_PROFILE
-)
+COPY_SIZES = _of_profile(lambda facts: facts.profile.header.not_measured.get("copies.bytes"))
 """The sizes of copies, if there are any."""
 COPIES = fact("copies")
 OPERATORS = fact("operators")
 """Operators of the framework."""
 SHAPES = table("operators.shapes")
-STEPS = Requirement(
-    _of_profile(lambda facts: None if facts.steps is not None else "no steps were recorded"),
-    WITH_PROFILE,
-)
+STEPS = _of_profile(lambda facts: None if facts.steps is not None else "no steps were recorded")
 MEMORY = fact("memory")
 """Allocations and releases, with totals."""
 LAUNCH_SHAPES = table("kernels.registers")
@@ -192,22 +180,18 @@ SCRIPT = Requirement(
     "gpuadvisor diagnose SCRIPT",
 )
 """What the harness saw of the script: loaders, optimizers, whether it trains."""
-DEVICE = Requirement(
-    _of_profile(
-        lambda facts: (
-            None
-            if any(each.compute_capability for each in facts.profile.header.devices)
-            else "the profile does not describe its GPU"
-        )
-    ),
-    WITH_PROFILE,
+DEVICE = _of_profile(
+    lambda facts: (
+        None
+        if any(each.compute_capability for each in facts.profile.header.devices)
+        else "the profile does not describe its GPU"
+    )
 )
 """Compute capability and limits of the GPU."""
-CEILINGS = Requirement(
-    _of_profile(lambda facts: None if facts.ceilings else "the limits of the GPU are not known"),
+CEILINGS = _of_profile(
+    lambda facts: None if facts.ceilings else "the limits of the GPU are not known",
     "gpuadvisor bench-device",
 )
 """What the GPU can do at most, measured or from its data sheet."""
-
-CPU_STEPS = Requirement(_of_profile(_lacks_cpu_steps), WITH_PROFILE)
+CPU_STEPS = _of_profile(_lacks_cpu_steps)
 """Steps of a program that was seen to use no GPU."""

@@ -15,6 +15,7 @@ from gpuadvisor.rules.facts.intervals import (
     Intervals,
     by_key,
     exact_sum,
+    grouped,
     uncovered_ns,
 )
 from gpuadvisor.rules.facts.what_if import Timeline
@@ -50,26 +51,20 @@ def _all(work: DeviceWork) -> Iterator[CopyTime]:
         copies = rows[~work.is_kernel[rows]]
         kernels = work.intervals(rows[work.is_kernel[rows]])
         number = copies - work.kernels
-        code = np.zeros(len(copies), np.int64)
-        for column in ("direction", "source", "destination"):
-            code = code * _KINDS + (work.copies[column][number].astype(np.int64) % _KINDS)
-        for kinds, at in by_key(code):
-            yield _of_kind(work, device, kinds, copies[at], kernels)
+        kinds = (work.copies[column][number] for column in ("direction", "source", "destination"))
+        for _, at in by_key(grouped(*kinds)):
+            yield _of_kind(work, device, copies[at], kernels)
 
 
-_KINDS = 256
-"""A number above all values of a column, which is a byte."""
-
-
-def _of_kind(
-    work: DeviceWork, device: int, kinds: int, rows: IntArray, kernels: Intervals
-) -> CopyTime:
+def _of_kind(work: DeviceWork, device: int, rows: IntArray, kernels: Intervals) -> CopyTime:
     size = work.copies["bytes"][rows - work.kernels]
     known = size >= 0
     duration = work.duration_ns[rows]
     moved, took = exact_sum(size[known]), exact_sum(duration[known])
-    direction, ends = divmod(kinds, _KINDS * _KINDS)
-    source, destination = divmod(ends, _KINDS)
+    direction, source, destination = (
+        int(work.copies[column][rows[0] - work.kernels])
+        for column in ("direction", "source", "destination")
+    )
     return CopyTime(
         device,
         Direction(direction if direction in list(Direction) else Direction.OTHER),

@@ -138,13 +138,18 @@ def launching_times(
     begin = np.concatenate((host.begin_ns[calls], launching.begin_ns[owner[called]]))
     end = np.concatenate((host.end_ns[calls], launching.end_ns[owner[called]]))
     process = np.concatenate((host.process[calls], host.process[calls][called]))
-    return {key: _closed(begin[at], end[at], pause_ns) for key, at in by_key(process)}
+    longer = {key: union(begin[at], end[at] + pause_ns) for key, at in by_key(process)}
+    return {key: Intervals(each.begin_ns, each.end_ns - pause_ns) for key, each in longer.items()}
 
 
-def _closed(begin_ns: IntArray, end_ns: IntArray, hole_ns: int) -> Intervals:
-    """Return the union without its short holes."""
-    longer = union(begin_ns, end_ns + hole_ns)
-    return Intervals(longer.begin_ns, longer.end_ns - hole_ns)
+def launching_at(
+    host: Calls, launching: Operators, call: IntArray, pause_ns: int = HOST_PACE_NS
+) -> Intervals:
+    """Return when at least one of the processes that made some calls was busy launching."""
+    times, found = launching_times(host, launching, pause_ns), none()
+    for process in np.unique(host.process[call]).tolist():
+        found = either(found, times.get(process, NEVER))
+    return found
 
 
 def idle(
@@ -180,15 +185,11 @@ def idle_gaps(
     """
     threads = _Threads(host, launching_times(host, launching), waits)
     for device, rows in work.lasting_by_device():
-        found = _split(work, launched, threads, rows, _without_work(work, rows))
+        ran = work.intervals(rows)
+        found = _split(work, launched, threads, rows, gaps(ran, *ran.span))
         places = np.flatnonzero(found.times.end_ns - found.times.begin_ns >= shortest_ns)
         described = (_gap(work, host, launched, found, place) for place in places.tolist())
         yield device, len(found.times) - len(places), described
-
-
-def _without_work(work: DeviceWork, rows: IntArray) -> Intervals:
-    ran = work.intervals(rows)
-    return gaps(ran, int(ran.begin_ns[0]), int(ran.end_ns[-1]))
 
 
 class _Threads:
@@ -231,6 +232,8 @@ def _of_device(
     copying = both(no_kernel, copies)
     found = _split(work, launched, threads, rows, without(no_kernel, copies))
     totals = found.causes_ns.sum(axis=0)
+    length = found.times.end_ns - found.times.begin_ns
+    listed = np.argsort(-length, kind="stable")[:MOST_GAPS].tolist()
     return IdleTime(
         device,
         no_kernel.total_ns,
@@ -239,7 +242,7 @@ def _of_device(
             **{cause: int(ns) for cause, ns in zip(IDLE_CAUSES, totals, strict=True)},
         },
         len(found.times),
-        _longest(work, threads.host, launched, found),
+        tuple(_gap(work, threads.host, launched, found, place) for place in listed),
     )
 
 
@@ -290,24 +293,11 @@ def _blame(
     data = covered_ns(loading, begin, called)
     causes[Cause.WAITING_FOR_DATA][gap] += data
     rest = called - begin - data
-    waited = _covers(threads.waits_for_device(key), begin)
+    waited = covered_ns(threads.waits_for_device(key), begin, begin + 1) > 0
     at_work = covered_ns(without(threads.launches(key), loading), begin, called)
     causes[Cause.SYNCHRONIZING][gap] += np.where(waited, rest, 0)
     causes[Cause.LAUNCHING][gap] += np.where(waited, 0, at_work)
     causes[Cause.OTHER_HOST][gap] += np.where(waited, 0, rest - at_work)
-
-
-def _covers(each: Intervals, at_ns: IntArray) -> BoolArray:
-    covered: BoolArray = covered_ns(each, at_ns, at_ns + 1) > 0
-    return covered
-
-
-def _longest(
-    work: DeviceWork, host: Calls, launched: LaunchingCalls, found: _Gaps
-) -> tuple[IdleGap, ...]:
-    length = found.times.end_ns - found.times.begin_ns
-    listed = np.argsort(-length, kind="stable")[:MOST_GAPS].tolist()
-    return tuple(_gap(work, host, launched, found, place) for place in listed)
 
 
 def _gap(
@@ -370,7 +360,7 @@ def host_idle(
     reached = np.maximum.accumulate(np.concatenate(([begin_ns], work.end_ns[rows])))[:-1]
     gap = np.flatnonzero(known & (begin > reached))
     called = np.clip(launched.begin_ns[rows[gap]], reached[gap], begin[gap])
-    busy = _of_processes(launching_times(host, launching), host, launched.call[rows[gap]])
+    busy = launching_at(host, launching, launched.call[rows[gap]])
     busy = without(busy, not_working)
     at_work = covered_ns(busy, reached[gap], called)
     away = covered_ns(not_working, reached[gap], called)
@@ -386,13 +376,6 @@ def host_idle(
         launched.call[rows[gap][batch]],
         without(Intervals(reached[gap], called), either(busy, not_working)),
     )
-
-
-def _of_processes(times: dict[int, Intervals], host: Calls, call: IntArray) -> Intervals:
-    found = none()
-    for process in np.unique(host.process[call]).tolist():
-        found = either(found, times.get(process, none()))
-    return found
 
 
 def _batches(work: DeviceWork, rows: IntArray) -> BoolArray:

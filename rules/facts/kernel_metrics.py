@@ -37,6 +37,16 @@ _ABSURD = 1e18
 """A number above what any counter counts, which only a damaged file holds."""
 
 
+def _first_of(*metrics: str) -> cached_property[float | None]:
+    """Make a figure: the first of these metrics that was collected."""
+    return cached_property(lambda kernel: kernel.first(*metrics))
+
+
+def _share_of(*metrics: str) -> cached_property[float | None]:
+    """Make a figure: a share (0 to 1) of which the first of these metrics tells the percentage."""
+    return cached_property(lambda kernel: kernel.share(*metrics))
+
+
 @dataclass(frozen=True)
 class KernelMetrics:
     """The metrics of one kernel with hardware counters."""
@@ -52,7 +62,8 @@ class KernelMetrics:
                 return value
         return None
 
-    def _share(self, *metrics: str) -> float | None:
+    def share(self, *metrics: str) -> float | None:
+        """Return a share (0 to 1) of which the first of these metrics tells the percentage."""
         found = self.first(*metrics)
         return None if found is None else min(found / 100, 1.0)
 
@@ -121,15 +132,11 @@ class KernelMetrics:
             return None
         return self.blocks / (self.sm_count * self.resident)
 
-    @cached_property
-    def theoretical_occupancy(self) -> float | None:
-        return self._share(
-            "sm__maximum_warps_per_active_cycle_pct", "smsp__maximum_warps_per_active_cycle_pct"
-        )
+    theoretical_occupancy = _share_of(
+        "sm__maximum_warps_per_active_cycle_pct", "smsp__maximum_warps_per_active_cycle_pct"
+    )
 
-    @cached_property
-    def achieved_occupancy(self) -> float | None:
-        return self._share(f"sm__warps_active{_ACTIVE}", f"smsp__warps_active{_ACTIVE}")
+    achieved_occupancy = _share_of(f"sm__warps_active{_ACTIVE}", f"smsp__warps_active{_ACTIVE}")
 
     @cached_property
     def idle_multiprocessors(self) -> float | None:
@@ -142,27 +149,17 @@ class KernelMetrics:
 
     # How busy its units are.
 
-    @cached_property
-    def compute(self) -> float | None:
-        """The SMs: issue slots and pipes, the busiest of them."""
-        return self._share(f"sm__throughput{_ELAPSED}")
+    compute = _share_of(f"sm__throughput{_ELAPSED}")
+    """The SMs: issue slots and pipes, the busiest of them."""
 
-    @cached_property
-    def memory(self) -> float | None:
-        """Caches and memory, the busiest part of them."""
-        return self._share(f"gpu__compute_memory_throughput{_ELAPSED}")
+    memory = _share_of(f"gpu__compute_memory_throughput{_ELAPSED}")
+    """Caches and memory, the busiest part of them."""
 
-    @cached_property
-    def dram(self) -> float | None:
-        return self._share(f"gpu__dram_throughput{_ELAPSED}", f"dram__throughput{_ELAPSED}")
+    dram = _share_of(f"gpu__dram_throughput{_ELAPSED}", f"dram__throughput{_ELAPSED}")
 
-    @cached_property
-    def l2(self) -> float | None:
-        return self._share(f"lts__throughput{_ELAPSED}")
+    l2 = _share_of(f"lts__throughput{_ELAPSED}")
 
-    @cached_property
-    def l1(self) -> float | None:
-        return self._share(f"l1tex__throughput{_ELAPSED}", f"l1tex__throughput{_ACTIVE}")
+    l1 = _share_of(f"l1tex__throughput{_ELAPSED}", f"l1tex__throughput{_ACTIVE}")
 
     @cached_property
     def issue_slot_utilization(self) -> float | None:
@@ -170,7 +167,7 @@ class KernelMetrics:
         per_cycle = self.first("smsp__issue_active.avg.per_cycle_active")
         if per_cycle is not None:
             return min(per_cycle, 1.0)
-        return self._share(
+        return self.share(
             f"smsp__issue_active{_ACTIVE}",
             f"sm__issue_active{_ELAPSED}",
             f"sm__inst_issued{_ELAPSED}",
@@ -180,7 +177,7 @@ class KernelMetrics:
     @cached_property
     def tensor(self) -> float | None:
         """The tensor cores."""
-        told = self._share(
+        told = self.share(
             f"sm__pipe_tensor_cycles_active{_ELAPSED}",
             f"sm__pipe_tensor_cycles_active{_ACTIVE}",
             f"sm__pipe_tc_cycles_active{_ELAPSED}",
@@ -192,19 +189,15 @@ class KernelMetrics:
         parts = self._total(*(f"sm__inst_executed_pipe_tensor_op_{op}{_ELAPSED}" for op in _MMA))
         return None if parts is None else min(parts / 100, 1.0)
 
-    @cached_property
-    def fp64(self) -> float | None:
-        return self._share(
-            f"sm__pipe_fp64_cycles_active{_ELAPSED}",
-            f"sm__pipe_fp64_cycles_active{_ACTIVE}",
-            f"sm__inst_executed_pipe_fp64{_ELAPSED}",
-            f"sm__inst_executed_pipe_fp64{_ACTIVE}",
-        )
+    fp64 = _share_of(
+        f"sm__pipe_fp64_cycles_active{_ELAPSED}",
+        f"sm__pipe_fp64_cycles_active{_ACTIVE}",
+        f"sm__inst_executed_pipe_fp64{_ELAPSED}",
+        f"sm__inst_executed_pipe_fp64{_ACTIVE}",
+    )
 
-    @cached_property
-    def xu_pipe(self) -> float | None:
-        """The unit for what is seldom: conversions between 64 and 32 bits, roots, sines."""
-        return self._share(f"sm__inst_executed_pipe_xu{_ELAPSED}")
+    xu_pipe = _share_of(f"sm__inst_executed_pipe_xu{_ELAPSED}")
+    """The unit for what is seldom: conversions between 64 and 32 bits, roots, sines."""
 
     @cached_property
     def multiply_adds(self) -> float | None:
@@ -220,8 +213,8 @@ class KernelMetrics:
         )
         if counted is not None and self.sm_count and capability is not None:
             return min(counted / (lanes * self.sm_count), 1.0)
-        both = self._share(f"sm__pipe_fma_cycles_active{_ELAPSED}")
-        heavy = self._share(f"sm__pipe_fmaheavy_cycles_active{_ELAPSED}")
+        both = self.share(f"sm__pipe_fma_cycles_active{_ELAPSED}")
+        heavy = self.share(f"sm__pipe_fmaheavy_cycles_active{_ELAPSED}")
         if both is None or heavy is None:
             return None
         light = max(2 * both - heavy, 0.0)
@@ -258,18 +251,14 @@ class KernelMetrics:
         per_cycle = self.first("dram__bytes.sum.peak_sustained")
         return clock * per_cycle if clock and per_cycle else None
 
-    @cached_property
-    def sectors(self) -> float | None:
-        """Sectors of global memory that the kernel's instructions touch, as if no cache kept
-        any."""
-        return self.first("memory_l2_theoretical_sectors_global", "memory_l2_sectors_global")
+    sectors = _first_of("memory_l2_theoretical_sectors_global", "memory_l2_sectors_global")
+    """Sectors of global memory that the kernel's instructions touch, as if no cache kept
+    any."""
 
-    @cached_property
-    def ideal_sectors(self) -> float | None:
-        """Sectors of global memory that it would touch, were the threads of a warp side by side."""
-        return self.first(
-            "memory_l2_theoretical_sectors_global_ideal", "memory_ideal_l2_sectors_global"
-        )
+    ideal_sectors = _first_of(
+        "memory_l2_theoretical_sectors_global_ideal", "memory_ideal_l2_sectors_global"
+    )
+    """Sectors of global memory that it would touch, were the threads of a warp side by side."""
 
     @cached_property
     def local_sectors(self) -> float | None:
@@ -315,26 +304,18 @@ class KernelMetrics:
         cycles = self.first("l1tex__cycles_elapsed.sum", "sm__cycles_elapsed.sum")
         return share * cycles if share is not None and cycles else None
 
-    @cached_property
-    def wavefront_share(self) -> float | None:
-        return self._share(f"l1tex__data_pipe_lsu_wavefronts{_ELAPSED}")
+    wavefront_share = _share_of(f"l1tex__data_pipe_lsu_wavefronts{_ELAPSED}")
 
-    @cached_property
-    def request_share(self) -> float | None:
-        """Instructions that the L1 cache takes in, of the most that it can."""
-        return self._share(f"l1tex__lsuin_requests{_ELAPSED}")
+    request_share = _share_of(f"l1tex__lsuin_requests{_ELAPSED}")
+    """Instructions that the L1 cache takes in, of the most that it can."""
 
-    @cached_property
-    def load_share(self) -> float | None:
-        """Results that loads write back, of the most that the L1 cache can."""
-        return self._share(f"l1tex__lsu_writeback_active{_ELAPSED}")
+    load_share = _share_of(f"l1tex__lsu_writeback_active{_ELAPSED}")
+    """Results that loads write back, of the most that the L1 cache can."""
 
-    @cached_property
-    def shared_wavefronts(self) -> float | None:
-        """Cycles that the L1 cache's data stage worked for shared memory, over all SMs."""
-        return self.first(
-            "memory_l1_wavefronts_shared", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
-        )
+    shared_wavefronts = _first_of(
+        "memory_l1_wavefronts_shared", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
+    )
+    """Cycles that the L1 cache's data stage worked for shared memory, over all SMs."""
 
     @cached_property
     def shared_bank_conflicts(self) -> float | None:
@@ -363,7 +344,7 @@ class KernelMetrics:
     def atomic_units(self) -> tuple[float, float] | None:
         """How busy the L2 cache's units for them are on average, and the busiest one."""
         name = "lts__d_atomic_input_cycles_active.{}.pct_of_peak_sustained_elapsed"
-        mean, most = self._share(name.format("avg")), self._share(name.format("max"))
+        mean, most = self.share(name.format("avg")), self.share(name.format("max"))
         return None if mean is None or most is None else (mean, most)
 
     @cached_property

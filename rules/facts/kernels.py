@@ -166,10 +166,13 @@ def kernel_uses(profile: Profile, work: DeviceWork, launching: Operators) -> Ker
         return KernelUses(None, ())
     device = max(of_device, key=lambda each: int(duration[of_device[each]].sum()))
     rows = of_device[device]
-    found = [
-        _use(profile, work, duration, rows[at], operator)
-        for at, operator in _alike(profile, work, launching, rows)
-    ]
+    texts = profile.header.texts
+    found = []
+    for at, operator in _alike(profile, work, launching, rows):
+        mine = rows[at]
+        name, time = texts[int(work.name[mine[0]])], exact_sum(duration[mine])
+        called, shapes, types = (texts[each] for each in operator)
+        found.append(KernelUse(name, kind_of(name), called, shapes, types, mine, time))
     found.sort(key=lambda each: (-each.time_ns, int(each.rows[0])))
     return KernelUses(device, tuple(found))
 
@@ -197,20 +200,6 @@ def _alike(
         (at, (int(texts[0][at[0]]), int(texts[1][at[0]]), int(texts[2][at[0]])))
         for _, at in by_key(grouped(work.name[rows], *texts))
     ]
-
-
-def _use(
-    profile: Profile,
-    work: DeviceWork,
-    duration: IntArray,
-    rows: IntArray,
-    operator: tuple[int, int, int],
-) -> KernelUse:
-    texts = profile.header.texts
-    name = texts[int(work.name[rows[0]])]
-    called, shapes, types = (texts[each] for each in operator)
-    time = exact_sum(duration[rows])
-    return KernelUse(name, kind_of(name), called, shapes, types, rows, time)
 
 
 LIBRARY = (Family.GEMM, Family.CONVOLUTION, Family.ATTENTION)

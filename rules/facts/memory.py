@@ -107,13 +107,10 @@ def _last_begun(begin_ns: IntArray, running: IntArray, columns: Columns, profile
 
 
 def _curve(time_ns: IntArray, allocated: IntArray) -> tuple[tuple[int, int], ...]:
-    if len(time_ns) <= MOST_POINTS:
-        picked = np.arange(len(time_ns))
-    else:
+    if len(time_ns) > MOST_POINTS:
         starts = np.linspace(0, len(time_ns), MOST_POINTS, endpoint=False).astype(np.int64)
-        highest = np.maximum.reduceat(allocated, starts)
-        return tuple(zip(time_ns[starts].tolist(), highest.tolist(), strict=True))
-    return tuple(zip(time_ns[picked].tolist(), allocated[picked].tolist(), strict=True))
+        time_ns, allocated = time_ns[starts], np.maximum.reduceat(allocated, starts)
+    return tuple(zip(time_ns.tolist(), allocated.tolist(), strict=True))
 
 
 def allocated_at_steps(

@@ -25,6 +25,8 @@ from gpuadvisor.rules.facts.intervals import (
     by_key,
     covered_ns,
     ends,
+    grouped,
+    none,
     union,
 )
 from gpuadvisor.rules.facts.joins import thread_keys
@@ -161,10 +163,7 @@ def _steps(
 ) -> tuple[Step, ...]:
     thread = int(marked.process[0]), int(marked.thread[0])
     busy = covered_ns(union(work.begin_ns, work.end_ns), marked.begin_ns, marked.end_ns)
-    waiting = waits.get(thread)
-    data = np.zeros_like(busy)
-    if waiting is not None:
-        data = covered_ns(waiting, marked.begin_ns, marked.end_ns)
+    data = covered_ns(waits.get(thread, none()), marked.begin_ns, marked.end_ns)
     duration = marked.end_ns - marked.begin_ns
     columns = (marked.begin_ns, duration, busy, data)
     spans = _device_spans(marked, work, launched)
@@ -290,8 +289,10 @@ def repetition(
     """Return what repeats: from step to step, or without steps as often as each kernel ran."""
     if not work.kernels or line is None:
         return NONE
-    number = _numbers(profile)
-    times = _times(number)
+    columns = profile.columns("kernels", ("name", "grid_x", "grid_y", "grid_z"))
+    number = grouped(*columns.values())
+    # The greatest number of times of which each kernel ran a multiple.
+    times = int(np.gcd.reduce(np.bincount(number)))
     if steps is not None and len(steps.steps) > 1:
         usual, alike = _in_steps(number, launched, steps)
     elif times > 1:
@@ -304,21 +305,6 @@ def repetition(
     seldom = waits <= MOST_WAITS * work.kernels / usual + 1
     alone = work.in_graph[: work.kernels].mean() < MOST_DIFFERENT
     return Repetition(usual, alike, bool(alike and seldom and alone))
-
-
-def _numbers(profile: Profile) -> IntArray:
-    """Return a number for each kernel's name and grid."""
-    columns = profile.columns("kernels", ("name", "grid_x", "grid_y", "grid_z"))
-    code = columns["name"].astype(np.int64)
-    for axis in "xyz":
-        code = code * 1_000_003 + columns[f"grid_{axis}"]
-    numbers: IntArray = np.unique(code, return_inverse=True)[1]
-    return numbers
-
-
-def _times(number: IntArray) -> int:
-    """Return the greatest number of times of which each kernel ran a multiple."""
-    return int(np.gcd.reduce(np.bincount(number)))
 
 
 def _in_steps(number: IntArray, launched: LaunchingCalls, steps: Steps) -> tuple[float, bool]:

@@ -24,12 +24,7 @@ import numpy as np
 
 from gpuadvisor.domain.profile import UNKNOWN, CallKind, Direction, Memory
 from gpuadvisor.rules.facts.device_work import DeviceWork
-from gpuadvisor.rules.facts.idle import (
-    HOST_PACE_NS,
-    REACH_NS,
-    RESOLUTION_NS,
-    launching_times,
-)
+from gpuadvisor.rules.facts.idle import HOST_PACE_NS, REACH_NS, RESOLUTION_NS, launching_at
 from gpuadvisor.rules.facts.intervals import (
     BoolArray,
     FloatArray,
@@ -363,9 +358,7 @@ def _host_times(
         rows = mine & host.of_kinds(calls)
         found[kind] = without(union(host.begin_ns[rows], host.end_ns[rows]), taken)
         taken = either(taken, found[kind])
-    busy, working = launching_times(host, launching, PAUSE_NS), none()
-    for process in np.unique(host.process[call]).tolist():
-        working = either(working, busy.get(process, none()))
+    working = launching_at(host, launching, call, PAUSE_NS)
     return _Times(found, taken, without(working, taken))
 
 
