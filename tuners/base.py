@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from gpuadvisor.domain.device import Device
@@ -17,6 +17,9 @@ from gpuadvisor.domain.knobs import Application, Effect, Level, ScriptFacts, Set
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.domain.target import Target
+
+Obstacle = Callable[[Device, ScriptFacts], "str | None"]
+"""Returns why a knob cannot work on a device or script, in words, or None."""
 
 
 class Knob(ABC):
@@ -38,8 +41,13 @@ class Knob(ABC):
     """Whether values are tried in order, each on top of the last, until one stops paying."""
     patience: int = 2
     """Values tried in vain before the others are left alone; the most promising come first."""
-    plausible: ClassVar[tuple[Value, ...] | range]
+    plausible: ClassVar[tuple[Value, ...] | range] = (True,)
     """Values that a plan may hold, on whatever device it was made."""
+    obstacles: ClassVar[tuple[Obstacle, ...]] = ()
+    """What may keep it from working, the first to be told first. Those that several knobs meet are
+    in `tuners/knobs/_script.py`."""
+    lines: ClassVar[str]
+    """Lines that have the same effect in the user's own code; `{value}` stands for the value."""
     snippet_language: ClassVar[str] = "python"
     """Language of the lines that keep it for good: `python` or `shell`."""
     extra_startup_s: ClassVar[float] = 0.0
@@ -60,7 +68,7 @@ class Knob(ABC):
 
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
         """Return why it cannot work on this device or script, in words, or None if it can."""
-        return None
+        return next(filter(None, (met(device, facts) for met in self.obstacles)), None)
 
     def level_for(self, facts: ScriptFacts) -> Level:
         """Return the lowest level that may turn it on this script."""
@@ -104,9 +112,9 @@ class Knob(ABC):
     def apply(self, value: Value, target: Target) -> None:
         """Turn the knob, inside the target process."""
 
-    @abstractmethod
     def snippet(self, value: Value) -> str:
         """Return the lines that have the same effect in the user's own code."""
+        return self.lines.format(value=value)
 
     def application(self, value: Value) -> Application:
         """Return what the target process needs to apply it."""

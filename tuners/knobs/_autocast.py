@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import ScriptFacts
 from gpuadvisor.domain.target import Call, Target
-from gpuadvisor.tuners.knobs._script import NO_ROOT
+from gpuadvisor.tuners.knobs._script import no_root
 from gpuadvisor.tuners.knobs._tensors import map_tensors
 
 
-def autocast_unavailable(facts: ScriptFacts) -> str | None:
+def autocast_unavailable(device: Device, facts: ScriptFacts) -> str | None:
     """Return why the script leaves nothing to autocast, or None."""
-    if facts.autocasts_itself:
-        return "the script uses autocast itself"
-    return None if facts.roots else NO_ROOT
+    return "the script uses autocast itself" if facts.autocasts_itself else no_root(device, facts)
 
 
 class RootAutocast:

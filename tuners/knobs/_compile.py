@@ -9,37 +9,45 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from gpuadvisor.domain.device import Device
-from gpuadvisor.domain.knobs import Level, ScriptFacts, Value
+from gpuadvisor.domain.knobs import ScriptFacts, Value
 from gpuadvisor.domain.target import Call, Target
-from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._script import NO_ROOT, not_on_gpu
+from gpuadvisor.tuners.base import Knob, Obstacle
+from gpuadvisor.tuners.knobs._script import no_root, not_on_gpu
 from gpuadvisor.tuners.knobs._tensors import map_tensors
 
 CALLS_BEFORE_BACKWARD = 8
 """Calls with gradients on and no backward pass ever, after which none is waited for. A GAN's
 first step makes three."""
+OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "default": {},
+    "dynamic": {"dynamic": True},
+    "cudagraphs": {"backend": "cudagraphs"},
+}
+"""Values of the knobs, with the keyword arguments of `Module.compile`; all others name a mode."""
+REPLAYED = {"reduce-overhead", "cudagraphs", "max-autotune"}
+"""Values with which CUDA graphs are replayed."""
+
+
+def _own_or_no_compiler(device: Device, facts: ScriptFacts) -> str | None:
+    """Return why modules cannot be compiled here, or need not be, or None if they can."""
+    if facts.compiles_itself:
+        return "the script compiles its model itself"
+    if reason := no_root(device, facts):
+        return reason
+    if not_on_gpu(device, facts):
+        if not _found("CXX", "g++", "clang++"):
+            return "torch.compile needs a C++ compiler on the CPU, and none was found"
+    elif not device.at_least(7):
+        return "torch.compile needs a GPU of compute capability 7.0 (Volta) or newer"
+    elif not _found("CC", "gcc", "clang"):
+        return "torch.compile needs a C compiler for its GPU kernels, and none was found"
+    return None
 
 
 class CompileKnob(Knob):
     """Compiles roots in place, so that they stay the same objects with the same state dict."""
 
-    level = Level.CONSERVATIVE
-    options: ClassVar[Mapping[str, Mapping[str, Any]]]
-    """Each value, with the keyword arguments of `Module.compile`."""
-
-    def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
-        if facts.compiles_itself:
-            return "the script compiles its model itself"
-        if not facts.roots:
-            return NO_ROOT
-        if not_on_gpu(device, facts):
-            if not _found("CXX", "g++", "clang++"):
-                return "torch.compile needs a C++ compiler on the CPU, and none was found"
-        elif not device.at_least(7):
-            return "torch.compile needs a GPU of compute capability 7.0 (Volta) or newer"
-        elif not _found("CC", "gcc", "clang"):
-            return "torch.compile needs a C compiler for its GPU kernels, and none was found"
-        return None
+    obstacles: ClassVar[tuple[Obstacle, ...]] = (_own_or_no_compiler,)
 
     def apply(self, value: Value, target: Target) -> None:
         owner = os.getpid()
@@ -52,19 +60,24 @@ class CompileKnob(Knob):
             if _device(module) == "cuda" and importlib.util.find_spec("triton") is None:
                 target.refuse("torch.compile needs the package triton for the GPU")
                 return
-            _compile_in_place(module, self.options[str(value)])
+            _compile_in_place(module, _options(value))
             target.effective()
 
         target.on_root(prepare)
+        if value in REPLAYED:
+            Replays(target)
 
     def snippet(self, value: Value) -> str:
-        options = self.options[str(value)].items()
-        arguments = ", ".join(f"{name}={option!r}" for name, option in options)
+        arguments = ", ".join(f"{name}={option!r}" for name, option in _options(value).items())
         beside = f", {arguments}" if arguments else ""
         return (
             f"model.compile({arguments})\n"
             f"# or, where the model is a bare nn.Sequential: model = torch.compile(model{beside})"
         )
+
+
+def _options(value: Value) -> Mapping[str, Any]:
+    return OPTIONS.get(str(value), {"mode": value})
 
 
 def _compile_in_place(module: Any, options: Mapping[str, Any]) -> None:

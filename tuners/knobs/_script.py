@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 from gpuadvisor.domain.device import Device
-from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts, Settings
+from gpuadvisor.domain.knobs import ScriptFacts, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
-
-NO_ROOT = "the script calls no torch module with parameters"
-NO_LOADER = "the script reads no batches from a torch DataLoader"
+from gpuadvisor.domain.target import Target
+from gpuadvisor.tuners.base import Knob, Obstacle
 
 WAITING_SHARE = 0.02
 """Share of the time spent waiting for batches below which faster loading gains nothing that a
@@ -27,18 +28,50 @@ def not_on_gpu(device: Device, facts: ScriptFacts) -> str | None:
     return None if facts.device == "cuda" else "the script computes on the CPU"
 
 
-def main_loader(facts: ScriptFacts) -> LoaderFacts | None:
-    """Return the loader that feeds the most batches."""
-    return facts.loaders[0] if facts.loaders else None
+def not_linux(reason: str) -> Obstacle:
+    """Return an obstacle: `reason`, wherever this is not Linux."""
+    return lambda device, facts: None if sys.platform.startswith("linux") else reason
 
 
-def workers_missing(settings: Settings, facts: ScriptFacts) -> str | None:
-    """Return why a setting of the workers cannot do anything, or None if there are workers."""
-    loader = main_loader(facts)
-    own = loader.num_workers if loader is not None else 0
-    if settings.get(WORKERS, own):
-        return None
-    return "it needs DataLoader workers, and the script has none: set dataloader_workers too"
+def no_root(device: Device, facts: ScriptFacts) -> str | None:
+    """Return why a knob of the model can do nothing, or None if the script calls a module."""
+    return None if facts.roots else "the script calls no torch module with parameters"
+
+
+def no_convolution(device: Device, facts: ScriptFacts) -> str | None:
+    """Return why a knob of convolutions can do nothing, or None if the model has any."""
+    return None if facts.has_convolution else "the script's model has no convolution"
+
+
+def no_loader(device: Device, facts: ScriptFacts) -> str | None:
+    """Return why a knob of the loaders can do nothing, or None if the script reads from one."""
+    return None if facts.loaders else "the script reads no batches from a torch DataLoader"
+
+
+class LoaderKnob(Knob):
+    """A knob of the script's DataLoaders, which changes what each is built with."""
+
+    obstacles: ClassVar[tuple[Obstacle, ...]] = (no_loader,)
+    needs_workers: ClassVar[bool] = True
+    """Whether it does nothing without workers, the script's own or those of another knob."""
+    cures_waiting: ClassVar[bool] = True
+    """Whether less waiting for batches is all that it can bring."""
+
+    def missing(self, settings: Settings, facts: ScriptFacts) -> str | None:
+        own = facts.loaders[0].num_workers if facts.loaders else 0
+        if not self.needs_workers or settings.get(WORKERS, own):
+            return None
+        return "it needs DataLoader workers, and the script has none: set dataloader_workers too"
+
+    def pointless(self, best: Measurement) -> str | None:
+        return not_waiting(best) if self.cures_waiting else None
+
+    def apply(self, value: Value, target: Target) -> None:
+        target.on_loader(partial(self.adjust, value, target))
+
+    def adjust(self, value: Value, target: Target, arguments: dict[str, Any]) -> None:
+        """Change the arguments with which a DataLoader is about to be built."""
+        raise NotImplementedError
 
 
 def not_waiting(best: Measurement) -> str | None:

@@ -7,7 +7,6 @@ It saves memory rather than time, and so makes room for a larger batch
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 
 from gpuadvisor.domain.device import Device
@@ -15,7 +14,7 @@ from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.domain.target import Target
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._script import not_on_gpu
+from gpuadvisor.tuners.knobs._script import not_linux, not_on_gpu
 
 VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 """Variables that torch's allocator reads; before torch 2.9 the second only, later both."""
@@ -33,15 +32,12 @@ class Allocator(Knob):
     snippet_language = "shell"
     plausible = (OPTION,)
     serves = frozenset({Objective.MEMORY})
+    obstacles = (not_on_gpu, not_linux("torch supports expandable segments on Linux only"))
+    lines = f"export PYTORCH_ALLOC_CONF={OPTION}:True  # PYTORCH_CUDA_ALLOC_CONF before torch 2.9"
 
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
-        if reason := not_on_gpu(device, facts):
-            return reason
-        if not sys.platform.startswith("linux"):
-            return "torch supports expandable segments on Linux only"
-        if OPTION in _configured():
-            return f"{_variable()} sets {OPTION} already"
-        return None
+        own = f"{_variable()} sets {OPTION} already" if OPTION in _configured() else None
+        return super().unavailable(device, facts) or own
 
     def environment(self, value: Value) -> Mapping[str, str]:
         own = _configured()
@@ -51,11 +47,6 @@ class Allocator(Knob):
     def apply(self, value: Value, target: Target) -> None:
         if OPTION in _configured():
             target.effective()
-
-    def snippet(self, value: Value) -> str:
-        return (
-            f"export PYTORCH_ALLOC_CONF={OPTION}:True  # PYTORCH_CUDA_ALLOC_CONF before torch 2.9"
-        )
 
 
 def _variable() -> str:

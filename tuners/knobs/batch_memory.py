@@ -23,11 +23,9 @@ from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from gpuadvisor.domain.device import Device
-from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Settings, Value
+from gpuadvisor.domain.knobs import Effect, Level, Value
 from gpuadvisor.domain.target import Target
-from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._script import NO_LOADER, workers_missing
+from gpuadvisor.tuners.knobs._script import LoaderKnob, no_loader, not_linux
 
 LEAST_BYTES = 1 << 20
 """Least size of a tensor whose memory is reused: new memory for a smaller one takes under 1 ms."""
@@ -41,7 +39,7 @@ TAIL_BYTES = 64
 """Room at the end of a segment for the number of the last batch that the script is done with."""
 
 
-class BatchMemory(Knob):
+class BatchMemory(LoaderKnob):
     """Initializes every DataLoader's workers with `reuse`, after the script's own function."""
 
     name = "batch_memory"
@@ -50,29 +48,24 @@ class BatchMemory(Knob):
     effect = Effect.NONE
     order = 50
     plausible = ("reuse",)
-
-    def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
-        if not sys.platform.startswith("linux"):
-            return "elsewhere than on Linux batches are shared in another way"
-        return None if facts.loaders else NO_LOADER
-
-    def missing(self, settings: Settings, facts: ScriptFacts) -> str | None:
-        return workers_missing(settings, facts)
+    obstacles = (
+        not_linux("elsewhere than on Linux batches are shared in another way"),
+        no_loader,
+    )
+    cures_waiting = False
+    lines = (
+        f"from {__name__} import reuse\n"
+        "loader = DataLoader(dataset, ..., num_workers=..., worker_init_fn=reuse)"
+    )
 
     def apply(self, value: Value, target: Target) -> None:
-        def adjust(arguments: dict[str, Any]) -> None:
-            own = arguments["worker_init_fn"]
-            if not isinstance(own, Initialization):  # of a loader that is built like another one
-                arguments["worker_init_fn"] = Initialization(own)
-
         on_reuse(target.effective)
-        target.on_loader(adjust)
+        super().apply(value, target)
 
-    def snippet(self, value: Value) -> str:
-        return (
-            f"from {__name__} import reuse\n"
-            "loader = DataLoader(dataset, ..., num_workers=..., worker_init_fn=reuse)"
-        )
+    def adjust(self, value: Value, target: Target, arguments: dict[str, Any]) -> None:
+        own = arguments["worker_init_fn"]
+        if not isinstance(own, Initialization):  # of a loader that is built like another one
+            arguments["worker_init_fn"] = Initialization(own)
 
 
 @dataclass(frozen=True)

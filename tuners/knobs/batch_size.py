@@ -12,12 +12,12 @@ from typing import Any
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
 from gpuadvisor.domain.target import Target
-from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.knobs._script import LoaderKnob
 
 FACTORS = (2, 4, 8, 16, 32, 64)
 
 
-class BatchSize(Knob):
+class BatchSize(LoaderKnob):
     """Multiplies the batch size of every DataLoader that has one."""
 
     name = "batch_size"
@@ -27,6 +27,8 @@ class BatchSize(Knob):
     order = 160
     plausible = range(2, 1025)
     progressive = True
+    needs_workers = cures_waiting = False
+    lines = "loader = DataLoader(dataset, batch_size={value} * batch_size, ...)"
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         return FACTORS
@@ -45,21 +47,15 @@ class BatchSize(Knob):
     def effect_for(self, facts: ScriptFacts) -> Effect:
         return Effect.TRAINING if facts.training else Effect.NONE
 
-    def apply(self, value: Value, target: Target) -> None:
-        def adjust(arguments: dict[str, Any]) -> None:
-            own = arguments["batch_size"]
-            if not own or arguments["batch_sampler"] is not None:
-                return
-            larger = own * int(value)
-            if larger > _samples(arguments["dataset"]):  # it would make one batch, or none
-                return
-            arguments["batch_size"] = larger
-            target.effective(f"{own} to {larger}")
-
-        target.on_loader(adjust)
-
-    def snippet(self, value: Value) -> str:
-        return f"loader = DataLoader(dataset, batch_size={value} * batch_size, ...)"
+    def adjust(self, value: Value, target: Target, arguments: dict[str, Any]) -> None:
+        own = arguments["batch_size"]
+        if not own or arguments["batch_sampler"] is not None:
+            return
+        larger = own * int(value)
+        if larger > _samples(arguments["dataset"]):  # it would make one batch, or none
+            return
+        arguments["batch_size"] = larger
+        target.effective(f"{own} to {larger}")
 
 
 def _samples(dataset: Any) -> float:

@@ -28,8 +28,12 @@ class Bf16Autocast(Knob):
     level = Level.BALANCED
     effect = Effect.NUMERICS
     order = 70
-    plausible = (True,)
     excludes = frozenset({"fp16_autocast"})
+    lines = (
+        "with torch.autocast(device_type=batch.device.type, dtype=torch.bfloat16):\n"
+        "    output = model(batch)\n"
+        "output = output.float()  # the loss, or what else follows, in 32 bits"
+    )
 
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
         if facts.device == "cuda":
@@ -37,17 +41,10 @@ class Bf16Autocast(Knob):
                 return "bfloat16 needs a GPU of compute capability 8.0 (Ampere) or newer"
         elif not CPU_FEATURES & cpu_features():
             return "this CPU has no instructions for bfloat16, so it would be slower"
-        return autocast_unavailable(facts)
+        return autocast_unavailable(device, facts)
 
     def apply(self, value: Value, target: Target) -> None:
         RootAutocast("bfloat16", target)
-
-    def snippet(self, value: Value) -> str:
-        return (
-            "with torch.autocast(device_type=batch.device.type, dtype=torch.bfloat16):\n"
-            "    output = model(batch)\n"
-            "output = output.float()  # the loss, or what else follows, in 32 bits"
-        )
 
 
 def cpu_features() -> set[str]:

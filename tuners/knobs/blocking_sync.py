@@ -7,22 +7,18 @@ need all cores, that core is missing; elsewhere waking up costs time: on an H100
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-from gpuadvisor.domain.device import Device
-from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Settings, Value
-from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.knobs import Effect, Level, Value
 from gpuadvisor.domain.target import Target
-from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._script import NO_LOADER, not_on_gpu, not_waiting, workers_missing
+from gpuadvisor.tuners.knobs._script import LoaderKnob, no_loader, not_linux, not_on_gpu
 
 LIBRARY = "libcuda.so.1"
 SCHEDULE_MASK, BLOCKING = 0x07, 0x04
 """`CU_CTX_SCHED_MASK` and `CU_CTX_SCHED_BLOCKING_SYNC` of `cuda.h`."""
 
 
-class BlockingSync(Knob):
+class BlockingSync(LoaderKnob):
     """Sets the flags of the device's primary context, which torch uses."""
 
     name = "blocking_sync"
@@ -30,20 +26,11 @@ class BlockingSync(Knob):
     level = Level.CONSERVATIVE
     effect = Effect.NONE
     order = 40
-    plausible = (True,)
-
-    def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
-        if reason := not_on_gpu(device, facts):
-            return reason
-        if not sys.platform.startswith("linux"):
-            return "it is known for Linux only"
-        return None if facts.loaders else NO_LOADER
-
-    def missing(self, settings: Settings, facts: ScriptFacts) -> str | None:
-        return workers_missing(settings, facts)
-
-    def pointless(self, best: Measurement) -> str | None:
-        return not_waiting(best)
+    obstacles = (not_on_gpu, not_linux("it is known for Linux only"), no_loader)
+    lines = (
+        "import ctypes  # after the first use of the GPU\n"
+        f'ctypes.CDLL("{LIBRARY}").cuDevicePrimaryCtxSetFlags_v2(0, {BLOCKING})'
+    )
 
     def apply(self, value: Value, target: Target) -> None:
         def prepare(module: Any) -> None:
@@ -57,12 +44,6 @@ class BlockingSync(Knob):
                 target.effective()
 
         target.on_root(prepare)
-
-    def snippet(self, value: Value) -> str:
-        return (
-            "import ctypes  # after the first use of the GPU\n"
-            f'ctypes.CDLL("{LIBRARY}").cuDevicePrimaryCtxSetFlags_v2(0, {BLOCKING})'
-        )
 
 
 def _block(index: int) -> tuple[str, bool]:

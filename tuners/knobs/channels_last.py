@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from gpuadvisor.domain.device import Device
-from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
+from gpuadvisor.domain.knobs import Effect, Level, Value
 from gpuadvisor.domain.target import Call, Target
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._script import NO_ROOT
+from gpuadvisor.tuners.knobs._script import no_convolution, no_root
 from gpuadvisor.tuners.knobs._tensors import map_tensors
 
 
@@ -25,12 +24,11 @@ class ChannelsLast(Knob):
     level = Level.BALANCED
     effect = Effect.NUMERICS
     order = 90
-    plausible = (True,)
-
-    def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
-        if not facts.roots:
-            return NO_ROOT
-        return None if facts.has_convolution else "the script's model has no convolution"
+    obstacles = (no_root, no_convolution)
+    lines = (
+        "model = model.to(memory_format=torch.channels_last)\n"
+        "images = images.to(memory_format=torch.channels_last)  # each batch"
+    )
 
     def apply(self, value: Value, target: Target) -> None:
         ranks: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
@@ -46,12 +44,6 @@ class ChannelsLast(Knob):
 
         target.on_root(prepare)
         target.around_root(around)
-
-    def snippet(self, value: Value) -> str:
-        return (
-            "model = model.to(memory_format=torch.channels_last)\n"
-            "images = images.to(memory_format=torch.channels_last)  # each batch"
-        )
 
 
 def _convert_weights(module: Any, target: Target) -> set[int]:

@@ -7,11 +7,10 @@ of varying size went from 7.5 to 11.8 ms a step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
 
 from gpuadvisor.domain.device import Device
-from gpuadvisor.domain.knobs import Effect, ScriptFacts, Value
+from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
 from gpuadvisor.tuners.knobs._compile import CompileKnob
 
 
@@ -20,22 +19,16 @@ class Compile(CompileKnob):
 
     name = "compile"
     title = "torch.compile"
+    level = Level.CONSERVATIVE
     effect = Effect.NONE
     order = 130
     plausible = ("default", "dynamic")
     excludes = frozenset({"compile_cudagraphs", "compile_max_autotune"})
     extra_startup_s = 300.0
     first_start_s = 40.0
-    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": {},
-        "dynamic": {"dynamic": True},
-    }
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
-        values: list[Value] = ["default"]
-        if facts.varying_shapes:
-            values.append("dynamic")
-        return values
+        return self.plausible if facts.varying_shapes else ["default"]
 
 
 KNOB = Compile()

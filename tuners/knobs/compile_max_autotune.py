@@ -9,17 +9,12 @@ compiling does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
-from gpuadvisor.domain.target import Target
-from gpuadvisor.tuners.knobs._compile import CompileKnob, Replays
+from gpuadvisor.tuners.knobs._compile import CompileKnob
 from gpuadvisor.tuners.knobs._script import not_on_gpu
-
-GRAPHS = "max-autotune"
-"""The mode that also replays CUDA graphs."""
 
 
 class CompileMaxAutotune(CompileKnob):
@@ -30,26 +25,15 @@ class CompileMaxAutotune(CompileKnob):
     level = Level.BALANCED
     effect = Effect.NUMERICS
     order = 190
-    plausible = ("max-autotune-no-cudagraphs", GRAPHS)
+    plausible = ("max-autotune-no-cudagraphs", "max-autotune")
     excludes = frozenset({"compile", "compile_cudagraphs"})
     extra_startup_s = 900.0
     first_start_s = 300.0
     refines = "compile"
-    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        name: {"mode": name} for name in ("max-autotune-no-cudagraphs", GRAPHS)
-    }
+    obstacles = (not_on_gpu, *CompileKnob.obstacles)
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
-        plain: Value = "max-autotune-no-cudagraphs"
-        return [plain] if facts.varying_shapes else [plain, GRAPHS]
-
-    def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
-        return not_on_gpu(device, facts) or super().unavailable(device, facts)
-
-    def apply(self, value: Value, target: Target) -> None:
-        super().apply(value, target)
-        if value == GRAPHS:
-            Replays(target)
+        return self.plausible[:1] if facts.varying_shapes else self.plausible
 
 
 KNOB = CompileMaxAutotune()

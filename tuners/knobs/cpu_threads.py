@@ -15,7 +15,7 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
 from gpuadvisor.domain.target import Target
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._script import NO_ROOT, not_on_gpu
+from gpuadvisor.tuners.knobs._script import no_root, not_on_gpu
 
 CPUS = Path("/sys/devices/system/cpu")
 
@@ -29,6 +29,7 @@ class CpuThreads(Knob):
     effect = Effect.NONE
     order = 50
     plausible = range(1, 1025)
+    lines = "torch.set_num_threads({value})"
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         physical = physical_cores(device.cores)
@@ -39,11 +40,8 @@ class CpuThreads(Knob):
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
         if not not_on_gpu(device, facts):
             return "the script computes on the GPU"
-        if not facts.roots:
-            return NO_ROOT
-        if device.cores == 1:
-            return "this process may use one core only"
-        return None
+        one = "this process may use one core only" if device.cores == 1 else None
+        return no_root(device, facts) or one
 
     def apply(self, value: Value, target: Target) -> None:
         import torch
@@ -55,9 +53,6 @@ class CpuThreads(Knob):
                 target.effective()
 
         target.on_root(prepare)
-
-    def snippet(self, value: Value) -> str:
-        return f"torch.set_num_threads({value})"
 
 
 def physical_cores(cores: int) -> int:

@@ -11,7 +11,13 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
 from gpuadvisor.domain.target import Target
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._script import not_on_gpu
+from gpuadvisor.tuners.knobs._script import no_convolution, not_on_gpu
+
+
+def _varying_shapes(device: Device, facts: ScriptFacts) -> str | None:
+    if not facts.varying_shapes:
+        return None
+    return "the input's shape changes, and each new shape would be timed anew"
 
 
 class CudnnBenchmark(Knob):
@@ -22,18 +28,10 @@ class CudnnBenchmark(Knob):
     level = Level.CONSERVATIVE
     effect = Effect.NONE
     order = 100
-    plausible = (True,)
     extra_startup_s = 30.0
     first_start_s = 8.0
-
-    def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
-        if reason := not_on_gpu(device, facts):
-            return reason
-        if not facts.has_convolution:
-            return "the script's model has no convolution"
-        if facts.varying_shapes:
-            return "the input's shape changes, and each new shape would be timed anew"
-        return None
+    obstacles = (not_on_gpu, no_convolution, _varying_shapes)
+    lines = "torch.backends.cudnn.benchmark = True"
 
     def apply(self, value: Value, target: Target) -> None:
         import torch
@@ -48,9 +46,6 @@ class CudnnBenchmark(Knob):
                 target.effective()
 
         target.on_root(prepare)
-
-    def snippet(self, value: Value) -> str:
-        return "torch.backends.cudnn.benchmark = True"
 
 
 KNOB = CudnnBenchmark()

@@ -12,10 +12,8 @@ from typing import Any
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
-from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.target import Target
-from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._script import NO_LOADER, is_iterable, is_on_gpu, not_waiting
+from gpuadvisor.tuners.knobs._script import LoaderKnob, is_iterable, is_on_gpu
 
 MOST_WORKERS = 32
 """Most workers that are tried: each is a process with its own copy of the data set's state and two
@@ -24,7 +22,7 @@ batches in flight."""
 MOST_CHOICES = 4
 
 
-class DataLoaderWorkers(Knob):
+class DataLoaderWorkers(LoaderKnob):
     """Sets `num_workers` of every DataLoader with a map-style data set."""
 
     name = "dataloader_workers"
@@ -35,6 +33,8 @@ class DataLoaderWorkers(Knob):
     plausible = range(257)
     extra_startup_s = 30.0  # each worker of a spawn context imports the script again
     first_start_s = 4.0
+    needs_workers = False
+    lines = "loader = DataLoader(dataset, ..., num_workers={value})"
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         cores = device.cores
@@ -47,36 +47,25 @@ class DataLoaderWorkers(Knob):
         return fitting
 
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
-        if not facts.loaders:
-            return NO_LOADER
-        if all(loader.iterable for loader in facts.loaders):
+        if facts.loaders and all(loader.iterable for loader in facts.loaders):
             return "the script streams an IterableDataset, and more workers would repeat samples"
-        return None
+        return super().unavailable(device, facts)
 
-    def pointless(self, best: Measurement) -> str | None:
-        return not_waiting(best)
-
-    def apply(self, value: Value, target: Target) -> None:
-        def adjust(arguments: dict[str, Any]) -> None:
-            if is_iterable(arguments) or arguments["num_workers"] == value:
-                return
-            if is_on_gpu(arguments):
-                target.refuse("the data set is on the GPU already, where workers cannot read it")
-                return
-            arguments["num_workers"] = value
-            if not value:  # the constructor refuses what only workers can do
-                arguments.update(
-                    persistent_workers=False,
-                    prefetch_factor=None,
-                    multiprocessing_context=None,
-                    timeout=0,
-                )
-            target.effective()
-
-        target.on_loader(adjust)
-
-    def snippet(self, value: Value) -> str:
-        return f"loader = DataLoader(dataset, ..., num_workers={value})"
+    def adjust(self, value: Value, target: Target, arguments: dict[str, Any]) -> None:
+        if is_iterable(arguments) or arguments["num_workers"] == value:
+            return
+        if is_on_gpu(arguments):
+            target.refuse("the data set is on the GPU already, where workers cannot read it")
+            return
+        arguments["num_workers"] = value
+        if not value:  # the constructor refuses what only workers can do
+            arguments.update(
+                persistent_workers=False,
+                prefetch_factor=None,
+                multiprocessing_context=None,
+                timeout=0,
+            )
+        target.effective()
 
 
 KNOB = DataLoaderWorkers()

@@ -33,8 +33,17 @@ class Fp16Autocast(Knob):
     level = Level.AGGRESSIVE
     effect = Effect.NUMERICS
     order = 80
-    plausible = (True,)
     excludes = frozenset({"bf16_autocast"})
+    lines = (
+        'scaler = torch.amp.GradScaler("cuda")\n'
+        'with torch.autocast("cuda", dtype=torch.float16):\n'
+        "    output = model(batch)\n"
+        "loss = criterion(output.float(), labels)\n"
+        "scaler.scale(loss).backward()\n"
+        "scaler.unscale_(optimizer)  # only before clipping gradients\n"
+        "scaler.step(optimizer)\n"
+        "scaler.update()"
+    )
 
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
         if reason := not_on_gpu(device, facts):
@@ -43,22 +52,10 @@ class Fp16Autocast(Knob):
             return "the script scales its loss itself"
         if "LBFGS" in facts.optimizers:
             return "LBFGS needs the loss itself, and float16 needs it scaled"
-        return autocast_unavailable(facts)
+        return autocast_unavailable(device, facts)
 
     def apply(self, value: Value, target: Target) -> None:
         LossScaling(RootAutocast("float16", target), target)
-
-    def snippet(self, value: Value) -> str:
-        return (
-            'scaler = torch.amp.GradScaler("cuda")\n'
-            'with torch.autocast("cuda", dtype=torch.float16):\n'
-            "    output = model(batch)\n"
-            "loss = criterion(output.float(), labels)\n"
-            "scaler.scale(loss).backward()\n"
-            "scaler.unscale_(optimizer)  # only before clipping gradients\n"
-            "scaler.step(optimizer)\n"
-            "scaler.update()"
-        )
 
 
 class LossScaling:

@@ -29,6 +29,7 @@ class FusedOptimizer(Knob):
     effect = Effect.NONE
     order = 120
     plausible = ("fused", "foreach")
+    lines = "optimizer = torch.optim.AdamW(model.parameters(), ..., {value}=True)"
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         values = ["fused"] if FUSED & set(facts.optimizers) else []
@@ -61,9 +62,6 @@ class FusedOptimizer(Knob):
             return not hasattr(arguments.get("lr"), "dim")
         # torch itself checks this at the first step only, when it is too late to fall back.
         return all(_can_be_fused(parameter) for parameter in _parameters(arguments))
-
-    def snippet(self, value: Value) -> str:
-        return f"optimizer = torch.optim.AdamW(model.parameters(), ..., {value}=True)"
 
 
 def _parameters(arguments: dict[str, Any]) -> Iterator[Any]:

@@ -18,7 +18,7 @@ from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.target import Target
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._script import NO_LOADER, not_on_gpu, not_waiting
+from gpuadvisor.tuners.knobs._script import no_loader, not_on_gpu, not_waiting
 
 VARIABLE = "GLIBC_TUNABLES"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
@@ -51,7 +51,7 @@ class HostMemory(Knob):
 
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
         if not not_on_gpu(device, facts) and not facts.loaders:
-            return NO_LOADER
+            return no_loader(device, facts)
         if not is_glibc():
             return "it is a setting of glibc, and this machine has another C library"
         if "malloc" in os.environ.get("LD_PRELOAD", ""):

@@ -10,14 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuadvisor.domain.device import Device
-from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Settings, Value
-from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
 from gpuadvisor.domain.target import Target
-from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._script import NO_LOADER, main_loader, not_waiting, workers_missing
+from gpuadvisor.tuners.knobs._script import LoaderKnob
 
 
-class PersistentWorkers(Knob):
+class PersistentWorkers(LoaderKnob):
     """Sets `persistent_workers` of every DataLoader with workers."""
 
     name = "persistent_workers"
@@ -25,31 +23,15 @@ class PersistentWorkers(Knob):
     level = Level.CONSERVATIVE
     effect = Effect.RANDOM_STREAM  # from the second epoch on: no new seeds are drawn
     order = 30
-    plausible = (True,)
+    lines = "loader = DataLoader(dataset, ..., num_workers=..., persistent_workers=True)"
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
-        loader = main_loader(facts)
-        return [] if loader is not None and loader.persistent_workers else [True]
+        return [] if any(loader.persistent_workers for loader in facts.loaders[:1]) else [True]
 
-    def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
-        return None if facts.loaders else NO_LOADER
-
-    def missing(self, settings: Settings, facts: ScriptFacts) -> str | None:
-        return workers_missing(settings, facts)
-
-    def pointless(self, best: Measurement) -> str | None:
-        return not_waiting(best)
-
-    def apply(self, value: Value, target: Target) -> None:
-        def adjust(arguments: dict[str, Any]) -> None:
-            if arguments["num_workers"] and not arguments["persistent_workers"]:
-                arguments["persistent_workers"] = True
-                target.effective()
-
-        target.on_loader(adjust)
-
-    def snippet(self, value: Value) -> str:
-        return "loader = DataLoader(dataset, ..., num_workers=..., persistent_workers=True)"
+    def adjust(self, value: Value, target: Target, arguments: dict[str, Any]) -> None:
+        if arguments["num_workers"] and not arguments["persistent_workers"]:
+            arguments["persistent_workers"] = True
+            target.effective()
 
 
 KNOB = PersistentWorkers()

@@ -9,14 +9,12 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from gpuadvisor.domain.device import Device
-from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
+from gpuadvisor.domain.knobs import Effect, Level, Value
 from gpuadvisor.domain.target import Target
-from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._script import NO_LOADER, is_on_gpu, not_on_gpu
+from gpuadvisor.tuners.knobs._script import LoaderKnob, is_on_gpu, no_loader, not_on_gpu
 
 
-class PinMemory(Knob):
+class PinMemory(LoaderKnob):
     """Pins every DataLoader's batches and makes their copies asynchronous."""
 
     name = "pin_memory"
@@ -24,26 +22,21 @@ class PinMemory(Knob):
     level = Level.CONSERVATIVE
     effect = Effect.NONE
     order = 20
-    plausible = (True,)
-
-    def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
-        return not_on_gpu(device, facts) or (None if facts.loaders else NO_LOADER)
+    obstacles = (not_on_gpu, no_loader)
+    needs_workers = cures_waiting = False
+    lines = (
+        "loader = DataLoader(dataset, ..., pin_memory=True)\n"
+        'batch = batch.to("cuda", non_blocking=True)  # each tensor of the batch'
+    )
 
     def apply(self, value: Value, target: Target) -> None:
-        def adjust(arguments: dict[str, Any]) -> None:
-            if arguments["pin_memory"] or is_on_gpu(arguments):
-                return
-            arguments["pin_memory"] = True
-            target.effective()
-
-        target.on_loader(adjust)
+        super().apply(value, target)
         copy_without_waiting(target)
 
-    def snippet(self, value: Value) -> str:
-        return (
-            "loader = DataLoader(dataset, ..., pin_memory=True)\n"
-            'batch = batch.to("cuda", non_blocking=True)  # each tensor of the batch'
-        )
+    def adjust(self, value: Value, target: Target, arguments: dict[str, Any]) -> None:
+        if not arguments["pin_memory"] and not is_on_gpu(arguments):
+            arguments["pin_memory"] = True
+            target.effective()
 
 
 def copy_without_waiting(target: Target) -> None:

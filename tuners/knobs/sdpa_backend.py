@@ -31,11 +31,11 @@ class SdpaBackend(Knob):
     level = Level.CONSERVATIVE
     effect = Effect.NONE
     order = 110
-    plausible = ("cudnn", "flash", "efficient")
+    plausible = tuple(BACKENDS)
 
     def choices(self, device: Device, facts: ScriptFacts) -> Sequence[Value]:
         if device.at_least(9):
-            return ["cudnn", "flash", "efficient"]
+            return self.plausible
         # Before Hopper torch tries flash first by itself.
         return ["efficient", "cudnn"] if device.at_least(8) else ["efficient"]
 

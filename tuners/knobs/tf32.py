@@ -13,7 +13,7 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
 from gpuadvisor.domain.target import Target
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knobs._script import NO_ROOT, not_on_gpu
+from gpuadvisor.tuners.knobs._script import no_root, not_on_gpu
 
 
 class Tf32(Knob):
@@ -24,20 +24,17 @@ class Tf32(Knob):
     level = Level.BALANCED
     effect = Effect.NUMERICS
     order = 60
-    plausible = (True,)
+    lines = 'torch.set_float32_matmul_precision("high")'
 
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
         if reason := not_on_gpu(device, facts):
             return reason
         if not device.at_least(8):
             return "TF32 needs a GPU of compute capability 8.0 (Ampere) or newer"
-        return None if facts.roots else NO_ROOT
+        return no_root(device, facts)
 
     def apply(self, value: Value, target: Target) -> None:
         target.on_root(lambda module: _turn_on(module, target))
-
-    def snippet(self, value: Value) -> str:
-        return 'torch.set_float32_matmul_precision("high")'
 
 
 def _turn_on(module: Any, target: Target) -> None:

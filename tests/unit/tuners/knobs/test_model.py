@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402 - torch may be missing
 
-from gpuadvisor.tuners.knobs import load_knobs  # noqa: E402 - torch may be missing
+from gpuadvisor.tuners.knobs import _compile  # noqa: E402 - torch may be missing
 
 
 def net():
@@ -124,7 +124,7 @@ class TestCompile:
         """Trace, but generate no code: the knob is under test, not Inductor."""
         torch._dynamo.reset()
         options = {"default": {"backend": "eager"}}
-        monkeypatch.setattr(type(load_knobs()["compile"]), "options", options)
+        monkeypatch.setattr(_compile, "OPTIONS", options)
 
     def test_identity_results_and_state(self, script):
         model, x = net(), torch.randn(3, 4)
@@ -193,8 +193,7 @@ class TestCudaGraphs:
 
     @pytest.fixture
     def target(self, script, monkeypatch):
-        cls = type(load_knobs()["compile_cudagraphs"])
-        monkeypatch.setattr(cls, "options", {"cudagraphs": {"backend": "eager"}})
+        monkeypatch.setattr(_compile, "OPTIONS", {"cudagraphs": {"backend": "eager"}})
         torch._dynamo.reset()
         return script(compile_cudagraphs="cudagraphs")
 
