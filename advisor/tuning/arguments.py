@@ -120,8 +120,7 @@ def permanent_snippets(settings: Settings, knobs: Mapping[str, Knob]) -> tuple[S
     snippets = []
     for name, value in settings.items():
         if name.startswith(ARGUMENT_PREFIX):
-            option = flag_of(name.removeprefix(ARGUMENT_PREFIX)), str(value)
-            line = shlex.join(option)
+            line = shlex.join([flag_of(name.removeprefix(ARGUMENT_PREFIX)), str(value)])
             snippets.append(Snippet(name, "on the script's command line", line, "shell"))
         elif name in knobs:
             knob = knobs[name]
@@ -145,10 +144,8 @@ def _put(args: list[str], flag: str, value: str) -> None:
 
 def _place(args: Sequence[str], flag: str) -> int | None:
     """Return where an option stands; the last one counts where it comes twice."""
-    places = [n for n, arg in enumerate(args) if _same(arg.partition("=")[0], flag)]
+    # `--batch_size` and `--batch-size` mostly mean one option.
+    names = [arg.partition("=")[0].replace("_", "-") for arg in args]
+    wanted = flag.replace("_", "-")
+    places = [n for n, arg in enumerate(args) if arg.startswith("-") and names[n] == wanted]
     return places[-1] if places else None
-
-
-def _same(name: str, flag: str) -> bool:
-    """Say whether two names mean one option, as `--batch_size` and `--batch-size` mostly do."""
-    return name.startswith("-") and name.replace("_", "-") == flag.replace("_", "-")

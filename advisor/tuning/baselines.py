@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from gpuadvisor.collectors.script.request import Command, RunOutcome
 from gpuadvisor.domain.device import Device
-from gpuadvisor.domain.knobs import ScriptFacts
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import ScriptError, UsageError
@@ -44,7 +43,10 @@ def measure_baselines(evaluator: ScriptEvaluator, options: TuneOptions) -> Basel
             "script; choose another objective"
         )
     second = _measure_again(evaluator, options.command)
-    other = _other_seed(evaluator, baseline.facts, options.seed)
+    facts, other = baseline.facts, None
+    # A setting may draw other random numbers than the script.
+    if facts.training and (facts.loaders or facts.draws_random):
+        other = evaluator.measure_baseline(seed=options.seed + 1).measurement
     evaluator.validator.comparison.calibrate(
         [baseline.trace, second.trace], other.trace if other else None
     )
@@ -63,13 +65,6 @@ def _measure_again(evaluator: ScriptEvaluator, command: Command) -> Measurement:
             f"it ran the first time, but not again, and tuning runs it many times: {error}",
             error.output,
         ) from None
-
-
-def _other_seed(evaluator: ScriptEvaluator, facts: ScriptFacts, seed: int) -> Measurement | None:
-    """Run with another seed where a setting may draw other random numbers than the script."""
-    if not (facts.training and (facts.loaders or facts.draws_random)):
-        return None
-    return evaluator.measure_baseline(seed=seed + 1).measurement
 
 
 def measured_baseline(outcome: RunOutcome, command: Command) -> Measurement:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from queue import SimpleQueue
 
 from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.collectors.script.specification import Schedule
@@ -82,12 +82,18 @@ class ScriptEvaluator:
         self._refresh_references(devices, phase)
         if len(devices) < 2:
             return [self._trial(point, phase, devices[0], slower_than) for point in points]
+        free: SimpleQueue[Device] = SimpleQueue()  # one for each thread
+
+        def work(point: Settings) -> Trial:
+            device = free.get()
+            try:
+                return self._trial(point, phase, device, slower_than)
+            finally:
+                free.put(device)
+
+        for device in devices:
+            free.put(device)
         with ThreadPoolExecutor(len(devices)) as pool:
-
-            def work(point: Settings) -> Trial:
-                with self._free(devices) as device:
-                    return self._trial(point, phase, device, slower_than)
-
             return list(pool.map(work, points))
 
     def measure_baseline(self, device: Device | None = None, seed: int | None = None) -> RunOutcome:
@@ -162,14 +168,3 @@ class ScriptEvaluator:
             return
         with ThreadPoolExecutor(len(stale)) as pool:
             list(pool.map(self.measure_baseline, stale))
-
-    @contextmanager
-    def _free(self, devices: list[Device]) -> Iterator[Device]:
-        """Take one of the devices while the context lasts; there is one for each thread."""
-        with self._lock:
-            device = devices.pop(0)
-        try:
-            yield device
-        finally:
-            with self._lock:
-                devices.append(device)

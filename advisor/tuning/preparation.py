@@ -68,9 +68,9 @@ def devices_for(python: TargetPython, jobs: int) -> list[Device]:
     """
     gpus = list(list_gpus()) if python.gpus else []
     if jobs > max(1, len(gpus)):
+        are = {0: "is no GPU", 1: "is one GPU"}.get(len(gpus), f"are {len(gpus)} GPUs")
         raise UsageError(
-            f"--jobs {jobs}: there {_are(len(gpus))} that torch can use; `gpuadvisor doctor` "
-            "says what is there"
+            f"--jobs {jobs}: there {are} that torch can use; `gpuadvisor doctor` says what is there"
         )
     chosen = [replace(gpu, cores=max(1, gpu.cores // jobs)) for gpu in gpus[:jobs]]
     return chosen or [cpu_device()]
@@ -83,10 +83,6 @@ def check_objective(objective: Objective, device: Device) -> None:
             "--objective energy needs a GPU, and here is none that torch can use: the energy of "
             "a CPU is not measured"
         )
-
-
-def _are(count: int) -> str:
-    return {0: "is no GPU", 1: "is one GPU"}.get(count, f"are {count} GPUs")
 
 
 def plan_path(command: Command, wanted: Path | None = None) -> Path:

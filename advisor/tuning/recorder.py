@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from gpuadvisor.domain.device import Environment
@@ -44,12 +43,7 @@ class StudyRecorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lock.close()
 
     def resume(self) -> list[Trial]:
@@ -65,7 +59,18 @@ class StudyRecorder:
         if self.study is None:
             if trial.measurement is None:
                 return
-            self._open(self._create())
+            options, command = self._options, self._options.command
+            name = self._store.create_study(
+                options.study,
+                command.script,
+                command.args,
+                self._environment,
+                options.level,
+                options.objective,
+                self.started,
+                self._folder,
+            )
+            self._open(name)
         self._store.add_trial(str(self.study), trial)
 
     def finish(self, result: StudyResult) -> None:
@@ -93,19 +98,6 @@ class StudyRecorder:
             sampler=optuna.samplers.TPESampler(seed=0, n_startup_trials=5),
         )
 
-    def _create(self) -> str:
-        options = self._options
-        return self._store.create_study(
-            options.study,
-            options.command.script,
-            options.command.args,
-            self._environment,
-            options.level,
-            options.objective,
-            self.started,
-            self._folder,
-        )
-
     def _open(self, name: str) -> None:
         self._lock.enter_context(self._store.lock_study(name))
         self.study = name
@@ -115,12 +107,10 @@ class StudyRecorder:
         return str(Path(self._options.command.folder or ".").resolve())
 
     def _earlier(self) -> StudyRecord:
-        options = self._options
-        command = options.command
+        options, command = self._options, self._options.command
+        asked = (command.script, command.args, options.level, options.objective, self._folder)
         if options.study is None:
-            found = self._store.load_unfinished(
-                command.script, command.args, options.level, options.objective, self._folder
-            )
+            found = self._store.load_unfinished(*asked)
             if found is None:
                 raise UsageError(
                     "--resume: there is no unfinished study of this script in this folder with "
@@ -128,7 +118,6 @@ class StudyRecorder:
                 )
             return found
         record = self._store.study_record(options.study)
-        asked = (command.script, command.args, options.level, options.objective, self._folder)
         if asked != (record.script, record.args, record.level, record.objective, record.folder):
             raise UsageError(
                 f"--resume: study {record.name} is of `{' '.join([record.script, *record.args])}` "

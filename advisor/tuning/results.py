@@ -10,14 +10,7 @@ from pathlib import Path
 from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.knobs import Contribution, Settings
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.study import (
-    Expectation,
-    Objective,
-    Plan,
-    StudyResult,
-    Trial,
-    TrialState,
-)
+from gpuadvisor.domain.study import Expectation, Objective, Plan, StudyResult, Trial, TrialState
 from gpuadvisor.tuners.proof import Proof, is_faster
 from gpuadvisor.tuners.search import OrderedSearch
 from gpuadvisor.tuning.plans import environment_fingerprint, write_plan
@@ -72,30 +65,18 @@ def format_expectation(expectation: Expectation) -> str:
     """Return an expectation as a sentence, before the search."""
     worth = ""
     if expectation.low_pct is not None and expectation.high_pct is not None:
-        worth = f", worth {_format_range(expectation.low_pct, expectation.high_pct)} % of the time"
+        low, high = round(expectation.low_pct), round(expectation.high_pct)
+        worth = f", worth {low if low == high else f'{low} to {high}'} % of the time"
     return f"{expectation.summary}{worth} ({expectation.rule})"
 
 
-def _format_range(low: float, high: float) -> str:
-    return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
-
-
 def with_measured(
-    expectations: Iterable[Expectation],
-    search: OrderedSearch | None,
-    objective: Objective,
-    unavailable: Mapping[str, str],
-) -> tuple[Expectation, ...]:
-    """Return the expectations with what the search measured of them."""
-    return tuple(_with_measured(each, search, objective, unavailable) for each in expectations)
-
-
-def _with_measured(
     each: Expectation,
     search: OrderedSearch | None,
     objective: Objective,
     unavailable: Mapping[str, str],
 ) -> Expectation:
+    """Return an expectation with what the search measured of it."""
     if not each.knobs:
         return replace(each, why="no knob can try it")
     if objective not in TIME_OBJECTIVES:
@@ -117,10 +98,7 @@ def _with_measured(
 
 
 def proven(
-    result: StudyResult,
-    settings: Settings,
-    contributions: tuple[Contribution, ...],
-    proof: Proof,
+    result: StudyResult, settings: Settings, contributions: tuple[Contribution, ...], proof: Proof
 ) -> StudyResult:
     """Return the result with what the proof says of the settings, faster or not."""
     objective = result.objective

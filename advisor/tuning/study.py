@@ -189,9 +189,8 @@ class _Study:
         for warning in filter(None, map(gpu_contention, self.devices)):
             self._note(warning)
         baselines = measure_baselines(self._evaluator, self.options)
-        for sentence in filter(
-            None, [self._budget.advice(), *baseline_warnings(baselines, self.devices)]
-        ):
+        warnings = baseline_warnings(baselines, self.devices)
+        for sentence in filter(None, [self._budget.advice(), *warnings]):
             self._note(sentence)
 
     def _diagnose(self) -> None:
@@ -295,10 +294,9 @@ class _Study:
 
     @property
     def _baseline(self) -> Measurement:
-        assert (
-            self._evaluator.validator.baseline is not None
-        )  # without it, `_measure_baselines` raised
-        return self._evaluator.validator.baseline
+        baseline = self._evaluator.validator.baseline
+        assert baseline is not None  # without it, `_measure_baselines` raised
+        return baseline
 
     def _note(self, sentence: str) -> None:
         self._notes.append(sentence)
@@ -325,11 +323,9 @@ class _Study:
             verdict="no_gain",
             baseline=self._baseline,
             trials=tuple(self._evaluator.trials),
-            expectations=with_measured(
-                self._expectations,
-                self._search,
-                options.objective,
-                self._chosen.unavailable,
+            expectations=tuple(
+                with_measured(each, self._search, options.objective, self._chosen.unavailable)
+                for each in self._expectations
             ),
             no_effect=self._without_effect(),
             notes=tuple(self._notes),

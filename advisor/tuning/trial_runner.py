@@ -72,22 +72,8 @@ class Progress(Protocol):
         """Note how long the study may still take; None where the budget is in trials."""
 
 
-class Silent:
+class Silent(Progress):
     """`Progress` that shows nothing, for library users and tests."""
-
-    def on_message(self, sentence: str) -> None: ...
-
-    def on_phase(self, name: str, detail: str = "") -> None: ...
-
-    def on_trial_start(self, number: int, settings: Settings, phase: str) -> None: ...
-
-    def on_event(self, number: int, event: Event) -> None: ...
-
-    def on_trial_end(self, trial: Trial) -> None: ...
-
-    def on_best(self, settings: Settings, gain: float) -> None: ...
-
-    def on_time_left(self, seconds: float | None) -> None: ...
 
 
 @dataclass

@@ -33,11 +33,7 @@ class TrialValidator:
     """Turns runs into trials, compared with the baseline once that is known."""
 
     def __init__(
-        self,
-        objective: Objective,
-        level: Level,
-        tolerance: float | None,
-        knobs: Mapping[str, Knob],
+        self, objective: Objective, level: Level, tolerance: float | None, knobs: Mapping[str, Knob]
     ) -> None:
         self._objective = objective
         self._knobs = knobs
@@ -51,12 +47,7 @@ class TrialValidator:
         """First run of the unchanged script; None until it was measured."""
 
     def validate(
-        self,
-        number: int,
-        phase: str,
-        settings: Settings,
-        device: Device,
-        outcome: RunOutcome,
+        self, number: int, phase: str, settings: Settings, device: Device, outcome: RunOutcome
     ) -> Trial:
         """Return what a run amounts to; one of phase `baseline` becomes part of the reference."""
         measurement, equivalence = outcome.measurement, None
@@ -66,7 +57,9 @@ class TrialValidator:
                 equivalence = self._compare(settings, measurement)
         with self._lock:
             if phase == "baseline" and measurement is not None:
-                self._refer(device, measurement)
+                self.baseline = self.baseline or measurement
+                if self._objective.cost(measurement) is not None:
+                    self._references.setdefault(device.index, []).append(measurement)
             outcome = replace(outcome, measurement=measurement)
             state, reason = self._state(settings, phase, device, outcome, equivalence)
             return Trial(
@@ -105,11 +98,6 @@ class TrialValidator:
         """Return the knobs among these settings that have had no effect in any run yet."""
         knobs = {name for name in settings if not name.startswith(ARGUMENT_PREFIX)}
         return frozenset(knobs - self._effective)
-
-    def _refer(self, device: Device, measurement: Measurement) -> None:
-        self.baseline = self.baseline or measurement
-        if self._objective.cost(measurement) is not None:
-            self._references.setdefault(device.index, []).append(measurement)
 
     def _newest(self, device: Device) -> list[Measurement]:
         """Return what the reference of a GPU consists of."""
