@@ -126,22 +126,19 @@ class Ablation:
             names = names[:-1]
         return names
 
-    def _wholes(self, kept: Point, names: Sequence[str]) -> list[Point]:
-        """Return the whole once for each GPU that takes part.
-
-        References of two GPUs may differ by more than a parameter brings, so what lacks one is
-        compared with the whole on its own GPU.
-        """
-        return [dict(kept)] * min(self.evaluator.parallel, len(names))
-
     def _lacking(self, kept: Point, names: Sequence[str]) -> list[dict[str, Value]]:
         return [self.space.without(kept, name) for name in names]
 
     def _round(
         self, kept: Point, names: list[str], evidence: dict[str, _Evidence], backwards: bool
     ) -> None:
-        """Run the whole and what lacks one parameter, every other time backwards: drift cancels."""
-        wholes, lacking = self._wholes(kept, names), self._lacking(kept, names)
+        """Run the whole and what lacks one parameter, every other time backwards: drift cancels.
+
+        The whole runs once on each GPU that takes part. References of two GPUs may differ by more
+        than a parameter brings, so what lacks one is compared with the whole on its own GPU.
+        """
+        wholes = [dict(kept)] * min(self.evaluator.parallel, len(names))
+        lacking = self._lacking(kept, names)
         if backwards:
             gone = self.evaluator.measure(lacking[::-1], "ablation")[::-1]
             there = self.evaluator.measure(wholes, "ablation")

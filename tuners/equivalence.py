@@ -77,10 +77,6 @@ def is_broken(reference: Trace, trace: Trace) -> bool:
     return finite(reference) and not finite(trace)
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 class Comparison:
     """The comparison of one study: its reference, its tolerance, and what keeps it from judging."""
 
@@ -99,11 +95,6 @@ class Comparison:
         if other_seed is not None:
             seeded = difference(self._reference, other_seed)
             self._seed_spread = None if seeded is None else seeded[0]
-
-    def _erratic(self) -> str:
-        if not math.isfinite(self._spread):
-            return "the unchanged script computes NaN or infinity itself"
-        return f"two runs of the unchanged script differ by {self._spread:.0%} already"
 
     @property
     def limit(self) -> float:
@@ -131,11 +122,14 @@ class Comparison:
         if found is None:
             return Equivalence("not_checked", "", reason="no loss and no output could be compared")
         value, metric = found
-        if not self._spread <= ERRATIC:
-            return Equivalence("not_checked", metric, _finite(value), reason=self._erratic())
-        if math.isnan(value):
+        reason = ""
+        if ERRATIC < self._spread < math.inf:
+            reason = f"two runs of the unchanged script differ by {self._spread:.0%} already"
+        elif math.isnan(value) or not math.isfinite(self._spread):
             reason = "the unchanged script computes NaN or infinity itself"
-            return Equivalence("not_checked", metric, reason=reason)
+        if reason:
+            known = value if math.isfinite(value) else None
+            return Equivalence("not_checked", metric, known, reason=reason)
         limit = self.limit
         if other_random_numbers and self._seed_spread is not None and value > limit:
             limit = max(limit, 2 * self._seed_spread)

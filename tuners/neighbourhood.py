@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
@@ -74,10 +74,7 @@ class Neighbourhood:
         )
 
     def search(
-        self,
-        evaluator: Evaluator,
-        best: Best,
-        on_best: Callable[[Best], None] = lambda best: None,
+        self, evaluator: Evaluator, best: Best, on_best: Callable[[Best], None] = lambda best: None
     ) -> Best:
         """Try neighbours until the budget ends or nothing better turns up.
 
@@ -107,26 +104,27 @@ class Neighbourhood:
         return batch
 
     def _proposals(self, best: Best, count: int) -> list[dict[str, Value]]:
-        near = self._neighbours(best.settings, self._useful(best))
+        import optuna
+
+        stands_on = best.measurement or self._baseline
+        useful = [p.name for p in self._space.parameters if p.pointless(stands_on) is None]
+        near = self._neighbours(best.settings, useful)
         new = {key: n for n in near if (key := frozenset(n.items())) not in self._seen}
         free = list(new.values())
         chosen: list[dict[str, Value]] = []
         while free and len(chosen) < count:
             asked = self._study.ask(self._distributions)
-            nearest = min(free, key=lambda settings: self._distance(settings, asked.params))
+            nearest = min(
+                free, key=lambda n: sum(n.get(k) != asked.params.get(k) for k in self._values)
+            )
             # The trial is told under what is really run, by `record`.
-            self._study.tell(asked, state=_failed())
+            self._study.tell(asked, state=optuna.trial.TrialState.FAIL)
             free.remove(nearest)
             chosen.append(nearest)
         return chosen
 
-    def _useful(self, best: Best) -> list[str]:
-        """Return the parameters that may still make a difference to the best."""
-        trial = best.trial
-        stands_on = trial.measurement if trial and trial.measurement else self._baseline
-        return [p.name for p in self._space.parameters if p.pointless(stands_on) is None]
-
     def _neighbours(self, best: Point, useful: list[str]) -> Iterator[dict[str, Value]]:
+        """Yield the points that differ in parameters which may still make a difference."""
         for count in range(1, CHANGES + 1):
             for names in combinations(useful, count):
                 for values in product(*map(self._worthwhile, names)):
@@ -144,12 +142,3 @@ class Neighbourhood:
         if not self._space[name].progressive:
             return values
         return [value for value in values if value is None or (name, value) in self._reached]
-
-    def _distance(self, settings: Mapping[str, Value], proposal: Mapping[str, Any]) -> int:
-        return sum(settings.get(name) != proposal.get(name) for name in self._values)
-
-
-def _failed() -> Any:
-    from optuna.trial import TrialState as State
-
-    return State.FAIL

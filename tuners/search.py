@@ -40,6 +40,10 @@ class Best:
     gain: float
     trial: Trial | None = None
 
+    @property
+    def measurement(self) -> Measurement | None:
+        return self.trial.measurement if self.trial else None
+
 
 def pays(trial: Trial, best: Best) -> bool:
     """Say whether a trial is better than the best so far by more than chance would have it."""
@@ -139,11 +143,9 @@ class OrderedSearch:
 
     def _is_pointless(self, item: _Item) -> bool:
         """Say whether the best has nothing that the parameter could cure; it may have later."""
-        trial = item.beside or self.best.trial
-        stands_on = trial.measurement if trial and trial.measurement else self.baseline
-        reason = item.parameter.pointless(stands_on) or self._harmful.get(
-            item.parameter.refines or ""
-        )
+        measurement = item.beside.measurement if item.beside else self.best.measurement
+        reason = item.parameter.pointless(measurement or self.baseline)
+        reason = reason or self._harmful.get(item.parameter.refines or "")
         if reason is None:
             self.pointless.pop(item.name, None)
             return False
@@ -243,8 +245,8 @@ class OrderedSearch:
 
     def _bared(self) -> list[_Item]:
         """Return what waited for data when it was tried in vain, and would not any more."""
-        trial = self.best.trial
-        waits = trial.measurement.data_wait_share if trial and trial.measurement else 1.0
+        measurement = self.best.measurement
+        waits = measurement.data_wait_share if measurement else 1.0
         names = [n for n, share in self._covered.items() if waits < LESS_WAITING * share]
         for name in names:
             del self._covered[name]

@@ -25,20 +25,17 @@ def paired_ratio(costs: Sequence[tuple[float, float]], looks: int = len(LOOKS)) 
     cases instead of 1 %, and pooled steps of a process are not independent. Raises ValueError
     for fewer than two pairs.
     """
+    from scipy.special import stdtrit
+
     logs = [math.log(first / second) for first, second in costs]
     count = len(logs)
     if count < 2:
         raise ValueError("an interval needs two pairs of runs")
     mean = math.fsum(logs) / count
     deviation = math.sqrt(math.fsum((x - mean) ** 2 for x in logs) / (count - 1))
-    half = _quantile(1 - ERROR / looks / 2, count - 1) * deviation / math.sqrt(count)
+    quantile = float(stdtrit(count - 1, 1 - ERROR / looks / 2))
+    half = quantile * deviation / math.sqrt(count)
     return Speedup(math.exp(mean), math.exp(mean - half), math.exp(mean + half), count)
-
-
-def _quantile(probability: float, freedom: int) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, probability))
 
 
 def uncertainty(*trials: Trial | None) -> float:

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from math import isfinite
@@ -383,6 +383,12 @@ def _place(table: str, key: str) -> str:
 
 
 Fingerprint = dict[str, str | int | float | bool]
+_SOFTWARE: tuple[str, ...] = ("python", "torch", "cuda", "cudnn", "driver", "platform")
+_SOFTWARE += ("power_limit_w", "git_commit", "git_dirty", "gpuadvisor")
+"""Fields of an environment that a plan has under the same names."""
+_VERSIONS = (("torch", "torch", 2), ("cuda", "CUDA", 2), ("driver", "driver", 1))
+"""Key of a version in a plan, its name in a sentence, and how many of its parts matter: `2.7` of
+`2.7.1+cu126`, but `570` of `570.86.15`."""
 
 
 def environment_fingerprint(environment: Environment) -> Fingerprint:
@@ -394,16 +400,7 @@ def environment_fingerprint(environment: Environment) -> Fingerprint:
         "compute_capability": None if capability is None else f"{capability[0]}.{capability[1]}",
         "memory_bytes": device.memory_bytes,
         "cpu_cores": device.cores,
-        "python": environment.python,
-        "torch": environment.torch,
-        "cuda": environment.cuda,
-        "cudnn": environment.cudnn,
-        "driver": environment.driver,
-        "platform": environment.platform,
-        "power_limit_w": environment.power_limit_w,
-        "git_commit": environment.git_commit,
-        "git_dirty": environment.git_dirty,
-        "gpuadvisor": environment.gpuadvisor,
+        **{name: getattr(environment, name) for name in _SOFTWARE},
     }
     return {key: value for key, value in known.items() if value is not None}
 
@@ -422,10 +419,11 @@ def environment_differences(plan: Plan, environment: Environment) -> list[str]:
             f"the plan was proven on {proven['device']}, this is {device}:"
             " its gain is not known here"
         )
-    for key, name, part in _VERSIONS:
+    for key, name, count in _VERSIONS:
         if key not in proven:
             continue
-        then, now = part(proven[key]), part(str(here.get(key, "")))
+        versions = (proven[key], str(here.get(key, "")))
+        then, now = (".".join(v.split("+")[0].split(".")[:count]) for v in versions)
         if not now:
             sentences.append(f"the plan was proven with {name} {then}, the one here is not known")
         elif then != now:
@@ -433,21 +431,3 @@ def environment_differences(plan: Plan, environment: Environment) -> list[str]:
                 f"the plan was proven with {name} {then}, this is {now}: its gain may differ here"
             )
     return sentences
-
-
-def _minor(version: str) -> str:
-    """Return `2.7` of `2.7.1+cu126`."""
-    return ".".join(version.split("+")[0].split(".")[:2])
-
-
-def _major(version: str) -> str:
-    """Return `570` of `570.86.15`."""
-    return version.split(".")[0]
-
-
-_VERSIONS: tuple[tuple[str, str, Callable[[str], str]], ...] = (
-    ("torch", "torch", _minor),
-    ("cuda", "CUDA", _minor),
-    ("driver", "driver", _major),
-)
-"""Key of a version in a plan, its name in a sentence, and the part of it that matters."""

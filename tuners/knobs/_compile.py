@@ -57,7 +57,9 @@ class CompileKnob(Knob):
             # runs a module of its own cannot: "Cannot re-initialize CUDA in forked subprocess".
             if os.getpid() != owner or _is_compiled(module):
                 return
-            if _device(module) == "cuda" and importlib.util.find_spec("triton") is None:
+            parameter = next(module.parameters(), None)
+            is_on_gpu = parameter is not None and parameter.device.type == "cuda"
+            if is_on_gpu and importlib.util.find_spec("triton") is None:
                 target.refuse("torch.compile needs the package triton for the GPU")
                 return
             _compile_in_place(module, _options(value))
@@ -102,11 +104,6 @@ def _found(variable: str, *names: str) -> bool:
 def _is_compiled(module: Any) -> bool:
     """Say whether the script compiled it: with `torch.compile`, or with `Module.compile`."""
     return hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
-
-
-def _device(module: Any) -> str:
-    parameter = next(module.parameters(), None)
-    return "cpu" if parameter is None else str(parameter.device.type)
 
 
 class Replays:

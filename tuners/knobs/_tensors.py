@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 Change = Callable[[Any], Any]
@@ -25,9 +26,11 @@ def map_tensors(value: Any, change: Change) -> Any:
     if isinstance(value, (tuple, list)):
         return _map_sequence(value, change)
     if isinstance(value, dict):
-        return _map_dict(value, change)
+        return _map_members(value, value.items(), change, operator.setitem)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _map_dataclass(value, change)
+        names = [field.name for field in dataclasses.fields(value)]
+        members = [(name, getattr(value, name, None)) for name in names]
+        return _map_members(value, members, change, object.__setattr__)  # of a frozen one too
     return value
 
 
@@ -40,30 +43,18 @@ def _map_sequence(value: Any, change: Change) -> Any:
     return type(value)(items)
 
 
-def _map_dict(value: Any, change: Change) -> Any:
-    changed = {}
-    for key, old in value.items():
-        new = map_tensors(old, change)
-        if new is not old:
-            changed[key] = new
+def _map_members(
+    value: Any,
+    members: Iterable[tuple[str, Any]],
+    change: Change,
+    put: Callable[[Any, str, Any], None],
+) -> Any:
+    """Return a copy of `value` in which `put` has set those members that changed, if any has."""
+    mapped = [(name, old, map_tensors(old, change)) for name, old in members]
+    changed = [(name, new) for name, old, new in mapped if new is not old]
     if not changed:
         return value
     result = copy.copy(value)
-    for key, new in changed.items():
-        result[key] = new
-    return result
-
-
-def _map_dataclass(value: Any, change: Change) -> Any:
-    changed = {}
-    for field in dataclasses.fields(value):
-        old = getattr(value, field.name, None)
-        new = map_tensors(old, change)
-        if new is not old:
-            changed[field.name] = new
-    if not changed:
-        return value
-    result = copy.copy(value)
-    for name, new in changed.items():
-        object.__setattr__(result, name, new)  # frozen ones too
+    for name, new in changed:
+        put(result, name, new)
     return result
