@@ -162,15 +162,14 @@ class Ablation:
     ) -> tuple[Contribution, ...]:
         found = []
         for name, value in kept.items():
-            pairs = evidence[name].pairs
-            if len(pairs) >= INTERVAL_ROUNDS:
-                # The ratio is of costs: without the parameter over with it.
-                known = paired_ratio(pairs, looks=1)
+            pairs, low, high = evidence[name].pairs, None, None
+            ratio = self.fallback.get(name, 1.0)
+            if pairs:  # the ratio is of costs: without the parameter over with it
                 ratio = math.exp(evidence[name].contribution)
-                found.append(Contribution(name, value, ratio, known.ci99_low, known.ci99_high))
-            else:
-                measured = math.exp(evidence[name].contribution) if pairs else None
-                found.append(Contribution(name, value, measured or self.fallback.get(name, 1.0)))
+            if len(pairs) >= INTERVAL_ROUNDS:
+                known = paired_ratio(pairs, looks=1)
+                low, high = known.ci99_low, known.ci99_high
+            found.append(Contribution(name, value, ratio, low, high))
         return tuple(sorted(found, key=lambda contribution: -contribution.ratio))
 
 

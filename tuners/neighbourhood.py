@@ -82,7 +82,10 @@ class Neighbourhood:
         """
         fruitless = 0
         while fruitless < PATIENCE and self._values:
-            batch = self._affordable(evaluator, self._proposals(best, evaluator.parallel))
+            batch: list[dict[str, Value]] = []
+            for settings in self._proposals(best, evaluator.parallel):
+                if evaluator.affordable([*batch, settings]):
+                    batch.append(settings)
             if not batch:
                 break
             for trial in evaluator.measure(batch, "search", best.gain):
@@ -93,15 +96,6 @@ class Neighbourhood:
                 else:
                     fruitless += 1
         return best
-
-    def _affordable(
-        self, evaluator: Evaluator, proposals: Sequence[dict[str, Value]]
-    ) -> list[dict[str, Value]]:
-        batch: list[dict[str, Value]] = []
-        for settings in proposals:
-            if evaluator.affordable([*batch, settings]):
-                batch.append(settings)
-        return batch
 
     def _proposals(self, best: Best, count: int) -> list[dict[str, Value]]:
         import optuna

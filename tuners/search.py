@@ -194,8 +194,7 @@ class OrderedSearch:
         """Keep the best of a batch; what else paid is tried again on top of it."""
         before = self.best
         results.sort(key=lambda result: _worth(result[1]), reverse=True)
-        item, trial = results[0]
-        has_paid = pays(trial, before)
+        has_paid = pays(results[0][1], before)
         for item, trial in reversed(results[has_paid:]):
             if pays(trial, before):
                 queue.appendleft(item)

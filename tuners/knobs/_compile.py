@@ -55,8 +55,10 @@ class CompileKnob(Knob):
         def prepare(module: Any) -> None:
             # Dynamo reads the state of CUDA's random numbers, which a forked loader worker that
             # runs a module of its own cannot: "Cannot re-initialize CUDA in forked subprocess".
-            if os.getpid() != owner or _is_compiled(module):
+            if os.getpid() != owner:
                 return
+            if hasattr(module, "_orig_mod") or module._compiled_call_impl is not None:
+                return  # the script has compiled it, with `torch.compile` or `Module.compile`
             parameter = next(module.parameters(), None)
             is_on_gpu = parameter is not None and parameter.device.type == "cuda"
             if is_on_gpu and importlib.util.find_spec("triton") is None:
@@ -99,11 +101,6 @@ def _compile_in_place(module: Any, options: Mapping[str, Any]) -> None:
 
 def _found(variable: str, *names: str) -> bool:
     return any(shutil.which(name) for name in (os.environ.get(variable, "").split(" ")[0], *names))
-
-
-def _is_compiled(module: Any) -> bool:
-    """Say whether the script compiled it: with `torch.compile`, or with `Module.compile`."""
-    return hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
 
 
 class Replays:

@@ -48,10 +48,7 @@ class BatchMemory(LoaderKnob):
     effect = Effect.NONE
     order = 50
     plausible = ("reuse",)
-    obstacles = (
-        not_linux("elsewhere than on Linux batches are shared in another way"),
-        no_loader,
-    )
+    obstacles = (not_linux("elsewhere than on Linux batches are shared in another way"), no_loader)
     cures_waiting = False
     lines = (
         f"from {__name__} import reuse\n"

@@ -35,35 +35,34 @@ class BlockingSync(LoaderKnob):
     def apply(self, value: Value, target: Target) -> None:
         def prepare(module: Any) -> None:
             device = next(module.parameters()).device
-            if device.type != "cuda":
-                return
-            problem, changed = _block(device.index or 0)
-            if problem:
-                target.refuse(problem)
-            elif changed:
-                target.effective()
+            if device.type == "cuda":
+                _block(device.index or 0, target)
 
         target.on_root(prepare)
 
 
-def _block(index: int) -> tuple[str, bool]:
-    """Change the flags of a device in use; return what went wrong, and whether they changed."""
+def _block(index: int, target: Target) -> None:
+    """Change the flags of a device in use, and report what went wrong, or that they changed."""
     import ctypes
 
     try:
         driver = ctypes.CDLL(LIBRARY)
     except OSError:
-        return f"the NVIDIA driver has no {LIBRARY}", False
+        target.refuse(f"the NVIDIA driver has no {LIBRARY}")
+        return
     flags, active, device = ctypes.c_uint(), ctypes.c_int(), ctypes.c_int()
     code = driver.cuDeviceGet(ctypes.byref(device), index)
     code = code or driver.cuDevicePrimaryCtxGetState(
         device, ctypes.byref(flags), ctypes.byref(active)
     )
     if not code and flags.value & SCHEDULE_MASK == BLOCKING:
-        return "", False
+        return
     wanted = ctypes.c_uint(flags.value & ~SCHEDULE_MASK | BLOCKING)
     code = code or driver.cuDevicePrimaryCtxSetFlags_v2(device, wanted)
-    return (f"the NVIDIA driver answered with error {code}", False) if code else ("", True)
+    if code:
+        target.refuse(f"the NVIDIA driver answered with error {code}")
+    else:
+        target.effective()
 
 
 KNOB = BlockingSync()

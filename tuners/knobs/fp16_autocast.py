@@ -128,7 +128,8 @@ class LossScaling:
             for parameter in parameters:
                 if parameter.grad is not None and id(parameter) not in seen:
                     seen.add(id(parameter))
-                    gradient = _values(parameter.grad)
+                    gradient = parameter.grad
+                    gradient = gradient._values() if gradient.is_sparse else gradient
                     alike.setdefault((gradient.device, gradient.dtype), []).append(gradient)
             for gradients in alike.values():
                 yield flags, gradients
@@ -158,10 +159,6 @@ class LossScaling:
     def _give_up(self, reason: str) -> None:
         self._autocast.active = False
         self._target.refuse(reason)
-
-
-def _values(gradient: Any) -> Any:
-    return gradient._values() if gradient.is_sparse else gradient
 
 
 KNOB = Fp16Autocast()
