@@ -70,7 +70,7 @@ def main() -> None:
 def ours(path: Path) -> dict[str, Any]:
     """Read the trace and break its time down, in this process."""
     from gpuadvisor.collectors.kineto.reader import read
-    from gpuadvisor.columns.in_memory import MemoryProfile
+    from gpuadvisor.columns import MemoryProfile
     from gpuadvisor.rules.facts.summary import Facts
 
     began = time.perf_counter()

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuadvisor.columns.in_memory import MemoryProfile
+from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.profile import (
     NO_TEXT,
     TABLES,

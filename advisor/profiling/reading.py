@@ -18,7 +18,7 @@ from gpuadvisor.domain.profile import Header, Profile, Sink
 from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuadvisor.columns.in_memory import MemoryProfile
+    from gpuadvisor.columns import MemoryProfile
 
 HEAD_BYTES = 4096
 """Bytes at the begin of a file, decompressed, by which readers recognise it."""
@@ -210,7 +210,7 @@ def open_profile(path_or_name: str | os.PathLike[str]) -> Profile:
 
 def read_profile(path: Path) -> MemoryProfile:
     """Return the profile in a trace file; an AdvisorError says in a sentence why it cannot be."""
-    from gpuadvisor.columns.in_memory import MemoryProfile
+    from gpuadvisor.columns import MemoryProfile
 
     profile = MemoryProfile()
     with readable(path):

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from gpuadvisor.columns.batches import Array
+from gpuadvisor.columns import Array
 
 CHUNK_ROWS = 1 << 16
 """Rows of a chunk: 512 KiB of a column of eight bytes, which stays in a processor's cache."""

@@ -13,7 +13,7 @@ import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from gpuadvisor.columns.batches import Array, empty, wanted
+from gpuadvisor.columns import Array, empty, wanted
 from gpuadvisor.domain.profile import TABLES, TIMES, UNKNOWN, Columns, DeviceLimits, Header
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.models import (

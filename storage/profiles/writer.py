@@ -16,7 +16,7 @@ import numpy as np
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
-from gpuadvisor.columns.batches import Array, checked
+from gpuadvisor.columns import Array, checked
 from gpuadvisor.domain.profile import Columns, Header
 from gpuadvisor.storage.models import ProfileChunkRow, ProfileDeviceRow, ProfileRow
 from gpuadvisor.storage.names import new_profile_name

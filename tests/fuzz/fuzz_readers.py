@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 with atheris.instrument_imports(include=["gpuadvisor"]):
     from fuzz_inputs import TARGETS, Target
 
-    from gpuadvisor.columns.in_memory import MemoryProfile
+    from gpuadvisor.columns import MemoryProfile
     from gpuadvisor.domain.profile import MAX_WARNINGS, TABLES, UNKNOWN, Header
     from gpuadvisor.errors import AdvisorError
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from gpuadvisor.columns.in_memory import MemoryProfile
+from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.summary import Facts

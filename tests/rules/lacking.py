@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from gpuadvisor.collectors.kineto import reader as kineto
-from gpuadvisor.columns.batches import empty
-from gpuadvisor.columns.in_memory import MemoryProfile
+from gpuadvisor.columns import MemoryProfile, empty
 from gpuadvisor.domain.profile import NO_TEXT, TABLES, UNKNOWN, Columns, Header, Profile
 
 WHY = "it was taken out for this test"

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from gpuadvisor.collectors.nsight import compute_csv
-from gpuadvisor.columns.in_memory import MemoryProfile
+from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.finding import Finding, Span
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.rules.engine import diagnose

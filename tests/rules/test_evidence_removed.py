@@ -13,7 +13,7 @@ import pytest
 
 from gpuadvisor.collectors.kineto import reader as kineto
 from gpuadvisor.collectors.nsight import compute_csv, systems
-from gpuadvisor.columns.in_memory import MemoryProfile
+from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.daemon.sources import window_of_recording
 from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.profiling.evidence import facts_of

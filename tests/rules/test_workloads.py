@@ -12,7 +12,7 @@ from statistics import median
 import pytest
 
 from gpuadvisor.collectors.kineto import reader as kineto
-from gpuadvisor.columns.in_memory import MemoryProfile
+from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from gpuadvisor.columns.in_memory import MemoryProfile
+from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.profile import TABLES, Header
 from gpuadvisor.profiling.exporting import export
 from gpuadvisor.reports import strict_json

@@ -16,7 +16,7 @@ import zstandard
 
 from gpuadvisor.collectors.kineto import blocks, document
 from gpuadvisor.collectors.kineto.reader import read, read_blocks
-from gpuadvisor.columns.in_memory import MemoryProfile
+from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.errors import UsageError
 from tests.kineto_oracle import rows_of, rows_read
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuadvisor.collectors.kineto.reader import read, read_blocks, recognises
-from gpuadvisor.columns.in_memory import MemoryProfile
+from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.profile import UNKNOWN, CallKind, Direction, Memory, Range, Synchronization
 from tests.kineto_oracle import rows_of, rows_read
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpuadvisor.collectors.nsight import compute_csv, csv_files
 from gpuadvisor.collectors.nsight.compute_metrics import base_unit
 from gpuadvisor.collectors.nsight.csv_files import decimal_mark, number
-from gpuadvisor.columns.in_memory import MemoryProfile
+from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.errors import UsageError
 

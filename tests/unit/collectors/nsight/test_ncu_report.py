@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpuadvisor.collectors.nsight import compute_csv, compute_report
-from gpuadvisor.columns.in_memory import MemoryProfile
+from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.errors import UsageError
 
 DATA = Path(__file__).parents[3] / "data" / "profiles"

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuadvisor.collectors.nsight import bounded, sqlite_export, systems
-from gpuadvisor.columns.in_memory import MemoryProfile
+from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.profile import MAX_WARNINGS, UNKNOWN
 from gpuadvisor.errors import UsageError
 from tests.nsys_files import CALL, KERNEL, PREFIX, RANGE, STRINGS, tables, write

@@ -10,7 +10,7 @@ import pytest
 
 from gpuadvisor.collectors.cuda_calls import kind_of, plain_name
 from gpuadvisor.collectors.nsight import systems
-from gpuadvisor.columns.in_memory import MemoryProfile
+from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.profile import (
     UNKNOWN,
     CallKind,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuadvisor.collectors.nsight import systems_report
-from gpuadvisor.columns.in_memory import MemoryProfile
+from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.errors import UsageError
 from tests.nsys_files import tables, write
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from gpuadvisor.collectors.kineto.reader import read
-from gpuadvisor.columns.in_memory import MemoryProfile
+from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.time_breakdown import busy

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from gpuadvisor.columns.in_memory import MemoryProfile
+from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.profile import TABLES, Header
 from gpuadvisor.rules.facts.kernels import KEYS, kernel_times
 

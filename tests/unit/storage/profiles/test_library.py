@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from gpuadvisor.columns.in_memory import MemoryProfile
+from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.ceiling import Ceiling
 from gpuadvisor.domain.profile import TABLES, Header
 from gpuadvisor.errors import StoreError, UsageError

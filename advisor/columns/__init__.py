@@ -1,1 +1,0 @@
-"""The numpy columns of a profile, shared by the store and the facts; below both."""
