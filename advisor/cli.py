@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Never
 
-from gpuadvisor.commands import Command, load_commands
+from gpuadvisor.commands import load_commands
 from gpuadvisor.errors import AdvisorError, ScriptError, UsageError
 from gpuadvisor.printable import printable
 
@@ -44,24 +44,21 @@ def build_parser(first: str | None = None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(metavar="COMMAND", dest="command")
     for name, command in load_commands(first).items():
         summary, _, details = (command.__doc__ or "").partition("\n")
+        examples = getattr(command, "EPILOG", None)
         subparser = subparsers.add_parser(
             name,
             help=summary,
             description=f"{summary}\n{details}".strip(),
-            epilog=getattr(command, "EPILOG", None),
-            formatter_class=_formatter(command),
+            epilog=examples,
+            formatter_class=(  # examples keep their lines
+                argparse.RawDescriptionHelpFormatter if examples else argparse.HelpFormatter
+            ),
             allow_abbrev=False,  # a script's own `--seed-all` must not be taken for our `--seed`
         )
         subparser.add_argument("--debug", action="store_true", help="show tracebacks of errors")
         command.add_arguments(subparser)
         subparser.set_defaults(run=command.run)
     return parser
-
-
-def _formatter(command: Command) -> type[argparse.HelpFormatter]:
-    """Return what lays out a command's help: examples keep their lines."""
-    has_examples = hasattr(command, "EPILOG")
-    return argparse.RawDescriptionHelpFormatter if has_examples else argparse.HelpFormatter
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,13 +85,11 @@ def _run_and_report(given: list[str]) -> int:
     except KeyboardInterrupt:
         _say("interrupted")
         return 130
-    except AdvisorError as error:
-        if debug:
-            raise
-        return _explain(error)
     except Exception as error:
         if debug:
             raise
+        if isinstance(error, AdvisorError):
+            return _explain(error)
         _say(_unexpected(error))
         return FAILURE
     return status
@@ -133,11 +128,11 @@ def _parsed(given: list[str]) -> argparse.Namespace | None:
         parser.print_help()
         return None
     takes_rest = getattr(args, "takes_rest", False)
-    if unknown and takes_rest:
-        raise _misspelt(parser, args.command, unknown[0]) or _misplaced(own, unknown, rest)
     if unknown:
         if misspelt := _misspelt(parser, args.command, unknown[0]):
             raise misspelt
+        if takes_rest:
+            raise _misplaced(own, unknown, rest)
         parser.error(f"{args.command} takes no {unknown[0]}")
     if dashes and not takes_rest:
         raise UsageError(f"{args.command} takes nothing after --")

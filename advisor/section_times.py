@@ -141,13 +141,9 @@ class _Record:
 
     def _add(self, name: str, clock: str, ms: float) -> None:
         old = self._times.get((name, clock)) or SectionTimes(name, clock, 0, 0.0, ms, ms)
+        least, most = min(old.min_ms, ms), max(old.max_ms, ms)
         self._times[name, clock] = SectionTimes(
-            name,
-            clock,
-            old.calls + 1,
-            old.total_ms + ms,
-            min(old.min_ms, ms),
-            max(old.max_ms, ms),
+            name, clock, old.calls + 1, old.total_ms + ms, least, most
         )
 
 

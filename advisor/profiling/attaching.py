@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -22,9 +21,11 @@ from gpuadvisor.profiling.on_demand import (
     TRACE,
     Registration,
     all_registered,
+    alone,
     catches,
     find,
     is_private,
+    publish,
     started,
 )
 from gpuadvisor.profiling.recording import Recorded
@@ -97,16 +98,13 @@ def _others() -> str:
 @contextmanager
 def _alone(registration: Registration) -> Iterator[None]:
     """Keep other commands away from the process meanwhile; UsageError where one is there."""
-    descriptor = os.open(registration.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        with alone(Path(registration.folder)):
+            yield
     except BlockingIOError:
         raise UsageError(
             f"process {registration.pid} is being profiled by another command: wait for it"
         ) from None
-    finally:
-        os.close(descriptor)
 
 
 def _ask(registration: Registration, wanted: dict[str, Any]) -> None:
@@ -114,9 +112,7 @@ def _ask(registration: Registration, wanted: dict[str, Any]) -> None:
     for name in (ANSWER, TRACE):  # of a command that did not wait
         with contextlib.suppress(OSError):
             (folder / name).unlink()
-    draft = folder / f"{REQUEST}.draft"
-    draft.write_text(json.dumps(wanted), "utf-8")
-    draft.replace(folder / REQUEST)
+    publish(folder / REQUEST, wanted)
     try:
         os.kill(registration.pid, registration.signal)
     except OSError as error:

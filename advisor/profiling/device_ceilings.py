@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -112,13 +112,8 @@ def _entry(rate: MeasuredRate, known: Ceilings) -> Mapping[str, Any]:
     name = quantity(rate, known)
     bound = known.get(_COMPARED_WITH.get(name, name))
     return {
+        **asdict(rate),
         "quantity": name,
-        "value": rate.value,
-        "unit": rate.unit,
-        "low": rate.low,
-        "high": rate.high,
-        "repeats": rate.repeats,
-        "how": dict(rate.how),
         "theoretical": None if bound is None else bound.value,
         "theoretical_source": None if bound is None else bound.source,
         "ratio": None if bound is None else rate.value / bound.value,

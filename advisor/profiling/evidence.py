@@ -32,7 +32,7 @@ def evidence_of(resolved: ResolvedProfile, measured: Measurement | None = None) 
     facts = facts_of(resolved.profile, ceilings)
     return Evidence(
         facts,
-        _ranks(resolved.profile, facts, ceilings),
+        tuple(_ranks(resolved.profile, facts, ceilings)),
         telemetry_of(header),
         measured,
         ceilings,
@@ -74,27 +74,23 @@ def telemetry_of(header: Header) -> TelemetryWindow | None:
         window = window_of_store(begin_s, begin_s + header.duration_ns / 1e9)
     except StoreError:  # a trace can be looked at without a store
         return None
-    return window if window is not None and _is_of(header, window) else None
-
-
-def _is_of(header: Header, window: TelemetryWindow) -> bool:
-    """Return whether a window is of the machine on which the profile was recorded."""
+    if window is None:
+        return None
     here = {each.gpu.uuid for each in window.gpus} | {each.gpu.name for each in window.gpus}
-    return all((each.uuid or each.name) in here for each in header.devices)
+    recorded_here = all((each.uuid or each.name) in here for each in header.devices)
+    return window if recorded_here else None
 
 
-def _ranks(profile: Profile, facts: Facts, ceilings: Ceilings | None) -> tuple[Facts, ...]:
-    """Return the profiles that were imported from the same folder, by rank."""
+def _ranks(profile: Profile, facts: Facts, ceilings: Ceilings | None) -> Iterator[Facts]:
+    """Yield the profiles that were imported from the same folder, by rank."""
     if not isinstance(profile, StoredProfile) or not profile.record.ranks_of:
-        return ()
-    return tuple(_others(profile, facts, ceilings))
-
-
-def _others(profile: StoredProfile, facts: Facts, ceilings: Ceilings | None) -> Iterator[Facts]:
+        return
     own = profile.record
     profiles = open_profiles()
-    group = {each.rank: each for each in profiles.list(own.ranks_of)}
-    group = {own.rank: own, **{rank: each for rank, each in group.items() if rank != own.rank}}
+    group = {own.rank: own}
+    for each in profiles.list(own.ranks_of):
+        if each.rank != own.rank:
+            group[each.rank] = each
     kept = {rank: each for rank, each in list(group.items())[:MOST_RANKS] if rank is not None}
     size = facts.profile.header.world_size
     for _, each in sorted(kept.items()):
@@ -120,17 +116,14 @@ class HarnessEvents:
         if owner is None or steps is None or not steps.steps:
             return None
         durations = [step.duration_ns / 1e9 for step in steps.steps]
-        of_process = {"pid": owner}
-        self.take({"event": "steps", "values": [1e3 * each for each in durations], **of_process})
-        self.take(
-            {
-                "event": "window",
-                "steps": len(durations),
-                "seconds": sum(durations),
-                "data_wait_s": sum(step.data_wait_ns for step in steps.steps) / 1e9,
-                "loader_samples": 0,
-                "root_samples": 0,
-                **of_process,
-            }
-        )
+        window = {
+            "steps": len(durations),
+            "seconds": sum(durations),
+            "data_wait_s": sum(step.data_wait_ns for step in steps.steps) / 1e9,
+            "loader_samples": 0,
+            "root_samples": 0,
+        }
+        values = [1e3 * each for each in durations]
+        self.take({"event": "steps", "pid": owner, "values": values})
+        self.take({"event": "window", "pid": owner, **window})
         return self._recorder.measurement(None, time.monotonic() - self._began_s)

@@ -26,7 +26,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -71,14 +72,21 @@ def register(registration: Registration) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     if not is_private(folder):
         raise PermissionError(f"{folder} belongs to somebody else")
-    for stale in _stale(folder):
-        with contextlib.suppress(OSError):  # in use by a command, or removed meanwhile
-            _remove(stale)
+    for stale in folder.glob("*.json"):
+        left = _read(stale)
+        if left is None or started(left.pid) != left.started:
+            with contextlib.suppress(OSError):  # in use by a command, or removed meanwhile
+                _remove(stale, left)
     path = folder / f"{registration.pid}.json"
-    draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps(asdict(registration)), "utf-8")
-    draft.replace(path)
+    publish(path, asdict(registration))
     return path
+
+
+def publish(path: Path, document: Mapping[str, Any]) -> None:
+    """Write JSON to a file of which nobody sees a half."""
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(document), "utf-8")
+    draft.replace(path)
 
 
 def find(pid: int) -> Registration | None:
@@ -136,25 +144,24 @@ def _read(path: Path) -> Registration | None:
         return None
 
 
-def _remove(path: Path) -> None:
+def _remove(path: Path, registration: Registration | None) -> None:
     """Remove what a process left behind that was killed, or has left a trace to a command."""
-    registration = _read(path)
     folder = Path(registration.folder) if registration is not None else None
     if folder is not None and folder.name.startswith(FOLDER_PREFIX) and is_private(folder):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with alone(folder):
             shutil.rmtree(folder, ignore_errors=True)
-        finally:
-            os.close(descriptor)
     path.unlink()
 
 
-def _stale(folder: Path) -> Iterator[Path]:
-    for path in folder.glob("*.json"):
-        registration = _read(path)
-        if registration is None or started(registration.pid) != registration.started:
-            yield path
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep other commands away from a process's folder; BlockingIOError where one is there."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 TIME = "time"
@@ -303,7 +310,9 @@ class Demand:
 
     def _explicit(self) -> None:
         if self._marker == "optimizer":  # the script itself knows better what a step is
-            self._discard()
+            if self._recording is not None and self._is_mine():
+                self._recording.discard()
+                self._recording = None
             self._marker = ""
         self._tick("explicit")
 
@@ -353,11 +362,6 @@ class Demand:
             return
         self._tell(recording)
 
-    def _discard(self) -> None:
-        if self._recording is not None and self._is_mine():
-            self._recording.discard()
-            self._recording = None
-
     def _tell(self, recording: TraceRecording) -> None:
         if recording.saved:
             self._answer(**recording.report())
@@ -369,9 +373,7 @@ class Demand:
         steps.ignore(self._explicit)
         if self._hook is not None:
             self._hook.remove()
-        draft = self._folder / f"{ANSWER}.draft"
-        draft.write_text(json.dumps({"id": self._id, **fields}), "utf-8")
-        draft.replace(self._folder / ANSWER)
+        publish(self._folder / ANSWER, {"id": self._id, **fields})
 
     def _is_mine(self) -> bool:
         return self._thread == threading.get_ident()

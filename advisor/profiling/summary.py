@@ -68,11 +68,14 @@ def lines(profile: StoredProfile, *, is_new: bool) -> list[str]:
     state = "" if is_new else "  (the same file is stored already: nothing was added)"
     devices = [device.name for device in header.devices] or ["no GPU"]
     counts = [f"{profile.rows(table):,} {table}" for table in COUNTED]
+    rank = "" if record.rank is None else f"{record.rank}"
+    if rank and record.world_size:
+        rank += f" of {record.world_size}"
     facts = [
         ("source", ", ".join(filter(None, (header.source, header.tool)))),
         ("device", ", ".join(f"{devices.count(each)} x {each}" if devices.count(each) > 1 else each
                              for each in dict.fromkeys(devices))),
-        ("rank", _rank(record)),
+        ("rank", rank),
         ("duration", duration(record.duration_ns) if record.duration_ns else ""),
         ("events", ", ".join([*counts, f"{steps(profile):,} steps"])),
         ("not measured", _not_measured(header)),
@@ -110,12 +113,6 @@ def duration(nanoseconds: int) -> str:
         if nanoseconds >= scale:
             return f"{nanoseconds / scale:.4g} {unit}"
     return f"{nanoseconds} ns"
-
-
-def _rank(record: ProfileRecord) -> str:
-    if record.rank is None:
-        return ""
-    return f"{record.rank}" + (f" of {record.world_size}" if record.world_size else "")
 
 
 def where_time_went(facts: Facts) -> dict[str, Any]:
@@ -168,7 +165,8 @@ def look_lines(look: dict[str, Any]) -> Iterator[str]:
     for device in look.get("devices", ()):
         idle = {cause: ms for cause, ms in device["idle_ms"].items() if ms}
         total = sum(idle.values()) or 1.0
-        parts = [f"{c.replace('_', ' ')} {ms / total:.0%}" for c, ms in _by_size(idle)]
+        by_size = sorted(idle.items(), key=lambda each: -each[1])
+        parts = [f"{c.replace('_', ' ')} {ms / total:.0%}" for c, ms in by_size]
         because = f"; without a kernel because of: {', '.join(parts)}" if parts else ""
         yield f"GPU {device['device']} busy {device['busy_share']:.0%} of the time{because}"
     titles = {
@@ -181,7 +179,3 @@ def look_lines(look: dict[str, Any]) -> Iterator[str]:
         for each in look.get(what, ()):
             share, name = each["share"], each["name"][:NAME_WIDTH]
             yield f"  {share:>6.1%}  {each['time_ms']:>10,.3f} ms  {name}"
-
-
-def _by_size(parts: dict[str, float]) -> list[tuple[str, float]]:
-    return sorted(parts.items(), key=lambda each: -each[1])
