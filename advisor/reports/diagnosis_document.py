@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -87,16 +87,15 @@ def what_to_fix(report: DiagnosisReport) -> Iterator[Block]:
 
 
 def _item(report: DiagnosisReport, finding: Finding, number: int) -> Item:
-    rows = [(term.title, _said(term.lines)) for term in _terms(report, finding) if term.lines]
+    rows: list[tuple[str, Content]] = []
+    for term in _terms(report, finding):
+        if term.lines and isinstance(term.lines[0], Code):
+            rows.append((term.title, Cell(term.lines[0], term.lines[1:])))
+        elif term.lines:
+            rows.append((term.title, "; ".join(term.lines)[:_LONGEST]))
     rows.append(("Why", Code(f"gpuadvisor explain {finding.rule}")))
     summary = wording.sentence(finding.summary)[:_LONGEST]
     return Item(number, str(finding.severity), summary, Terms(rows))
-
-
-def _said(lines: tuple[str, ...]) -> Content:
-    if isinstance(lines[0], Code):
-        return Cell(lines[0], lines[1:])
-    return "; ".join(lines)[:_LONGEST]
 
 
 def _terms(report: DiagnosisReport, finding: Finding) -> Iterator[_Term]:
@@ -151,56 +150,44 @@ def diagnosis_lines(report: DiagnosisReport, everything: bool = False) -> Iterat
 
 
 def _finding_lines(report: DiagnosisReport, finding: Finding, number: str) -> Iterator[Line]:
-    yield Line(f"{number:<{_MARGIN}}{wording.heading(finding)}", STYLES[finding.severity])
+    yield Line(f"{number:<{_MARGIN}}{finding.severity}: {finding.rule}", STYLES[finding.severity])
     yield Line(wording.sentence(finding.summary), margin=_MARGIN)
     is_worth = False
     for term in _terms(report, finding):
         if term.label:
-            yield from _labelled(term)
+            for line in term.lines[:1]:
+                yield Line(line, "", term.label, _MARGIN, is_command=isinstance(line, Code))
+            yield from (Line(line, margin=_MARGIN + LABEL) for line in term.lines[1:])
         elif is_worth:
             yield from (Line(line, "dim", margin=_MARGIN + LABEL) for line in term.lines)
         is_worth = term.label == "worth" and bool(term.lines)
 
 
-def _labelled(term: _Term) -> Iterator[Line]:
-    for line in term.lines[:1]:
-        yield Line(line, "", term.label, _MARGIN, is_command=isinstance(line, Code))
-    for line in term.lines[1:]:
-        yield Line(line, margin=_MARGIN + LABEL)
-
-
 def _rest(report: DiagnosisReport, everything: bool, is_empty: bool) -> Iterator[Line]:
     """Yield symptoms and remarks, or how many there are of them."""
     if everything:
-        yield from _group("Symptoms of what is above", _symptoms(report))
-        yield from _group("Good to know", _remarks(report.remarks))
+        symptoms = [(f", of {cause}", each) for cause, found in report.hidden.items()
+                    for each in found]  # fmt: skip
+        yield from _group("Symptoms of what is above", symptoms)
+    if everything or is_empty:
+        shown = report.remarks if everything else report.remarks[:MOST_REMARKS]
+        yield from _group("Good to know", [("", each) for each in shown])
+    if everything:
         return
-    if is_empty:
-        yield from _group("Good to know", _remarks(report.remarks[:MOST_REMARKS]))
     words = wording.more(report)
     if words and not (is_empty and len(report.remarks) <= MOST_REMARKS and not report.hidden):
         yield Line("")
         yield Line(f"{words}; --all shows them.")
 
 
-def _symptoms(report: DiagnosisReport) -> Iterator[Line]:
-    for cause, found in report.hidden.items():
-        for each in found:
-            words = f"{each.rule}, of {cause}: {each.summary} ({wording.where(each)})"
-            yield Line(words, margin=_MARGIN)
-
-
-def _remarks(found: Iterable[Finding]) -> Iterator[Line]:
-    for each in found:
-        yield Line(f"{each.rule}: {each.summary} ({wording.where(each)})", margin=_MARGIN)
-
-
-def _group(title: str, lines: Iterable[Line]) -> Iterator[Line]:
-    listed = list(lines)
-    if listed:
+def _group(title: str, found: Sequence[tuple[str, Finding]]) -> Iterator[Line]:
+    """Yield findings on a line each, with what stands behind the rule's name."""
+    if found:
         yield Line("")
         yield Line(f"{title}:", "bold")
-        yield from listed
+    for cause, each in found:
+        words = f"{each.rule}{cause}: {each.summary} ({wording.where(each)})"
+        yield Line(words, margin=_MARGIN)
 
 
 def _not_measured(report: DiagnosisReport, everything: bool) -> Iterator[Line]:

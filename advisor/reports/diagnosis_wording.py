@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from gpuadvisor.domain.finding import Diagnosis, Figure, Finding, NotMeasured, ScopeKind, Span
 from gpuadvisor.reports import figures, profile_wording
@@ -65,21 +65,16 @@ def found(report: DiagnosisReport) -> str:
     """Return how much there is to fix, and what it is worth together, in a sentence."""
     count = len(report.worth_fixing) + report.cut
     if not count:
-        return f"{nothing(report)}."
+        if not report.able:
+            return "Nothing could be looked at."
+        looked = ", ".join(report.looked_at)
+        return f"Nothing worth fixing was found; {_able(report)}, for {looked}."
     together = report.diagnosis.together_pct
     worth = ""
     if together is not None and together.high >= 1 and report.source != "ncu":
         worth = f", {'together ' if count > 1 else ''}worth {percents(together)} of the run"
     shown = f", {len(report.worth_fixing)} of them shown" if report.cut else ""
     return f"{figures.count(count, 'thing')} to fix{worth}{shown}."
-
-
-def nothing(report: DiagnosisReport) -> str:
-    """Return that nothing was found, and where was looked for it."""
-    if not report.able:
-        return "Nothing could be looked at"
-    looked = _listed(report.looked_at)
-    return f"Nothing worth fixing was found; {_able(report)}, for {looked}"
 
 
 def _able(report: DiagnosisReport) -> str:
@@ -93,11 +88,6 @@ def first(report: DiagnosisReport) -> str:
     top = report.worth_fixing[0]
     words = worth(top, report.diagnosis, is_of_kernel(report, top)).partition(", about")[0]
     return f"fix first: {top.summary} ({top.rule}{f', worth {words}' if words else ''})"
-
-
-def heading(finding: Finding) -> str:
-    """Return `critical: input_bound`."""
-    return f"{finding.severity}: {finding.rule}"
 
 
 def sentence(words: str) -> str:
@@ -128,14 +118,13 @@ def figure(each: Figure) -> str:
 def _with_unit(value: float | str, each: Figure) -> str:
     if each.unit == "bytes" and not isinstance(value, str):
         return figures.memory(value)
-    shown = value if isinstance(value, str) else _number(value)
+    if isinstance(value, str):
+        shown = value
+    elif float(value).is_integer() and abs(value) < 1e15:
+        shown = f"{int(value):,}"
+    else:
+        shown = figures.number(value)
     return f"{shown} {each.unit}".rstrip()
-
-
-def _number(value: float) -> str:
-    if float(value).is_integer() and abs(value) < 1e15:
-        return f"{int(value):,}"
-    return figures.number(value)
 
 
 def worth(finding: Finding, diagnosis: Diagnosis, of_kernel: bool = False) -> str:
@@ -180,7 +169,7 @@ def trial(report: DiagnosisReport, finding: Finding) -> tuple[str, str]:
     script = report.script or ("SCRIPT",)
     own, dashes, rest = _parted(script)
     words = shlex.join(["gpuadvisor", "tune", *own, "--only", first, *dashes, *rest])
-    return words, _or(others)
+    return words, _joined(others, " or ")
 
 
 def way(report: DiagnosisReport, how: str) -> str:
@@ -216,7 +205,7 @@ def more(report: DiagnosisReport) -> str:
         parts.append(f"{others} more")
     if symptoms:
         causes = "; ".join(
-            f"{_listed(dict.fromkeys(each.rule for each in found))} of {cause}"
+            f"{', '.join(dict.fromkeys(each.rule for each in found))} of {cause}"
             for cause, found in report.hidden.items()
         )
         parts.append(f"{figures.count(symptoms, 'symptom')} of what is above ({causes})")
@@ -229,18 +218,12 @@ def rules(found: Sequence[NotMeasured], most: int = 2) -> str:
     """Return which rules could not look: `tail, divergence and 4 more`, and why if it is one."""
     reasons = {each.why for each in found}
     because = f" ({reasons.pop()})" if len(reasons) == 1 else ""
-    return f"{_some([each.rule for each in found], most)}{because}"
+    names = [each.rule for each in found]
+    if len(names) > most + 1:
+        names[most:] = [f"{len(names) - most} more"]
+    return f"{_joined(names, ' and ')}{because}"
 
 
-def _some(names: Sequence[str], most: int) -> str:
-    if len(names) <= most + 1:
-        return " and ".join(filter(None, [_listed(names[:-1]), *names[-1:]]))
-    return f"{_listed(names[:most])} and {len(names) - most} more"
-
-
-def _listed(words: Iterable[str]) -> str:
-    return ", ".join(words)
-
-
-def _or(words: Sequence[str]) -> str:
-    return " or ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+def _joined(words: Sequence[str], last: str) -> str:
+    """Return `a, b and c` with the word that stands before the last one."""
+    return last.join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

@@ -36,13 +36,6 @@ EXPLAINED = {
     TimeCategory.DEVICE: "Work was launched, but waits for another stream, GPU or the device.",
     TimeCategory.UNKNOWN: "The call that launched what came next was not recorded.",
 }
-LIMITERS = {
-    "registers": "registers",
-    "shared_memory": "shared memory",
-    "warps": "warps",
-    "blocks": "blocks",
-    "barriers": "barriers",
-}
 STEP_SOURCES = {
     StepSource.PROFILER: "the profiler’s own steps",  # noqa: RUF001
     StepSource.RANGES: "ranges that the program marked",
@@ -154,13 +147,9 @@ def copy_words(copy: CopyTime) -> str:
     if copy.direction is Direction.MEMSET:
         return "memset"
     direction = copy.direction.name.lower().replace("_", " ")
-    ends = [memory_words(each) for each in (copy.source, copy.destination)]
-    return f"{direction}, {ends[0]} to {ends[1]}"
-
-
-def memory_words(memory: Memory) -> str:
-    """Return what lies at an end of a copy."""
-    return "not known" if memory is Memory.NOT_KNOWN else memory.name.lower()
+    ends = ("not known" if each is Memory.NOT_KNOWN else each.name.lower()
+            for each in (copy.source, copy.destination))  # fmt: skip
+    return f"{direction}, {' to '.join(ends)}"
 
 
 def triple(sizes: tuple[int, int, int]) -> str:
@@ -196,7 +185,7 @@ def limiters(row: KernelRow) -> str:
     """Return what limits the occupancy; empty where nothing does or it is not known."""
     if row.occupancy is None or row.occupancy >= 1:
         return ""
-    return ", ".join(LIMITERS.get(each, each) for each in row.limiters)
+    return ", ".join(each.replace("_", " ") for each in row.limiters)
 
 
 def short_name(name: str) -> str:
