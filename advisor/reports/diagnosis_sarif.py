@@ -68,7 +68,10 @@ def _result(report: DiagnosisReport, finding: Finding, index: int) -> Json:
     worth = wording.worth(finding, report.diagnosis, wording.is_of_kernel(report, finding))
     worth = f" Worth {worth}." if worth else ""
     file, line = place_of(finding) or ("", 1)
-    location = {"artifactLocation": {"uri": _uri(file)}, "region": {"startLine": line}}
+    path = PurePosixPath(file)
+    # A file on `sys.path` stays relative, to the root of the repository.
+    uri = path.as_uri() if path.is_absolute() else quote(str(path), errors="replace")
+    location = {"artifactLocation": {"uri": uri}, "region": {"startLine": line}}
     return {
         "ruleId": finding.rule,
         "ruleIndex": index,
@@ -77,9 +80,3 @@ def _result(report: DiagnosisReport, finding: Finding, index: int) -> Json:
         "locations": [{"physicalLocation": location}],
         "properties": {"scope": str(finding.scope), "method": finding.method},
     }
-
-
-def _uri(file: str) -> str:
-    """Return a file as a URI: one on `sys.path` stays relative, to the root of the repository."""
-    path = PurePosixPath(file)
-    return path.as_uri() if path.is_absolute() else quote(str(path), errors="replace")

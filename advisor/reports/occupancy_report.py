@@ -10,7 +10,7 @@ from dataclasses import asdict
 from gpuadvisor.reports import svg
 from gpuadvisor.reports.markup import Markup, element
 from gpuadvisor.rules.facts.gpu_specs import KIB
-from gpuadvisor.rules.facts.occupancy import AXES, LaunchConfig, Occupancy, OccupancyStep, curve
+from gpuadvisor.rules.facts.occupancy import AXES, Occupancy, OccupancyStep, curve
 
 VERSION = 1
 """Version of the JSON."""
@@ -134,18 +134,16 @@ def _steps(now: Occupancy, steps: Sequence[OccupancyStep]) -> str:
         return "All warps are used." if full else "No single change would raise it."
     lines = ["What would raise it, all else unchanged"]
     for step in steps:
-        changes = " and ".join(_change(now.launch, *change) for change in step.changes.items())
+        changes = " and ".join(
+            f"{_WORDS[field]} {value(field, getattr(now.launch, field))} -> {value(field, amount)}"
+            for field, amount in step.changes.items()
+        )
         result = step.result
         lines.append(
             f"  {changes}: {result.fraction:.1%}, {_blocks(result)}, "
             f"then limited by {_named(result.limiters)}"
         )
     return "\n".join(lines)
-
-
-def _change(launch: LaunchConfig, field: str, amount: int) -> str:
-    before = getattr(launch, field)
-    return f"{_WORDS[field]} {value(field, before)} -> {value(field, amount)}"
 
 
 def _blocks(found: Occupancy) -> str:

@@ -72,7 +72,9 @@ def verdict_sentence(result: StudyResult) -> str:
     """Return the conclusion as one sentence, with what it rests on."""
     device = result.environment.device.name
     if is_proven(result) and result.speedup is not None:
-        results = equivalence_phrase(result.equivalence)
+        status = result.equivalence.status if result.equivalence else "not_checked"
+        words = {"equivalent": "results equivalent", "wrong": "results differ"}
+        results = words.get(status, "results not compared")
         proof = evidence(result.speedup)
         return f"{headline(result)} ({proof}) on {device}, {results}."
     return f"{headline(result)} on {device}: {no_gain_reason(result)}."
@@ -126,13 +128,6 @@ def _wider_level(result: StudyResult) -> Level | None:
         if result.objective in knob.serves and knob.unavailable(device, facts) is None
     }
     return min(levels.intersection(wider), default=None)
-
-
-def equivalence_phrase(equivalence: Equivalence | None) -> str:
-    """Return `results equivalent`, `results differ` or `results not compared`."""
-    status = equivalence.status if equivalence else "not_checked"
-    words = {"equivalent": "results equivalent", "wrong": "results differ"}
-    return words.get(status, "results not compared")
 
 
 def equivalence_sentence(equivalence: Equivalence | None) -> str:
