@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from gpuadvisor.rules.facts.occupancy import Occupancy, occupancy
     from gpuadvisor.section_times import SectionTimes, profile_section, reset_sections, sections
     from gpuadvisor.steps import step
-
-__version__ = "0.1.0"
+    from gpuadvisor.version import __version__
 
 __all__ = [
     "AdvisorError",
@@ -38,6 +37,7 @@ __all__ = [
 TARGET_MODULES = ("errors", "section_times", "steps")
 
 _HOMES = {
+    "__version__": "gpuadvisor.version",
     "AdvisorError": "gpuadvisor.errors",
     "Occupancy": "gpuadvisor.rules.facts.occupancy",
     "SectionTimes": "gpuadvisor.section_times",

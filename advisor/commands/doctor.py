@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     with messages().status(Text(f"Asking {args.python} what it has ...")):
         checks = examine(gather(args.python))
     if args.json:
-        from gpuadvisor import __version__
+        from gpuadvisor.version import __version__
 
         print(render.as_json(checks, __version__))
     elif sys.stdout.isatty():

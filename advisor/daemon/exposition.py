@@ -18,7 +18,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from gpuadvisor import __version__
 from gpuadvisor.daemon.alerts import host
 from gpuadvisor.daemon.configuration import KINDS, Prometheus
 from gpuadvisor.daemon.figures import Figures
@@ -27,6 +26,7 @@ from gpuadvisor.domain.clock_reasons import SLOWING
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Kind, Metric
 from gpuadvisor.domain.severity import EVENT_SEVERITIES
 from gpuadvisor.domain.telemetry import HOST, Event, Gpu
+from gpuadvisor.version import __version__
 
 PREFIX = "gpuadvisor_"
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from gpuadvisor import __version__
 from gpuadvisor.domain.telemetry import HOST, STARTING, Frame
 from gpuadvisor.domain.telemetry_window import (
     LONGEST_CARRIED_S,
@@ -24,6 +23,7 @@ from gpuadvisor.domain.telemetry_window import (
     window_of_frames,
 )
 from gpuadvisor.errors import AdvisorError, UsageError
+from gpuadvisor.version import __version__
 
 BEFORE_S = 120.0
 """Seconds of stored rows that are shown at once, so that there is a history to look at."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
-from gpuadvisor import __version__
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.telemetry.recording import KIND
@@ -39,6 +38,7 @@ from gpuadvisor.reports.profile_report import ProfileReport
 from gpuadvisor.rules import engine
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.storage.profiles.stored import StoredProfile
+from gpuadvisor.version import __version__
 
 BASELINE_MS = 10_000.0
 """Longest time of the steps that are recorded before tuning, unless two take longer: it is the
