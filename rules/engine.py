@@ -61,13 +61,15 @@ def diagnose(evidence: Evidence, rules: Iterable[Loaded] | None = None) -> Diagn
 
 def _judged(rule: Loaded, result: RuleResult, evidence: Evidence) -> Finding:
     worth = None if result.saving is None else _worth(result.saving, evidence)
+    middle = 0.0 if worth is None else worth.middle
+    severe = next((each for least, each in SEVERITIES if middle >= least), Severity.INFO)
     saving_ms = None
     if worth is not None and result.saving is not None:
         saving_ms = (result.saving.low_ns + result.saving.high_ns) / 2 / NS_PER_MS
     return Finding(
         rule.name,
         rule.rule.category,
-        result.severity or _severity(worth),
+        result.severity or severe,
         result.scope,
         result.summary,
         result.evidence,
@@ -88,11 +90,6 @@ def _worth(saving: Estimate, evidence: Evidence) -> Span | None:
     shares = (min(max(each / total, 0.0), 1.0) for each in (saving.low_ns, saving.high_ns))
     low, high = sorted(shares)
     return Span(100 * low, 100 * high)
-
-
-def _severity(worth: Span | None) -> Severity:
-    middle = 0.0 if worth is None else worth.middle
-    return next((each for least, each in SEVERITIES if middle >= least), Severity.INFO)
 
 
 def _hidden(found: list[_Found]) -> Iterator[_Found]:

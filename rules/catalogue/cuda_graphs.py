@@ -38,14 +38,14 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         return
     low, high = saved_by_launching(facts)
     high = min(high, evidence.share(launching))
-    left = GRAPH_GAP_NS * of_kernels.kernels / paces(facts)[1] / evidence.run_ns
+    left = evidence.share(GRAPH_GAP_NS * of_kernels.kernels / paces(facts)[1])
     yield RuleResult(
         f"Each step launches the same {steps.kernels_a_step:.0f} kernels, {short:.0%} of them"
         " shorter than 10 us, and does not wait in between: a CUDA graph can replay it",
         (
             Figure("kernels_a_step", round(steps.kernels_a_step), "", LEAST_KERNELS),
             percent("kernels_below_10_us", short, LEAST_SHORT_SHARE),
-            percent("gpu_idle_launching", launching / evidence.run_ns, LEAST_SHARE),
+            percent("gpu_idle_launching", evidence.share(launching), LEAST_SHARE),
         ),
         "Capture the step: torch.compile(mode='reduce-overhead'), or"
         " torch.cuda.make_graphed_callables.",

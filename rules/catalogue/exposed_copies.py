@@ -33,7 +33,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     yield RuleResult(
         f"For {evidence.share(exposed):.0%} of the run the GPU only copies {direction}",
         (
-            percent("exposed_copies", exposed / run, LEAST_SHARE),
+            percent("exposed_copies", evidence.share(exposed), LEAST_SHARE),
             Figure("copies", copies.count),
             Figure("bandwidth", round(copies.bytes_per_s / 1e9, 2), "GB/s"),
         ),

@@ -56,7 +56,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             Figure(
                 "compiled_regions_a_step", round(regions / len(steps.steps), 1), "", MOST_REGIONS
             ),
-            percent("gpu_idle_launching", idle / evidence.run_ns, LEAST_SHARE),
+            percent("gpu_idle_launching", evidence.share(idle), LEAST_SHARE),
         ),
         "Find the breaks with TORCH_LOGS=graph_breaks and remove them (print, .item(), code that"
         " depends on values), or compile with fullgraph=True to be told.",

@@ -40,7 +40,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         return
     # What launches is Python as well: who compiles or captures the model is rid of both.
     high = min(
-        max(saved_by_launching(facts)[1], _saved_without(facts)), (idle + found.launching_ns) / run
+        max(saved_by_launching(facts)[1], _saved_without(facts)),
+        evidence.share(idle + found.launching_ns),
     )
     low = LEAST_SAVED * min(evidence.share(idle), high)
     if high * run < LEAST_SHARE * span_ns(facts):
@@ -49,7 +50,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     yield RuleResult(
         f"The GPU is idle for {evidence.share(idle):.0%} of the run while the host does other"
         f" things than launching{f', mostly {doing}' if doing else ''}",
-        (percent("gpu_idle_other_host", idle / run, LEAST_SHARE),),
+        (percent("gpu_idle_other_host", evidence.share(idle), LEAST_SHARE),),
         "Move this work out of the loop, to another process, or to the GPU; compile what is left"
         " of Python in the model.",
         Estimate(

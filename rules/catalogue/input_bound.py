@@ -58,7 +58,7 @@ def _waiting(evidence: Evidence) -> Iterator[RuleResult]:
         return
     loading = facts.loading
     steady = _steady(loading)
-    share = steady * idle / evidence.run_ns
+    share = evidence.share(steady * idle)
     if share < LEAST_SHARE:
         return
     least, high = saved_shares(facts, Scenario({Host.LOADING: 0.0}))

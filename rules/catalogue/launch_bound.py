@@ -73,8 +73,8 @@ def _of_host(facts: Facts, run_ns: float) -> tuple[float, float] | None:
     if launching < LEAST_SHARE * span_ns(facts) or launching < other:
         return None
     low, high = saved_by_launching(facts)
-    high = min(high, (launching + other) / run_ns)
-    left = GRAPH_GAP_NS * len(facts.work) * _slower(facts) / run_ns
+    high = min(high, facts.window.share(launching + other))
+    left = facts.window.share(GRAPH_GAP_NS * len(facts.work) * _slower(facts))
     return (
         (COVERED * max(min(low, high) - left, 0.0), high)
         if high * run_ns >= LEAST_SHARE * span_ns(facts)
@@ -123,8 +123,8 @@ def _claim(
         f" to launch its {of_kernels.kernels:,} kernels than they run"
         + (f", and for {evidence.share(between_ns):.0%} between these" if between_ns else ""),
         (
-            percent("gpu_idle_launching", launching / run, LEAST_SHARE),
-            percent("gpu_idle_other_host", found.other_ns / run),
+            percent("gpu_idle_launching", evidence.share(launching), LEAST_SHARE),
+            percent("gpu_idle_other_host", evidence.share(found.other_ns)),
             *_of_kernels(of_kernels),
         ),
         "Launch less: replay the step as a CUDA graph, as it always launches the same kernels."

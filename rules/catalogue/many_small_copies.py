@@ -41,7 +41,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f"{copies.count:,} copies of {copies.bytes / copies.count:,.0f} bytes each to the GPU cost"
         f" {evidence.share(idle):.0%} of the run",
         (
-            percent("idle_in_small_copies", idle / run, LEAST_SHARE),
+            percent("idle_in_small_copies", evidence.share(idle), LEAST_SHARE),
             Figure("copies", copies.count, "", FEWEST),
         ),
         "Make tensors on the GPU (device='cuda'), or gather small values into one tensor and copy"

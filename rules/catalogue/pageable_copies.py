@@ -37,13 +37,13 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     copies, run = large_pageable(facts.work, facts.timeline), evidence.run_ns
     if not run or copies.exposed_ns < LEAST_SHARE * span_ns(facts):
         return
-    low, high = _saved(facts, copies, run)
+    low, high = _saved(facts, copies)
     yield RuleResult(
         f"For {evidence.share(copies.exposed_ns):.0%} of the run the GPU only copies"
         f" {'to' if copies.to_host else 'from'} pageable memory ({copies.count:,} times, at"
         f" {copies.bytes_per_s / 1e9:.1f} GB/s)",
         (
-            percent("exposed_pageable_copies", copies.exposed_ns / run, LEAST_SHARE),
+            percent("exposed_pageable_copies", evidence.share(copies.exposed_ns), LEAST_SHARE),
             Figure("bytes", copies.bytes, "bytes"),
             Figure("bandwidth", round(copies.bytes_per_s / 1e9, 2), "GB/s"),
         ),
@@ -63,7 +63,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     )
 
 
-def _saved(facts: Facts, copies: Transfers, run_ns: float) -> tuple[float, float]:
+def _saved(facts: Facts, copies: Transfers) -> tuple[float, float]:
     """Return the least and the most of the run that pinned memory saves."""
     line, devices = facts.timeline, facts.profile.header.devices
     played = (each for each in devices if line is None or each.index == line.device)
@@ -75,8 +75,8 @@ def _saved(facts: Facts, copies: Transfers, run_ns: float) -> tuple[float, float
     factor = min(slow / copies.time_ns, 1.0)
     low, _ = saved_shares(facts, Scenario(unwaited, factor))
     # The host may have to make room for the batch in pinned memory itself.
-    low = min(low, (1 - factor) * copies.exposed_ns / run_ns)
+    low = min(low, facts.window.share((1 - factor) * copies.exposed_ns))
     _, hidden = saved_shares(facts, Scenario(unwaited, 0.0))
     # The link is a limit of its own, unless the copy to the host is left out.
-    high = hidden if copies.to_host else min(hidden, 1 - fast / run_ns)
+    high = hidden if copies.to_host else min(hidden, 1 - facts.window.share(fast))
     return low, max(low, high)

@@ -63,7 +63,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         (
             Figure("waits_for_the_gpu", waits.count, "", FEWEST),
             Figure("mostly_in", waits.what),
-            percent("host_waiting", waits.waited_ns / evidence.run_ns),
+            percent("host_waiting", evidence.share(waits.waited_ns)),
             Figure("run_saved_without_waits", round(50 * (low + high), 1), "%", 100 * LEAST_SHARE),
         ),
         "Fetch values from the GPU every so many steps only, or after the step's work is launched;"

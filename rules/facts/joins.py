@@ -30,17 +30,12 @@ def latest_before(
     ordered = keys[order]
     first = np.searchsorted(ordered, wanted)
     found = ordered[np.minimum(first, len(keys) - 1)] == wanted
-    if not _repeats(ordered):
-        place = first
-    else:
+    place = first
+    if (ordered[1:] == ordered[:-1]).any():
         place = np.maximum(_not_after(ordered, times_ns[order], wanted, wanted_ns), first)
     known = found & (wanted != UNKNOWN)
     rows: IntArray = np.where(known, order[np.minimum(place, len(keys) - 1)], UNKNOWN)
     return rows
-
-
-def _repeats(ordered: IntArray) -> bool:
-    return bool((ordered[1:] == ordered[:-1]).any())
 
 
 def _not_after(

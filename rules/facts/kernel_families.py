@@ -108,17 +108,13 @@ _PRECISIONS = (
 @lru_cache(maxsize=16_384)
 def kind_of(name: str) -> KernelKind:
     """Return what a kernel's name tells of it."""
-    family = _family(name)
+    family = Family.OTHER
+    if not _TRITON.match(name):
+        family = next((one for one, each in _COMPILED if each.search(name)), Family.OTHER)
     precision = next((word for word, pattern in _PRECISIONS if pattern.search(name)), None)
     if family in (Family.GEMM, Family.CONVOLUTION):
         return KernelKind(family, _on_tensor_cores(name), precision)
     return KernelKind(family, None, precision)
-
-
-def _family(name: str) -> Family:
-    if _TRITON.match(name):
-        return Family.OTHER
-    return next((family for family, each in _COMPILED if each.search(name)), Family.OTHER)
 
 
 def _on_tensor_cores(name: str) -> bool | None:

@@ -60,8 +60,10 @@ def product(operator: str, shapes: str, types: str) -> Product | None:
     multiplied = sizes(operator, shapes)
     if multiplied is None:
         return None
-    kind = element_type(types, FACTORS[operator])
-    return Product(2.0 * prod(multiplied), _bytes(*multiplied, kind))
+    batch, rows, inner, columns = multiplied
+    size = type_bytes(element_type(types, FACTORS[operator]))
+    elements = batch * (rows * inner + inner * columns + rows * columns)
+    return Product(2.0 * prod(multiplied), None if size is None else float(elements * size))
 
 
 def sizes(operator: str, shapes: str) -> tuple[int, int, int, int] | None:
@@ -76,13 +78,6 @@ def sizes(operator: str, shapes: str) -> tuple[int, int, int, int] | None:
     if left[:-2] != right[:-2] or left[-1] != right[-2]:
         return None
     return prod(left[:-2]), left[-2], left[-1], right[-1]
-
-
-def _bytes(batch: int, rows: int, inner: int, columns: int, kind: str) -> float | None:
-    size = type_bytes(kind)
-    if size is None:
-        return None
-    return float(batch * (rows * inner + inner * columns + rows * columns) * size)
 
 
 def _is_shape(value: Any) -> bool:

@@ -109,9 +109,9 @@ def find_steps(
     texts = profile.header.texts
     for source, rows in _candidates(columns, texts):
         marked = _of_one_thread(columns, texts, rows)
-        if marked is not None and source is StepSource.OPTIMIZER:
-            marked = _between(marked)
         if marked is not None:
+            if source is StepSource.OPTIMIZER:
+                marked = _between(marked)
             return Steps(source, _steps(marked, work, launched, waits))
     return None
 

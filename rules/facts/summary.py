@@ -252,7 +252,8 @@ class Facts:
         for fact, tables in FACTS.items():
             missing = [table for table in tables if self._lacks(table)]
             if missing:
-                found.setdefault(fact, _why(found, missing[0]))
+                why = found.get(missing[0], f"the profile has no {missing[0]}")
+                found.setdefault(fact, why)
             elif not on_device and fact not in WITHOUT_DEVICE:
                 found.setdefault(fact, "nothing that ran on a device was recorded")
         return found
@@ -272,10 +273,6 @@ class Facts:
             if fact not in unknown
         }
         return {**known, "not_measured": dict(unknown)}
-
-
-def _why(told: Mapping[str, str], table: str) -> str:
-    return told.get(table, f"the profile has no {table}")
 
 
 def _plain(value: Any) -> Any:

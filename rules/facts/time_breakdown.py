@@ -95,19 +95,15 @@ def _together(by_kind: Mapping[Work, Intervals]) -> dict[str, int]:
         return {}
     code = np.zeros(len(time) - 1, np.int64)
     for place, each in enumerate(sets):
-        code |= _runs(each, time[:-1]) << place
+        begun = np.searchsorted(each.begin_ns, time[:-1], "right")
+        code |= (begun - np.searchsorted(each.end_ns, time[:-1], "right")) << place
     spent = np.zeros(1 << len(sets), np.int64)
     np.add.at(spent, code, np.diff(time))
-    return {_called(code): int(spent[code]) for code in range(1, len(spent)) if spent[code]}
-
-
-def _runs(each: Intervals, at_ns: IntArray) -> IntArray:
-    begun = np.searchsorted(each.begin_ns, at_ns, "right")
-    return begun - np.searchsorted(each.end_ns, at_ns, "right")
-
-
-def _called(code: int) -> str:
-    return "+".join(kind.name.lower() for kind in Work if code >> kind & 1)
+    return {
+        "+".join(kind.name.lower() for kind in Work if code >> kind & 1): int(spent[code])
+        for code in range(1, len(spent))
+        if spent[code]
+    }
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,9 @@ def attention(
         nothing = np.empty(0, np.int64)
         return Attention(0, nothing, nothing)
     is_batched = np.isin(operator, _numbers(operator, texts, lambda text: text in BATCHED))
-    is_batched &= _are_products(work, rows)
+    used, place = np.unique(work.name[rows], return_inverse=True)
+    products_by_name = [kind_of(work.texts[name]).family is Family.GEMM for name in used.tolist()]
+    is_batched &= np.array(products_by_name, np.bool_)[place]
     is_backward = np.isin(operator, _numbers(operator, texts, BACKWARD.fullmatch))
     products, between, each = set[int](), set[int](), list[IntArray]()
     for _, at in by_key(work.stream[rows]):
@@ -85,12 +87,6 @@ def _around_softmax(is_softmax: BoolArray, is_batched: BoolArray) -> list[tuple[
     first, last = batched[after - 1], batched[after]
     near = (softmax - first <= REACH) & (last - softmax <= REACH)
     return list(zip(first[near].tolist(), last[near].tolist(), strict=True))
-
-
-def _are_products(work: DeviceWork, rows: IntArray) -> BoolArray:
-    used, place = np.unique(work.name[rows], return_inverse=True)
-    products = [kind_of(work.texts[name]).family is Family.GEMM for name in used.tolist()]
-    return np.array(products, np.bool_)[place]
 
 
 def _numbers(
