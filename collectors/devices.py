@@ -44,13 +44,8 @@ class Inventory:
 
 
 def list_gpus() -> tuple[Device, ...]:
-    """Return the GPUs that a script started now would see; empty where `unavailable()`."""
+    """Return the GPUs that a script started now would see; empty where there are none."""
     return inventory().gpus
-
-
-def unavailable() -> str | None:
-    """Return why there is no GPU, in words, or None if there is one."""
-    return inventory().reason
 
 
 def inventory(environ: Mapping[str, str] = os.environ) -> Inventory:

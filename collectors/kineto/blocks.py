@@ -46,23 +46,20 @@ class Blocks:
         """A sentence if decompression ended early; what came before it is as it was."""
 
     def __iter__(self) -> Iterator[bytes]:
+        content = 0
         try:
             with self._path.open("rb") as file:
-                yield from self._checked(file)
+                for block in self._decompressed(file):
+                    content += len(block)
+                    if content > max(RATIO_COUNTS_FROM_BYTES, MAX_RATIO * self._read_bytes):
+                        raise UsageError(
+                            f"{self._path} unpacks to more than {MAX_RATIO} times its size, which "
+                            "no trace does: it was not read."
+                        )
+                    yield block
         except OSError as error:
             why = error.strerror or error
             raise UsageError(f"{self._path} cannot be read: {why}.") from error
-
-    def _checked(self, file: BinaryIO) -> Iterator[bytes]:
-        content = 0
-        for block in self._decompressed(file):
-            content += len(block)
-            if content > max(RATIO_COUNTS_FROM_BYTES, MAX_RATIO * self._read_bytes):
-                raise UsageError(
-                    f"{self._path} unpacks to more than {MAX_RATIO} times its size, which no trace "
-                    "does: it was not read."
-                )
-            yield block
 
     def _decompressed(self, file: BinaryIO) -> Iterator[bytes]:
         head = file.read(4)

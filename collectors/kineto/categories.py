@@ -147,11 +147,8 @@ class Tables:
             if complete:
                 self.has_python |= category == _PYTHON
                 TAKERS[category](self._output, complete)
-        self._take_others(groups.others)
-
-    def _take_others(self, events: Sequence[AnyEvent]) -> None:
         memory, counters = [], []
-        for event in events:
+        for event in groups.others:
             if event.ph == _COUNTER:
                 counters.append(event)
             elif event.ph == _METADATA:

@@ -55,10 +55,6 @@ class Spans:
     closed_at: int | None = None
     """Position of the array's own closing bracket."""
 
-    def complete(self) -> list[tuple[int, int]]:
-        """Return the begin and end of each that ends."""
-        return list(zip(self.begins, self.ends, strict=False))
-
 
 def spans(data: bytes, begin: int, only_first: bool = False) -> Spans:
     """Find the arrays and objects from `begin` on, which lies directly within an array."""
@@ -281,7 +277,7 @@ class TraceDocument:
         """Take the whole elements that are there; False where there is none."""
         window = self._window
         found = spans(window.data, window.at)
-        elements = found.complete()
+        elements = list(zip(found.begins, found.ends, strict=False))  # those that end
         if elements:
             begin, end = elements[0][0], elements[-1][1]
             if not self._take(begin, end):

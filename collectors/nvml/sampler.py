@@ -36,17 +36,11 @@ class Sampler:
     """Reads all GPUs of the machine."""
 
     def __init__(
-        self,
-        *,
-        fast_period_s: float | None = None,
-        hurried: Sequence[str] = (),
-        clock: Callable[[], float] = time.time,
+        self, *, hurried: Sequence[str] = (), clock: Callable[[], float] = time.time
     ) -> None:
-        """`fast_period_s`: how often fast metrics are read between the full frames, by the
-        caller's rhythm; None where never. `hurried`: metrics that are read with every full frame,
-        whatever their interval. `clock` returns Unix time.
+        """`hurried`: metrics that are read with every full frame, whatever their interval. `clock`
+        returns Unix time.
         """
-        self.fast_period_s = fast_period_s
         self._hurried = tuple(hurried)
         self._clock = clock
         self._driver = NvmlLibrary()

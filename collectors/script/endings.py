@@ -126,7 +126,9 @@ def _failure(
         return TrialState.OUT_OF_MEMORY, "the GPU ran out of memory"
     if status < 0:
         return TrialState.CRASHED, _signal_text(-status)
-    return TrialState.CRASHED, f"ended with exit status {status}{_last_line(output)}"
+    lines = output[-TAIL:].strip().splitlines()
+    last = f": {lines[-1].strip()[:REASON]}" if lines else ""
+    return TrialState.CRASHED, f"ended with exit status {status}{last}"
 
 
 def _headline(message: str) -> str:
@@ -139,11 +141,6 @@ def _headline(message: str) -> str:
         return ""
     quotes = any("Traceback (most recent call last)" in line for line in lines)
     return lines[-1 if quotes else 0][:REASON]
-
-
-def _last_line(output: str) -> str:
-    lines = [line.strip() for line in output[-TAIL:].splitlines() if line.strip()]
-    return f": {lines[-1][:REASON]}" if lines else ""
 
 
 def _signal_text(number: int) -> str:

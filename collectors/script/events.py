@@ -74,17 +74,14 @@ class RunRecorder:
         elif kind == "knob":
             knob = AppliedKnob(event["knob"], event["state"], event["detail"])
             self._applied.setdefault(process, {})[knob.knob] = knob
-        elif kind == "step" and self._is_better(event):
+        elif kind == "step" and (
+            self.owner is None or MARKERS.index(event["marker"]) > MARKERS.index(self._marker)
+        ):
             self.owner = process
         if process == self.owner:
             handler = getattr(self, f"_take_{kind}", None)
             if handler is not None:
                 handler(event)
-
-    def _is_better(self, event: Event) -> bool:
-        if self.owner is None:
-            return True
-        return MARKERS.index(event["marker"]) > MARKERS.index(self._marker)
 
     @property
     def applied(self) -> dict[str, AppliedKnob]:
@@ -173,6 +170,7 @@ class RunRecorder:
         if self.finished is None or not self.windows:
             return None
         windows, source = self._with_samples(samples_per_step)
+        outputs = tuple(OutputSample(shape, tuple(values)) for shape, values in self._outputs)
         seconds = sum(window.seconds for window in windows)
         wait = sum(window.data_wait_s for window in windows)
         return Measurement(
@@ -185,7 +183,7 @@ class RunRecorder:
             reserved_memory_bytes=self.finished["reserved_memory_bytes"],
             startup_s=self.first_step_s,
             wall_s=wall_s,
-            trace=self._trace(),
+            trace=Trace(tuple(self._losses), outputs, self.finished["last_loss"]),
             facts=self._script_facts(wait / seconds if seconds else None),
             applied=tuple(self.applied.values()),
             compiles=self.finished["compiles"],
@@ -205,11 +203,6 @@ class RunRecorder:
             StepWindow(w.steps, w.seconds, count, w.data_wait_s, w.energy_j)
             for w, count in zip(self.windows, counts, strict=True)
         ), source
-
-    def _trace(self) -> Trace:
-        last = self.finished["last_loss"] if self.finished else None
-        outputs = tuple(OutputSample(shape, tuple(values)) for shape, values in self._outputs)
-        return Trace(tuple(self._losses), outputs, last)
 
     def _script_facts(self, data_wait_share: float | None) -> ScriptFacts:
         fields: dict[str, Any] = {

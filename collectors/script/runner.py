@@ -137,7 +137,10 @@ class _Run:
         extra = dict(request.environment)
         for variable, value in DEFAULTS.items():
             extra.setdefault(variable, os.environ.get(variable, value))
-        gpu = None if request.all_gpus else _visible(request)
+        gpu = None
+        if not request.all_gpus:
+            device = request.device
+            gpu = (device.uuid or str(device.index)) if device.is_gpu else ""
         environment = target_environment(self._specification, extra, gpu)
         return RunProcesses(request.command.line(), environment, request.command.folder)
 
@@ -226,12 +229,6 @@ class _Run:
                 return
             *lines, self._rest = (self._rest + chunk).split(b"\n")
             yield from lines
-
-
-def _visible(request: RunRequest) -> str:
-    if not request.device.is_gpu:
-        return ""
-    return request.device.uuid or str(request.device.index)
 
 
 def replace_process(

@@ -28,7 +28,7 @@ def main() -> None:
     options = json.loads(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    sampler = Sampler(**options)
+    sampler = Sampler(hurried=options["hurried"])
     for full in rhythm(options["fast_period_s"]):
         try:
             sys.stdout.buffer.write(encode(sampler.poll(full=full)) + b"\n")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from gpuadvisor.collectors.energy import ComputeProcess
 from gpuadvisor.doctor.check import Check, CheckState, GpuUse, MachineState
 
 ORDER = 50
@@ -24,13 +23,10 @@ def _check(use: GpuUse) -> Check:
         return Check(name, CheckState.WARNING, detail, "make sure that nothing else runs on it")
     if not use.others:
         return Check(name, CheckState.OK, "nothing else computes on it")
-    detail = f"in use by {_named(use.others)}: figures will be noisy and too slow"
+    named = [f"{p.name or 'process'} {p.pid}" for p in use.others[:SHOWN]]
+    if len(use.others) > SHOWN:
+        named.append(f"{len(use.others) - SHOWN} more")
+    detail = f"in use by {', '.join(named)}: figures will be noisy and too slow"
     return Check(
         name, CheckState.WARNING, detail, "stop them, or set CUDA_VISIBLE_DEVICES to a free GPU"
     )
-
-
-def _named(processes: Sequence[ComputeProcess]) -> str:
-    named = [f"{p.name or 'process'} {p.pid}" for p in processes[:SHOWN]]
-    more = len(processes) - SHOWN
-    return ", ".join([*named, f"{more} more"] if more > 0 else named)

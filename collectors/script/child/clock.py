@@ -216,23 +216,18 @@ class StepClock:
         )
 
     def _begin(self) -> None:
-        if self._handover is not None:
-            self._hand_over(self._handover)
-            return
-        timer = self._make_timer()
-        timer.synchronize()
-        if self.windows is None:
-            self.windows = Windows(timer, self._channel, self._counters, self._schedule.window_s)
-        self.windows.start()
-        self._ready = self._counters.ready()
-        self._measuring = True
-        self._channel.send("warm", steps=self.steps, compiles=self._compiled)
-
-    def _hand_over(self, handover: StepHandover) -> None:
-        """Let somebody else have the steps from here on."""
-        if not handover.begin():
-            self.stop()
-            return
+        if self._handover is not None:  # somebody else has the steps from here on
+            if not self._handover.begin():
+                self.stop()
+                return
+        else:
+            timer = self._make_timer()
+            timer.synchronize()
+            if self.windows is None:
+                window_s = self._schedule.window_s
+                self.windows = Windows(timer, self._channel, self._counters, window_s)
+            self.windows.start()
+            self._ready = self._counters.ready()
         self._measuring = True
         self._channel.send("warm", steps=self.steps, compiles=self._compiled)
 

@@ -21,15 +21,15 @@ ENDED = "the script ended"
 class RangedSteps:
     """Takes the steps of a script (`gpuadvisor.domain.target.StepTaker`)."""
 
-    def __init__(self, target: Target, steps: int) -> None:
+    def __init__(self, torch: Any, target: Target, steps: int) -> None:
+        self._torch = torch
         self._target = target
         self._wanted = steps
         self._seen = 0
         self._open = False
 
     def begin(self) -> None:
-        import torch
-
+        torch = self._torch
         if not torch.cuda.is_initialized():
             self._target.refuse(NO_GPU)
             return
@@ -40,44 +40,39 @@ class RangedSteps:
             self._target.refuse(f"CUDA's profiler did not start: {str(error)[:300]}")
             return
         self._open = True
-        self._mark(torch)
+        self._mark()
 
     def step(self) -> bool:
         if not self._open:
             return False
-        import torch
-
-        torch.cuda.nvtx.range_pop()
+        self._torch.cuda.nvtx.range_pop()
         self._seen += 1
         if self._seen < self._wanted:
-            self._mark(torch)
+            self._mark()
             return False
-        self._close(torch)
+        self._close()
         return True
 
     def abandon(self) -> None:
         """A range that was opened cannot be taken back: its steps are counted anew."""
         if self._open:
-            import torch
-
-            torch.cuda.nvtx.range_pop()
+            self._torch.cuda.nvtx.range_pop()
             self._open = False
             self._seen = 0
 
     def end(self) -> None:
         if self._open:
-            import torch
+            self._torch.cuda.nvtx.range_pop()
+            self._close()
 
-            torch.cuda.nvtx.range_pop()
-            self._close(torch)
+    def _mark(self) -> None:
+        self._torch.cuda.nvtx.range_push(f"ProfilerStep#{self._seen}")
 
-    def _mark(self, torch: Any) -> None:
-        torch.cuda.nvtx.range_push(f"ProfilerStep#{self._seen}")
-
-    def _close(self, torch: Any) -> None:
+    def _close(self) -> None:
+        cuda = self._torch.cuda
         self._open = False
-        torch.cuda.synchronize()
-        torch.cuda.check_error(torch.cuda.cudart().cudaProfilerStop())
+        cuda.synchronize()
+        cuda.check_error(cuda.cudart().cudaProfilerStop())
         self._target.effective(json.dumps({"steps": self._seen, "with_gpu": True, "why": ENDED}))
 
 
@@ -86,7 +81,9 @@ class CudaRange:
 
     def apply(self, value: int, target: Target) -> None:
         """Apply the number of steps."""
-        target.take_steps(RangedSteps(target, int(value)))
+        import torch
+
+        target.take_steps(RangedSteps(torch, target, int(value)))
 
 
 RANGE = CudaRange()

@@ -60,11 +60,6 @@ class Roots:
         self._original = torch.nn.Module.__call__
         self._looking: Callable[..., Any] | None = None
 
-    @property
-    def modules(self) -> list[Any]:
-        """The roots that still exist."""
-        return [module for root in self._roots if (module := root()) is not None]
-
     def look(self) -> None:
         """Start to look for roots."""
         original, known = self._original, self._known

@@ -92,10 +92,12 @@ class FactsRecorder:
 
     def report(self) -> dict[str, Any]:
         """Return the fields of `ScriptFacts`."""
+        cuda = self._torch.cuda
+        busy = "cuda" if cuda.is_initialized() and cuda.max_memory_allocated() else "cpu"
         used = sorted(self._loaders.values(), key=lambda loader: -loader.batches)
         return {
             "training": self.trains or 2 * self.learning_calls > self._shape_calls,
-            "device": self._device or self._busy_device(),
+            "device": self._device or busy,
             "loaders": [asdict(loader.facts) for loader in used[:MOST]],
             "optimizers": self.optimizers[:MOST],
             "roots": self._roots[:MOST],
@@ -107,10 +109,6 @@ class FactsRecorder:
             "draws_random": self._draws_random,
             "varying_shapes": len(self._shapes) > FIXED_SHAPES,
         }
-
-    def _busy_device(self) -> str:
-        cuda = self._torch.cuda
-        return "cuda" if cuda.is_initialized() and cuda.max_memory_allocated() else "cpu"
 
 
 def random_state(torch: Any) -> tuple[bytes, bytes]:

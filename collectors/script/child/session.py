@@ -5,9 +5,11 @@ from __future__ import annotations
 import atexit
 import multiprocessing.util
 import os
+import sys
 import time
 from typing import Any
 
+from gpuadvisor import steps
 from gpuadvisor.collectors.script.child import patches
 from gpuadvisor.collectors.script.child.channel import Channel, guarded, leave
 from gpuadvisor.collectors.script.child.clock import StepClock, StepHandover
@@ -82,7 +84,7 @@ class Session:
         patches.patch_exit(self._script_ended)
         roots.look()
         disable_dynamo(self._applied_packages())
-        _explicit_steps(clock)
+        steps.listen(lambda: clock.tick("explicit"))
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self._script_ended)
         self._at_process_exit()
@@ -116,7 +118,7 @@ class Session:
         if self._channel is not None:
             self._channel.send("knob", knob=knob, state=state, detail=detail[:500])
         elif state == "refused":
-            print(f"gpuadvisor: {knob} was not applied: {detail}", file=_stderr())
+            print(f"gpuadvisor: {knob} was not applied: {detail}", file=sys.stderr)
 
     def _finish(self) -> None:
         """Report and leave at once: `finally` blocks would save a half-trained checkpoint."""
@@ -163,16 +165,3 @@ class Session:
             **patches.peak_memory(self._torch),
             **self._clock.report(),
         )
-
-
-def _explicit_steps(clock: StepClock) -> None:
-    """Let `gpuadvisor.step()` in the script tick the clock."""
-    from gpuadvisor import steps
-
-    steps.listen(lambda: clock.tick("explicit"))
-
-
-def _stderr() -> Any:
-    import sys
-
-    return sys.stderr

@@ -133,16 +133,12 @@ class TraceRecorder:
 
 def rows_in(torch: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Return the samples in a call's input, as the first tensor in it tells; 0 if there is none."""
-    tensor = first_tensor(torch, args, kwargs)
+    if args and isinstance(args[0], torch.Tensor):
+        tensor = args[0]
+    else:
+        tensor = next(tensors_in(torch, (args, kwargs)), None)
     shape = () if tensor is None else tensor.shape
     return shape[0] if shape else 0
-
-
-def first_tensor(torch: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the first tensor among a call's arguments, or None."""
-    if args and isinstance(args[0], torch.Tensor):
-        return args[0]
-    return next(tensors_in(torch, (args, kwargs)), None)
 
 
 def tensors_in(torch: Any, value: Any, depth: int = 3) -> Iterator[Any]:

@@ -204,24 +204,17 @@ class Windows:
             return long_enough
         if len(self._means) < MIN_WINDOWS:  # the device lags behind, and we do not wait for it
             return False
-        if self._drift() <= schedule.drift:
-            return True
-        self._extensions += 1
-        self._drop_first_half()
-        return False
-
-    def _drift(self) -> float:
         half = len(self._means) // 2
         first, second = _mean(self._means[:half]), _mean(self._means[half:])
-        return abs(second / first - 1) if first else 0.0
-
-    def _drop_first_half(self) -> None:
-        half = len(self._means) // 2
+        if not first or abs(second / first - 1) <= schedule.drift:
+            return True
+        self._extensions += 1
         share = half / len(self._means)
         self.steps -= sum(steps for steps, _ in self._means[:half])
         self._host_s *= 1 - share
         self._means = self._means[half:]
         self._channel.send("dropped", windows=half)
+        return False
 
     def flush(self, wait: bool = False) -> None:
         """Tell the parent of the windows that the device has passed; `wait` for all of them."""

@@ -5,7 +5,7 @@ import pytest
 from gpuadvisor.collectors import devices
 from gpuadvisor.collectors.devices import cores, cpu_device, memory_bytes
 
-IMPORT = "from gpuadvisor.collectors.devices import inventory, list_gpus, unavailable"
+IMPORT = "from gpuadvisor.collectors.devices import inventory, list_gpus"
 FIRST, SECOND = (f"GPU-fa4e000{i}-0000-4000-8000-00000000000{i}" for i in (0, 1))
 
 
@@ -45,27 +45,29 @@ def test_the_driver_and_its_cuda_are_known(ask):
     ],
 )
 def test_no_gpu_is_an_answer_with_a_reason(ask, environ, words):
-    gpus, reason = ask(IMPORT, "[list_gpus(), unavailable()]", **environ)
+    gpus, reason = ask(IMPORT, "[list_gpus(), inventory().reason]", **environ)
     assert gpus == []
     assert words in reason
 
 
 def test_a_library_that_cannot_be_loaded_is_no_driver(ask, tmp_path):
     (tmp_path / "libnvidia-ml.so.1").write_text("not a library")
-    reason = ask(IMPORT, "unavailable()", LD_LIBRARY_PATH=str(tmp_path))
+    reason = ask(IMPORT, "inventory().reason", LD_LIBRARY_PATH=str(tmp_path))
     assert "no NVIDIA driver is installed" in reason
 
 
 def test_without_nvidia_ml_py_the_reason_says_so(ask):
     hidden = f"import sys\nsys.modules['pynvml'] = None\n{IMPORT}"
-    assert "nvidia-ml-py is not installed" in ask(hidden, "unavailable()")
+    assert "nvidia-ml-py is not installed" in ask(hidden, "inventory().reason")
 
 
 def test_a_driver_that_never_answers_is_given_up(ask):
     impatient = (
         f"{IMPORT}\nfrom gpuadvisor.collectors.nvml import library\nlibrary.START_TIMEOUT_S = 0.1"
     )
-    reasons = ask(impatient, "[unavailable() for _ in 'ab']", FAKE_NVML_HANG="nvmlInitWithFlags")
+    reasons = ask(
+        impatient, "[inventory().reason for _ in 'ab']", FAKE_NVML_HANG="nvmlInitWithFlags"
+    )
     assert "did not answer within 0.1 s" in reasons[0]
     assert "an earlier query still waits" in reasons[1]
 
