@@ -17,6 +17,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 GIB = 1 << 30
@@ -244,12 +245,6 @@ def launches(bench: Bench) -> Iterator[Measure]:
     yield "launch_latency", latency
 
 
-def measurements(bench: Bench) -> Iterator[Measure]:
-    """Yield everything there is to measure, in order."""
-    for part in (memory, arithmetic, transfers, launches):
-        yield from part(bench)
-
-
 def describe(bench: Bench) -> Result:
     """Return what torch says of the device."""
     torch, found = bench.torch, {"event": "device", "torch": str(bench.torch.__version__)}
@@ -274,7 +269,8 @@ def run(torch: Any, settings: dict[str, Any], say: Callable[[Result], None]) -> 
     bench = Bench(torch, settings)
     say(describe(bench))
     torch.manual_seed(0)
-    for name, measure in measurements(bench):
+    parts = (memory, arithmetic, transfers, launches)
+    for name, measure in chain.from_iterable(part(bench) for part in parts):
         try:
             say(measure())
         except Exception as error:  # out of memory, or a type that this torch or GPU lacks

@@ -198,12 +198,10 @@ def _limits(event: Mapping[str, Any], gpu: int) -> DeviceLimits:
 
 def clocks(uuid: str | None) -> Clocks:
     """Return a GPU's highest clocks; it never raises."""
-    if uuid is None:
-        return Clocks()
-    try:
-        return nvml.query(lambda library: _ask(library, uuid))
-    except nvml.QueryError:
-        return Clocks()
+    if uuid is not None:
+        with suppress(nvml.QueryError):
+            return nvml.query(lambda library: _ask(library, uuid))
+    return Clocks()
 
 
 def _ask(library: Any, uuid: str) -> Clocks:

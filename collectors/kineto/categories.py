@@ -24,6 +24,10 @@ Taker: TypeAlias = Callable[[Output, Sequence[AnyEvent]], None]
 _PYTHON = "python_function"
 _COPIES = partial(tables.copies, kind_of=copy_of)
 _MEMSETS = partial(tables.copies, kind_of=memset_of)
+_CALLS = (
+    "cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "xpu_driver",
+    "mtia_runtime", "glow_runtime", "privateuse1_runtime", "privateuse1_driver", "Runtime",
+)  # fmt: skip
 TAKERS: dict[str, Taker] = {
     "kernel": tables.kernels,
     "gpu_memcpy": _COPIES,
@@ -34,22 +38,7 @@ TAKERS: dict[str, Taker] = {
     "gpu_user_annotation": partial(tables.ranges, kind=Range.DEVICE),
     _PYTHON: partial(tables.ranges, kind=Range.PYTHON),
     "overhead": partial(tables.ranges, kind=Range.OVERHEAD),
-    **dict.fromkeys(
-        (
-            "cuda_runtime",
-            "cuda_driver",
-            "hip_runtime",
-            "hip_driver",
-            "xpu_runtime",
-            "xpu_driver",
-            "mtia_runtime",
-            "glow_runtime",
-            "privateuse1_runtime",
-            "privateuse1_driver",
-            "Runtime",
-        ),
-        tables.calls,
-    ),
+    **dict.fromkeys(_CALLS, tables.calls),
     # Names of older versions:
     "Kernel": tables.kernels,
     "Memcpy": _COPIES,

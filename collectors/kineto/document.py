@@ -228,21 +228,15 @@ class TraceDocument:
                 self.broken_at = window.offset
                 return
             window.at += 1
-            if not self._member(key):
-                self.broken_at = window.offset
-                return
+            name = key[1:-1].decode("utf-8", "replace")
+            if name == EVENTS and window.next() == b"[":
+                if not self._array():
+                    return
+            elif value := window.value():
+                self._tell(name, value)
+            else:
+                break
         self.broken_at = window.offset
-
-    def _member(self, key: bytes) -> bool:
-        """Take the value of a key; False if the content ends or breaks within it."""
-        name = key[1:-1].decode("utf-8", "replace")
-        if name == EVENTS and self._window.next() == b"[":
-            return self._array()
-        value = self._window.value()
-        if not value:
-            return False
-        self._tell(name, value)
-        return True
 
     def _array(self) -> bool:
         """Take the events of the array that begins here; False if it does not end."""

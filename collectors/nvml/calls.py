@@ -199,15 +199,9 @@ def _pcie_counter(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
 
 
 _ACTIVITY = (
-    "graphics_active_pct",
-    "sm_active_pct",
-    "sm_occupancy_pct",
-    "tensor_active_pct",
-    "fp64_active_pct",
-    "fp32_active_pct",
-    "fp16_active_pct",
-    "dram_active_pct",
-)
+    "graphics_active_pct", "sm_active_pct", "sm_occupancy_pct", "tensor_active_pct",
+    "fp64_active_pct", "fp32_active_pct", "fp16_active_pct", "dram_active_pct",
+)  # fmt: skip
 """What happens inside the SMs, by GPM: Hopper and later."""
 _PCIE_TRAFFIC = ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s")
 _NVLINK_TRAFFIC = ("nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")

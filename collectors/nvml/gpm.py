@@ -99,8 +99,13 @@ class Gpm:
         return self._compare(nvml)
 
     def _compare(self, nvml: Any) -> dict[str, Answer]:
-        request = self._request or _request(nvml)
-        self._request = request
+        request = self._request
+        if request is None:
+            self._request = request = nvml.c_nvmlGpmMetricsGet_t()
+            request.version = nvml.NVML_GPM_METRICS_GET_VERSION
+            request.numMetrics = len(_IDS)
+            for i, constant in enumerate(_IDS.values()):
+                request.metrics[i].metricId = getattr(nvml, constant)
         request.sample1, request.sample2 = self._older, self._newer
         try:
             nvml.nvmlGpmMetricsGet(request)
@@ -111,15 +116,6 @@ class Gpm:
             return {}
         self._misfits = 0
         return {name: _answer(nvml, name, request.metrics[i]) for i, name in enumerate(_IDS)}
-
-
-def _request(nvml: Any) -> Any:
-    request = nvml.c_nvmlGpmMetricsGet_t()
-    request.version = nvml.NVML_GPM_METRICS_GET_VERSION
-    request.numMetrics = len(_IDS)
-    for i, constant in enumerate(_IDS.values()):
-        request.metrics[i].metricId = getattr(nvml, constant)
-    return request
 
 
 def _answer(nvml: Any, name: str, metric: Any) -> Answer:

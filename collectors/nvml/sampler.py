@@ -20,7 +20,7 @@ from gpuadvisor.collectors.nvml.pcie_throughput import PcieThroughput
 from gpuadvisor.collectors.nvml.processes import GpuProcesses
 from gpuadvisor.collectors.nvml.watched_gpu import WatchedGpu
 from gpuadvisor.collectors.nvml.xid import XidWatch
-from gpuadvisor.domain.telemetry import Event, Frame, Gpu, GpuProcess, Sample
+from gpuadvisor.domain.telemetry import Event, Frame, Gpu, Sample
 
 LOG = logging.getLogger(__name__)
 
@@ -109,7 +109,11 @@ class Sampler:
         elif self._revive.is_due(now_s):
             self._revive.failed(now_s)
             self._listed_s = 0.0  # look for them with the next frame
-        processes = self._list_processes(nvml, now_s)
+        processes = None
+        if now_s - self._processes_s >= PROCESSES_S:
+            self._processes_s = now_s
+            alive = [(w.gpu, w.device.handle) for w in self._gpus if not w.is_lost]
+            processes = self._processes.read(nvml, alive)
         self._driver.works()
         return Frame(
             now_s,
@@ -168,13 +172,6 @@ class Sampler:
         watched.device.pcie.forget(watched.gpu.uuid)
         if not self._is_new:  # else the samples went with the library
             watched.device.gpm.close(nvml)
-
-    def _list_processes(self, nvml: Any, now_s: float) -> tuple[GpuProcess, ...] | None:
-        if now_s - self._processes_s < PROCESSES_S:
-            return None
-        self._processes_s = now_s
-        alive = [(w.gpu, w.device.handle) for w in self._gpus if not w.is_lost]
-        return self._processes.read(nvml, alive)
 
     def _news(self) -> tuple[Gpu, ...] | None:
         """Return the GPUs if they are not those that were told last."""

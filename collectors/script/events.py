@@ -79,9 +79,7 @@ class RunRecorder:
         ):
             self.owner = process
         if process == self.owner:
-            handler = getattr(self, f"_take_{kind}", None)
-            if handler is not None:
-                handler(event)
+            self._take_own(event)
 
     @property
     def applied(self) -> dict[str, AppliedKnob]:
@@ -101,30 +99,47 @@ class RunRecorder:
         own = [event for event in self.exceptions if event["pid"] in (self.main, self.owner)]
         return next(iter(own or (self.exceptions if failed else [])), None)
 
-    def _take_step(self, event: Event) -> None:
-        """A marker was found, or a better one: what was counted by the other is void."""
-        self._marker = event["marker"]
-        self.first_step_s = self._now_s
-        self.warm = False
-        self.steps = 1
-        self.windows.clear()
-        self._step_ms.clear()
-        self._samples.clear()
-
-    def _take_alive(self, event: Event) -> None:
-        self.steps = event["steps"]
-
-    _take_compiled = _take_alive
-
-    def _take_warm(self, event: Event) -> None:
-        self.warm = True
-        self._energy_j = self.read_energy_j()
-        self.steps = event["steps"]
-        if not self.windows:
-            self._warmup_steps = event["steps"]
-
-    def _take_steps(self, event: Event) -> None:
-        self._pending_ms.extend(event["values"])
+    def _take_own(self, event: Event) -> None:
+        """Take one event of the process that is followed."""
+        match event["event"]:
+            case "step":  # found a marker, or a better one: what the other has counted is void
+                self._marker = event["marker"]
+                self.first_step_s = self._now_s
+                self.warm = False
+                self.steps = 1
+                self.windows.clear()
+                self._step_ms.clear()
+                self._samples.clear()
+            case "alive" | "compiled":
+                self.steps = event["steps"]
+            case "warm":
+                self.warm = True
+                self._energy_j = self.read_energy_j()
+                self.steps = event["steps"]
+                if not self.windows:
+                    self._warmup_steps = event["steps"]
+            case "steps":
+                self._pending_ms.extend(event["values"])
+            case "window":
+                self._take_window(event)
+            case "dropped":
+                del self.windows[: event["windows"]]
+                del self._samples[: event["windows"]]
+                del self._step_ms[: event["windows"]]
+            case "losses":
+                self._losses.extend(event["values"])
+            case "output":
+                self._outputs.append((tuple(event["shape"]), []))
+            case "output_values":
+                self._outputs[-1][1].extend(event["values"])
+            case "facts":
+                self._facts = event
+            case "done" | "ended":
+                self.finished = event
+                self.steps = event["steps"]
+            case "released":
+                self.released = True
+                self.steps = event["steps"]
 
     def _take_window(self, event: Event) -> None:
         self.steps += event["steps"]
@@ -137,33 +152,6 @@ class RunRecorder:
         self._samples.append((event["loader_samples"], event["root_samples"]))
         self._step_ms.append(self._pending_ms)
         self._pending_ms = []
-
-    def _take_dropped(self, event: Event) -> None:
-        del self.windows[: event["windows"]]
-        del self._samples[: event["windows"]]
-        del self._step_ms[: event["windows"]]
-
-    def _take_losses(self, event: Event) -> None:
-        self._losses.extend(event["values"])
-
-    def _take_output(self, event: Event) -> None:
-        self._outputs.append((tuple(event["shape"]), []))
-
-    def _take_output_values(self, event: Event) -> None:
-        self._outputs[-1][1].extend(event["values"])
-
-    def _take_facts(self, event: Event) -> None:
-        self._facts = event
-
-    def _take_done(self, event: Event) -> None:
-        self.finished = event
-        self.steps = event["steps"]
-
-    _take_ended = _take_done
-
-    def _take_released(self, event: Event) -> None:
-        self.released = True
-        self.steps = event["steps"]
 
     def measurement(self, samples_per_step: float | None, wall_s: float) -> Measurement | None:
         """Return what was measured, or None if no step was counted."""

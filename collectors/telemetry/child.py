@@ -1,6 +1,6 @@
 """The sampler's process: `python -m gpuadvisor.collectors.telemetry.child OPTIONS`.
 
-The options are a JSON object with what `Sampler` takes: argparse would cost half a MB all day.
+The options are a JSON object, `fast_period_s` and `hurried`: argparse would cost half a MB all day.
 
 A frame a line on the standard output. It ends when its standard input does, so that it outlives
 nobody, even when a call into the driver never returns.

@@ -130,22 +130,15 @@ def _header(path: Path) -> dict[str, Any] | None:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Yield whole lines, as far as the file can be read."""
+    """Yield whole lines, up to the end or the first damage."""
     try:
         with gzip.open(path, "rb") as file:
-            while line := _next(file):
+            while (line := file.readline(LONGEST_LINE)).endswith(b"\n"):
                 yield line
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def _next(file: gzip.GzipFile) -> bytes:
-    """Return the next whole line, empty at the end or at the first damage."""
-    try:
-        line = file.readline(LONGEST_LINE)
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        return b""
-    return line if line.endswith(b"\n") else b""
 
 
 def _unwritable(path: Path, error: OSError) -> UsageError:

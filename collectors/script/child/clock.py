@@ -266,25 +266,23 @@ class StepClock:
             return
         self._compiled = compiled
         windows.close()
-        if windows.enough(self._schedule, 2 * self._counters.workers):
-            self._finish_unless_draining(windows)
+        if not windows.enough(self._schedule, 2 * self._counters.workers):
+            return
+        ready = self._counters.ready()
+        shrunk = has_shrunk(self._ready, ready, self._counters.prefetched_batches)
+        if shrunk and self._drains < MAX_DRAINS:
+            # The loader did not keep up: the true step time is yet to come.
+            self._drains += 1
+            self._ready = ready
+            windows.drop_all()
+        else:
+            self._finish()
 
     def _note_interruptions(self, windows: Windows) -> None:
         """Count those of the open window, before it ends."""
         self._interrupted += windows.interrupted_steps
         self._interruptions = self._counters.interruptions
         windows.habitual = 2 * self._interrupted > self.steps
-
-    def _finish_unless_draining(self, windows: Windows) -> None:
-        """Finish, unless the loader did not keep up: then the true step time is yet to come."""
-        ready = self._counters.ready()
-        shrunk = has_shrunk(self._ready, ready, self._counters.prefetched_batches)
-        if shrunk and self._drains < MAX_DRAINS:
-            self._drains += 1
-            self._ready = ready
-            windows.drop_all()
-        else:
-            self._finish()
 
     def end(self) -> bool:
         """The script ended by itself. Return whether there are steps to report."""

@@ -55,23 +55,10 @@ class Counters:
     """
 
     __slots__ = (
-        "_iterator",
-        "counted",
-        "data_wait_s",
-        "heartbeat_s",
-        "interruptions",
-        "loader_samples",
-        "loader_samples_seen",
-        "mark",
-        "open",
-        "passes",
-        "prefetched_batches",
-        "root_samples",
-        "rows",
-        "usual_root",
-        "window_ends_s",
-        "workers",
-    )
+        "_iterator", "counted", "data_wait_s", "heartbeat_s", "interruptions", "loader_samples",
+        "loader_samples_seen", "mark", "open", "passes", "prefetched_batches", "root_samples",
+        "rows", "usual_root", "window_ends_s", "workers",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.loader_samples = 0.0

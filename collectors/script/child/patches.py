@@ -188,13 +188,6 @@ def patch_optimizers(torch: Any, registry: Registry, built: Callable[[Any], None
             patch_constructor(cls, adjust, lambda *_: None)
 
 
-def after_every_step(stepped: Callable[[Any, Any, Any], None]) -> None:
-    """Call `stepped(optimizer, args, kwargs)` after every step of any optimizer."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook
-
-    register_optimizer_step_post_hook(stepped)
-
-
 def patch_scaler(torch: Any, markers: StepMarkers) -> None:
     """See the steps that a `GradScaler` leaves out, and the loss before it is scaled."""
     scaler = torch.amp.GradScaler

@@ -148,15 +148,9 @@ class Standing:
     """Stands in a module for its call. Copied or pickled it is None, as in a fresh module."""
 
     __slots__ = (
-        "_call",
-        "_called",
-        "_compiled",
-        "_counters",
-        "_is_grad_enabled",
-        "_is_traced",
-        "_module",
+        "_call", "_called", "_compiled", "_counters", "_is_grad_enabled", "_is_traced", "_module",
         "_torch",
-    )
+    )  # fmt: skip
 
     def __init__(self, roots: Roots, module: Any, arounds: list[Around]) -> None:
         self._called = roots.called

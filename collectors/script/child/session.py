@@ -57,6 +57,8 @@ class Session:
             self._observe(self._channel)
 
     def _observe(self, channel: Channel) -> None:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
         torch, registry, counters = self._torch, self._registry, Counters()
         self._facts = facts = FactsRecorder(torch)
         # Its copies of losses are not the script's, so they must not be among steps taken.
@@ -80,7 +82,7 @@ class Session:
         patches.patch_scaler(torch, markers)
         patches.patch_batches(counters, facts, clock.alive)
         patches.note_compilation(torch, registry, facts, roots.compiled, markers.function_called)
-        patches.after_every_step(markers.after_optimizer())
+        register_optimizer_step_post_hook(markers.after_optimizer())
         patches.patch_exit(self._script_ended)
         roots.look()
         disable_dynamo(self._applied_packages())
