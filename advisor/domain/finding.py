@@ -67,7 +67,7 @@ class Scope:
 
     kind: ScopeKind = ScopeKind.RUN
     name: str = ""
-    """Of the kernel, the operator, ...; empty for the run."""
+    """Name of the kernel, operator or other place that it is about; empty for the whole run."""
 
     def covers(self, other: Scope) -> bool:
         """Return whether what explains this can explain the other."""
@@ -120,8 +120,8 @@ class Finding:
     """One sentence for people: what, where, how much."""
     evidence: tuple[Figure, ...]
     improvement_pct: Span | None
-    """By how much of its time the run would be shorter, 0 to 100; None where that is no matter of
-    time, or cannot be known."""
+    """Percent of its time by which the run would be shorter, 0 to 100; None where it is no matter
+    of time, or cannot be known."""
     saving_ms: float | None
     """The middle of the same, over what was recorded."""
     method: str

@@ -29,7 +29,7 @@ class TraceMetadata:
         self.facts: dict[str, str] = {}
         """All that are a word or a number, as texts."""
         self.numbers: dict[str, int] = {}
-        """Those of the facts that are whole numbers."""
+        """Facts of the trace that are whole numbers."""
         self.devices: tuple[DeviceLimits, ...] = ()
         self.unreadable: list[str] = []
         """Keys of values that are not what they should be."""
