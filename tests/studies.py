@@ -17,6 +17,7 @@ from gpuadvisor.domain.study import (
     StudyResult,
     Trial,
     TrialState,
+    Verdict,
 )
 
 GIB = 2**30
@@ -151,7 +152,7 @@ def study(**changes: Any) -> StudyResult:
         environment=environment(),
         level=Level.BALANCED,
         objective=Objective.THROUGHPUT,
-        verdict="faster",
+        verdict=Verdict.FASTER,
         baseline=measurement(78.7),
         best=measurement(55.4, energy_j=25.1, peak_memory_bytes=round(12.3 * GIB)),
         settings={"num_workers": 8, "tf32": True, "fused_optimizer": True, "bf16_autocast": True},
@@ -199,7 +200,7 @@ def study(**changes: Any) -> StudyResult:
 def study_without_gain(**changes: Any) -> StudyResult:
     """A study that found nothing."""
     nothing: dict[str, Any] = {
-        "verdict": "no_gain",
+        "verdict": Verdict.NO_GAIN,
         "best": None,
         "settings": {},
         "speedup": None,

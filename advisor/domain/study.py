@@ -59,6 +59,24 @@ class Objective(str, Enum):
         return None if energy is None else energy / (measurement.samples_per_step or 1.0)
 
 
+class Verdict(str, Enum):
+    """What a study showed of the best settings that it found."""
+
+    FASTER = "faster"
+    """A gain was proven, and a rehearsal found the same results, data and end."""
+    FASTER_UNVERIFIED = "faster_unverified"
+    """A gain was proven, but not enough of the script's life could be rehearsed."""
+    NO_GAIN = "no_gain"
+    """Shown: whatever gain there is lies below the smallest that is worth having."""
+    INCONCLUSIVE = "inconclusive"
+    """Neither a gain nor its absence was shown."""
+    NOT_TRIED = "not_tried"
+    """No setting was measured."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
 @dataclass(frozen=True)
 class Equivalence:
     """Whether a run computed what the baseline computes."""
@@ -152,6 +170,84 @@ class Expectation:
         return self.low_pct <= self.measured_pct <= self.high_pct
 
 
+class Aspect(str, Enum):
+    """A part of a script's life that a rehearsal compares."""
+
+    BATCHES = "batches"
+    """What the script reads: each batch, or the distribution of its samples."""
+    SECOND_EPOCH = "second_epoch"
+    """What it reads in later passes over its data, and how long they take."""
+    DATASET_STATE = "dataset_state"
+    """Generators, counters, caches and open files of the data set, before and after reading."""
+    ROWS = "rows"
+    """How many rows went into and came out of the model."""
+    RESULTS = "results"
+    """Losses and outputs."""
+    FILES = "files"
+    """What was written: names and sizes."""
+    END = "end"
+    """The script's own end, with its exit status."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A difference between the unchanged script's life and that under a plan."""
+
+    aspect: Aspect
+    sentence: str
+    """What differs, with figures, as a sentence without a full stop."""
+    suspects: tuple[str, ...] = ()
+    """Knobs that can have caused it, the likeliest first; empty where all can."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a plan means for the script's whole run, from its shortened life."""
+
+    saved_s: float
+    """Seconds that the whole run saves; negative where it loses some. Of the known length, or of
+    one epoch where the number of epochs is not known."""
+    whole_s: float
+    """Seconds that the unchanged script's whole run takes."""
+    epochs: int | None
+    """Epochs of the whole run; None where it has none or their number is not known."""
+    later_ratio: float | None
+    """Time of a later epoch of the unchanged script over that under the plan."""
+    extra_start_s: float
+    """Seconds that the plan takes longer until its first step: compilation, workers."""
+    break_even_steps: int | None
+    """Steps after which the longer start is earned back; None where it never is."""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What two shortened lives, the unchanged script's and the plan's, showed."""
+
+    settings: Settings
+    covered: tuple[Aspect, ...] = ()
+    """What was compared, and agreed unless a problem says otherwise."""
+    not_covered: Mapping[Aspect, str] = field(default_factory=dict)
+    """What was not compared, and why, as a clause without a full stop."""
+    problems: tuple[Problem, ...] = ()
+    epochs: int = 0
+    """Passes over the training data that both lives had."""
+    samples: int = 0
+    """Samples of each side that were compared."""
+    equivalence: Equivalence | None = None
+    """What the losses, outputs and batches say of the results."""
+    forecast: Forecast | None = None
+    wall_s: float = 0.0
+    """Time that all lives together took."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether no difference was found; it says nothing of what was not covered."""
+        return not self.problems
+
+
 @dataclass(frozen=True)
 class StudyResult:
     """All that a finished (or interrupted) study has to say."""
@@ -163,8 +259,7 @@ class StudyResult:
     environment: Environment
     level: Level
     objective: Objective
-    verdict: str
-    """`faster` or `no_gain`."""
+    verdict: Verdict
     baseline: Measurement
     best: Measurement | None = None
     """Run of median cost under the best settings; None where nothing better was found."""
@@ -172,6 +267,15 @@ class StudyResult:
     speedup: Speedup | None = None
     contributions: tuple[Contribution, ...] = ()
     equivalence: Equivalence | None = None
+    rehearsal: Rehearsal | None = None
+    """The rehearsal of `settings`; None where it came to none."""
+    untried: Mapping[str, str] = field(default_factory=dict)
+    """Knobs and values (`dataloader_workers`, `compile=max-autotune`) that were not tried, though
+    they might have worked, and why."""
+    needed_s: float | None = None
+    """Time that an inconclusive study would probably still take to be decided."""
+    left: tuple[str, ...] = ()
+    """Files that trials left in the script's folder, relative to it."""
     trials: tuple[Trial, ...] = ()
     expectations: tuple[Expectation, ...] = ()
     """What the diagnosis of the unchanged script promised, the most expensive first."""

@@ -12,6 +12,7 @@ from gpuadvisor.domain.study import (
     Speedup,
     StudyResult,
     TrialState,
+    Verdict,
 )
 from gpuadvisor.reports import figures
 from gpuadvisor.rules.registry import load_rules
@@ -42,7 +43,9 @@ STATES = {
 
 def is_proven(result: StudyResult) -> bool:
     """Say whether a gain may be claimed: without the interval of a proof there is none."""
-    return result.verdict == "faster" and result.speedup is not None and result.best is not None
+    return (
+        result.verdict is Verdict.FASTER and result.speedup is not None and result.best is not None
+    )
 
 
 def headline(result: StudyResult) -> str:

@@ -10,7 +10,15 @@ from pathlib import Path
 from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.knobs import Contribution, Settings
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.study import Expectation, Objective, Plan, StudyResult, Trial, TrialState
+from gpuadvisor.domain.study import (
+    Expectation,
+    Objective,
+    Plan,
+    StudyResult,
+    Trial,
+    TrialState,
+    Verdict,
+)
 from gpuadvisor.tuners.proof import Proof, is_faster
 from gpuadvisor.tuners.search import OrderedSearch
 from gpuadvisor.tuning.plans import environment_fingerprint, write_plan
@@ -120,7 +128,7 @@ def proven(
             Contribution(name, value, whole.ratio, whole.ci99_low, whole.ci99_high)
             for name, value in settings.items()
         )
-    return replace(result, verdict="faster", contributions=contributions)
+    return replace(result, verdict=Verdict.FASTER, contributions=contributions)
 
 
 def typical(trials: Sequence[Trial], objective: Objective) -> Trial | None:

@@ -18,7 +18,7 @@ from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.knobs import Contribution, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.study import Expectation, StudyResult, TrialState
+from gpuadvisor.domain.study import Expectation, StudyResult, TrialState, Verdict
 from gpuadvisor.errors import AdvisorError, Interrupted, ScriptError
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
@@ -288,7 +288,7 @@ class _Study:
                 f"{_format_settings(settings)}: {proof.failed.state}: {proof.failed.reason}"
             )
         result = proven(self._result(), settings, contributions, proof)
-        return self._with_plan(result) if result.verdict == "faster" else result
+        return self._with_plan(result) if result.verdict is Verdict.FASTER else result
 
     # -- ending --------------------------------------------------------------------------------
 
@@ -320,7 +320,7 @@ class _Study:
             environment=self.environment,
             level=options.level,
             objective=options.objective,
-            verdict="no_gain",
+            verdict=Verdict.NO_GAIN,
             baseline=self._baseline,
             trials=tuple(self._evaluator.trials),
             expectations=tuple(

@@ -36,6 +36,18 @@ class Schedule:
 
 
 @dataclass(frozen=True)
+class Shortening:
+    """How a script's life is shortened, and where the process writes what it saw of it."""
+
+    record: str
+    """Folder for one file of JSON lines a process."""
+    batches: int = 16
+    """Batches of a pass over a loader, and steps of a loop without one, after which it ends."""
+    epochs: int = 2
+    """Iterations of a loop over epochs."""
+
+
+@dataclass(frozen=True)
 class Specification:
     """How to run and observe one script."""
 
@@ -57,6 +69,9 @@ class Specification:
     stay: bool = False
     """Let the script go on to its own end when there is enough."""
 
+    shortening: Shortening | None = None
+    """Shorten the script's life and write down what it does; None to measure its steps."""
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
 
@@ -66,4 +81,6 @@ class Specification:
         data["applications"] = tuple(Application(**item) for item in data["applications"])
         data["cores"] = tuple(data["cores"])
         data["schedule"] = Schedule(**data["schedule"])
+        if data["shortening"] is not None:
+            data["shortening"] = Shortening(**data["shortening"])
         return cls(**data)

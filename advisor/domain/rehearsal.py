@@ -1,0 +1,181 @@
+"""A script's shortened life from its start to its end: what the harness saw of it.
+
+A life has a few batches an epoch, two epochs or more, and the script's own evaluation, checkpoints
+and end. The unchanged script and the plan both live one, where nothing that they write remains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from gpuadvisor.domain.knobs import AppliedKnob
+from gpuadvisor.domain.study import TrialState
+
+
+class StateKind(str, Enum):
+    """A sort of state that a data set can have."""
+
+    GENERATOR = "generator"
+    """A generator of random numbers."""
+    VALUE = "value"
+    """A number, a text, an array: a counter or a level."""
+    CONTAINER = "container"
+    """A list, dictionary or set that grew or shrank: a cache, a queue."""
+    HANDLE = "handle"
+    """An open file or database, whose offset processes share after a fork."""
+    ITERATOR = "iterator"
+    """A generator function's or another iterator, which can be read once."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Moment(str, Enum):
+    """When a data set's state changed, or was seen."""
+
+    READING = "reading"
+    """While samples were read in the process that changes it."""
+    BETWEEN_EPOCHS = "between_epochs"
+    """After the end of one pass and before the first batch of the next."""
+    HELD = "held"
+    """It is there before the first batch is read."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class StateChange:
+    """A part of a data set that changed, or that workers must not share."""
+
+    loader: int
+    """Place of the loader among those that gave batches."""
+    epoch: int
+    """Pass over the loader, from 0."""
+    path: str
+    """Attribute path: `dataset.rng`, `collate_fn.alpha`, `global LEVEL`."""
+    kind: StateKind
+    moment: Moment
+    detail: str = ""
+    """Type of the object, as its user knows it: `numpy.random.Generator`."""
+
+
+@dataclass(frozen=True)
+class WorkerStart:
+    """Generators of random numbers in a DataLoader worker before it read its first sample."""
+
+    loader: int
+    epoch: int
+    worker: int
+    generators: Mapping[str, str] = field(default_factory=dict)
+    """Attribute path (`dataset.rng`, `numpy.random`) to a digest of the state."""
+    advanced: tuple[str, ...] = ()
+    """Those of them that the first samples drew from."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch as the script got it."""
+
+    samples: tuple[int, ...]
+    """A 64-bit fingerprint of each sample's content, in order. Of the batch as a whole where it
+    cannot be divided into samples."""
+    moments: tuple[float, ...] = ()
+    """Mean and standard deviation of each sample's first floating-point values, in turn: mean,
+    deviation, mean, ... Empty where there are none."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass over one loader."""
+
+    loader: int
+    number: int
+    """Pass over this loader, from 0."""
+    batches: tuple[Batch, ...]
+    rows: int
+    """Samples that the script got."""
+    whole_batches: int | None
+    """Batches of the pass if it were not shortened; None where that is not known."""
+    start_s: float
+    """From the request for an iterator to the first batch."""
+    seconds: float
+    """From the first batch to the end of the pass, without what the harness itself took."""
+    steps: int
+    """Optimizer steps in it."""
+    finished: bool
+    """Whether the script read it to its (shortened) end."""
+    workers: int = 0
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a root module."""
+
+    input: int
+    """A 64-bit fingerprint of its tensors."""
+    rows_in: int
+    rows_out: int
+    grad: bool
+    """Whether gradients were on."""
+    values: tuple[float, ...] = ()
+    """Numbers of its outputs, spread over all rows."""
+
+
+class LoopKind(str, Enum):
+    """What a loop of the script repeats."""
+
+    EPOCHS = "epochs"
+    """Passes over the data, or phases, each with several steps."""
+    STEPS = "steps"
+    """Single steps or calls of the model."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop of the script's own that was ended early, or could have been."""
+
+    place: str
+    """`train.py, line 40`."""
+    kind: LoopKind
+    planned: int | None
+    """Iterations that the script meant to make; None where it does not say."""
+    done: int
+    shortened: bool
+
+
+@dataclass(frozen=True)
+class Life:
+    """What the harness saw of one shortened life."""
+
+    state: TrialState
+    """`complete` where the script reached its own end with exit status 0."""
+    reason: str = ""
+    place: str = ""
+    """`train.py, line 12` where an exception left the script's own code; else empty."""
+    output: str = ""
+    """End of what the script printed."""
+    wall_s: float = 0.0
+    startup_s: float = 0.0
+    """From the start to the first step."""
+    steps: int = 0
+    epochs: tuple[Epoch, ...] = ()
+    """Passes in the order in which they began."""
+    changes: tuple[StateChange, ...] = ()
+    workers: tuple[WorkerStart, ...] = ()
+    calls: tuple[Call, ...] = ()
+    probes: tuple[tuple[float, ...], ...] = ()
+    """Outputs of each root's first call, computed once more without gradients in evaluation mode:
+    dropout is off, so lives with other random numbers can be compared by them."""
+    losses: tuple[float, ...] = ()
+    loops: tuple[Loop, ...] = ()
+    applied: tuple[AppliedKnob, ...] = ()
+    written: Mapping[str, int] | None = None
+    """Files that it wrote and left, with their sizes in bytes; None where that is not known."""
+    refused: tuple[str, ...] = ()
+    """What it wanted and did not get: writes outside of the copy, connections."""
