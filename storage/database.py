@@ -15,9 +15,9 @@ from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from gpuadvisor.domain.device import Environment
-from gpuadvisor.domain.knobs import AppliedKnob, Level
+from gpuadvisor.domain.knobs import AppliedKnob, Level, Settings
 from gpuadvisor.domain.measurement import Measurement, StepWindow, Trace
-from gpuadvisor.domain.study import Objective, StudyResult, Trial
+from gpuadvisor.domain.study import Objective, Speedup, StudyResult, Trial, Verdict
 from gpuadvisor.errors import StoreError, UsageError
 from gpuadvisor.storage.locks import Held, locked
 from gpuadvisor.storage.models import (
@@ -48,7 +48,7 @@ APPLIED = shared(AppliedKnobRow, AppliedKnob)
 
 @dataclass(frozen=True)
 class StudyRecord:
-    """A study as it is known from its start on, without its result."""
+    """A study as a list shows it. What only its result says is None until there is one."""
 
     name: str
     script: str
@@ -64,6 +64,17 @@ class StudyRecord:
     """Why it ended early; empty otherwise."""
     folder: str = ""
     """Absolute path of the folder in which the script ran; empty where it is not known."""
+    is_module: bool = False
+    """Whether `script` is a module, as after `python -m`."""
+    verifies: str | None = None
+    """Path of the plan that was verified; None where settings were searched."""
+    verdict: Verdict | None = None
+    settings: Settings | None = None
+    """The best settings that were found, or those of the plan that was verified."""
+    speedup: Speedup | None = None
+    wall_s: float | None = None
+    plan: str | None = None
+    """Path of the plan, relative to `folder` unless it is absolute; None where there is none."""
 
 
 RECORD = shared(StudyRow, StudyRecord)
@@ -102,11 +113,14 @@ class Store(OpenDatabase):
         objective: Objective,
         started: str = "",
         folder: str = "",
+        is_module: bool = False,
+        verifies: str | None = None,
     ) -> str:
         """Store that a study starts and return its name: one of `new_study_name` for None.
 
-        `started` is UTC in ISO 8601, now if empty; `folder` is where the script runs.
-        UsageError if the name is taken.
+        `started` is UTC in ISO 8601, now if empty; `folder` is where the script runs; `verifies`
+        is the path of a plan, where that is all that the study is about. UsageError if the name
+        is taken.
         """
         with self.writing() as session:
             name = check_name(next_study_name(session, script) if name is None else name)
@@ -117,7 +131,8 @@ class Store(OpenDatabase):
                 )
             row = StudyRow(
                 name=name, script=script, args=tuple(args), level=level, objective=objective,
-                started=started or _now(), interrupted="", folder=folder,
+                started=started or _now(), interrupted="", folder=folder, is_module=is_module,
+                verifies=verifies,
             )  # fmt: skip
             row.environment = _environment(session, environment)
             session.add(row)
@@ -172,11 +187,18 @@ class Store(OpenDatabase):
         with self.reading() as session:
             return _record_of(_find(session, name))
 
+    def study_records(self) -> list[StudyRecord]:
+        """Return what is known of every study, the newest first."""
+        with self.reading() as session:
+            newest = select(StudyRow).order_by(StudyRow.id.desc())
+            return [_record_of(row) for row in session.scalars(newest)]
+
     def load_unfinished(
         self, script: str, args: Sequence[str], level: Level, objective: Objective, folder: str = ""
     ) -> StudyRecord | None:
-        """Return the newest such study if it was killed or interrupted, to be continued."""
+        """Return the newest such search if it was killed or interrupted, to be continued."""
         same = (
+            StudyRow.verifies.is_(None),
             StudyRow.script == script,
             StudyRow.args == tuple(args),
             StudyRow.folder == folder,

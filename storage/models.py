@@ -23,10 +23,18 @@ from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import Contribution, Level, ScriptFacts, Settings
 from gpuadvisor.domain.measurement import OutputSample
 from gpuadvisor.domain.profile import DeviceLimits
-from gpuadvisor.domain.study import Equivalence, Expectation, Objective, Speedup, TrialState
+from gpuadvisor.domain.study import (
+    Equivalence,
+    Expectation,
+    Objective,
+    Rehearsal,
+    Speedup,
+    TrialState,
+    Verdict,
+)
 from gpuadvisor.storage.column_types import AnyText, Json, Member, Number, Numbers
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Version of the schema, in `PRAGMA user_version` of a file with these tables."""
 
 Texts = Mapping[str, str]
@@ -149,7 +157,7 @@ class StudyRow(Base):
     started: Mapped[str]
     ended: Mapped[str | None]
     wall_s: Mapped[float | None]
-    verdict: Mapped[str | None]
+    verdict: Mapped[Verdict | None] = mapped_column(Member(Verdict))
     interrupted: Mapped[str | None]
     plan: Mapped[str | None]
     baseline_id: Mapped[int | None] = mapped_column(ForeignKey("measurement.id"))
@@ -167,6 +175,11 @@ class StudyRow(Base):
         Json(tuple[Expectation, ...]), server_default="[]"
     )
     is_module: Mapped[bool] = mapped_column(Json(bool), server_default="false")
+    verifies: Mapped[str | None]
+    rehearsal: Mapped[Rehearsal | None] = mapped_column(Json(Rehearsal))
+    untried: Mapped[Texts | None] = mapped_column(Json(Texts))
+    needed_s: Mapped[float | None]
+    left: Mapped[tuple[str, ...] | None] = mapped_column(Json(tuple[str, ...]))
 
     environment: Mapped[EnvironmentRow] = relationship(lazy="joined")
     baseline: Mapped[MeasurementRow | None] = relationship(foreign_keys=[baseline_id])

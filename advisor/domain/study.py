@@ -292,3 +292,5 @@ class StudyResult:
     wall_s: float = 0.0
     is_module: bool = False
     """Whether `script` is a module, as after `python -m`."""
+    verifies: str | None = None
+    """Path of the plan that was verified; None where settings were searched."""

@@ -24,11 +24,18 @@ class StudyRecorder:
     """
 
     def __init__(
-        self, store: Store, options: TuneOptions, environment: Environment, started: str
+        self,
+        store: Store,
+        options: TuneOptions,
+        environment: Environment,
+        started: str,
+        verifies: str | None = None,
     ) -> None:
+        """Begin without a study; `verifies` is the path of a plan, if that is all it is about."""
         self._store = store
         self._options = options
         self._environment = environment
+        self._verifies = verifies
         self._lock = ExitStack()
         self.started = started
         """Time at which the study began, in its first session: UTC, ISO 8601."""
@@ -69,6 +76,8 @@ class StudyRecorder:
                 options.objective,
                 self.started,
                 self._folder,
+                command.is_module,
+                self._verifies,
             )
             self._open(name)
         self._store.add_trial(str(self.study), trial)
