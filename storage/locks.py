@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import pwd
+import socket
+import struct
+import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
 from gpuadvisor.errors import StoreError
-from gpuadvisor.storage.home import HOME_VARIABLE, writable_folder
+from gpuadvisor.storage.home import HOME_VARIABLE, home, writable_folder
+
+PREFIX = "gpuadvisor-device-"
+"""Begin of a device's abstract socket, as `ss -xa` shows it behind an `@`."""
+BACKLOG = 4096
+"""Processes that may ask for the holder while one study runs; Linux allows no more by default
+(net.core.somaxconn). To those beyond it the holder has no name."""
+ATTEMPTS, PAUSE_S = 20, 0.01
+"""A holder that is not listening yet, or not any more, gets 0.2 s: between its `bind` and its
+`listen` are microseconds. What does not listen after that never will."""
 
 
 class Held(Exception):  # noqa: N818 - an answer, which the caller turns into words
     """Somebody else has the lock."""
 
-    def __init__(self, process: str) -> None:
+    def __init__(self, process: str, user: str = "") -> None:
         super().__init__(process)
         self.process = process
-        """The holder's process id; empty if it has not been written yet."""
+        """The holder's process id; empty where it is not known."""
+        self.user = user
+        """Name of the holder's user, where that is another than ours; else empty."""
+
+
+_ours: set[socket.socket | IO[str]] = set()
+"""Sockets and files by which this process holds locks."""
+
+
+def _leave_to_parent() -> None:
+    """Close, in a forked child, what its parent holds: the lock would outlive the parent."""
+    while _ours:
+        _ours.pop().close()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 @contextmanager
@@ -29,6 +59,7 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
     Two holders exclude each other in one process as well. The file is gone afterwards.
     """
     file = _acquire(path, wait=wait)
+    _ours.add(file)
     try:
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -36,6 +67,7 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
         yield
     finally:
         path.unlink(missing_ok=True)  # before the lock is freed: nobody else's file then
+        _ours.discard(file)
         file.close()
 
 
@@ -74,3 +106,94 @@ def _is_current(file: IO[str], path: Path) -> bool:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
         return False
+
+
+# -- devices -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def device_locked(device: str) -> Iterator[None]:
+    """Hold the lock on a device (a UUID, or `cpu`) of this machine; Held if another has it.
+
+    On Linux it is an abstract Unix socket, which belongs to no folder: users and homes exclude
+    each other, and the kernel frees it however its holder ends. Neither a forked child nor a
+    script that we start keeps it. It is seen within one network namespace: a container with a
+    namespace of its own is excluded only where it shares our home, through a file, which is all
+    there is on other systems. Instances of one GPU (MIG) have a lock each, as each has its own
+    multiprocessors and memory.
+    """
+    with ExitStack() as stack:
+        if sys.platform == "linux":
+            stack.enter_context(_socket_locked(PREFIX + device))
+        name = f"device-{device}{_machine()}.lock".replace("/", "-")
+        stack.enter_context(locked(home() / "locks" / name))
+        yield
+
+
+def _machine() -> str:
+    """Return what tells this machine from others that share its home over a network."""
+    try:
+        identity = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")
+    except OSError:
+        return ""
+    return f"-{identity[:8]}"
+
+
+@contextmanager
+def _socket_locked(name: str) -> Iterator[None]:
+    held = _bound(f"\0{name}"[:108])  # all that an address holds: unix(7)
+    if held is None:
+        yield
+        return
+    _ours.add(held)
+    try:
+        yield
+    finally:
+        _ours.discard(held)
+        held.close()
+
+
+def _bound(address: str) -> socket.socket | None:
+    """Return a socket that listens there; None where a sandbox has none; Held if one is there."""
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(PAUSE_S)
+        try:
+            mine = socket.socket(socket.AF_UNIX)
+        except OSError:
+            return None
+        try:
+            mine.bind(address)
+            mine.listen(BACKLOG)
+            return mine
+        except OSError as error:
+            mine.close()
+            if error.errno != errno.EADDRINUSE:
+                return None
+        if (holder := _holder(address)) is not None:
+            raise holder
+    raise Held("")
+
+
+def _holder(address: str) -> Held | None:
+    """Return who listens there; None where nobody does. It waits for nothing."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.setblocking(False)
+        try:
+            asking.connect(address)
+        except ConnectionRefusedError:
+            return None
+        except OSError:  # its backlog is full
+            return Held("")
+        size = struct.calcsize("iII")  # struct ucred: the process that listens, its user and group
+        seen = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    process, user, _ = struct.unpack("iII", seen)
+    # 0 stands for a process in another process namespace: a container of this network.
+    return Held(str(process or ""), "" if user == os.getuid() else _user_name(user))
+
+
+def _user_name(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)

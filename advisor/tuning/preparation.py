@@ -18,8 +18,7 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import UsageError
 from gpuadvisor.interruption import at_once
-from gpuadvisor.storage.home import home
-from gpuadvisor.storage.locks import Held, locked
+from gpuadvisor.storage.locks import PREFIX, Held, device_locked
 from gpuadvisor.tuning.plans import MAX_BYTES
 
 
@@ -126,21 +125,34 @@ def _unwritable(path: Path) -> str | None:
 
 @contextmanager
 def reserved(devices: Sequence[Device]) -> Iterator[None]:
-    """Keep other studies away from the devices, as two would measure each other."""
+    """Keep other studies away from the devices, as two would measure each other.
+
+    UsageError, which names the other, where one runs there: of any user and any home, as
+    `device_locked` says.
+    """
     with ExitStack() as stack:
         for device in devices:
-            name = (device.uuid or device.kind).replace("/", "-")
+            name = device.uuid or device.kind
             try:
-                stack.enter_context(locked(home() / "locks" / f"device-{name}.lock"))
+                stack.enter_context(device_locked(name))
             except Held as other:
-                where = device.name if device.is_gpu else "the CPU"
-                elsewhere = ", or choose another GPU with CUDA_VISIBLE_DEVICES"
-                raise UsageError(
-                    f"another study is running on {where} (process {other.process or '?'}), and "
-                    "two would measure each other: wait for it or stop it"
-                    + (elsewhere if device.is_gpu else "")
-                ) from None
+                raise UsageError(_occupied(device, name, other)) from None
         yield
+
+
+def _occupied(device: Device, name: str, other: Held) -> str:
+    """Return who uses a device, and what to do."""
+    where = device.name if device.is_gpu else "the CPU"
+    who = f"process {other.process}" if other.process else "its process is not known"
+    who += f" of user {other.user}" if other.user else ""
+    stop = "ask its user to stop it" if other.user else "stop it"
+    if not other.process:
+        stop = f"see with `ss -xap | grep {PREFIX}{name}` whose it is"
+    elsewhere = ", or choose another GPU with CUDA_VISIBLE_DEVICES" if device.is_gpu else ""
+    return (
+        f"another study is running on {where} ({who}), and two would measure each other: wait "
+        f"for it or {stop}{elsewhere}"
+    )
 
 
 def gpu_contention(device: Device) -> str | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 
 from gpuadvisor import cli
 from gpuadvisor.collectors.script.request import RunOutcome
+from gpuadvisor.storage.locks import locked
 from tests.integration import program, runs
 
 AT_ONCE = 2
@@ -44,6 +46,13 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[Runs]:
             if line and not skipped:
                 outcomes.begin(line)
         yield outcomes
+
+
+@pytest.fixture(scope="module")
+def cpu() -> Iterator[None]:
+    """The CPU for this module's studies: those of two modules would refuse each other."""
+    with locked(Path(gettempdir()) / "gpuadvisor-tests" / "cpu.lock", wait=True):
+        yield
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def terminate_at_once(home: Path) -> Ended:
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory) -> Stopped:
+def stopped(cpu, tmp_path_factory) -> Stopped:
     return interrupt_and_resume(workshop(tmp_path_factory.mktemp("stopped")))
 
 
@@ -93,7 +93,7 @@ def gain(stopped) -> Gain:
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory) -> Ended:
+def ended(cpu, tmp_path_factory) -> Ended:
     return terminate_at_once(workshop(tmp_path_factory.mktemp("ended")))
 
 

@@ -35,7 +35,7 @@ ONLY = frozenset(GAINS)
 
 
 def gpu(index):
-    return Device("cuda", index, "H100", f"GPU-{index}", 80 << 30, (9, 0), cores=16)
+    return Device("cuda", index, "H100", f"GPU-{os.getpid()}-{index}", 80 << 30, (9, 0), cores=16)
 
 
 class Script:
