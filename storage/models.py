@@ -24,6 +24,7 @@ from gpuadvisor.domain.knobs import Contribution, Level, ScriptFacts, Settings
 from gpuadvisor.domain.measurement import OutputSample
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.domain.study import (
+    Dropped,
     Equivalence,
     Expectation,
     Objective,
@@ -177,6 +178,7 @@ class StudyRow(Base):
     is_module: Mapped[bool] = mapped_column(Json(bool), server_default="false")
     verifies: Mapped[str | None]
     rehearsal: Mapped[Rehearsal | None] = mapped_column(Json(Rehearsal))
+    dropped: Mapped[tuple[Dropped, ...] | None] = mapped_column(Json(tuple[Dropped, ...]))
     untried: Mapped[Texts | None] = mapped_column(Json(Texts))
     needed_s: Mapped[float | None]
     left: Mapped[tuple[str, ...] | None] = mapped_column(Json(tuple[str, ...]))

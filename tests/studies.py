@@ -10,9 +10,14 @@ from gpuadvisor.domain.device import Device, Environment
 from gpuadvisor.domain.knobs import Contribution, Level, Snippet
 from gpuadvisor.domain.measurement import Measurement, StepWindow
 from gpuadvisor.domain.study import (
+    Aspect,
+    Dropped,
     Equivalence,
     Expectation,
+    Forecast,
     Objective,
+    Problem,
+    Rehearsal,
     Speedup,
     StudyResult,
     Trial,
@@ -143,6 +148,30 @@ def trials() -> tuple[Trial, ...]:
     return tuple(made)
 
 
+FROZEN = Problem(
+    Aspect.DATASET_STATE,
+    "`dataset.level` was 1 in the second epoch and 0 under the plan",
+    ("persistent_workers",),
+)
+
+
+def rehearsal(**changes: Any) -> Rehearsal:
+    """A rehearsal that covered all but the files, and found nothing."""
+    built = Rehearsal(
+        settings={"num_workers": 8, "tf32": True, "fused_optimizer": True, "bf16_autocast": True},
+        covered=tuple(aspect for aspect in Aspect if aspect is not Aspect.FILES),
+        not_covered={Aspect.FILES: "the script writes none"},
+        epochs=2,
+        samples=1280,
+        equivalence=Equivalence(
+            "equivalent", "mean relative difference of 10 losses", 0.0021, 0.01
+        ),
+        forecast=Forecast(11400.0, 38520.0, 90, 1.41, 12.5, 540),
+        wall_s=38.0,
+    )
+    return replace(built, **changes)
+
+
 def study(**changes: Any) -> StudyResult:
     """A study that proved a gain; `changes` replace fields of the result."""
     built = StudyResult(
@@ -166,6 +195,12 @@ def study(**changes: Any) -> StudyResult:
         equivalence=Equivalence(
             "equivalent", "mean relative difference of 10 losses", 0.0021, 0.01
         ),
+        rehearsal=rehearsal(),
+        dropped=(Dropped("persistent_workers", True, FROZEN),),
+        untried={
+            "compile_max_autotune": "compile made the script 1.21x slower",
+            "num_workers=32": "2 of its values were tried in vain",
+        },
         expectations=(
             Expectation(
                 "input_bound",
@@ -175,6 +210,8 @@ def study(**changes: Any) -> StudyResult:
                 16.8,
                 ("num_workers", "pin_memory"),
                 10.7,
+                8.9,
+                12.1,
                 {"num_workers": 8},
             ),
             Expectation(
@@ -197,18 +234,85 @@ def study(**changes: Any) -> StudyResult:
     return replace(built, **changes)
 
 
+NOTHING: dict[str, Any] = {
+    "best": None,
+    "settings": {},
+    "speedup": None,
+    "contributions": (),
+    "equivalence": None,
+    "rehearsal": None,
+    "dropped": (),
+    "untried": {},
+    "plan": None,
+}
+"""Fields of a study that found nothing."""
+
+
 def study_without_gain(**changes: Any) -> StudyResult:
-    """A study that found nothing."""
-    nothing: dict[str, Any] = {
+    """A study that showed that the best of its settings is worth nothing."""
+    shown: dict[str, Any] = {
         "verdict": Verdict.NO_GAIN,
-        "best": None,
-        "settings": {},
-        "speedup": None,
-        "contributions": (),
-        "equivalence": None,
-        "plan": None,
+        "best": measurement(78.9),
+        "settings": {"num_workers": 8},
+        "speedup": Speedup(0.998, 0.993, 1.003, 6),
     }
-    return study(**{**nothing, **changes})
+    return study(**{**NOTHING, **shown, **changes})
+
+
+def unverified_study(**changes: Any) -> StudyResult:
+    """A study whose gain could only be rehearsed in part."""
+    partly = rehearsal(
+        covered=(Aspect.BATCHES, Aspect.RESULTS),
+        not_covered={
+            Aspect.SECOND_EPOCH: "the script makes one pass over its data",
+            Aspect.END: "it did not end within 60 s",
+        },
+        epochs=1,
+        samples=640,
+        forecast=None,
+    )
+    shown: dict[str, Any] = {
+        "verdict": Verdict.FASTER_UNVERIFIED,
+        "rehearsal": partly,
+        "plan": None,
+        "dropped": (),
+    }
+    return study(**{**shown, **changes})
+
+
+def inconclusive_study(**changes: Any) -> StudyResult:
+    """A study whose interval has room for a gain and for none."""
+    shown: dict[str, Any] = {
+        "verdict": Verdict.INCONCLUSIVE,
+        "best": measurement(76.0),
+        "settings": {"num_workers": 8},
+        "speedup": Speedup(1.03, 0.97, 1.09, 8),
+        "needed_s": 1500.0,
+    }
+    return study(**{**NOTHING, **shown, **changes})
+
+
+def untried_study(**changes: Any) -> StudyResult:
+    """A study whose budget had no room for a setting."""
+    shown: dict[str, Any] = {
+        "verdict": Verdict.NOT_TRIED,
+        "untried": {"tf32": NO_ROOM, "compile": NO_ROOM},
+        "trials": trials()[:2],
+        "needed_s": 420.0,
+        "wall_s": 45.0,
+    }
+    return study(**{**NOTHING, **shown, **changes})
+
+
+NO_ROOM = "the budget had no room for it"
+STUDIES = {
+    Verdict.FASTER: study,
+    Verdict.FASTER_UNVERIFIED: unverified_study,
+    Verdict.NO_GAIN: study_without_gain,
+    Verdict.INCONCLUSIVE: inconclusive_study,
+    Verdict.NOT_TRIED: untried_study,
+}
+"""A study of each verdict, with fields to change."""
 
 
 def snippets() -> tuple[Snippet, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from gpuadvisor.domain.device import Environment
-from gpuadvisor.domain.knobs import Contribution, Level, Settings
+from gpuadvisor.domain.knobs import Contribution, Level, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
 
 
@@ -155,8 +155,12 @@ class Expectation:
     knobs: tuple[str, ...] = ()
     """Knobs that would try the cure."""
     measured_pct: float | None = None
-    """Percentage of the unchanged script's time that they saved in the search; below 0 they cost
-    some."""
+    """Percentage of the unchanged script's time that they save, from the ablation or the proof;
+    below 0 they cost some. None where neither measured it."""
+    measured_low_pct: float | None = None
+    """Lower end of the 99 % interval of that."""
+    measured_high_pct: float | None = None
+    """Upper end of the 99 % interval of that."""
     settings: Settings = field(default_factory=dict)
     """Settings with which that was measured."""
     why: str = ""
@@ -201,6 +205,15 @@ class Problem:
     """What differs, with figures, as a sentence without a full stop."""
     suspects: tuple[str, ...] = ()
     """Knobs that can have caused it, the likeliest first; empty where all can."""
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A setting that was left out of the best ones because a rehearsal found a problem with it."""
+
+    knob: str
+    value: Value
+    problem: Problem
 
 
 @dataclass(frozen=True)
@@ -269,6 +282,8 @@ class StudyResult:
     equivalence: Equivalence | None = None
     rehearsal: Rehearsal | None = None
     """The rehearsal of `settings`; None where it came to none."""
+    dropped: tuple[Dropped, ...] = ()
+    """Settings that earlier rehearsals found a problem with, in the order in which they went."""
     untried: Mapping[str, str] = field(default_factory=dict)
     """Knobs and values (`dataloader_workers`, `compile=max-autotune`) that were not tried, though
     they might have worked, and why."""

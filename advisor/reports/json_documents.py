@@ -12,6 +12,7 @@ from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.domain.study import Equivalence
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.strict_json import strict
+from gpuadvisor.reports.study_wording import verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,14 +21,15 @@ if TYPE_CHECKING:
     from gpuadvisor.domain.finding import Diagnosis, Finding
     from gpuadvisor.domain.measurement import Measurement
     from gpuadvisor.domain.profile import DeviceLimits
-    from gpuadvisor.domain.study import Expectation, StudyResult, Trial
+    from gpuadvisor.domain.study import Expectation, Problem, Rehearsal, StudyResult, Trial
     from gpuadvisor.reports.diagnosis_report import DiagnosisReport
     from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
     from gpuadvisor.rules.facts.comparison import Change, ComparedProfile, ProfileComparison
     from gpuadvisor.rules.facts.steps import Steps
     from gpuadvisor.rules.facts.summary import Facts
 
-STUDY_VERSION = PROFILE_VERSION = DIAGNOSIS_VERSION = COMPARISON_VERSION = 1
+STUDY_VERSION = 2
+PROFILE_VERSION = DIAGNOSIS_VERSION = COMPARISON_VERSION = 1
 """Versions of the JSON: one grows when a field goes or changes its meaning, not when one is
 added."""
 MOST_ROWS = 1000
@@ -74,13 +76,14 @@ def _device(device: Device | DeviceLimits, names: str) -> Json:
 def study_json(result: StudyResult) -> Json:
     """Return the study as values that are valid JSON."""
     best, speedup = result.best, result.speedup
-    nothing = Equivalence("not_checked", "", reason="there is nothing to compare")
     device = result.environment.device
     return _document({
         "schema_version": STUDY_VERSION,
         **_fields(result, "study script args started? wall_s interrupted?"),
         "level": str(result.level),
-        **_fields(result, "objective verdict"),
+        "objective": result.objective,
+        "verdict": verdict(result),
+        **_fields(result, "needed_s"),
         "speedup": speedup and _fields(speedup, "ratio ci99_low ci99_high pairs"),
         "device": _device(device, "kind name index uuid memory_bytes compute_capability"),
         "environment": _fields(
@@ -93,11 +96,13 @@ def study_json(result: StudyResult) -> Json:
         "contributions": _rows(
             result.contributions, "knob value ratio ci99_low=low ci99_high=high"
         ),
-        "equivalence": _fields(
-            result.equivalence or nothing, "status metric? value limit reason?"
-        ),
+        "equivalence": _equivalence(result.equivalence),
+        "rehearsal": result.rehearsal and _rehearsal(result.rehearsal),
+        "dropped": [
+            {**_fields(each, "knob value"), **_problem(each.problem)} for each in result.dropped
+        ],
         "expectations": [_expectation(each) for each in result.expectations],
-        **_fields(result, "no_effect notes plan"),
+        **_fields(result, "no_effect untried left notes plan"),
         "trials": [_trial(trial) for trial in result.trials],
     })  # fmt: skip
 
@@ -112,13 +117,47 @@ def _run(measurement: Measurement) -> Json:
     }
 
 
+def _equivalence(found: Equivalence | None) -> Json:
+    nothing = Equivalence("not_checked", "", reason="there is nothing to compare")
+    return _fields(found or nothing, "status metric? value limit reason?")
+
+
+def _rehearsal(rehearsal: Rehearsal) -> Json:
+    return {
+        "knobs": rehearsal.settings,
+        **_fields(rehearsal, "agrees covered not_covered"),
+        "problems": [
+            {**_problem(each), **_fields(each, "suspects")} for each in rehearsal.problems
+        ],
+        **_fields(rehearsal, "epochs samples"),
+        "equivalence": _equivalence(rehearsal.equivalence),
+        "forecast": rehearsal.forecast
+        and _fields(
+            rehearsal.forecast,
+            "saved_s whole_s epochs later_ratio extra_start_s break_even_steps",
+        ),
+        **_fields(rehearsal, "wall_s"),
+    }
+
+
+def _problem(problem: Problem) -> Json:
+    return _fields(problem, "aspect sentence")
+
+
 def _expectation(expectation: Expectation) -> Json:
     low, high = expectation.low_pct, expectation.high_pct
     estimated = low is not None and high is not None
+    ends = expectation.measured_low_pct, expectation.measured_high_pct
+    measured = expectation.measured_pct is not None and None not in ends
     return {
         **_fields(expectation, "rule severity summary"),
         "predicted_pct": {"low": low, "high": high} if estimated else None,
-        **_fields(expectation, "measured_pct is_met knobs measured_with=settings"),
+        "measured_pct": _fields(
+            expectation, "value=measured_pct low=measured_low_pct high=measured_high_pct"
+        )
+        if measured
+        else None,
+        **_fields(expectation, "is_met knobs measured_with=settings"),
         **_fields(expectation, "why_not_measured=why?"),
     }
 

@@ -141,7 +141,7 @@ def _print_table(console: Console, table: Table) -> None:
     for place, column in enumerate(table.columns):
         shown.add_column(
             column.title,
-            justify="right" if place else "left",
+            justify="left" if column.left or not place else "right",
             style="bold" if column.strong else "",
             overflow="fold",
         )

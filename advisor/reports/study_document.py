@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from operator import itemgetter
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import Contribution, Snippet
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.study import StudyResult, Trial, TrialState
+from gpuadvisor.domain.study import StudyResult, Trial, TrialState, Verdict
 from gpuadvisor.reports import figures, study_plots
 from gpuadvisor.reports import study_wording as wording
 from gpuadvisor.reports.document import (
@@ -28,6 +28,7 @@ from gpuadvisor.reports.document import (
     Table,
     Terms,
 )
+from gpuadvisor.reports.rehearsal_wording import rehearsed
 from gpuadvisor.reports.render_html import html
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.render_text import print_sections
@@ -60,10 +61,10 @@ def print_summary(result: StudyResult, snippets: Sequence[Snippet], console: Con
 
 def study_document(result: StudyResult, snippets: Sequence[Snippet] = ()) -> Document:
     """Return all that is known of a study."""
-    is_proven = wording.is_proven(result)
+    is_gain = wording.is_gain(result)
     value, _, words = wording.headline(result).partition(" ")
-    said = ["" if is_proven else wording.no_gain_advice(result)]
-    said += [wording.equivalence_sentence(result.equivalence)] if result.best else []
+    said = [wording.equivalence_sentence(result.equivalence)] if is_gain else []
+    said.append(wording.advice(result))
     version, started = result.environment.gpuadvisor, result.started
     # In UTC, ISO 8601.
     date = f"{started[:10]} {started[11:16]} UTC" if len(started) >= 16 else started
@@ -79,7 +80,7 @@ def study_document(result: StudyResult, snippets: Sequence[Snippet] = ()) -> Doc
             date,
             f"{figures.count(len(result.trials), 'trial')} in {figures.duration(result.wall_s)}",
         ),
-        headline=(value, words) if is_proven else ("", f"{value} {words}"),
+        headline=(value, words) if is_gain else ("", wording.headline(result)),
         conclusion=tuple(_conclusion(result)),
         sections=tuple(_sections(result, snippets)),
         footer=(
@@ -96,19 +97,21 @@ def _finite(measurement: Measurement) -> Measurement:
 
 
 def _conclusion(result: StudyResult) -> Iterator[Paragraph]:
-    if not wording.is_proven(result) or result.speedup is None:
-        reason = wording.no_gain_reason(result)
+    if wording.is_gain(result) and result.speedup is not None:
+        proof = wording.evidence(result.speedup)
+        yield Paragraph(f"{proof[0].upper()}{proof[1:]} of fresh processes.")
+        yield Paragraph(wording.equivalence_sentence(result.equivalence))
+    else:
+        reason = wording.reason(result)
         yield Paragraph(f"{reason[0].upper()}{reason[1:]}.")
-        yield Paragraph(wording.no_gain_advice(result), "muted")
-        return
-    proof = wording.evidence(result.speedup)
-    yield Paragraph(f"{proof[0].upper()}{proof[1:]} of fresh processes.")
-    yield Paragraph(wording.equivalence_sentence(result.equivalence))
+    if advice := wording.advice(result):
+        yield Paragraph(advice, "muted")
 
 
 def _sections(result: StudyResult, snippets: Sequence[Snippet]) -> Iterator[Section]:
     title = "What was measured" if result.best is None else "Baseline and best"
     yield Section(title, [_comparison(result)])
+    yield from _rehearsal(result)
     yield from _expectations(result)
     yield from _notes(result)
     yield from _contributions(result)
@@ -118,6 +121,9 @@ def _sections(result: StudyResult, snippets: Sequence[Snippet]) -> Iterator[Sect
     if reasons := wording.not_helpful(result):
         terms = Terms([(Code(knob), reason) for knob, reason in reasons.items()])
         yield Section("What did not help", [terms], is_folded=True)
+    if missing := wording.not_tried(result):
+        terms = Terms([(Code(names), why) for names, why in missing.items()])
+        yield Section("What was not tried", [terms], is_folded=True)
     if result.trials:
         yield Section("All trials", [_trials(result.trials)], is_folded=True)
     yield Section("Environment", [Terms(_environment(result.environment))], is_folded=True)
@@ -130,13 +136,21 @@ def _comparison(result: StudyResult) -> Table:
     return Table(figures.comparisons(result), columns)
 
 
+def _rehearsal(result: StudyResult) -> Iterator[Section]:
+    """Yield what a rehearsal covered and found, and what the settings mean for the whole run."""
+    if sentences := rehearsed(result):
+        yield Section("Rehearsal", [Bullets(sentences)])
+
+
 def _expectations(result: StudyResult, brief: bool = False) -> Iterator[Section]:
     """Yield what the diagnosis predicted beside what was measured."""
     if rows := wording.expectation_rows(result, brief):
         titles = ("Finding", "Predicted", "Measured")
-        columns = [Column(title, itemgetter(place)) for place, title in enumerate(titles)]
+        columns = [
+            Column(title, itemgetter(place), left=True) for place, title in enumerate(titles)
+        ]
         lead = "What the diagnosis predicted of the run's time, and what its knobs brought."
-        table = Table(rows, columns)
+        table = Table(rows, columns, "words")
         yield Section(EXPECTATIONS, [table]) if brief else Section.led(EXPECTATIONS, lead, table)
 
 
@@ -147,7 +161,7 @@ def _notes(result: StudyResult) -> Iterator[Section]:
 
 def _contributions(result: StudyResult) -> Iterator[Section]:
     kept = result.contributions
-    if kept and wording.is_proven(result):
+    if kept and wording.is_gain(result):
         lead = "How much worse the best settings get when this knob alone is taken out."
         plot = Plot(
             lambda width: study_plots.plot_contributions(kept, width),
@@ -172,7 +186,7 @@ def _contribution_table(contributions: Sequence[Contribution]) -> Table:
 
 def _how_to_keep(result: StudyResult, snippets: Sequence[Snippet]) -> Iterator[Section]:
     command = wording.apply_command(result)
-    if not wording.is_proven(result) or not (command or snippets):
+    if not _is_kept(result) or not (command or snippets):
         return
     blocks: list[Block] = []
     if command:
@@ -180,6 +194,12 @@ def _how_to_keep(result: StudyResult, snippets: Sequence[Snippet]) -> Iterator[S
     if snippets:
         blocks.append(Paragraph("Or for good, in the script's own code:"))
     yield Section("How to keep it", [*blocks, *map(_listing, snippets)])
+
+
+def _is_kept(result: StudyResult) -> bool:
+    """Say whether the settings are worth keeping: the gain is there, and rehearsed or wanted."""
+    wanted = wording.is_gain(result) and result.plan is not None
+    return wording.verdict(result) is Verdict.FASTER or wanted
 
 
 def _listing(snippet: Snippet) -> Listing:
@@ -299,38 +319,40 @@ def _environment(environment: Environment) -> list[tuple[str, str]]:
 
 def _summary(result: StudyResult, snippets: Sequence[Snippet]) -> Iterator[Section]:
     """Yield what a terminal shows: the conclusion first, and how to keep it last."""
-    yield Section("", _short_conclusion(result))
+    yield Section("", tuple(_short_conclusion(result)))
     yield Section("", [_comparison(result)])
-    is_proven = wording.is_proven(result)
-    if is_proven and result.contributions:
+    if wording.is_gain(result) and result.contributions:
         yield Section("", [_contribution_table(result.contributions)])
+    yield from _rehearsal(result)
     yield from _expectations(result, brief=True)
     yield from _notes(result)
-    if reasons := _grouped(wording.not_helpful(result)):
-        yield Section("Did not help", [Bullets(reasons)])
+    if reasons := wording.grouped(wording.not_helpful(result)):
+        yield Section("Did not help", [_reasons(reasons)])
+    if missing := wording.not_tried(result):
+        yield Section("Not tried", [_reasons(missing)])
     command = wording.apply_command(result)
-    if is_proven and result.plan is not None and command is not None:
+    if _is_kept(result) and result.plan is not None and command is not None:
         yield Section("Plan", [Listing(result.plan)])
         yield Section("Run with it, without a change in the script", [Listing(command)])
-    if is_proven and snippets:
+    if _is_kept(result) and snippets:
         title = "Or keep it for good, in the script's own code"
         yield Section(title, [_listing(each) for each in snippets])
 
 
-def _short_conclusion(result: StudyResult) -> list[Paragraph]:
-    if result.speedup is None or not wording.is_proven(result):
-        reason = f"{wording.headline(result)}: {wording.no_gain_reason(result)}."
-        return [Paragraph(reason, "strong"), Paragraph(wording.no_gain_advice(result))]
-    differ = result.equivalence is not None and result.equivalence.status == "wrong"
-    return [
-        Paragraph(f"{wording.headline(result)} ({wording.evidence(result.speedup)})", "good"),
-        Paragraph(wording.equivalence_sentence(result.equivalence), "bad" if differ else ""),
-    ]
+def _short_conclusion(result: StudyResult) -> Iterator[Paragraph]:
+    if wording.is_gain(result) and result.speedup is not None:
+        sure = wording.verdict(result) is Verdict.FASTER
+        claim = f"{wording.headline(result)} ({wording.evidence(result.speedup)})"
+        yield Paragraph(claim, "good" if sure else "strong")
+        differ = result.equivalence is not None and result.equivalence.status == "wrong"
+        results = wording.equivalence_sentence(result.equivalence)
+        yield Paragraph(results, "bad" if differ else "")
+    else:
+        claim = f"{wording.headline(result)}: {wording.reason(result)}."
+        yield Paragraph(claim, "strong")
+    if advice := wording.advice(result):
+        yield Paragraph(advice)
 
 
-def _grouped(reasons: dict[str, str]) -> tuple[str, ...]:
-    """Return `knob, knob: reason`, one entry a reason, so that a long list stays short."""
-    groups: dict[str, list[str]] = {}
-    for knob, reason in reasons.items():
-        groups.setdefault(reason.rstrip("."), []).append(knob)
-    return tuple(f"{', '.join(knobs)}: {reason}" for reason, knobs in groups.items())
+def _reasons(reasons: Mapping[str, str]) -> Bullets:
+    return Bullets([f"{names}: {why}" for names, why in reasons.items()])

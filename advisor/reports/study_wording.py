@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
+from math import ceil, isfinite
 
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Level
 from gpuadvisor.domain.study import (
@@ -15,12 +17,19 @@ from gpuadvisor.domain.study import (
     Verdict,
 )
 from gpuadvisor.reports import figures
+from gpuadvisor.reports.rehearsal_wording import not_rehearsed, rehearsal_advice
 from gpuadvisor.rules.registry import load_rules
 from gpuadvisor.tuners.knobs import load_knobs
 
 CONFIDENCE = "99 % interval"
-POSSIBLE = 1.05
-"""Upper end of an interval above which an unproven gain would be worth a longer study."""
+_MOST_FILES = 10
+"""Files that are named; of more, their number is said."""
+
+_HEADLINES = {
+    Verdict.NO_GAIN: "No gain",
+    Verdict.INCONCLUSIVE: "Inconclusive",
+    Verdict.NOT_TRIED: "Not tried",
+}
 
 _GAIN = {
     Objective.THROUGHPUT: "faster",
@@ -41,23 +50,28 @@ STATES = {
 """States of a trial in the words of tables and legends."""
 
 
-def is_proven(result: StudyResult) -> bool:
-    """Say whether a gain may be claimed: without the interval of a proof there is none."""
-    return (
-        result.verdict is Verdict.FASTER and result.speedup is not None and result.best is not None
-    )
+def verdict(result: StudyResult) -> Verdict:
+    """Return the verdict; inconclusive where a gain has no proof, or was judged by half a study."""
+    gain = result.verdict in (Verdict.FASTER, Verdict.FASTER_UNVERIFIED)
+    if gain and (result.speedup is None or result.best is None):
+        return Verdict.INCONCLUSIVE
+    if result.verdict is Verdict.NO_GAIN and (result.speedup is None or result.interrupted):
+        return Verdict.INCONCLUSIVE
+    return result.verdict
+
+
+def is_gain(result: StudyResult) -> bool:
+    """Say whether a gain was proven, rehearsed or not."""
+    return verdict(result) in (Verdict.FASTER, Verdict.FASTER_UNVERIFIED)
 
 
 def headline(result: StudyResult) -> str:
-    """Return `1.42x faster`, `No gain found` or, if it was cut short, `No gain proven`."""
-    if is_proven(result) and result.speedup is not None:
-        return f"{speedup_ratio(result.speedup)} {_GAIN[result.objective]}"
-    return "No gain proven" if result.interrupted or may_be_faster(result) else "No gain found"
-
-
-def may_be_faster(result: StudyResult) -> bool:
-    """Say whether a gain that matters is possible, and only not proven."""
-    return result.speedup is not None and result.speedup.ci99_high > POSSIBLE
+    """Return the verdict in a few words: `1.42x faster`, `No gain`, `Inconclusive`."""
+    found = verdict(result)
+    if found in (Verdict.FASTER, Verdict.FASTER_UNVERIFIED) and result.speedup is not None:
+        gain = f"{speedup_ratio(result.speedup)} {_GAIN[result.objective]}"
+        return gain if found is Verdict.FASTER else f"{gain}, not verified"
+    return _HEADLINES[found]
 
 
 def speedup_ratio(speedup: Speedup) -> str:
@@ -74,49 +88,136 @@ def evidence(speedup: Speedup) -> str:
 def verdict_sentence(result: StudyResult) -> str:
     """Return the conclusion as one sentence, with what it rests on."""
     device = result.environment.device.name
-    if is_proven(result) and result.speedup is not None:
-        status = result.equivalence.status if result.equivalence else "not_checked"
-        words = {"equivalent": "results equivalent", "wrong": "results differ"}
-        results = words.get(status, "results not compared")
+    if is_gain(result) and result.speedup is not None:
         proof = evidence(result.speedup)
-        return f"{headline(result)} ({proof}) on {device}, {results}."
-    return f"{headline(result)} on {device}: {no_gain_reason(result)}."
+        return f"{headline(result)} ({proof}) on {device}, {_results(result.equivalence)}."
+    return f"{headline(result)} on {device}: {reason(result)}."
 
 
-def no_gain_reason(result: StudyResult) -> str:
-    """Return what stands against a claim, as a clause without its full stop."""
+def _results(equivalence: Equivalence | None) -> str:
+    """Return `results equivalent by mean relative difference of 10 losses`, or what they are."""
+    if equivalence is None or equivalence.status == "not_checked":
+        return "results not checked"
+    word = "equivalent" if equivalence.status == "equivalent" else "different"
+    return f"results {word} by {equivalence.metric}"
+
+
+def reason(result: StudyResult) -> str:
+    """Return what a verdict other than a gain rests on, as a clause without its full stop."""
     tried = figures.count(len(settings_tried(result)), "setting")
+    if verdict(result) is Verdict.NOT_TRIED:
+        return _not_tried(result)
     if result.interrupted:
         return f"the study ended early, after trying {tried}"
-    if result.speedup is not None:
-        proof = evidence(result.speedup)
-        best = f"the best of {tried}, {figures.settings(result.settings)},"
-        return f"{best} measured {speedup_ratio(result.speedup)} ({proof})"
-    if not settings_tried(result):
-        return "no setting was tried, and the notes say why"
-    if result.settings:
-        return f"the best of {tried} failed in the proof"
-    return f"none of {tried} was better beyond the noise"
+    if result.speedup is None:
+        if result.settings:
+            return f"the best of {tried}, {figures.settings(result.settings)}, failed in the proof"
+        return f"none of {tried} was better beyond the noise, and the best of them was not proven"
+    best = f"the best of {tried}, {figures.settings(result.settings)},"
+    measured = f"{best} measured {speedup_ratio(result.speedup)} ({evidence(result.speedup)})"
+    if verdict(result) is Verdict.NO_GAIN:
+        return measured
+    if knobs := _untried_knobs(result):
+        return f"{measured}, and {figures.count(len(knobs), 'knob was', 'knobs were')} not tried"
+    return f"{measured}, which shows neither a gain nor that there is none"
 
 
-def no_gain_advice(result: StudyResult) -> str:
-    """Return what a user without a gain may do, in friendly words."""
+def _not_tried(result: StudyResult) -> str:
+    if result.interrupted:
+        return "the study ended early, before a setting was measured"
+    if tried := settings_tried(result):
+        return f"none of {figures.count(len(tried), 'setting')} ran to its end with usable results"
+    if _untried_knobs(result):
+        return "the budget had no room for a setting"
+    return "no knob can work on this script, at this level"
+
+
+def advice(result: StudyResult) -> str:
+    """Return what to do about a verdict, in friendly words; empty where the gain is there."""
+    match verdict(result):
+        case Verdict.FASTER:
+            return ""
+        case Verdict.FASTER_UNVERIFIED:
+            return _unverified_advice(result)
+        case Verdict.NO_GAIN:
+            kept = "Nothing was changed: the script is best left as it is, at this level."
+            return " ".join(filter(None, [kept, _wider_advice(result)]))
+        case Verdict.NOT_TRIED:
+            return _not_tried_advice(result)
+    return _inconclusive_advice(result)
+
+
+def _unverified_advice(result: StudyResult) -> str:
+    """Return what was not rehearsed, how to get it rehearsed, and what became of the plan."""
+    plan = (
+        "No plan was written: `--plan FILE` writes one all the same."
+        if result.plan is None
+        else "The plan was written because you named a place for it."
+    )
+    said = [not_rehearsed(result.rehearsal), rehearsal_advice(result.rehearsal), plan]
+    return " ".join(filter(None, said))
+
+
+def _not_tried_advice(result: StudyResult) -> str:
     if result.interrupted:
         return "Nothing was changed. Run it again with `--resume` to go on from here."
-    if not settings_tried(result):
-        return "Nothing was changed, and nothing is known: give it a larger `--budget`."
-    if may_be_faster(result):
-        again = ",".join(n for n in result.settings if not n.startswith(ARGUMENT_PREFIX))
-        alone = f"`--only {again}` with a larger" if again else "a larger"
-        return (
-            f"Nothing was changed. A gain is possible, but runs differ too much to tell: {alone}"
-            " `--budget`, or a quieter machine, narrows the interval."
-        )
-    text = "Nothing was changed: the script is best left as it is, at this level."
+    nothing = "Nothing was changed, and nothing is known of a gain"
+    if settings_tried(result):
+        below = f"{nothing}: why each of them failed is said below."
+        return " ".join(filter(None, [below, _wider_advice(result)]))
+    if _untried_knobs(result):
+        return f"{nothing}: {_larger_budget(result)}."
+    return " ".join(filter(None, [f"{nothing}.", _wider_advice(result)]))
+
+
+def _inconclusive_advice(result: StudyResult) -> str:
+    if result.interrupted:
+        return "Nothing was changed. Run it again with `--resume` to go on from here."
+    again = ",".join(n for n in result.settings if not n.startswith(ARGUMENT_PREFIX))
+    words = "Nothing was changed, and a gain is possible: "
+    if result.speedup is None and result.settings:
+        return f"{words}the notes say how the proof failed."
+    if result.speedup is None or _untried_knobs(result):
+        return f"{words}{_larger_budget(result)}."
+    only = f"`--only {again}` with " if again else ""
+    return f"{words}{only}{_larger_budget(result)}, or a quieter machine, narrows the interval."
+
+
+def _larger_budget(result: StudyResult) -> str:
+    """Return what may decide it: a budget, and how much longer that is where it is known."""
+    if result.needed_s is None or not isfinite(result.needed_s + result.wall_s):
+        return "a larger `--budget`"
+    minutes = max(1, ceil((result.wall_s + result.needed_s) / 60))
+    longer = figures.duration(result.needed_s)
+    return f"`--budget {minutes}m`, as it would probably take {longer} more,"
+
+
+def _untried_knobs(result: StudyResult) -> tuple[str, ...]:
+    """Return the knobs of which no value was tried; `knob=value` names one value only."""
+    return tuple(name for name in result.untried if "=" not in name)
+
+
+def not_tried(result: StudyResult) -> dict[str, str]:
+    """Return what was not tried though it might have worked, and why, as names in groups.
+
+    Names with one reason stand together: `compile, compile_cudagraphs` to the reason.
+    """
+    return grouped(result.untried)
+
+
+def grouped(reasons: Mapping[str, str]) -> dict[str, str]:
+    """Return `knob, knob` to their reason, one entry a reason, so that a long list stays short."""
+    groups: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        groups.setdefault(why.rstrip("."), []).append(name)
+    return {", ".join(names): why for why, names in groups.items()}
+
+
+def _wider_advice(result: StudyResult) -> str:
     wider = _wider_level(result)
-    if wider is not None:
-        text += f" `--level {wider}` may turn more, at a price in how far results may move."
-    return text
+    if wider is None:
+        return ""
+    return f"`--level {wider}` may turn more, at a price in how far results may move."
 
 
 def _wider_level(result: StudyResult) -> Level | None:
@@ -136,14 +237,14 @@ def _wider_level(result: StudyResult) -> Level | None:
 def equivalence_sentence(equivalence: Equivalence | None) -> str:
     """Return what was compared with the baseline, what came out, and the limit."""
     if equivalence is None:
-        return "Results were not compared."
+        return "Results were not checked."
     if equivalence.status not in ("equivalent", "wrong"):
-        reason = f": {equivalence.reason.rstrip('.')}" if equivalence.reason else ""
-        return f"Results were not compared{reason}."
-    verdict = "equivalent" if equivalence.status == "equivalent" else "different"
+        why = f": {equivalence.reason.rstrip('.')}" if equivalence.reason else ""
+        return f"Results were not checked{why}."
+    word = "equivalent" if equivalence.status == "equivalent" else "different"
     value = figures.short(equivalence.value)
     limit = figures.short(equivalence.limit) if figures.is_figure(equivalence.limit) else "not set"
-    return f"Results are {verdict}: {equivalence.metric} {value} (limit {limit})."
+    return f"Results are {word}: {equivalence.metric} {value} (limit {limit})."
 
 
 def settings_tried(result: StudyResult) -> tuple[str, ...]:
@@ -156,16 +257,15 @@ def not_helpful(result: StudyResult) -> dict[str, str]:
     """Return the knobs that were looked at and not kept, each with the reason in words."""
     reasons = dict(result.no_effect)
     # A study that was cut short has not proven anything, against a knob as little as for it.
-    judged = is_proven(result) or not result.interrupted
-    failed = result.speedup is None and bool(result.settings)  # in the proof
-    refuted = judged and not is_proven(result) and not may_be_faster(result) and not failed
-    kept = {} if refuted else result.settings
+    judged = is_gain(result) or not result.interrupted
+    kept = {} if verdict(result) is Verdict.NO_GAIN else result.settings
+    told = {each.knob for each in result.dropped}  # of these the rehearsal says why
     for trial in result.trials:
         names = list(trial.settings)
         if trial.state is not TrialState.COMPLETE:
             names = names[-1:]  # the new one, with which the others had worked
         for knob in names:
-            if knob in kept or knob in result.no_effect:
+            if knob in kept or knob in result.no_effect or knob in told:
                 continue
             if trial.state is TrialState.COMPLETE:
                 if judged:
@@ -193,11 +293,14 @@ def expectation_rows(result: StudyResult, brief: bool = False) -> list[tuple[str
 
 
 def _measured(each: Expectation) -> str:
-    """Return `22 % with tf32`, `24 % longer with ...` or why nothing was measured."""
-    if each.measured_pct is None:
-        return f"not measured: {each.why}"
-    moved = figures.percent_range(abs(each.measured_pct), abs(each.measured_pct))
-    told = f"{moved} longer" if each.measured_pct <= -0.5 else moved
+    """Return `22 % (20 to 24 %) with tf32`, `24 % longer (...)` or why nothing was measured."""
+    ends = each.measured_low_pct, each.measured_high_pct
+    if each.measured_pct is None or None in ends:
+        return f"not measured: {each.why or 'single runs of the search are no proof'}"
+    longer = each.measured_pct <= -0.5
+    low, high = sorted(-(end or 0.0) if longer else end or 0.0 for end in ends)
+    moved = f"{abs(each.measured_pct):.0f} %" + (" longer" if longer else "")
+    told = f"{moved} ({figures.percent_range(low, high)})"
     return f"{told} with {figures.settings(each.settings)}" if each.settings else told
 
 
@@ -214,8 +317,16 @@ def notes(result: StudyResult) -> tuple[str, ...]:
             "A step of the best settings holds another number of samples than one of the baseline:"
             " compare times and energies per sample, not per step."
         )
+    if result.left:
+        own.append(f"Runs left files in the script's folder: {_files(result.left)}.")
     predicted = tuple(each.summary for each in result.expectations)
     return (*own, *(note for note in result.notes if not note.startswith(predicted)))
+
+
+def _files(names: Sequence[str]) -> str:
+    shown = ", ".join(f"`{name}`" for name in names[:_MOST_FILES])
+    more = len(names) - _MOST_FILES
+    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def command(result: StudyResult) -> str:

@@ -9,14 +9,32 @@ from pathlib import Path
 import pytest
 
 from gpuadvisor.domain.knobs import Contribution
-from gpuadvisor.domain.study import Speedup, Trial, TrialState
+from gpuadvisor.domain.study import Aspect, Speedup, Trial, TrialState, Verdict
 from gpuadvisor.reports import strict_json
 from gpuadvisor.reports.json_documents import STUDY_VERSION, study_json
-from tests.studies import CPU, environment, measurement, study, study_without_gain
+from tests.studies import (
+    CPU,
+    FROZEN,
+    STUDIES,
+    environment,
+    measurement,
+    rehearsal,
+    study,
+    study_without_gain,
+    untried_study,
+)
 
 PAGE = Path(__file__).parents[3] / "docs" / "json.md"
-OPEN = {"best.knobs", "trials[].knobs", "no_effect", "expectations[].measured_with"}
-"""Objects whose keys are names of knobs, not fields of the schema."""
+OPEN = {
+    "best.knobs",
+    "trials[].knobs",
+    "no_effect",
+    "untried",
+    "expectations[].measured_with",
+    "rehearsal.knobs",
+    "rehearsal.not_covered",
+}
+"""Objects whose keys are names of knobs or aspects, not fields of the schema."""
 
 
 def paths(value, prefix=""):
@@ -41,7 +59,19 @@ def documented():
 
 
 def test_the_page_documents_every_field_and_no_other():
-    assert paths(study_json(study())) == set(documented())
+    failed = study(rehearsal=rehearsal(problems=(FROZEN,)))
+    assert paths(study_json(failed)) == set(documented())
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+def test_the_page_explains_every_verdict(verdict):
+    assert f"\n| {verdict} | " in PAGE.read_text("utf-8")
+    assert f"`{verdict}`" in documented()["verdict"][0]
+
+
+@pytest.mark.parametrize("aspect", Aspect)
+def test_the_page_names_every_aspect(aspect):
+    assert f"`{aspect}`" in documented()["rehearsal.covered"][1]
 
 
 def test_every_documented_field_has_type_meaning_and_null():
@@ -51,7 +81,7 @@ def test_every_documented_field_has_type_meaning_and_null():
 
 def test_only_what_the_page_says_is_null():
     never = {field for field, cells in documented().items() if cells[2] == "never"}
-    for result in (study(), study_without_gain(), bare()):
+    for result in (*(make() for make in STUDIES.values()), bare()):
         nulls = {path for path, each in leaves(study_json(result)) if each is None}
         assert nulls & never == set()
 
@@ -102,7 +132,7 @@ def strictly(text):
 
 def test_the_figures():
     document = strictly(strict_json.text(study_json(study())))
-    assert document["schema_version"] == STUDY_VERSION == 1
+    assert document["schema_version"] == STUDY_VERSION == 2
     assert document["verdict"] == "faster"
     assert document["level"] == "balanced"
     assert document["speedup"] == {
@@ -130,10 +160,42 @@ def test_a_trial_has_its_mean_step_time_or_none():
 
 def test_a_study_without_gain():
     document = study_json(study_without_gain())
-    assert document["best"] is None
-    assert document["speedup"] is None
+    assert document["speedup"]["ci99_high"] == 1.003
     assert document["plan"] is None
+    assert document["rehearsal"] is None
     assert document["equivalence"]["status"] == "not_checked"
+
+
+@pytest.mark.parametrize("found", STUDIES, ids=str)
+def test_the_verdict_has_its_own_value(found):
+    assert strictly(strict_json.text(study_json(STUDIES[found]())))["verdict"] == found.value
+
+
+def test_an_interrupted_study_is_no_verdict_against_the_script():
+    cut = study_without_gain(interrupted="Ctrl-C")
+    assert study_json(cut)["verdict"] == "inconclusive"
+
+
+def test_what_was_not_tried_has_its_reason():
+    document = study_json(untried_study())
+    assert document["untried"]["compile"] == "the budget had no room for it"
+    assert document["needed_s"] == 420.0
+
+
+def test_what_was_rehearsed():
+    document = strictly(strict_json.text(study_json(study())))["rehearsal"]
+    assert document["agrees"] is True
+    assert document["not_covered"] == {"files": "the script writes none"}
+    assert document["forecast"]["saved_s"] == 11400.0
+    failed = study_json(study(rehearsal=rehearsal(problems=(FROZEN,))))["rehearsal"]
+    assert failed["agrees"] is False
+    assert failed["problems"][0]["suspects"] == ["persistent_workers"]
+
+
+def test_what_a_single_run_showed_is_not_measured():
+    one = replace(study().expectations[0], measured_low_pct=None)
+    (document,) = study_json(study(expectations=(one,)))["expectations"]
+    assert document["measured_pct"] is None
 
 
 def test_what_is_not_finite_is_null():

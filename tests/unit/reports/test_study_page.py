@@ -9,6 +9,7 @@ import pytest
 from gpuadvisor.domain.knobs import Contribution, Snippet
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.reports.study_document import study_html
+from tests import studies
 from tests.studies import CPU, environment, measurement, snippets, study, study_without_gain
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -55,8 +56,7 @@ def gained(number, gain):
 
 
 STUDIES = {
-    "gain": study(),
-    "no gain": study_without_gain(),
+    **{str(verdict): make() for verdict, make in studies.STUDIES.items()},
     "interrupted": study_without_gain(interrupted="Ctrl-C", trials=()),
     "no trials": study(trials=()),
     "one trial": study(trials=study().trials[:1]),
@@ -142,7 +142,7 @@ def test_the_conclusion():
 
 def test_no_gain_claims_nothing():
     content = study_html(study_without_gain())
-    assert "No gain found" in content
+    assert "No gain" in content
     assert "faster" not in Page(content).text
     assert "How to keep it" not in content
     assert "What each knob is worth" not in content
@@ -175,6 +175,13 @@ def test_what_was_not_measured_is_said_in_words():
     text = Page(study_html(study(baseline=bare))).text
     assert "not measured" in text
     assert "0 B" not in text
+
+
+def test_sentences_in_a_table_may_wrap():
+    content = study_html(study())
+    found = re.search(r"<h2>Predicted and measured</h2>.*?</table>", content, re.DOTALL)[0]
+    assert '<table class="words">' in found
+    assert re.search(r"\.words td:last-child \{[^}]*white-space: normal", content)
 
 
 def test_slow_steps_that_are_not_drawn_are_counted():

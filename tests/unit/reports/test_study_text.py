@@ -9,11 +9,18 @@ from rich.console import Console
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Level, LoaderFacts, ScriptFacts
-from gpuadvisor.domain.study import Equivalence, Speedup, Trial, TrialState
+from gpuadvisor.domain.study import Equivalence, Speedup, Trial, TrialState, Verdict
 from gpuadvisor.reports import study_wording as wording
-from gpuadvisor.reports.figures import settings
 from gpuadvisor.reports.study_document import print_summary
-from tests.studies import measurement, snippets, study, study_without_gain
+from tests.studies import (
+    FROZEN,
+    inconclusive_study,
+    measurement,
+    rehearsal,
+    snippets,
+    study,
+    study_without_gain,
+)
 
 LOADER = LoaderFacts(32, 0, False, False, None)
 WRONG = Trial(2, {"compile": "default"}, "search", TrialState.WRONG, "the losses differ")
@@ -47,8 +54,8 @@ def test_everything_that_was_found_is_there():
 
 def test_no_gain_in_friendly_words():
     text = printed(study_without_gain(), width=200)
-    assert "No gain found: none of 18 settings was better beyond the noise." in text
-    assert "Nothing was changed" in text
+    assert "No gain: the best of 18 settings, num_workers=8, measured 0.998x (99 %" in text
+    assert "Nothing was changed: the script is best left as it is, at this level." in text
     assert "--level aggressive" in text
     assert "faster" not in text
     assert "Plan" not in text
@@ -56,7 +63,7 @@ def test_no_gain_in_friendly_words():
 
 def test_an_interrupted_study_says_how_to_go_on():
     text = printed(study_without_gain(interrupted="stopped by Ctrl-C"), width=200)
-    assert "No gain proven: the study ended early, after trying 18 settings." in text
+    assert "Inconclusive: the study ended early, after trying 18 settings." in text
     assert "--resume" in text
     assert "The study ended early: stopped by Ctrl-C" in text
 
@@ -74,14 +81,24 @@ def test_a_module_is_run_as_one():
 
 
 def test_a_gain_that_is_only_not_proven_is_no_verdict_against_it():
-    wide = study(verdict="no_gain", plan=None, speedup=Speedup(2.63, 0.93, 7.45, 4))
+    wide = inconclusive_study(speedup=Speedup(2.63, 0.93, 7.45, 4))
     text = " ".join(printed(wide).split())
-    names = ",".join(wide.settings)
-    assert text.startswith(f"No gain proven: the best of 18 settings, {settings(wide.settings)},")
-    assert f"`--only {names}` with a larger `--budget`, or a quieter machine," in text
+    assert text.startswith("Inconclusive: the best of 18 settings, num_workers=8, measured 2.63x")
+    assert "`--only num_workers` with `--budget 44m`, as it would probably take 25 min" in text
+    assert "or a quieter machine, narrows the interval." in text
     assert not set(wording.not_helpful(wide)) & set(wide.settings)
-    narrow = study(verdict="no_gain", plan=None, speedup=Speedup(1.0, 0.98, 1.02, 4))
-    assert "the script is best left as it is" in " ".join(printed(narrow).split())
+
+
+def test_what_is_not_known_of_the_time_is_not_said():
+    text = " ".join(printed(inconclusive_study(needed_s=None)).split())
+    assert "`--only num_workers` with a larger `--budget`, or a quieter machine," in text
+
+
+def test_knobs_that_were_not_tried_are_no_verdict_against_the_script():
+    left = study_without_gain(verdict=Verdict.INCONCLUSIVE, untried={"compile": "no room"})
+    text = " ".join(printed(left).split())
+    assert "6 interleaved pairs), and 1 knob was not tried." in text
+    assert "Not tried compile: no room" in text
 
 
 @pytest.mark.parametrize(
@@ -101,7 +118,7 @@ def test_a_wider_level_is_advised_where_it_tries_more(level, facts, trials, wide
         level=Level.parse(level), baseline=measurement(facts=facts), trials=(best, *trials)
     )
     here = replace(here, environment=replace(here.environment, device=device))
-    advice = wording.no_gain_advice(here)
+    advice = wording.advice(here)
     assert ("--level" in advice) == (wider is not None)
     assert wider is None or f"`--level {wider}`" in advice
 
@@ -110,8 +127,8 @@ def test_only_the_newest_knob_is_blamed_for_a_run_that_failed():
     settings = {"tf32": True, "bf16": True, "compile": "default"}
     failed = Trial(9, settings, "search", TrialState.WRONG, "the losses differ")
     cut = study(
-        verdict="no_gain", plan=None, speedup=None, interrupted="interrupted", no_effect={},
-        trials=(failed,), settings={"tf32": True},
+        verdict=Verdict.INCONCLUSIVE, plan=None, speedup=None, interrupted="interrupted",
+        no_effect={}, trials=(failed,), settings={"tf32": True},
     )  # fmt: skip
     assert wording.not_helpful(cut) == {"compile": "wrong results: the losses differ"}
 
@@ -173,11 +190,61 @@ def test_a_finding_of_a_rule_that_is_gone_keeps_its_sentence():
 
 def test_predictions_stand_beside_what_was_measured():
     expected = study().expectations[0]
-    slower = replace(expected, measured_pct=-24.2, settings={"tf32": True})
+    slower = replace(
+        expected,
+        measured_pct=-24.2,
+        measured_low_pct=-30.4,
+        measured_high_pct=-18.1,
+        settings={"tf32": True},
+    )
     missing = replace(expected, low_pct=None, measured_pct=None, why="no knob can try it")
-    rows = wording.expectation_rows(study(expectations=(expected, slower, missing)))
+    once = replace(expected, measured_low_pct=None, measured_high_pct=None)
+    rows = wording.expectation_rows(study(expectations=(expected, slower, missing, once)))
     assert [row[1:] for row in rows] == [
-        ("8 to 17 %", "11 % with num_workers=8"),
-        ("8 to 17 %", "24 % longer with tf32"),
+        ("8 to 17 %", "11 % (9 to 12 %) with num_workers=8"),
+        ("8 to 17 %", "24 % longer (18 to 30 %) with tf32"),
         ("not estimated", "not measured: no knob can try it"),
+        ("8 to 17 %", "not measured: single runs of the search are no proof"),
     ]
+
+
+def test_what_was_rehearsed_and_what_it_means():
+    text = printed(study(), width=200)
+    assert (
+        "Compared in shortened runs over 2 epochs and 1,280 samples of each side: batches," in text
+    )
+    assert "Not rehearsed: files (the script writes none)." in text
+    assert "Forecast: it saves 3 h 10 min of the 10 h 42 min of your 90 epochs." in text
+    assert (
+        "The first step comes 12 s later (compilation, workers), which is earned back after"
+        " 540 steps." in text
+    )
+    assert "A later epoch takes 70.9 % of the unchanged script's time." in text
+    assert "`persistent_workers` was left out: the state of the data set differ" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"epochs": None, "saved_s": 42.0, "whole_s": 192.0},
+         "it saves 42 s of the 3 min 12 s of an epoch."),
+        ({"epochs": 1, "saved_s": -42.0, "whole_s": 192.0},
+         "it loses 42 s on top of the 3 min 12 s of your 1 epoch."),
+        ({"break_even_steps": None}, "(compilation, workers), which is never earned back"),
+        ({"extra_start_s": -3.0}, "The first step comes 3.0 s earlier."),
+    ],
+)  # fmt: skip
+def test_the_forecast_in_words(changes, sentence):
+    forecast = replace(rehearsal().forecast, **changes)
+    assert sentence in printed(study(rehearsal=rehearsal(forecast=forecast)), width=200)
+
+
+def test_a_problem_names_its_suspects():
+    text = printed(study(rehearsal=rehearsal(problems=(FROZEN,))), width=200)
+    assert "under the plan (`persistent_workers` can cause that)." in text
+
+
+def test_files_that_runs_left_are_named():
+    text = printed(study(left=tuple(f"run{n}.log" for n in range(14))), width=400)
+    assert "Runs left files in the script's folder: `run0.log`, " in text
+    assert "`run9.log` and 4 more." in text

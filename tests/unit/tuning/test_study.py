@@ -135,7 +135,7 @@ def test_a_gain_that_the_proof_does_not_find_is_not_claimed(script):
     assert result.verdict == "no_gain"
     assert result.speedup.ci99_low <= 1
     assert result.plan is None
-    assert wording.no_gain_reason(result).startswith("the best of")
+    assert wording.reason(result).startswith("the best of")
 
 
 def test_a_best_that_fails_in_the_proof_is_explained(script):
@@ -145,7 +145,7 @@ def test_a_best_that_fails_in_the_proof_is_explained(script):
     assert (result.verdict, result.speedup) == ("no_gain", None)
     (note,) = [note for note in result.notes if "failed in the proof" in note]
     assert "tf32=True, channels_last=True: crashed: it failed (train.py, line 3)" in note
-    assert wording.no_gain_reason(result).endswith("failed in the proof")
+    assert wording.reason(result).endswith("failed in the proof")
 
 
 class Recorder(Silent):

@@ -1,0 +1,141 @@
+"""What a rehearsal covered and found, in sentences: the same in every format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.domain.study import (
+    Aspect,
+    Equivalence,
+    Forecast,
+    Problem,
+    Rehearsal,
+    StudyResult,
+)
+from gpuadvisor.reports import figures
+
+ASPECTS = {
+    Aspect.BATCHES: "batches",
+    Aspect.SECOND_EPOCH: "later epochs",
+    Aspect.DATASET_STATE: "the state of the data set",
+    Aspect.ROWS: "rows into and out of the model",
+    Aspect.RESULTS: "losses and outputs",
+    Aspect.FILES: "files",
+    Aspect.END: "the script's end",
+}
+"""The parts of a script's life in the words of sentences."""
+
+_CURES = {
+    Aspect.BATCHES: "let the script read its batches from a DataLoader",
+    Aspect.SECOND_EPOCH: "let the script make two epochs or more",
+    Aspect.DATASET_STATE: "let the script read its data set through a DataLoader",
+    Aspect.ROWS: "let the script call its model as a module, from its own process",
+    Aspect.RESULTS: "let the script draw the same random numbers each time that it runs",
+    Aspect.FILES: "let the script write into its own folder",
+    Aspect.END: "let the script end by itself after its last epoch",
+}
+"""What a user can do for a part to be rehearsed. Why it was not is said beside it."""
+
+
+def rehearsed(result: StudyResult) -> tuple[str, ...]:
+    """Return what the rehearsal of the best settings covered and found, a sentence each.
+
+    Settings that went because of an earlier rehearsal come last.
+    """
+    sentences = tuple(_sentences(result.rehearsal)) if result.rehearsal else ()
+    went = (
+        f"`{figures.settings({each.knob: each.value})}` was left out: "
+        f"{ASPECTS[each.problem.aspect]} differ: {_clause(each.problem.sentence)}."
+        for each in result.dropped
+    )
+    return (*sentences, *went)
+
+
+def not_rehearsed(rehearsal: Rehearsal | None) -> str:
+    """Return what was not rehearsed and why, as a sentence; empty where all was."""
+    if rehearsal is None:
+        return "Nothing of the script's life was rehearsed."
+    if not rehearsal.not_covered:
+        return ""
+    parts = [f"{ASPECTS[each]} ({_clause(why)})" for each, why in rehearsal.not_covered.items()]
+    return f"Not rehearsed: {'; '.join(parts)}."
+
+
+def rehearsal_advice(rehearsal: Rehearsal | None) -> str:
+    """Return what gets the rest rehearsed, as a sentence; empty where nothing is known to."""
+    if rehearsal is None:
+        return "Let the script read its batches from a DataLoader, make two epochs, and end."
+    cures = [_CURES[each] for each in rehearsal.not_covered]
+    return f"For that, {', and '.join(cures)}." if cures else ""
+
+
+def _sentences(rehearsal: Rehearsal) -> Iterator[str]:
+    if rehearsal.covered:
+        amount = []
+        if rehearsal.epochs:
+            amount.append(figures.count(rehearsal.epochs, "epoch"))
+        if rehearsal.samples:
+            amount.append(f"{figures.count(rehearsal.samples, 'sample')} of each side")
+        over = f" over {' and '.join(amount)}" if amount else ""
+        parts = ", ".join(ASPECTS[each] for each in rehearsal.covered)
+        yield f"Compared in shortened runs{over}: {parts}."
+    if missing := not_rehearsed(rehearsal):
+        yield missing
+    yield from map(_problem, rehearsal.problems)
+    if rehearsal.equivalence is not None:
+        yield _results(rehearsal.equivalence)
+    if rehearsal.forecast is not None:
+        yield from _forecast(rehearsal.forecast)
+
+
+def _problem(problem: Problem) -> str:
+    suspects = ", ".join(f"`{name}`" for name in problem.suspects)
+    cause = f" ({suspects} can cause that)" if suspects else ""
+    return f"Found: {ASPECTS[problem.aspect]} differ: {_clause(problem.sentence)}{cause}."
+
+
+def _results(found: Equivalence) -> str:
+    """Return the comparison of results without a verdict, which is the study's."""
+    if found.status == "not_checked":
+        reason = f": {_clause(found.reason)}" if found.reason else ""
+        return f"Results of the rehearsal could not be compared{reason}."
+    limit = figures.short(found.limit) if figures.is_figure(found.limit) else "not set"
+    return f"Results of the rehearsal: {found.metric} {figures.short(found.value)} (limit {limit})."
+
+
+def _forecast(forecast: Forecast) -> Iterator[str]:
+    """Yield what the settings mean for the whole run."""
+    yield f"Forecast: it {saving(forecast)}."
+    late = forecast.extra_start_s
+    if figures.is_figure(late) and abs(late) >= 1:  # less is not felt
+        earned = forecast.break_even_steps
+        back = (
+            "which is never earned back"
+            if earned is None
+            else f"which is earned back after {figures.count(earned, 'step')}"
+        )
+        yield (
+            f"The first step comes {figures.duration(late)} later (compilation, workers), {back}."
+            if late > 0
+            else f"The first step comes {figures.duration(-late)} earlier."
+        )
+    if forecast.later_ratio is not None and figures.is_figure(forecast.later_ratio):
+        share = figures.percent(1 / forecast.later_ratio) if forecast.later_ratio else "none"
+        yield f"A later epoch takes {share} of the unchanged script's time."
+
+
+def saving(forecast: Forecast) -> str:
+    """Return `saves 3 h 10 min of the 4 h 02 min of your 90 epochs`, or what it loses."""
+    verb = "saves" if forecast.saved_s >= 0 else "loses"
+    span = (
+        f"the {figures.duration(forecast.whole_s)} of an epoch"
+        if forecast.epochs is None
+        else f"the {figures.duration(forecast.whole_s)} of your "
+        + figures.count(forecast.epochs, "epoch")
+    )
+    preposition = "of" if forecast.saved_s >= 0 else "on top of"
+    return f"{verb} {figures.duration(abs(forecast.saved_s))} {preposition} {span}"
+
+
+def _clause(words: str) -> str:
+    return words.strip().rstrip(".")

@@ -1,0 +1,192 @@
+"""Each verdict says one thing, in every format: nothing claims more than was shown."""
+
+import html
+import io
+import re
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from rich.console import Console
+
+from gpuadvisor.domain.study import Equivalence, Objective, Verdict
+from gpuadvisor.reports import strict_json
+from gpuadvisor.reports import study_wording as wording
+from gpuadvisor.reports.json_documents import study_json
+from gpuadvisor.reports.study_document import print_summary, study_html, study_markdown
+from gpuadvisor.storage.database import open_store
+from tests.studies import (
+    STUDIES,
+    inconclusive_study,
+    snippets,
+    study,
+    study_without_gain,
+    untried_study,
+    unverified_study,
+)
+
+RESULTS = {
+    "equivalent": Equivalence("equivalent", "difference of 10 losses", 0.002, 0.01),
+    "wrong": Equivalence("wrong", "difference of 10 losses", 0.5, 0.01),
+    "not_checked": Equivalence("not_checked", "", reason="no loss was seen"),
+    "none": None,
+}
+
+
+def terminal(result):
+    file = io.StringIO()
+    print_summary(result, snippets(), Console(file=file, width=80))
+    return file.getvalue()
+
+
+def page(result):
+    """What a reader sees of the page, with what a tooltip or a screen reader says."""
+    body = re.sub(r"<style>.*?</style>", "", study_html(result, snippets()), flags=re.DOTALL)
+    return html.unescape(re.sub(r"<[^>]+>", " ", body))
+
+
+def machine(result):
+    return strict_json.text(study_json(result))
+
+
+PROSE = {
+    "terminal": terminal,
+    "markdown": lambda result: study_markdown(result, snippets()),
+    "page": page,
+}
+FORMATS = {**PROSE, "json": machine}
+
+
+def said(show, result):
+    """What a format says, on one line and without what only marks it up."""
+    return " ".join(re.sub(r"[`\\]", "", show(result)).split())
+
+
+def judged(verdict, status, **changes):
+    """A study of a verdict whose results, of the proof and of the rehearsal, have a status."""
+    result = STUDIES[verdict](equivalence=RESULTS[status], **changes)
+    if result.rehearsal is None:
+        return result
+    return replace(result, rehearsal=replace(result.rehearsal, equivalence=RESULTS[status]))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status", "show"), list(product(Verdict, RESULTS, PROSE)), ids=str
+)
+def test_nothing_is_claimed_that_was_not_shown(verdict, status, show):
+    text = said(PROSE[show], judged(verdict, status))
+    is_gain = verdict in (Verdict.FASTER, Verdict.FASTER_UNVERIFIED)
+    claimed = {
+        "faster": is_gain,
+        "not verified": verdict is Verdict.FASTER_UNVERIFIED,
+        "equivalent": is_gain and status == "equivalent",
+        "best left as it is": verdict is Verdict.NO_GAIN,
+        "No gain": verdict is Verdict.NO_GAIN,
+        "gpuadvisor run --plan": verdict is Verdict.FASTER,
+    }
+    assert {words: words in text for words in claimed} == claimed
+    if claimed["equivalent"]:  # and by what
+        assert "equivalent: difference of 10 losses 0.002 (limit 0.01)" in text
+
+
+@pytest.mark.parametrize(("verdict", "status"), list(product(Verdict, RESULTS)), ids=str)
+def test_a_machine_reads_the_same(verdict, status):
+    document = study_json(judged(verdict, status))
+    assert document["verdict"] == verdict.value
+    known = status if status != "none" else "not_checked"
+    assert document["equivalence"]["status"] == known
+
+
+@pytest.mark.parametrize("objective", Objective, ids=str)
+def test_each_verdict_has_its_own_headline(objective):
+    headlines = {wording.headline(STUDIES[each](objective=objective)) for each in Verdict}
+    assert len(headlines) == len(Verdict)
+
+
+@pytest.mark.parametrize("verdict", Verdict, ids=str)
+def test_the_headline_is_the_same_everywhere(verdict):
+    result = STUDIES[verdict]()
+    for show in PROSE.values():
+        assert wording.headline(result) in said(show, result)
+
+
+@pytest.mark.parametrize("show", PROSE)
+class TestTheSentences:
+    def test_faster(self, show):
+        text = said(PROSE[show], study())
+        assert "1.42x faster" in text
+        assert "99 % interval 1.39-1.45, 8 interleaved pairs" in text
+        assert "saves 3 h 10 min of the 10 h 42 min of your 90 epochs" in text
+        assert "not verified" not in text
+
+    def test_unverified(self, show):
+        text = said(PROSE[show], unverified_study())
+        assert "1.42x faster, not verified" in text
+        assert "later epochs (the script makes one pass over its data)" in text
+        assert "the script's end (it did not end within 60 s)" in text
+        assert "let the script make two epochs or more" in text
+        assert "--plan FILE writes one all the same" in text
+
+    def test_unverified_with_a_plan_that_was_asked_for(self, show):
+        text = said(PROSE[show], unverified_study(plan="mine.toml"))
+        assert "because you named a place for it" in text
+        assert "gpuadvisor run --plan mine.toml train.py" in text
+
+    def test_unverified_without_any_rehearsal(self, show):
+        text = said(PROSE[show], unverified_study(rehearsal=None))
+        assert "Nothing of the script's life was rehearsed." in text
+
+    def test_no_gain(self, show):
+        text = said(PROSE[show], study_without_gain())
+        assert "he best of 18 settings, num_workers=8, measured 0.998x" in text
+        assert "0.993-1.003, 6 interleaved pairs" in text
+
+    def test_inconclusive(self, show):
+        text = said(PROSE[show], inconclusive_study())
+        assert "1.03x (99 % interval 0.97-1.09, 8 interleaved pairs)" in text
+        assert "which shows neither a gain nor that there is none" in text
+        assert "it would probably take 25 min 00 s more" in text
+
+    def test_not_tried(self, show):
+        text = said(PROSE[show], untried_study())
+        assert "he budget had no room for a setting" in text
+        assert "--budget 8m" in text
+        assert "tf32, compile" in text
+
+    def test_not_tried_as_no_knob_applies(self, show):
+        text = said(PROSE[show], untried_study(untried={}))
+        assert "o knob can work on this script, at this level" in text
+
+    def test_not_tried_as_all_failed(self, show):
+        failed = tuple(each for each in study().trials if each.measurement is None)
+        text = said(PROSE[show], untried_study(untried={}, trials=failed))
+        assert "one of 6 settings ran to its end with usable results" in text
+
+    def test_what_was_not_tried_is_listed_with_its_reason(self, show):
+        text = said(PROSE[show], study())
+        assert "compile made the script 1.21x slower" in text
+        assert "num_workers=32" in text
+
+    @pytest.mark.parametrize("verdict", [Verdict.INCONCLUSIVE, Verdict.NOT_TRIED], ids=str)
+    def test_interrupted(self, show, verdict):
+        text = said(PROSE[show], STUDIES[verdict](interrupted="Ctrl-C"))
+        assert "he study ended early" in text
+        assert "--resume" in text
+
+
+@pytest.mark.parametrize("verdict", Verdict, ids=str)
+def test_a_stored_study_reads_as_it_did(tmp_path, verdict):
+    result = STUDIES[verdict]()
+    with open_store(tmp_path / "gpuadvisor.db") as store:
+        store.create_study(
+            result.study,
+            result.script,
+            result.args,
+            result.environment,
+            result.level,
+            result.objective,
+        )
+        store.finish_study(result)
+        stored = store.load_study(result.study)
+    for show in FORMATS.values():
+        assert show(stored) == show(result)
