@@ -63,6 +63,9 @@ class RunRequest:
     wrapper has its own results to write."""
     all_gpus: bool = False
     """The script sees the GPUs that it would see without gpuadvisor, and not only `device`."""
+    scratch: bool = False
+    """Run it in a private view of the file system: what it writes is gone afterwards, and it has
+    no network. It is not run where that cannot be done."""
     slower_than_ms: float | None = None
     """A mean step time at which the run is given up as pruned; None to let it end."""
     needed: frozenset[str] = frozenset()
@@ -93,3 +96,6 @@ class RunOutcome:
     """Steps seen, counted or not."""
     short: bool = False
     """The script ended by itself before it was measured for as long as wanted."""
+    written: Mapping[str, int] | None = None
+    """Files that it created or changed in its private view, with their sizes in bytes, -1 for what
+    it deleted; relative to the working directory where they are in it. None without a view."""

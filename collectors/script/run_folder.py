@@ -1,4 +1,4 @@
-"""The folder of one run, for its pipe; those that a killed gpuadvisor left behind are removed.
+"""The folder of one run; those that a killed gpuadvisor left behind are removed.
 
 Whoever uses a folder holds a lock on it, which the system frees however its holder ends. A
 process id in the name would not do: containers share a folder for temporary files, but not ids.
@@ -26,9 +26,29 @@ YOUNG_S = 60.0
 def run_folder() -> Iterator[Path]:
     """Make a folder that is gone afterwards."""
     _remove_leftovers()
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as name, _open(Path(name)) as folder:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield Path(name)
+    name = Path(tempfile.mkdtemp(prefix=PREFIX))
+    try:
+        with _open(name) as folder:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield name
+    finally:
+        remove_folder(name)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder with all that is in it, also folders that nobody has a right to enter.
+
+    Scripts make such folders, and so does the kernel where an overlay works.
+    """
+    with contextlib.suppress(OSError):
+        path.chmod(0o700)
+    for folder, names, _ in os.walk(path):
+        for name in names:  # before the walk looks into them
+            inner = Path(folder, name)
+            if not inner.is_symlink():
+                with contextlib.suppress(OSError):
+                    inner.chmod(0o700)
+    shutil.rmtree(path)
 
 
 def _remove_leftovers() -> None:
@@ -37,7 +57,7 @@ def _remove_leftovers() -> None:
             if time.time() - path.stat().st_mtime > YOUNG_S:
                 with _open(path) as folder:
                     fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(path)
+                    remove_folder(path)
 
 
 @contextmanager

@@ -21,7 +21,9 @@ from gpuadvisor.collectors.script.events import RunRecorder, parse
 from gpuadvisor.collectors.script.processes import RunProcesses, reap
 from gpuadvisor.collectors.script.request import Command, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.run_folder import run_folder
+from gpuadvisor.collectors.script.scratch import View, scratch
 from gpuadvisor.collectors.script.specification import VARIABLE, Specification
+from gpuadvisor.domain.study import TrialState
 from gpuadvisor.interruption import to_its_end
 
 KEPT_BYTES = 64 * 1024
@@ -76,12 +78,33 @@ def run_script(
     """Run the script until it was measured, ended, failed or ran out of time.
 
     `read_energy_j` reads the energy counter of the request's GPU in joules. When this returns or
-    raises, no process of the run is left.
+    raises, no process of the run is left. NoPrivateViewError where a private view of the file
+    system was asked for and cannot be had: the script did not run.
     """
     with run_folder() as folder:
         pipe = folder / "events"
         os.mkfifo(pipe, 0o600)
-        return _Run(request, pipe, RunRecorder(read_energy_j)).go()
+        if not request.scratch:
+            return _Run(request, pipe, RunRecorder(read_energy_j)).go()
+        with scratch(folder, request.command.folder, _shared_folders(request)) as view:
+            outcome = _Run(_viewed(request, view), pipe, RunRecorder(read_energy_j)).go()
+            view.check(ended=outcome.state is not TrialState.PRUNED)
+            return replace(outcome, written=view.written())
+
+
+def _shared_folders(request: RunRequest) -> Iterator[Path]:
+    """Yield the folders that a script in a private view has in common with us."""
+    yield bundle_folder()
+    if request.specification.shortening is not None:
+        yield Path(request.specification.shortening.record)
+
+
+def _viewed(request: RunRequest, view: View) -> RunRequest:
+    """Return the request of the same run in a private view."""
+    command = replace(request.command, wrapper=(*view.wrapper, *request.command.wrapper))
+    return replace(
+        request, command=command, environment={**request.environment, **view.environment}
+    )
 
 
 def target_environment(

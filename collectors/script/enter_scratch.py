@@ -1,0 +1,459 @@
+"""Enter a private view of the file system and become a command: a program of its own.
+
+Run as `python -I -S enter_scratch.py FOLDER -- COMMAND...`, where FOLDER holds `request.json` and
+takes `state.json`, which says what was done. It imports nothing but the standard library, and
+executes the command in its own process, so that process id, parent and descriptors stay the same.
+
+The view is a mount namespace of the process, in a user namespace where the process may not mount
+otherwise. First every mount becomes read-only there. Then overlays are laid over the folders in
+which a script could write: what it changes goes to the scratch, and reading goes through to the
+files below. What cannot have an overlay stays read-only. Nothing of this is seen outside, and the
+kernel takes it all down with the last process in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+REFUSED = 121
+"""Exit status where there is no private view: the command was not run."""
+
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x10000000, 0x40000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+"""Flags of `unshare` and `mount`, from <linux/sched.h> and <linux/mount.h>."""
+SYS_MOUNT_SETATTR = 442
+"""The number of `mount_setattr`, on every architecture; there since Linux 5.12."""
+AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = -100, 0x8000, 1
+PR_SET_PDEATHSIG = 1
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
+
+FLAGS = {"nosuid": MS_NOSUID, "nodev": MS_NODEV, "noexec": MS_NOEXEC}
+
+KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
+"""Folders of devices and of the kernel's own files; no user's files are there but in /dev/shm."""
+SYSTEM_FOLDERS = ("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr")
+"""Folders of the system, that get an overlay only where the user could write in them."""
+KERNEL_TYPES = frozenset(
+    (
+        *("autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts"),
+        *("devtmpfs", "efivarfs", "fusectl", "hugetlbfs", "mqueue", "nsfs", "proc", "pstore"),
+        *("resctrl", "rpc_pipefs", "securityfs", "selinuxfs", "sysfs", "tracefs"),
+    )
+)
+"""File systems that hold no user's files: an overlay of them has no meaning."""
+SHARED_MEMORY = "/dev/shm"
+MOST_CHILDREN = 2000
+"""Folders in one folder that get an overlay of their own, where that folder cannot have one. An
+overlay takes 20 µs, and a script that has more beside a mount reads them only."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class RefusedError(Exception):
+    """There is no private view here; says why."""
+
+
+@dataclass
+class Mount:
+    """One mount of the namespace, as the kernel lists it."""
+
+    path: str
+    kind: str
+    options: tuple[str, ...]
+
+    @property
+    def flags(self) -> int:
+        return sum(FLAGS.get(option, 0) for option in self.options)
+
+
+@dataclass
+class Target:
+    """A folder, or a mount, that is to be made private."""
+
+    path: str
+    descriptor: int
+    """The folder as it is below, from before anything is laid over it."""
+    flags: int
+    overlay: bool
+    """Whether it may have an overlay; else it is shown as it is, read-only."""
+    writable: bool = False
+    """Whether the user may write to it."""
+
+
+@dataclass
+class View:
+    """The private view while it is built."""
+
+    scratch: str
+    request: dict[str, Any]
+    in_user_namespace: bool = False
+    layers: list[dict[str, Any]] = field(default_factory=list)
+    """Overlays: `path`, `layer` (a folder in the scratch), `memory` (which of the file systems in
+    memory holds it; None for the disk)."""
+    read_only: list[str] = field(default_factory=list)
+    """Folders that could not have an overlay."""
+    memories: list[int] = field(default_factory=list)
+    """Descriptors of file systems in memory that hold layers."""
+    memory: int | None = None
+    disk_works: bool = True
+
+    # -- the namespace ---------------------------------------------------------------------------
+
+    def enter(self) -> None:
+        """Separate from the mounts, and the network, of the other processes."""
+        wanted = CLONE_NEWNS | (0 if self.request["network"] else CLONE_NEWNET)
+        user, group = os.geteuid(), os.getegid()
+        if _libc.unshare(wanted) != 0:
+            _check(_libc.unshare(wanted | CLONE_NEWUSER), "make a user namespace")
+            self.in_user_namespace = True
+            try:
+                _write("/proc/self/setgroups", "deny")
+                _write("/proc/self/uid_map", f"{user} {user} 1")
+                _write("/proc/self/gid_map", f"{group} {group} 1")
+            except OSError as error:
+                raise RefusedError(f"cannot use a user namespace: {error.strerror}") from None
+        if not self.request["network"]:
+            _start_loopback()
+        _mount(None, "/", None, MS_REC | MS_PRIVATE, None, "separate the mounts")
+
+    def build(self) -> None:
+        mounts = _mounts()
+        for path in self.request["through"]:
+            _mount(path, path, None, MS_BIND | MS_REC, None, f"keep {path}")
+        through = [(path, _open(path)) for path in self.request["through"]]
+        writable = [p for p, fd in through if not os.fstatvfs(fd).f_flag & os.ST_RDONLY]
+        scratch = _open(self.scratch)
+        targets = self._targets(mounts)
+        shared_memory = os.path.isdir(SHARED_MEMORY) and _open(SHARED_MEMORY)
+        _make_read_only(mounts, writable)
+        self._make_memory(f"{_through(scratch)}/memory", self.request["memory_bytes"])
+        for number, target in enumerate(targets):
+            self._cover(target, number, scratch)
+        if shared_memory:
+            self._cover_shared_memory(shared_memory, scratch)
+        for path, descriptor in through:
+            _mount(_through(descriptor), path, None, MS_BIND | MS_REC, None, f"keep {path}")
+        # What the layers hold is nothing to look at, and removing it would confuse the overlays.
+        _mount("none", self.scratch, "tmpfs", MS_RDONLY, "size=4k,mode=700", "hide the scratch")
+
+    # -- what is covered -------------------------------------------------------------------------
+
+    def _targets(self, mounts: list[Mount]) -> list[Target]:
+        """Return what is to be covered, what is outside before what is in it."""
+        targets: list[Target] = []
+        for entry in sorted(os.scandir("/"), key=lambda entry: entry.name):
+            if entry.path in KERNEL_FOLDERS or not entry.is_dir(follow_symlinks=False):
+                continue
+            if entry.path not in SYSTEM_FOLDERS or os.access(entry.path, os.W_OK):
+                self._add(entry.path, mounts, targets)
+        return targets
+
+    def _add(self, path: str, mounts: list[Mount], targets: list[Target]) -> None:
+        beneath = _beneath(path, mounts)
+        if beneath and self.in_user_namespace:
+            # A user namespace may not look below the mounts of its parent, so the kernel refuses
+            # an overlay of a folder with mounts in it: here each folder in it gets its own.
+            try:
+                inner = [e.path for e in os.scandir(path) if e.is_dir(follow_symlinks=False)]
+            except OSError:  # not for us to read: it stays read-only
+                inner = []
+            if os.access(path, os.W_OK):
+                self.read_only.append(path)
+            for each in sorted(inner)[:MOST_CHILDREN]:
+                self._add(each, mounts, targets)
+            return
+        for each in (path, *beneath):
+            try:
+                descriptor = _open(each)
+            except OSError:  # hidden by another mount, gone, or not for us to see
+                continue
+            mount = _mount_of(each, mounts)
+            plain = mount.kind in KERNEL_TYPES or "ro" in mount.options or not os.path.isdir(each)
+            writable = os.access(each, os.W_OK)
+            targets.append(Target(each, descriptor, mount.flags, not plain, writable))
+
+    def _cover(self, target: Target, number: int, scratch: int) -> None:
+        if target.overlay:
+            if self.disk_works:
+                layer = f"layers/{number}"
+                if self._overlay(target, scratch, layer, None):
+                    return
+            memory = self.memory
+            if memory is not None and self._overlay(target, memory, f"layers/{number}", 0):
+                self.disk_works = False
+                return
+            if target.writable:
+                self.read_only.append(target.path)
+        if not _leads_to(target.path, target.descriptor):  # it lies below an overlay now
+            below = _through(target.descriptor)
+            _mount(below, target.path, None, MS_BIND, None, f"show {target.path}")
+
+    def _overlay(self, target: Target, place: int, layer: str, memory: int | None) -> bool:
+        """Lay an overlay over a folder; False where the kernel refuses this one."""
+        for name in ("upper", "work"):
+            os.makedirs(f"{_through(place)}/{layer}/{name}", 0o700, exist_ok=True)
+        status = os.fstat(target.descriptor)
+        upper = _open(f"{_through(place)}/{layer}/upper")
+        work = _open(f"{_through(place)}/{layer}/work")
+        try:
+            _look_alike(f"{_through(place)}/{layer}/upper", status)
+            # By descriptors, as a name could hold a comma or a colon.
+            options = (
+                f"lowerdir={_through(target.descriptor)},upperdir={_through(upper)},"
+                f"workdir={_through(work)}"
+            )
+            # Without the second, a folder from below cannot be renamed; user namespaces have no
+            # right to what it needs. Nothing is kept, so nothing needs to reach the disk.
+            options += ",userxattr" if self.in_user_namespace else ",redirect_dir=on"
+            for more in (",volatile", ""):  # since Linux 5.10
+                if _try_mount("overlay", target.path, "overlay", target.flags, options + more):
+                    break
+            else:
+                return False
+        finally:
+            os.close(upper)
+            os.close(work)
+        if os.statvfs(target.path).f_flag & os.ST_RDONLY:  # this disk cannot be an upper layer
+            _check(_libc.umount2(os.fsencode(target.path), 0), f"uncover {target.path}")
+            return False
+        self.layers.append({"path": target.path, "layer": layer, "memory": memory})
+        return True
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def _make_memory(self, path: str, size: int) -> None:
+        """Mount a file system in memory, for layers that the disk cannot hold."""
+        os.mkdir(path, 0o700)
+        options = f"size={size},mode=700"
+        _mount("none", path, "tmpfs", MS_NOSUID | MS_NODEV, options, "mount a tmpfs")
+        self.memory = _open(path)
+        self.memories.append(self.memory)
+
+    def _cover_shared_memory(self, below: int, scratch: int) -> None:
+        """Give the script shared memory of its own, of the same size as what there is.
+
+        Where files are in it they can be read, through an overlay.
+        """
+        size = os.fstatvfs(below)
+        if not os.listdir(SHARED_MEMORY):
+            options = f"size={size.f_blocks * size.f_frsize},mode=1777"
+            _mount("shm", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, options, "mount a tmpfs")
+            self.memories.append(_open(SHARED_MEMORY))
+            self.layers.append(
+                {"path": SHARED_MEMORY, "layer": "", "memory": len(self.memories) - 1}
+            )
+            return
+        path = f"{_through(scratch)}/shared"
+        os.mkdir(path, 0o700)
+        options = f"size={size.f_bavail * size.f_frsize},mode=700"
+        _mount("shm", path, "tmpfs", MS_NOSUID | MS_NODEV, options, "mount a tmpfs")
+        memory = _open(path)
+        self.memories.append(memory)
+        target = Target(SHARED_MEMORY, below, MS_NOSUID | MS_NODEV, True)
+        if not self._overlay(target, memory, "layer", len(self.memories) - 1):
+            raise RefusedError(f"{SHARED_MEMORY} cannot have an overlay")
+
+
+# -- the kernel ----------------------------------------------------------------------------------
+
+
+def _check(status: int, what: str) -> None:
+    if status != 0:
+        raise RefusedError(f"cannot {what}: {os.strerror(ctypes.get_errno())}")
+
+
+def _try_mount(
+    source: str | None, target: str, kind: str | None, flags: int, options: str | None
+) -> bool:
+    names = [None if text is None else os.fsencode(text) for text in (source, target, kind)]
+    data = None if options is None else os.fsencode(options)
+    return bool(_libc.mount(*names, ctypes.c_ulong(flags), data) == 0)
+
+
+def _mount(
+    source: str | None, target: str, kind: str | None, flags: int, options: str | None, what: str
+) -> None:
+    _check(0 if _try_mount(source, target, kind, flags, options) else -1, what)
+
+
+def _mounts() -> list[Mount]:
+    """Return all mounts, those that hide others last."""
+    mounts = []
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            left, _, right = line.partition(" - ")
+            words = left.split(" ")
+            path = re.sub(r"\\([0-7]{3})", _character, words[4])
+            mounts.append(Mount(path, right.split(" ")[0], tuple(words[5].split(","))))
+    return mounts
+
+
+def _character(escape: re.Match[str]) -> str:
+    return chr(int(escape[1], 8))
+
+
+def _beneath(path: str, mounts: list[Mount]) -> list[str]:
+    """Return the mount points in a folder, what is outside before what is in it."""
+    inside = {mount.path for mount in mounts if mount.path.startswith(path.rstrip("/") + "/")}
+    return sorted(inside, key=lambda each: (each.count("/"), each))
+
+
+def _mount_of(path: str, mounts: list[Mount]) -> Mount:
+    """Return the mount that a path is on: the last of those with the longest path."""
+    over = [m for m in mounts if m.path in ("/", path) or path.startswith(f"{m.path}/")]
+    return max(enumerate(over), key=lambda pair: (len(pair[1].path), pair[0]))[1]
+
+
+def _make_read_only(mounts: list[Mount], writable: list[str]) -> None:
+    """Make every mount read-only but these, and the kernel's own.
+
+    All at once where the kernel can do that; else one by one, but for those that cannot be reached.
+    """
+    if _set_read_only("/", True, recursive=True):
+        for mount in mounts:
+            inside = f"{mount.path}/".startswith(tuple(f"{each}/" for each in KERNEL_FOLDERS))
+            if inside and "ro" not in mount.options:
+                _set_read_only(mount.path, False)
+        for path in writable:
+            if not _set_read_only(path, False):
+                raise RefusedError(f"cannot keep {path}: {os.strerror(ctypes.get_errno())}")
+        return
+    for mount in mounts:
+        if f"{mount.path}/".startswith(tuple(f"{each}/" for each in KERNEL_FOLDERS)):
+            continue
+        flags = MS_REMOUNT | MS_BIND | MS_RDONLY | mount.flags
+        if not _try_mount(None, mount.path, None, flags, None) and os.access(mount.path, os.F_OK):
+            if _is_hidden(mount, mounts):
+                continue
+            why = os.strerror(ctypes.get_errno())
+            raise RefusedError(f"cannot make {mount.path} read-only: {why}")
+
+
+def _is_hidden(mount: Mount, mounts: list[Mount]) -> bool:
+    later = mounts[mounts.index(mount) + 1 :]
+    return any(mount.path == m.path or mount.path.startswith(f"{m.path}/") for m in later)
+
+
+def _set_read_only(path: str, value: bool, recursive: bool = False) -> bool:
+    bit = MOUNT_ATTR_RDONLY
+    attributes = struct.pack("QQQQ", bit if value else 0, 0 if value else bit, 0, 0)
+    flags = AT_RECURSIVE if recursive else 0
+    status = _libc.syscall(
+        ctypes.c_long(SYS_MOUNT_SETATTR),
+        ctypes.c_int(AT_FDCWD),
+        os.fsencode(path),
+        ctypes.c_uint(flags),
+        attributes,
+        ctypes.c_size_t(len(attributes)),
+    )
+    return bool(status == 0)
+
+
+def _start_loopback() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        asked = struct.pack("16sH14x", b"lo", 0)
+        flags = struct.unpack("16sH14x", fcntl.ioctl(any_socket, SIOCGIFFLAGS, asked))[1]
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | IFF_UP))
+
+
+def _open(path: str) -> int:
+    return os.open(path, os.O_PATH | os.O_CLOEXEC)
+
+
+def _through(descriptor: int) -> str:
+    """Return a path of what is behind a descriptor, whatever its name and what lies over it."""
+    return f"/proc/self/fd/{descriptor}"
+
+
+def _leads_to(path: str, below: int) -> bool:
+    """Say whether a path still leads to what was opened there."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(below))
+    except OSError:
+        return False
+
+
+def _look_alike(upper: str, status: os.stat_result) -> None:
+    """Give an upper folder the mode and the owner that the folder below has."""
+    with contextlib.suppress(OSError):  # an owner that a user namespace does not know
+        os.chown(upper, status.st_uid, status.st_gid)
+    os.chmod(upper, status.st_mode & 0o7777)
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+# -- the program ---------------------------------------------------------------------------------
+
+
+def main(scratch: str, command: list[str]) -> int:
+    """Enter the view and become the command; without one, return 0 when the view is there."""
+    with open(f"{scratch}/request.json", encoding="utf-8") as file:
+        request = json.load(file)
+    folder = os.getcwd()
+    own = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    view = View(scratch, request)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as parent:
+        try:
+            parent.connect(f"{_through(own)}/layers.socket")
+            view.enter()
+            view.build()
+            _die_with(request["parent"])
+            os.chdir(folder)  # it was below the overlay
+        except Exception as error:  # whatever it is, the command is not run without its view
+            _report(own, {"refused": str(error) or type(error).__name__})
+            print(f"gpuadvisor: no private view of the file system: {error}", file=sys.stderr)
+            return REFUSED
+        state = {
+            "layers": view.layers,
+            "read_only": view.read_only,
+            "in_user_namespace": view.in_user_namespace,
+        }
+        socket.send_fds(parent, [b"layers"], view.memories)
+    if not command:
+        _report(own, state)
+        return 0
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and it is inherited
+        signal.signal(number, signal.SIG_DFL)
+    _report(own, state)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        _report(own, {"failed": f"cannot start {command[0]}: {error.strerror}"})
+        return REFUSED
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel end this process when gpuadvisor ends."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        raise RefusedError("gpuadvisor has ended")
+
+
+def _report(scratch: int, state: dict[str, Any]) -> None:
+    """Write down what came of it, at once and whole."""
+    draft = os.open(
+        "state.draft", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600, dir_fd=scratch
+    )
+    with open(draft, "w", encoding="utf-8") as file:
+        json.dump(state, file)
+    os.rename("state.draft", "state.json", src_dir_fd=scratch, dst_dir_fd=scratch)
+
+
+if __name__ == "__main__":
+    separator = sys.argv.index("--")
+    raise SystemExit(main(sys.argv[1], sys.argv[separator + 1 :]))
