@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -283,12 +284,15 @@ def _now() -> str:
 
 
 def _find(session: Session, name: str) -> StudyRow:
-    """Return the study's row; UsageError that lists the newest names if there is none."""
+    """Return the study's row; UsageError with the nearest or newest names if there is none."""
     row = session.scalar(select(StudyRow).filter_by(name=name))
     if row is None:
-        newest = _names(session, NAMES_IN_ERROR)
-        there_is = f"the newest are {', '.join(newest)}" if newest else "none is stored yet"
-        raise UsageError(f"There is no study {name!r}: {there_is}.")
+        known = _names(session)
+        near = get_close_matches(name, known, NAMES_IN_ERROR)
+        there_is = f"did you mean {' or '.join(near)}?" if near else "none is stored yet."
+        if known and not near:
+            there_is = f"the newest are {', '.join(known[:NAMES_IN_ERROR])}."
+        raise UsageError(f"There is no study {name!r}: {there_is}")
     return row
 
 

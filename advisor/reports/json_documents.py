@@ -24,14 +24,18 @@ if TYPE_CHECKING:
     from gpuadvisor.domain.study import Expectation, Problem, Rehearsal, StudyResult, Trial
     from gpuadvisor.reports.diagnosis_report import DiagnosisReport
     from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
+    from gpuadvisor.reports.studies_comparison import Difference, StudiesComparison
     from gpuadvisor.rules.facts.comparison import Change, ComparedProfile, ProfileComparison
     from gpuadvisor.rules.facts.steps import Steps
     from gpuadvisor.rules.facts.summary import Facts
+    from gpuadvisor.storage.database import StudyRecord
 
 STUDY_VERSION = 2
 PROFILE_VERSION = DIAGNOSIS_VERSION = COMPARISON_VERSION = 1
 """Versions of the JSON: one grows when a field goes or changes its meaning, not when one is
 added."""
+STUDIES_VERSION = 1
+"""Version of a list of studies, and of studies side by side."""
 MOST_ROWS = 1000
 """Kernels and operators of a profile, those with most time: a hostile trace may have millions."""
 MOST_CHANGES = 2000
@@ -104,6 +108,46 @@ def study_json(result: StudyResult) -> Json:
         "expectations": [_expectation(each) for each in result.expectations],
         **_fields(result, "no_effect untried left notes plan"),
         "trials": [_trial(trial) for trial in result.trials],
+    })  # fmt: skip
+
+
+def studies_json(records: Sequence[StudyRecord]) -> Json:
+    """Return a list of studies, without their trials."""
+    names = "study=name started? ended wall_s interrupted? script args is_module folder? verifies"
+    return _document({
+        "schema_version": STUDIES_VERSION,
+        "studies": [
+            {
+                **_fields(each, names),
+                "level": str(each.level),
+                **_fields(each, "objective verdict knobs=settings plan"),
+                "speedup": each.speedup and _fields(each.speedup, "ratio ci99_low ci99_high pairs"),
+                "device": _device(each.environment.device, "kind name uuid"),
+            }
+            for each in records
+        ],
+    })  # fmt: skip
+
+
+def studies_comparison_json(comparison: StudiesComparison) -> Json:
+    """Return studies side by side, each whole but for its trials."""
+
+    def differences(every: Sequence[Difference]) -> Json:
+        return {each.name: each.values for each in every}
+
+    whole = [(each, study_json(each.result)) for each in comparison.studies]
+    left_out = ("schema_version", "trials")
+    return _document({
+        "schema_version": STUDIES_VERSION,
+        "studies": [
+            {**{name: value for name, value in document.items() if name not in left_out},
+             "folder": each.folder or None}
+            for each, document in whole
+        ],
+        "settings": differences(comparison.settings),
+        "environment": differences(comparison.environment),
+        "not_comparable": _rows(comparison.obstacles, "figures why"),
+        "remarks": comparison.remarks,
     })  # fmt: skip
 
 
