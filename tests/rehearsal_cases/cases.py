@@ -1,0 +1,206 @@
+"""What a rehearsal must find in which script, and where it must find nothing.
+
+Each case is a script as its author would have written it, in `traps/` or `healthy/`. Its docstring
+says what was expected, and what was observed when it ran to its end, unchanged and under the
+settings. `benchmarks/rehearsal_table.py` runs them all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from gpuadvisor.domain.knobs import Settings
+from gpuadvisor.domain.study import Aspect
+
+FOLDER = Path(__file__).parent
+BATCHES, SECOND, STATE = Aspect.BATCHES, Aspect.SECOND_EPOCH, Aspect.DATASET_STATE
+ROWS, RESULTS, FILES, END = Aspect.ROWS, Aspect.RESULTS, Aspect.FILES, Aspect.END
+
+WORKERS: Settings = {"dataloader_workers": 2}
+KEPT: Settings = {"dataloader_workers": 2, "persistent_workers": True}
+OWN_KEPT: Settings = {"persistent_workers": True}
+DOUBLE: Settings = {"batch_size": 2}
+COMPILED: Settings = {"compile": "default"}
+NHWC: Settings = {"channels_last": True}
+BF16: Settings = {"bf16_autocast": True}
+FUSED: Settings = {"fused_optimizer": "fused"}
+ONE_THREAD: Settings = {"cpu_threads": 1}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A script, settings to rehearse it with, and what is right."""
+
+    name: str
+    settings: Settings
+    """Settings of a rehearsal."""
+    aspects: tuple[Aspect, ...] = ()
+    """Where a problem is expected: at least one of them. Empty for a healthy script."""
+    dangerous: tuple[str, ...] = ()
+    """Knobs that no plan which is called `faster` may have."""
+    args: tuple[str, ...] = ()
+    script: str = ""
+    """Name of the file or module where it is not the case's own."""
+    is_module: bool = False
+    only: tuple[str, ...] = ()
+    """Knobs for `tune --only`, where they are not those of the settings."""
+    needs: tuple[str, ...] = field(default=())
+    """Packages without which the script cannot run."""
+
+    @property
+    def is_trap(self) -> bool:
+        """Whether the settings spoil something."""
+        return bool(self.aspects)
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the script."""
+        return FOLDER / ("traps" if self.is_trap else "healthy")
+
+    @property
+    def target(self) -> str:
+        """The script as it is given to `gpuadvisor tune`: a path in the folder, or a module."""
+        return self.script or f"{self.name}.py"
+
+    @property
+    def knobs(self) -> tuple[str, ...]:
+        """Knobs that a study of it tries."""
+        return self.only or tuple(self.settings)
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """Packages that it needs and that are not installed."""
+        return tuple(name for name in self.needs if find_spec(name) is None)
+
+
+def trap(
+    name: str, settings: Settings, *aspects: Aspect, danger: str = "", script: str = ""
+) -> Case:
+    """Return a trap: all of its knobs are dangerous unless `danger` names the one that is."""
+    return Case(name, settings, aspects, (danger,) if danger else tuple(settings), script=script)
+
+
+LIVES_ON = "persistent_workers"
+"""The dangerous one of two knobs, where workers that end with the epoch are right."""
+
+TRAPS = (
+    # What the data set gives depends on what it gave before.
+    trap("stream_as_map", WORKERS, BATCHES, STATE, SECOND),
+    trap("text_lines", WORKERS, BATCHES, STATE, SECOND),
+    trap("work_queue", WORKERS, BATCHES, STATE, SECOND),
+    trap("sharded_map", WORKERS, BATCHES),
+    # The script changes the data set between epochs.
+    trap("curriculum_attribute", OWN_KEPT, SECOND, STATE),
+    trap("curriculum_global", KEPT, SECOND, STATE, danger=LIVES_ON),
+    trap("curriculum_class", KEPT, SECOND, STATE, danger=LIVES_ON),
+    trap("curriculum_transform", OWN_KEPT, SECOND, STATE),
+    trap("curriculum_environment", KEPT, SECOND, STATE, danger=LIVES_ON),
+    trap("mixup_by_epoch", OWN_KEPT, SECOND, STATE),
+    trap("pseudo_labels", KEPT, SECOND, STATE, danger=LIVES_ON),
+    trap("replay_buffer", KEPT, SECOND, STATE, END, danger=LIVES_ON),
+    trap("augment_switch", KEPT, SECOND, STATE, danger=LIVES_ON),
+    trap("dataset_set_epoch", KEPT, SECOND, STATE, danger=LIVES_ON),
+    # Random numbers.
+    trap("numpy_generator", WORKERS, BATCHES, SECOND, STATE),
+    trap("torch_generator", WORKERS, BATCHES, SECOND, STATE),
+    trap("python_random_object", WORKERS, BATCHES, SECOND, STATE),
+    trap("worker_seed", WORKERS, BATCHES, SECOND, STATE),
+    trap("fixed_validation_noise", WORKERS, BATCHES, SECOND),
+    trap("fixed_masks", WORKERS, BATCHES, SECOND),
+    # What workers read or keep does not come back, or is shared though it must not be.
+    trap("cache_in_memory", WORKERS, SECOND, STATE),
+    trap("cache_function", WORKERS, SECOND, STATE),
+    trap("warmup_collate", WORKERS, BATCHES, SECOND, STATE),
+    trap("running_normalizer", WORKERS, STATE, FILES),
+    trap("skipped_samples", WORKERS, STATE, END),
+    trap("hard_examples", WORKERS, BATCHES, SECOND, STATE),
+    trap("shared_file_offset", WORKERS, BATCHES, STATE),
+    trap("zip_handle", WORKERS, BATCHES, STATE),
+    trap("read_log", WORKERS, STATE, FILES),
+    trap("two_loaders_one_crop", WORKERS, BATCHES, STATE),
+    trap("background_reader", WORKERS, END, STATE),
+    trap("spawn_short_epochs", WORKERS, SECOND),
+    # Rows and results that depend on the batch.
+    trap("drop_last_inference", {"batch_size": 4}, ROWS, FILES),
+    trap("train_mode_inference", DOUBLE, RESULTS),
+    trap("padded_mean", DOUBLE, RESULTS, BATCHES),
+    trap("batch_statistics", DOUBLE, RESULTS, ROWS),
+    trap("top_of_each_batch", DOUBLE, FILES, RESULTS, ROWS),
+    trap("sorted_in_batch", DOUBLE, ROWS, RESULTS, BATCHES),
+    trap("stacked_batches", DOUBLE, END, ROWS),
+    trap("hard_coded_batch", DOUBLE, RESULTS, FILES, END),
+    trap("stateful_recurrent", DOUBLE, RESULTS, ROWS),
+    trap("running_threshold", DOUBLE, FILES, RESULTS),
+    trap("mean_of_batch_metrics", DOUBLE, FILES, RESULTS),
+    trap("first_batches", DOUBLE, ROWS, RESULTS),
+    trap("file_per_batch", DOUBLE, FILES),
+    trap("adaptation_at_test_time", DOUBLE, RESULTS),
+    # The end.
+    trap("script_at_end", ONE_THREAD, END),
+    trap("trace_at_end", COMPILED, END),
+    trap("hook_in_last_epoch", COMPILED, END, FILES),
+    trap("flat_weights_at_end", NHWC, END),
+    trap("gradient_norm_log", NHWC, END),
+    trap("features_view", NHWC, END),
+    trap("raw_storage_export", NHWC, FILES, END),
+    trap("per_sample_gradients", NHWC, END),
+    trap("activations_to_numpy", BF16, END),
+    trap("float32_features", BF16, END),
+    trap("per_sample_gradients_bf16", BF16, END, script="per_sample_gradients.py"),
+    trap("sparse_later", FUSED, END),
+    trap("optimizer_audit", FUSED, END),
+    # Later epochs, and the whole run.
+    trap("growing_pictures", COMPILED, SECOND),
+    trap("annealed_attribute", COMPILED, SECOND),
+    trap("time_budget", COMPILED, RESULTS, END, SECOND),
+    trap("growing_sequences", ONE_THREAD, SECOND),
+    # Numbers.
+    trap("flat_parameters", NHWC, RESULTS),
+    trap("near_duplicates", BF16, RESULTS, FILES),
+    trap("counting_layer", BF16, RESULTS, FILES),
+    trap("late_temperature", BF16, RESULTS, SECOND),
+    trap("unscaled_timestamps", BF16, RESULTS),
+)
+
+HEALTHY = (
+    # Random augmentation in workers.
+    Case("worker_augmentation_torch", KEPT),
+    Case("worker_augmentation_numpy", WORKERS),
+    Case("worker_augmentation_python", WORKERS),
+    Case("worker_seeds_right", WORKERS),
+    Case("contrastive_pairs", WORKERS),
+    # Files that each process opens for itself.
+    Case("lazy_sqlite", KEPT),
+    Case("lazy_hdf5", KEPT, needs=("h5py",)),
+    Case("memory_map", KEPT),
+    Case("decoded_pictures", KEPT),
+    # Text, and batches of their own shape.
+    Case("tokenizer", WORKERS),
+    Case("padded_training", WORKERS),
+    Case("shop", KEPT, script="shop.train", is_module=True),
+    # Samplers and sets of sets.
+    Case("sampler_set_epoch", KEPT),
+    Case("weighted_sampler", WORKERS),
+    Case("concatenated", KEPT),
+    Case("streamed_shards", OWN_KEPT),
+    # Loops.
+    Case("train_and_validate", KEPT),
+    Case("accumulation", WORKERS),
+    Case("while_steps", KEPT),
+    Case("short_epochs", OWN_KEPT),
+    Case("batches_by_hand", COMPILED),
+    # Models.
+    Case("gan_images", WORKERS),
+    Case("autoencoder", WORKERS),
+    Case("recurrent", WORKERS),
+    Case("convolutional", NHWC),
+    Case("tensor_dataset_threads", ONE_THREAD),
+    # Inference.
+    Case("save_all_outputs", DOUBLE),
+    Case("inference_with_workers", WORKERS),
+    Case("multi_input_inference", DOUBLE),
+)
+
+CASES = TRAPS + HEALTHY

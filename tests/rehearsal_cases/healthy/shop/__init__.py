@@ -1,0 +1,1 @@
+"""A package that is started with `python -m shop.train`."""
