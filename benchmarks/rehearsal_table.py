@@ -1,0 +1,189 @@
+"""What rehearsals find in scripts whose right answer was written down first.
+
+    python benchmarks/rehearsal_table.py [--cases NAME,...] [--studies [--budget 2m]]
+
+The scripts are those of `tests/rehearsal_cases`: traps, in which a setting is faster at first and
+spoils the data, the results, later epochs or the end, and healthy ones. Each is copied to an empty
+folder. Without `--studies` exactly the settings of the case are rehearsed; with it the whole
+`gpuadvisor tune --only ...` runs, and no trap's dangerous knob may be called faster. Takes about a
+minute a case with one, and the budget and a half with the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from gpuadvisor.domain.study import Aspect, Rehearsal, Verdict
+from tests.rehearsal_cases.cases import CASES, Case
+
+ENOUGH_SAMPLES = 2000
+"""Samples of both sides that make a rehearsal enough where it had no two epochs."""
+WHOLE = {Aspect.BATCHES, Aspect.SECOND_EPOCH, Aspect.ROWS}
+"""What else makes it enough."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    case: str
+    expected: str
+    found: str
+    covered: str
+    seconds: float
+    right: bool
+    detail: str = ""
+    """What went wrong, or the sentences of what was found."""
+
+    def __str__(self) -> str:
+        cells = (self.case, self.expected, self.found, self.covered, f"{self.seconds:.0f} s")
+        return f"| {' | '.join(cells)} | {'ok' if self.right else 'MISS'} |"
+
+
+# Rehearsals. --------------------------------------------------------------------------------------
+
+
+def rehearsed(case: Case, folder: Path) -> Rehearsal:
+    """Rehearse the settings of a case in a folder that holds its script."""
+    from gpuadvisor.collectors.script.request import Command
+    from gpuadvisor.tuning.rehearsal import rehearse
+
+    command = Command(sys.executable, case.target, case.args, case.is_module, str(folder))
+    return rehearse(command, case.settings)
+
+
+def judged(case: Case, rehearsal: Rehearsal, seconds: float) -> Row:
+    """Compare a rehearsal with what was expected of it."""
+    found = list(dict.fromkeys(str(problem.aspect) for problem in rehearsal.problems))
+    wanted = [str(aspect) for aspect in case.aspects]
+    right = bool(set(found) & set(wanted)) if case.is_trap else not found and is_enough(rehearsal)
+    sentences = [problem.sentence for problem in rehearsal.problems]
+    gaps = [f"{aspect} not covered: {why}" for aspect, why in rehearsal.not_covered.items()]
+    return Row(
+        case.name,
+        " or ".join(wanted) or "nothing",
+        ", ".join(found) or "nothing",
+        ", ".join(map(str, rehearsal.covered)) + f"; {rehearsal.samples} samples",
+        seconds,
+        right,
+        "; ".join(sentences + gaps),
+    )
+
+
+def is_enough(rehearsal: Rehearsal) -> bool:
+    """Say whether a rehearsal covered what a claim needs."""
+    return set(rehearsal.covered) >= WHOLE or rehearsal.samples >= ENOUGH_SAMPLES
+
+
+def rehearsal_row(case: Case) -> Row:
+    """Rehearse one case in a folder of its own."""
+    with scratch(case) as folder:
+        started = time.monotonic()
+        return judged(case, rehearsed(case, folder), time.monotonic() - started)
+
+
+# Studies. -----------------------------------------------------------------------------------------
+
+
+def study_row(case: Case, budget: str) -> Row:
+    """Run `gpuadvisor tune` on one case in a folder of its own."""
+    with scratch(case) as folder:
+        started = time.monotonic()
+        command = [sys.executable, "-m", "gpuadvisor", "tune", "--json", "--no-profile"]
+        command += ["--only", ",".join(case.knobs), "--budget", budget]
+        command += ["-m", case.target] if case.is_module else [case.target]
+        command += ["--", *case.args] if case.args else []
+        told = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        seconds = time.monotonic() - started
+    if told.returncode:
+        return Row(case.name, "", f"exit {told.returncode}", "", seconds, False, told.stderr[-500:])
+    return concluded(case, json.loads(told.stdout), seconds)
+
+
+def concluded(case: Case, result: dict[str, Any], seconds: float) -> Row:
+    """Compare a study's result with what it may conclude."""
+    settings = result.get("settings") or {}
+    faster = result["verdict"] == str(Verdict.FASTER)
+    spoiled = faster and bool(set(case.dangerous) & set(settings))
+    ratio = (result.get("speedup") or {}).get("ratio")
+    found = f"{result['verdict']} {ratio:.2f}x" if ratio else result["verdict"]
+    chosen = ", ".join(f"{name}={value}" for name, value in settings.items())
+    expected = f"never faster with {', '.join(case.dangerous)}" if case.is_trap else "faster"
+    right = not spoiled if case.is_trap else faster
+    notes = "; ".join(map(str, result.get("notes", ())))
+    return Row(case.name, expected, found, chosen, seconds, right, notes)
+
+
+# Both. --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def scratch(case: Case) -> Iterator[Path]:
+    """Give an empty folder with the case's script, or its package, in it."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        source = case.folder / (case.target.partition(".")[0] if case.is_module else case.target)
+        if source.is_dir():
+            shutil.copytree(source, folder / source.name)
+        else:
+            shutil.copy(source, folder)
+        yield folder
+
+
+def rows(cases: Iterable[Case], budget: str | None) -> Iterator[Row]:
+    """Yield a row for each case, in order; what fails is a MISS with its reason."""
+    for case in cases:
+        if case.lacks:
+            print(f"| {case.name} | | left out: {', '.join(case.lacks)} is missing | | | |")
+            continue
+        try:
+            yield study_row(case, budget) if budget else rehearsal_row(case)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            yield Row(case.name, "", "failed", "", 0.0, False, reason)
+
+
+def main() -> int:
+    """Print a table and what was missed; 1 where anything was."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--cases", help="names, separated by commas; all by default")
+    parser.add_argument("--kind", choices=("traps", "healthy"), help="all by default")
+    parser.add_argument("--studies", action="store_true", help="whole studies, not rehearsals")
+    parser.add_argument("--budget", default="2m", help="of each study (default: 2m)")
+    parser.add_argument("--verbose", action="store_true", help="say what was found in words")
+    options = parser.parse_args()
+    names = options.cases.split(",") if options.cases else [case.name for case in CASES]
+    if unknown := set(names) - {case.name for case in CASES}:
+        parser.error(f"no case {', '.join(sorted(unknown))}")
+    wanted = {"traps": {True}, "healthy": {False}}.get(options.kind, {True, False})
+    cases = [case for case in CASES if case.name in names and case.is_trap in wanted]
+    last = "settings" if options.studies else "covered"
+    print(f"| case | expected | found | {last} | time | |\n|---|---|---|---|--:|---|")
+    done = []
+    for row in rows(cases, options.budget if options.studies else None):
+        print(row, flush=True)
+        if row.detail and (options.verbose or not row.right):
+            print(f"|   | {row.detail} |", flush=True)
+        done.append(row)
+    missed = [row.case for row in done if not row.right]
+    print(
+        f"\n{len(done) - len(missed)} of {len(done)} right" + "".join(f"\nMISS {m}" for m in missed)
+    )
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
