@@ -1,0 +1,126 @@
+"""The state of all that the workers of a DataLoader would get a copy of.
+
+A copy that changes in a worker changes nowhere else, and what the script changes later reaches no
+worker that has begun. A state is a digest of each part, by its attribute path; two of them show
+what changed. None of the script's code is run to take one, and its cost is bounded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuadvisor.collectors.script.child.rehearsal.generators import global_generators
+from gpuadvisor.collectors.script.child.rehearsal.inspection import attributes_of
+from gpuadvisor.collectors.script.child.rehearsal.walk import Part, Walk
+from gpuadvisor.domain.rehearsal import Moment, StateChange, StateKind
+
+ROOTS = ("dataset", "collate_fn", "worker_init_fn", "batch_sampler", "sampler")
+"""Attributes of a DataLoader from which its state is looked for, in this order: what the data set
+shares with a sampler counts as the data set's."""
+LOUD = (StateKind.GENERATOR, StateKind.HANDLE, StateKind.ITERATOR)
+"""Kinds that are named by themselves also where they came or went with the object around them."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What a DataLoader's state was at one moment."""
+
+    parts: Mapping[str, Part]
+    """By attribute path: `dataset.rng`, `collate_fn.alpha`, `global LEVEL`, `numpy.random`."""
+    unseen: tuple[str, ...]
+    """Paths of what was not looked at, or only in part: too much, or not to be seen from Python."""
+    process: int
+    """The process in which it was taken: others know the same content by other addresses."""
+
+
+def state_of(roots: Mapping[str, Any]) -> State:
+    """Return the state of some objects, each by the name that its paths begin with."""
+    walk = Walk()
+    walk.run({**roots, **global_generators()})
+    return State(walk.parts, tuple(dict.fromkeys(walk.unseen)), os.getpid())
+
+
+def loader_roots(loader: Any) -> dict[str, Any]:
+    """Return what a DataLoader's state is looked for in."""
+    own = attributes_of(loader)
+    return {name: own[name] for name in ROOTS if own.get(name) is not None}
+
+
+def changes(before: State, after: State) -> list[tuple[str, StateKind, str]]:
+    """Return path, kind and type of each part that differs, as it is after or else was before.
+
+    Where a container or an object came, went or was replaced, what is in it is not listed again,
+    but for generators, handles and iterators. What one of the two did not look at is not compared.
+    """
+    same_process = before.process == after.process
+    changed: dict[str, Part] = {}
+    for path in (*before.parts, *(path for path in after.parts if path not in before.parts)):
+        old, new = before.parts.get(path), after.parts.get(path)
+        if old is None or new is None:
+            if not _is_below(path, (before if old is None else after).unseen):
+                changed[path] = new or old  # type: ignore[assignment]
+        elif old.differs(new, same_process):
+            changed[path] = new
+    return [
+        (path, part.kind, part.type_name)
+        for path, part in changed.items()
+        if part.kind in LOUD
+        or (path in before.parts and path in after.parts)
+        or not any(parent in changed for parent in _parents(path))
+    ]
+
+
+def held(state: State) -> list[tuple[str, StateKind, str]]:
+    """Return path, kind and type of the open handles and the iterators that are there."""
+    return [
+        (path, part.kind, part.type_name)
+        for path, part in state.parts.items()
+        if part.kind in (StateKind.HANDLE, StateKind.ITERATOR)
+    ]
+
+
+def _parents(path: str) -> list[str]:
+    """Return the paths of what a path is part of."""
+    return [path[:i] for i, character in enumerate(path) if character in ".[" and i]
+
+
+def _is_below(path: str, others: tuple[str, ...]) -> bool:
+    return any(path == other or path.startswith((f"{other}.", f"{other}[")) for other in others)
+
+
+class StateWatch:
+    """One loader's state over its passes, from which comes what changed and when."""
+
+    def __init__(self, loader: int) -> None:
+        self._loader = loader
+        self._last: State | None = None
+        self._epoch = -1
+        self.unseen: dict[str, None] = {}
+        """Paths that were never, or not wholly, looked at, in the order in which they came up."""
+
+    def pass_begins(self, state: State) -> list[StateChange]:
+        """Take the state before a pass's first batch; return what changed since the last pass.
+
+        Before the first pass that is what is held: handles and iterators that are open already.
+        """
+        self._epoch += 1
+        last, self._last = self._last, state
+        self.unseen.update(dict.fromkeys(state.unseen))
+        if last is None:
+            return self._named(held(state), Moment.HELD)
+        return self._named(changes(last, state), Moment.BETWEEN_EPOCHS)
+
+    def pass_ends(self, state: State) -> list[StateChange]:
+        """Take the state after a pass; return what changed in it."""
+        last, self._last = self._last, state
+        self.unseen.update(dict.fromkeys(state.unseen))
+        return [] if last is None else self._named(changes(last, state), Moment.READING)
+
+    def _named(self, found: list[tuple[str, StateKind, str]], moment: Moment) -> list[StateChange]:
+        return [
+            StateChange(self._loader, max(self._epoch, 0), path, kind, moment, detail)
+            for path, kind, detail in found
+        ]

@@ -1,0 +1,194 @@
+"""Open files, streams and iterators: what workers must not share, or what can be read once."""
+
+from __future__ import annotations
+
+import gc
+import io
+import operator
+import os
+import types
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from gpuadvisor.collectors.script.child.rehearsal.inspection import (
+    attributes_of,
+    defines,
+    is_a,
+    is_of,
+    module_of,
+)
+
+HANDLES = (
+    "zipfile.ZipFile",
+    "tarfile.TarFile",
+    "sqlite3.Connection",
+    "sqlite3.Cursor",
+    "h5py.File",
+    "h5py.Dataset",
+    "h5py.Group",
+    "lmdb.Environment",
+    "lmdb.Transaction",
+    "lmdb.Cursor",
+    "netCDF4.Dataset",
+    "netCDF4.Variable",
+    "tables.File",
+    "rasterio.io.DatasetReader",
+    "cv2.VideoCapture",
+    "decord.VideoReader",
+    "av.container.InputContainer",
+    "soundfile.SoundFile",
+    "openslide.OpenSlide",
+    "leveldb.LevelDB",
+    "rocksdb.DB",
+)
+"""Types of objects with an open file or database behind them."""
+BUILT_IN_ITERATORS = tuple(
+    map(type, (iter([]), iter(()), iter(""), iter({}), iter({}.values()), iter({}.items())))
+) + tuple(map(type, (iter(range(0)), iter(range(1 << 70)), iter(set()), reversed([]), iter(b""))))
+"""Iterators over what is in memory, which know how much is left of it."""
+READERS = ("read", "readline", "readinto", "recv")
+DEPTH = 4
+
+
+def is_standard_stream(value: Any) -> bool:
+    """Say whether a file is the process's own input, output or error output."""
+    with suppress(Exception):
+        return is_a(value, "_io._IOBase") and is_of(value, "_io") and value.fileno() in (0, 1, 2)
+    return False
+
+
+def is_handle(value: Any) -> bool:
+    """Say whether a value has an open file of the operating system's."""
+    cls = type(value)
+    if is_a(value, "_io._IOBase"):
+        return not is_in_memory(value) and not is_a(value, "io.BufferedRWPair")
+    if is_a(value, "mmap.mmap"):
+        return not _is_read_only(value)
+    if is_a(value, "PIL.Image.Image"):
+        return attributes_of(value).get("fp") is not None
+    if any(is_a(value, name) for name in HANDLES):
+        return True
+    # By what it can do, for libraries that are not named above.
+    return cls is not type and defines(cls, "fileno") and not is_a(value, "socket.socket")
+
+
+def is_in_memory(value: Any) -> bool:
+    """Say whether a stream lives in memory alone."""
+    if is_a(value, "io.BytesIO") or is_a(value, "io.StringIO"):
+        return True
+    inner = _inner_stream(value)
+    return inner is not None and is_in_memory(inner)
+
+
+def is_iterator(value: Any) -> bool:
+    """Say whether a value can be read once: an iterator, a generator function's, a stream."""
+    cls = type(value)
+    if is_a(value, "socket.socket") or (is_a(value, "_io._IOBase") and is_in_memory(value)):
+        return True
+    if defines(cls, "__next__"):
+        return True
+    # A stream of an extension module; of others it is seen what they read from.
+    is_stream = defines(cls, "close") and any(defines(cls, name) for name in READERS)
+    return is_stream and not attributes_of(value)
+
+
+def handle_state(value: Any) -> str:
+    """Return where a handle stands: its offset, or that it was closed; empty if it cannot tell."""
+    parts = []
+    with suppress(Exception):
+        if is_a(value, "_io._IOBase") and is_of(value, "_io"):
+            parts.append(_stream_state(value))
+        elif is_a(value, "mmap.mmap"):
+            parts.append(str(value.tell()))
+        elif is_a(value, "sqlite3.Connection"):
+            parts.append(f"{value.total_changes} {value.in_transaction}")
+    own = attributes_of(value) if not is_a(value, "_io._IOBase") else {}
+    for name in ("fp", "fileobj", "file", "_file", "fh", "_fh", "offset", "closed", "_closed"):
+        inner = own.get(name)
+        if type(inner) in (bool, int):
+            parts.append(f"{name} {inner}")
+        elif inner is not None and is_a(inner, "_io._IOBase"):
+            parts.append(handle_state(inner))
+    return "; ".join(parts)
+
+
+def _stream_state(value: Any) -> str:
+    if value.closed:
+        return "closed"
+    if is_a(value, "io.TextIOWrapper"):
+        # Its own `tell` fails while lines are read, and writes what is in its buffer.
+        inner = value.buffer
+        return _stream_state(inner) if is_of(inner, "_io") else ""
+    raw = _inner_stream(value)
+    if raw is None or is_a(raw, "io.FileIO") or is_in_memory(raw):
+        with suppress(OSError, ValueError):  # a pipe has no offset
+            return str(value.tell())
+    with suppress(OSError, ValueError):
+        return str(os.lseek(value.fileno(), 0, os.SEEK_CUR))
+    return ""
+
+
+def _inner_stream(value: Any) -> Any:
+    """Return the stream under a buffer of Python's own, None where there is none."""
+    with suppress(Exception):
+        if is_a(value, "io.TextIOWrapper") and is_of(value, "_io"):
+            return io.TextIOWrapper.buffer.__get__(value)
+        if (is_a(value, "io.BufferedReader") or is_a(value, "io.BufferedRandom")) and is_of(
+            value, "_io"
+        ):
+            return value.raw
+    return None
+
+
+def iterator_state(value: Any, depth: int = 0) -> str:
+    """Return how far an iterator has come, as far as it can be seen without reading from it."""
+    if depth > DEPTH:
+        return ""
+    cls = type(value)
+    with suppress(Exception):
+        if cls in (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType):
+            return _frame_state(value)
+        if cls in BUILT_IN_ITERATORS:
+            return str(operator.length_hint(value))
+        if is_a(value, "_io._IOBase") and is_of(value, "_io"):
+            return _stream_state(value) if not is_a(value, "io.StringIO") else str(value.tell())
+        if module_of(cls) in ("builtins", "itertools", "_csv"):
+            inner = (iterator_state(item, depth + 1) for item in _referents(value))
+            own = str(getattr(value, "line_num", ""))
+            return f"{own}({','.join(part for part in inner if part)})"
+        if is_handle(value):
+            return handle_state(value)
+        if type(value) is int:
+            return str(value)
+    return ""
+
+
+def _referents(value: Any) -> Iterator[Any]:
+    """Yield the iterators and files that one of Python's own iterators reads from."""
+    for item in gc.get_referents(value):
+        if type(item) is int or (type(item) is not type and is_iterator(item)) or is_handle(item):
+            yield item
+
+
+def _frame_state(value: Any) -> str:
+    """Return where a generator function's iterator stands, with its simple local variables."""
+    frame = value.gi_frame if type(value) is types.GeneratorType else None
+    if frame is None:
+        return "ended"
+    local = frame.f_locals
+    simple = [f"{k}={v!r}" for k, v in local.items() if type(v) in (int, float, bool, str)]
+    inner = [
+        iterator_state(v, DEPTH)
+        for k, v in local.items()
+        if type(v) in BUILT_IN_ITERATORS or is_a(v, "_io._IOBase")
+    ]
+    return f"{frame.f_lasti} {frame.f_lineno} {simple} {inner}"
+
+
+def _is_read_only(value: Any) -> bool:
+    try:
+        with memoryview(value) as view:
+            return view.readonly
+    except Exception:  # it is closed
+        return True
