@@ -1,0 +1,154 @@
+"""Real DataLoaders with two workers, and what these begin with."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuadvisor.domain.rehearsal import WorkerStart
+from gpuadvisor.tuners.repeated_generators import repeated
+
+torch = pytest.importorskip("torch")
+
+SCRIPT = """
+import json, sys
+import numpy, torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from gpuadvisor.collectors.script.child.rehearsal.worker_evidence import watch_workers
+
+class Report:
+    def __init__(self, path):
+        self.path = path
+    def __call__(self, start):
+        line = [start.loader, start.epoch, start.worker, start.generators, start.advanced]
+        with open(self.path, "a") as file:
+            file.write(json.dumps(line) + "\\n")
+
+class Noise(Dataset):
+    def __init__(self):
+        self.rng = numpy.random.default_rng(0)
+        self.idle = numpy.random.default_rng(1)
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        return float(self.rng.normal())
+
+class Lazy(Noise):
+    def __init__(self, seeded):
+        self.rng, self.seeded = None, seeded
+    def __getitem__(self, index):
+        if self.rng is None:
+            self.rng = numpy.random.default_rng(get_worker_info().seed if self.seeded else 5)
+        return float(self.rng.normal())
+
+class Global(Noise):
+    def __getitem__(self, index):
+        return float(torch.rand(())) + numpy.random.rand()
+
+class Stream(IterableDataset):
+    def __init__(self):
+        self.rng = numpy.random.default_rng(0)
+    def __iter__(self):
+        return iter(self.rng.permutation(8).tolist())
+
+def by_worker(worker):
+    get_worker_info().dataset.rng = numpy.random.default_rng([worker, get_worker_info().seed])
+
+CASES = {
+    "noise": (Noise, None, False),
+    "persistent": (Noise, None, True),
+    "seeded": (Noise, by_worker, False),
+    "lazy": (lambda: Lazy(True), None, False),
+    "lazy_same": (lambda: Lazy(False), None, False),
+    "global": (Global, None, False),
+    "stream": (Stream, None, False),
+}
+
+if __name__ == "__main__":
+    epochs = {}
+    def numbers(loader):
+        epochs[loader] = epochs.get(loader, -1) + 1
+        return names.index(loader.name), epochs[loader]
+    path, method, *names = sys.argv[1:]
+    watch_workers(torch, numbers, Report(path))
+    for name in names:
+        dataset, init, persistent = CASES[name]
+        loader = DataLoader(dataset(), 2, num_workers=2, worker_init_fn=init,
+                            multiprocessing_context=method, persistent_workers=persistent)
+        loader.name = name
+        for epoch in range(2):
+            for batch in loader:
+                pass
+        assert loader.worker_init_fn is init
+"""
+
+
+Starts = dict[str, list[WorkerStart]]
+
+
+def starts_of(folder: Path, method: str, *cases: str) -> Starts:
+    script, out = folder / "script.py", folder / "out"
+    script.write_text(SCRIPT)
+    # A worker that `spawn` starts finds the package through this.
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[5] / "src")}
+    done = subprocess.run(
+        [sys.executable, str(script), str(out), method, *cases],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "gpuadvisor could not" not in done.stderr
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    starts = [WorkerStart(*line[:4], tuple(line[4])) for line in lines]
+    return {case: [s for s in starts if s.loader == i] for i, case in enumerate(cases)}
+
+
+@pytest.fixture(scope="module")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Starts:
+    cases = ("noise", "persistent", "seeded", "lazy", "lazy_same", "global", "stream")
+    return starts_of(tmp_path_factory.mktemp("forked"), "fork", *cases)
+
+
+def test_each_worker_and_each_epoch_repeats_the_noise(forked: Starts) -> None:
+    starts = forked["noise"]
+    assert {(s.epoch, s.worker) for s in starts} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    assert {s.advanced for s in starts} == {("dataset.rng",)}
+    assert {"dataset.idle", "random", "numpy.random", "torch"} < set(starts[0].generators)
+    assert {(r.path, r.is_between_workers) for r in repeated(starts)} == {
+        ("dataset.rng", True),
+        ("dataset.rng", False),
+    }
+
+
+def test_persistent_workers_go_on_with_their_generators(forked: Starts) -> None:
+    starts = forked["persistent"]
+    assert {start.epoch for start in starts} == {0, 1}
+    assert {r.is_between_workers for r in repeated(starts)} == {True}
+
+
+@pytest.mark.parametrize("case", ["seeded", "lazy", "global"])
+def test_generators_seeded_by_worker_do_not_repeat(forked: Starts, case: str) -> None:
+    assert all(start.advanced for start in forked[case])
+    assert repeated(forked[case]) == []
+
+
+def test_generators_made_alike_in_each_worker_repeat(forked: Starts) -> None:
+    assert repeated(forked["lazy_same"])
+
+
+def test_what_is_drawn_when_a_stream_begins_counts(forked: Starts) -> None:
+    assert {start.advanced for start in forked["stream"]} == {("dataset.rng",)}
+    assert repeated(forked["stream"])
+
+
+def test_workers_that_spawn_starts_are_watched_too(tmp_path: Path) -> None:
+    starts = starts_of(tmp_path, "spawn", "persistent")["persistent"]
+    assert {(s.epoch, s.worker) for s in starts} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    assert {r.is_between_workers for r in repeated(starts)} == {True}

@@ -1,0 +1,51 @@
+"""Generators of random numbers that give the same numbers more than once in a life's workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpuadvisor.domain.rehearsal import WorkerStart
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """One generator that began twice in the same state, and was drawn from both times."""
+
+    loader: int
+    path: str
+    """Attribute path of the generator: `dataset.rng`, `numpy.random`."""
+    first: tuple[int, int]
+    """Epoch and worker that had the state first."""
+    second: tuple[int, int]
+    """Epoch and worker that had it again."""
+
+    @property
+    def is_between_workers(self) -> bool:
+        """Whether two workers of one epoch gave the same numbers, not two epochs."""
+        return self.first[0] == self.second[0]
+
+
+def repeated(starts: Iterable[WorkerStart]) -> list[Repetition]:
+    """Return which generators repeat themselves: once each between workers and between epochs.
+
+    A worker may be given several times, as its later batches draw from more generators. What
+    nobody drew from is no repetition.
+    """
+    merged: dict[tuple[int, int, int], dict[str, str]] = {}
+    advanced: dict[tuple[int, int, int], set[str]] = {}
+    for start in starts:
+        key = (start.loader, start.epoch, start.worker)
+        merged[key] = {**start.generators, **merged.get(key, {})}
+        advanced.setdefault(key, set()).update(start.advanced)
+    first_seen: dict[tuple[int, str, str], tuple[int, int]] = {}
+    found: dict[tuple[int, str, bool], Repetition] = {}
+    for key in sorted(merged):
+        loader, epoch, worker = key
+        for path in sorted(advanced[key]):
+            state = (loader, path, merged[key].get(path, ""))
+            first = first_seen.setdefault(state, (epoch, worker))
+            if first != (epoch, worker):
+                repetition = Repetition(loader, path, first, (epoch, worker))
+                found.setdefault((loader, path, repetition.is_between_workers), repetition)
+    return list(found.values())
