@@ -83,11 +83,9 @@ class OrderedSearch:
     """Parameters for which the budget had no room."""
     brought: dict[str, float] = field(default_factory=dict)
     """Parameter to the factor by which it improved the best when it was kept."""
-    spared: dict[str, float] = field(default_factory=dict)
-    """Parameter to the share of the empty point's cost that it spared when it was kept. Shares of
-    several add up, as those that a diagnosis promises do; of what is left they are larger."""
-    attempted: dict[str, tuple[float, Value]] = field(default_factory=dict)
-    """Parameter to the largest such share over its trials, kept or not, and to its value then."""
+    discouraged: dict[str, str] = field(default_factory=dict)
+    """Parameters that were not tried because a cheaper form of them did harm, and which. They might
+    have worked."""
     on_best: Callable[[Best], None] = lambda best: None
     """Called with each new best."""
 
@@ -96,10 +94,16 @@ class OrderedSearch:
         self._failures: Counter[str] = Counter()
         self._tried_at: dict[str, float] = {}
         self._harmful: dict[str, str] = {}
+        self._slowing: set[str] = set()
+        """Those of them that ran, so that what refines them might have worked."""
         self._promising: dict[str, int] = {}
         self._covered: dict[str, float] = {}
         self._work(deque(_Item(parameter, 0) for parameter in self.space.parameters))
         self._work(deque(self._retries()))
+        if not self.best.settings:  # there is time for what was spared, and nothing else to do
+            self._harmful.clear()
+            self._slowing.clear()
+            self._work(deque(_Item(self.space[name], 0) for name in self.discouraged))
         return self.best
 
     def _work(self, queue: deque[_Item]) -> None:
@@ -111,16 +115,7 @@ class OrderedSearch:
             trials = self.evaluator.measure([s for _, s in batch], "search", floor)
             self.trials.extend(trials)
             results = [(item, trial) for (item, _), trial in zip(batch, trials, strict=True)]
-            for item, trial in results:
-                self._note_attempt(item, trial, floor)
             self._judge(results, queue)
-
-    def _note_attempt(self, item: _Item, trial: Trial, floor: float) -> None:
-        """Remember what a parameter did to what it was tried on."""
-        if trial.state is TrialState.COMPLETE and trial.gain and item.beside is None:
-            name, share = item.name, 1 / floor - 1 / trial.gain
-            if name not in self.attempted or share > self.attempted[name][0]:
-                self.attempted[name] = share, trial.settings[name]
 
     def _next_batch(self, queue: deque[_Item]) -> list[tuple[_Item, dict[str, Value]]]:
         """Take items of different parameters, as many as can run side by side."""
@@ -145,7 +140,10 @@ class OrderedSearch:
         """Say whether the best has nothing that the parameter could cure; it may have later."""
         measurement = item.beside.measurement if item.beside else self.best.measurement
         reason = item.parameter.pointless(measurement or self.baseline)
-        reason = reason or self._harmful.get(item.parameter.refines or "")
+        cheaper = item.parameter.refines or ""
+        if reason is None and cheaper in self._slowing:
+            self.discouraged[item.name] = self._harmful[cheaper]
+        reason = reason or self._harmful.get(cheaper)
         if reason is None:
             self.pointless.pop(item.name, None)
             return False
@@ -210,8 +208,6 @@ class OrderedSearch:
         name = item.name
         self.pointless.pop(name, None)
         self.brought[name] = self.brought.get(name, 1.0) * (1 + grown)
-        spared = 1 / before.gain - 1 / self.best.gain
-        self.spared[name] = self.spared.get(name, 0.0) + spared
         self.on_best(self.best)
         if not item.parameter.progressive or grown >= PROGRESSIVE_GAIN:
             queue.appendleft(_Item(item.parameter, item.place + 1))
@@ -269,11 +265,13 @@ class OrderedSearch:
     def _note_harm(self, name: str, trial: Trial, floor: float) -> None:
         """Remember what made things slower or could not run, for what refines it."""
         self._harmful.pop(name, None)
+        self._slowing.discard(name)
         if trial.state in (TrialState.CRASHED, TrialState.UNSUPPORTED):
             self._harmful[name] = f"{name} did not work"
         elif trial.state is TrialState.COMPLETE and (trial.gain or 0.0) < (1 - HARM) * floor:
             slower = floor / (trial.gain or floor)
             self._harmful[name] = f"{name} made the script {slower:.2f}x slower"
+            self._slowing.add(name)
 
     def _retries(self) -> list[_Item]:
         """Return what may pay on top of the final best though it did not before."""

@@ -166,21 +166,28 @@ def _not_tried_advice(result: StudyResult) -> str:
         below = f"{nothing}: why each of them failed is said below."
         return " ".join(filter(None, [below, _wider_advice(result)]))
     if _untried_knobs(result):
-        return f"{nothing}: {_larger_budget(result)}."
+        return f"{nothing}: {_larger_budget(result)} has room for some."
     return " ".join(filter(None, [f"{nothing}.", _wider_advice(result)]))
 
 
 def _inconclusive_advice(result: StudyResult) -> str:
     if result.interrupted:
         return "Nothing was changed. Run it again with `--resume` to go on from here."
-    again = ",".join(n for n in result.settings if not n.startswith(ARGUMENT_PREFIX))
     words = "Nothing was changed, and a gain is possible: "
     if result.speedup is None and result.settings:
         return f"{words}the notes say how the proof failed."
-    if result.speedup is None or _untried_knobs(result):
-        return f"{words}{_larger_budget(result)}."
-    only = f"`--only {again}` with " if again else ""
+    if left := _untried_knobs(result):
+        return f"{words}{_only(left)}{_larger_budget(result)} tries what is left."
+    if result.speedup is None:
+        return f"{words}{_larger_budget(result)} has room for the proof."
+    only = _only(tuple(result.settings))
     return f"{words}{only}{_larger_budget(result)}, or a quieter machine, narrows the interval."
+
+
+def _only(knobs: Sequence[str]) -> str:
+    """Return the option that tries these knobs alone; the script's own arguments have none."""
+    names = ",".join(name for name in knobs if not name.startswith(ARGUMENT_PREFIX))
+    return f"`--only {names}` with " if names else ""
 
 
 def _larger_budget(result: StudyResult) -> str:

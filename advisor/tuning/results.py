@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import variance
 
 from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.knobs import Contribution, Settings
@@ -20,7 +22,7 @@ from gpuadvisor.domain.study import (
     Verdict,
 )
 from gpuadvisor.tuners.proof import Proof, is_faster
-from gpuadvisor.tuners.search import OrderedSearch
+from gpuadvisor.tuners.statistics import ERROR, LEAST_UNCERTAINTY
 from gpuadvisor.tuning.plans import environment_fingerprint, write_plan
 
 TIME_OBJECTIVES = (Objective.THROUGHPUT, Objective.LATENCY)
@@ -79,36 +81,77 @@ def format_expectation(expectation: Expectation) -> str:
 
 
 def with_measured(
-    each: Expectation,
-    search: OrderedSearch | None,
-    objective: Objective,
-    unavailable: Mapping[str, str],
+    each: Expectation, result: StudyResult, reasons: Mapping[str, str]
 ) -> Expectation:
-    """Return an expectation with what the search measured of it."""
+    """Return an expectation with what its knobs were proven to be worth.
+
+    That is what the best settings lose without one of them (ablation), or what the proof found
+    where all that it compared is of this expectation. Single runs of the search are no proof: one
+    said 72 % where the proof found 0.65x. `reasons` say why knobs were of no use.
+    """
     if not each.knobs:
         return replace(each, why="no knob can try it")
-    if objective not in TIME_OBJECTIVES:
-        return replace(each, why=f"the objective was {objective}, not time")
-    if search is None:
-        return replace(each, why="the study ended before its search")
-    kept = {name: search.spared[name] for name in each.knobs if name in search.spared}
-    if kept:
-        settings = {name: value for name, value in search.best.settings.items() if name in kept}
-        return replace(each, measured_pct=100 * sum(kept.values()), settings=settings)
-    tried = [name for name in each.knobs if name in search.attempted]
-    if tried:
-        best = max(tried, key=lambda name: search.attempted[name][0])
-        share, value = search.attempted[best]
-        return replace(each, measured_pct=100 * share, settings={best: value})
-    reasons = {**unavailable, **search.pointless}
+    if result.objective not in TIME_OBJECTIVES:
+        return replace(each, why=f"the objective was {result.objective}, not time")
+    speedup, settings = result.speedup, result.settings
+    if speedup is not None and settings and settings.keys() <= set(each.knobs):
+        ends = (speedup.ratio, speedup.ci99_low, speedup.ci99_high)
+        return _measured(each, [100 * (1 - 1 / end) for end in ends], settings)
+    known = [
+        one
+        for one in result.contributions
+        if one.knob in each.knobs and one.low is not None and one.high is not None
+    ]
+    if speedup is not None and known:
+        best = max(known, key=lambda one: one.ratio)
+        value, low, high = (end or 0.0 for end in (best.ratio, best.low, best.high))
+        # Of the unchanged script's time, as the estimate is. What is not sure of the whole gain is
+        # taken in the direction that makes the interval wider.
+        least, most = sorted((speedup.ci99_low, speedup.ci99_high))
+        shares = [
+            100 * (value - 1) / speedup.ratio,
+            100 * (low - 1) / (most if low > 1 else least),
+            100 * (high - 1) / (least if high > 1 else most),
+        ]
+        return _measured(each, shares, {best.knob: best.value})
+    return replace(each, why=_why_not_measured(each, result, reasons))
+
+
+def _measured(each: Expectation, shares: Sequence[float], settings: Settings) -> Expectation:
+    """Return an expectation with an estimate and the ends of its interval, all in percent."""
+    value, low, high = shares
+    return replace(
+        each,
+        measured_pct=value,
+        measured_low_pct=low,
+        measured_high_pct=high,
+        settings=settings,
+    )
+
+
+def _why_not_measured(each: Expectation, result: StudyResult, reasons: Mapping[str, str]) -> str:
     found = [f"{name}: {reasons[name]}" for name in each.knobs if name in reasons]
-    return replace(each, why="; ".join(found) or "none of its knobs was tried to its end")
+    kept = [name for name in each.knobs if name in result.settings]
+    if kept:
+        return f"{', '.join(kept)} had too few runs for an interval"
+    ran = {name for trial in result.trials for name in trial.settings}
+    tried = [name for name in each.knobs if name in ran]
+    if tried:
+        return f"{', '.join(tried)}: tried once or twice and not kept, which is no proof"
+    return "; ".join(found) or "none of its knobs was tried to its end"
 
 
 def proven(
-    result: StudyResult, settings: Settings, contributions: tuple[Contribution, ...], proof: Proof
+    result: StudyResult,
+    settings: Settings,
+    contributions: tuple[Contribution, ...],
+    proof: Proof,
+    guessed: Collection[str] = (),
 ) -> StudyResult:
-    """Return the result with what the proof says of the settings, faster or not."""
+    """Return the result with what the proof says of the settings, faster or not.
+
+    `guessed` names knobs whose contribution is that of single runs of the search.
+    """
     objective = result.objective
     best = typical(proof.head, objective)
     plain = typical(proof.base, objective)
@@ -120,7 +163,7 @@ def proven(
         equivalence=best.equivalence if best else None,
         baseline=plain.measurement if plain and plain.measurement else result.baseline,
     )
-    if proof.speedup is None or not is_faster(proof.speedup):
+    if not is_faster(proof.speedup) or proof.speedup is None:
         return result
     if len(settings) == 1:
         whole = proof.speedup
@@ -128,7 +171,37 @@ def proven(
             Contribution(name, value, whole.ratio, whole.ci99_low, whole.ci99_high)
             for name, value in settings.items()
         )
-    return replace(result, verdict=Verdict.FASTER, contributions=contributions)
+    else:
+        contributions = tuple(
+            each if each.knob in guessed else _with_interval(each, proof, objective)
+            for each in contributions
+        )
+    return replace(result, contributions=contributions)
+
+
+def _with_interval(each: Contribution, proof: Proof, objective: Objective) -> Contribution:
+    """Return a contribution with an interval where the ablation had too few rounds for its own.
+
+    It needs few where it is clear. How much two runs of the same settings differ on this machine
+    is known from the proof, over all its runs; a contribution rests on one pair of runs at least.
+    """
+    from scipy.special import stdtrit
+
+    if each.low is not None:
+        return each
+    sides = [_costs(trials, objective) for trials in (proof.base, proof.head)]
+    freedom = sum(len(costs) - 1 for costs in sides)
+    squares = sum(variance(map(math.log, costs)) * (len(costs) - 1) for costs in sides)
+    spread = max(LEAST_UNCERTAINTY, math.sqrt(squares / freedom))
+    half = float(stdtrit(freedom, 1 - ERROR / 2)) * spread * math.sqrt(2)
+    ends = each.ratio * math.exp(-half), each.ratio * math.exp(half)
+    return replace(each, low=ends[0], high=ends[1])
+
+
+def _costs(trials: Sequence[Trial], objective: Objective) -> list[float]:
+    """Return the costs of the runs that have one."""
+    measured = (trial.measurement for trial in trials if trial.state is TrialState.COMPLETE)
+    return [cost for each in measured if each and (cost := objective.cost(each))]
 
 
 def typical(trials: Sequence[Trial], objective: Objective) -> Trial | None:
@@ -141,6 +214,15 @@ def typical(trials: Sequence[Trial], objective: Objective) -> Trial | None:
         and (cost := objective.cost(trial.measurement)) is not None
     ]
     return trials[sorted(costs)[(len(costs) - 1) // 2][1]] if costs else None
+
+
+def deserves_plan(result: StudyResult, wanted: Path | None) -> bool:
+    """Say whether a plan is to be written: unasked only of a gain that was rehearsed.
+
+    `wanted` is the place that the user named for it, if any.
+    """
+    unverified = result.verdict is Verdict.FASTER_UNVERIFIED
+    return result.verdict is Verdict.FASTER or (unverified and wanted is not None)
 
 
 def keep_plan(result: StudyResult, path: Path) -> StudyResult:

@@ -31,6 +31,7 @@ from gpuadvisor.tuners.neighbourhood import Neighbourhood
 from gpuadvisor.tuners.proof import prove_point
 from gpuadvisor.tuners.search import Best, OrderedSearch
 from gpuadvisor.tuners.space import Space
+from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.arguments import ArgumentKnob
 from gpuadvisor.tuning.baselines import baseline_warnings, measure_baselines
 from gpuadvisor.tuning.budget import Budget
@@ -48,6 +49,7 @@ from gpuadvisor.tuning.preparation import (
 from gpuadvisor.tuning.recorder import StudyRecorder
 from gpuadvisor.tuning.results import (
     combined,
+    deserves_plan,
     expected,
     format_expectation,
     keep_plan,
@@ -55,6 +57,7 @@ from gpuadvisor.tuning.results import (
     with_measured,
 )
 from gpuadvisor.tuning.trial_runner import Progress
+from gpuadvisor.tuning.verdicts import candidate, not_tried, time_needed, verdict_of
 
 ProfileBaseline = Callable[[Command, Measurement, Device, tuple[int, ...]], Diagnosis]
 """Diagnoses the unchanged script on a GPU and these CPU cores, none of them for all. ScriptError
@@ -148,6 +151,9 @@ class _Study:
             _schedule(self.options),
         )
         self._notes: list[str] = []
+        self._guessed: list[str] = []
+        """Knobs that were kept on the word of single runs."""
+        self._no_room = "the budget had no room for it"
         self._expectations: tuple[Expectation, ...] = ()
         self._chosen = KnobSpace(Space(), {})
         self._search: OrderedSearch | None = None
@@ -166,9 +172,10 @@ class _Study:
             with store.recording():
                 self._explore()
             settings, contributions = self._ablate()
-            result = self._prove(settings, contributions)
+            result = self._prove(settings or self._candidate(), contributions)
         except Interrupted as interruption:
             result = self._interrupted(str(interruption))
+        result = self._concluded(result)
         self.recorder.finish(result)
         return result
 
@@ -244,9 +251,10 @@ class _Study:
         }
         if settings:
             enough = shlex.quote(str(self._budget.enough_for(list(settings.values()))))
-            self._note(
-                f"not tried for want of budget: {', '.join(settings)};"
-                f" --budget {enough} would have room"
+            self._no_room += f": `--budget {enough}` would have"
+            names = ", ".join(settings)
+            self.progress.on_message(
+                f"not tried for want of budget: {names}; --budget {enough} would have room"
             )
 
     def _explore(self) -> None:
@@ -271,10 +279,20 @@ class _Study:
         self._enter("ablation", f"taking out each of {', '.join(best)}")
         ablation = Ablation(self._evaluator, self._chosen.space, self._search.brought)
         settings, contributions = ablation.run(best)
-        if ablation.unmeasured:
-            names = ", ".join(ablation.unmeasured)
+        self._guessed = ablation.unmeasured
+        if self._guessed:
+            names = ", ".join(self._guessed)
             self._note(f"the budget left no room to measure {names} alone: as seen in the search")
         return settings, contributions
+
+    def _candidate(self) -> Settings:
+        """Return what looked best without being better than noise, if there is time to prove it.
+
+        Only its proof can show that there is no gain.
+        """
+        settings = candidate(self._evaluator.trials)
+        self._budget.phase = "proof"
+        return settings if self._budget.affordable([{}, settings] * LOOKS[0]) else {}
 
     def _prove(self, settings: Settings, contributions: tuple[Contribution, ...]) -> StudyResult:
         if not settings:
@@ -287,8 +305,7 @@ class _Study:
                 f"the {which} failed in the proof, so nothing is claimed for "
                 f"{_format_settings(settings)}: {proof.failed.state}: {proof.failed.reason}"
             )
-        result = proven(self._result(), settings, contributions, proof)
-        return self._with_plan(result) if result.verdict is Verdict.FASTER else result
+        return proven(self._result(), settings, contributions, proof, self._guessed)
 
     # -- ending --------------------------------------------------------------------------------
 
@@ -320,18 +337,38 @@ class _Study:
             environment=self.environment,
             level=options.level,
             objective=options.objective,
-            verdict=Verdict.NO_GAIN,
+            verdict=Verdict.INCONCLUSIVE,  # until `_concluded`
             baseline=self._baseline,
             trials=tuple(self._evaluator.trials),
-            expectations=tuple(
-                with_measured(each, self._search, options.objective, self._chosen.unavailable)
-                for each in self._expectations
-            ),
-            no_effect=self._without_effect(),
-            notes=tuple(self._notes),
+            expectations=self._expectations,
             started=self.recorder.started,
-            wall_s=time.monotonic() - self._began_s,
         )
+
+    def _concluded(self, result: StudyResult) -> StudyResult:
+        """Return the result with its verdict, and with what stands beside the proof."""
+        useless = self._without_effect()
+        untried: dict[str, str] = {}
+        if self._search is not None:
+            untried = not_tried(
+                self._chosen.space,
+                self._search,
+                result.trials,
+                self._no_room,
+                result.interrupted,
+            )
+        result = replace(
+            result,
+            expectations=tuple(with_measured(each, result, useless) for each in self._expectations),
+            no_effect={name: why for name, why in useless.items() if name not in untried},
+            untried=untried,
+        )
+        result = replace(result, verdict=verdict_of(result))
+        needed_s = time_needed(result, self._chosen.space, self._budget.expected_s)
+        result = replace(result, needed_s=needed_s)
+        if deserves_plan(result, self.options.plan):
+            result = self._with_plan(result)
+        wall_s = time.monotonic() - self._began_s
+        return replace(result, notes=tuple(self._notes), wall_s=wall_s)
 
     def _without_effect(self) -> dict[str, str]:
         """Return the knobs that could not do anything here, with the reason."""
@@ -352,7 +389,7 @@ class _Study:
         else:
             if existed:
                 self._note(f"the plan that was in {self.plan} before is replaced")
-        return replace(result, notes=tuple(self._notes))
+        return result
 
 
 def _schedule(options: TuneOptions) -> Schedule:

@@ -127,7 +127,9 @@ class TestGain:
     def test_what_was_not_compared_and_not_tried_is_said(self, gain):
         assert gain.result["equivalence"]["status"] == "not_checked"
         notes = " ".join(gain.result["notes"])
-        assert "want of budget: cpu_threads; --budget '3 trials' would have room" in notes
+        assert gain.result["untried"] == {
+            "cpu_threads": "the budget had no room for it: `--budget '3 trials'` would have"
+        }
         assert "the script ends after 16 steps" in notes
         assert "the plan that was in paced.plan.toml before is replaced" in notes
 
@@ -168,7 +170,8 @@ class TestInterruption:
     def test_there_is_a_readable_result_so_far(self, stopped):
         assert stopped.answer.status == 130, stopped.answer.err
         result = json.loads(stopped.answer.out)
-        assert (result["verdict"], result["interrupted"]) == ("no_gain", "interrupted")
+        assert (result["verdict"], result["interrupted"]) == ("inconclusive", "interrupted")
+        assert result["untried"]["cpu_threads"] == "the study ended early"
         assert [trial["phase"] for trial in result["trials"]] == ["baseline", "baseline", "search"]
         assert stopped.answer.err.endswith("gpuadvisor: interrupted; go on with --resume\n")
 

@@ -134,6 +134,15 @@ class TestRefinement:
         assert not tried(evaluator, costly=True)
         assert search.best.settings == {"tf32": True}
         assert search.pointless["costly"].startswith("compile ")
+        # Nothing is known of the costly one unless the cheaper one could not run at all.
+        assert ("costly" in search.discouraged) == (compiled == 0.9)
+
+    def test_it_is_tried_where_nothing_else_pays(self):
+        evaluator = SimulatedEvaluator(multiplied({"compile": 0.9, "costly": 1.1}))
+        costly = Switch("costly", excludes=["compile"])
+        costly.refines = "compile"
+        search = searched(evaluator, [Switch("compile"), costly, Switch("placebo")])
+        assert search.best.settings == {"costly": True}
 
     def test_it_is_tried_where_the_cheaper_one_did_none(self):
         evaluator = SimulatedEvaluator(multiplied({"compile": 0.99, "costly": 1.1}))
@@ -298,11 +307,3 @@ def test_each_gain_is_told():
     evaluator = SimulatedEvaluator(multiplied({"tf32": 1.2, "bf16": 1.5}))
     search = searched(evaluator, switches("tf32", "placebo", "bf16"))
     assert search.brought == pytest.approx({"tf32": 1.2, "bf16": 1.5})
-
-
-def test_what_each_spared_of_the_unchanged_time_adds_up():
-    evaluator = SimulatedEvaluator(multiplied({"tf32": 1.2, "bf16": 1.5}))
-    search = searched(evaluator, switches("tf32", "placebo", "bf16"))
-    assert search.spared == pytest.approx({"tf32": 1 - 1 / 1.2, "bf16": 1 / 1.2 - 1 / 1.8})
-    assert sum(search.spared.values()) == pytest.approx(1 - 1 / search.best.gain)
-    assert search.attempted["placebo"][0] == pytest.approx(0)

@@ -1,0 +1,136 @@
+"""What a study may conclude from its search and its proof, and what it did not try."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from gpuadvisor.domain.knobs import Settings, Value
+from gpuadvisor.domain.study import Speedup, StudyResult, Trial, TrialState, Verdict
+from gpuadvisor.tuners.proof import is_faster
+from gpuadvisor.tuners.search import OrderedSearch
+from gpuadvisor.tuners.space import Parameter, Space
+from gpuadvisor.tuners.statistics import LOOKS
+
+SMALLEST_GAIN = 1.03
+"""Smallest gain worth having: runs of the same settings differ by 1 to 2 % where clocks move."""
+MEASURED = (TrialState.COMPLETE, TrialState.PRUNED)
+"""States of a run that says how fast its settings are; a pruned one was clearly slower."""
+USELESS = (TrialState.NO_EFFECT, TrialState.UNSUPPORTED)
+"""States after which other values of the same knob need no trial."""
+
+
+def verdict_of(result: StudyResult) -> Verdict:
+    """Return the verdict that the trials, the proof and `untried` of a result allow.
+
+    A gain is called faster without a look at the rehearsal. That there is none is shown only where
+    every knob that applies was tried, and the best of them proven to be worth too little.
+    """
+    if is_faster(result.speedup) and result.best is not None:
+        return Verdict.FASTER
+    if not _searched(result.trials):
+        return Verdict.NOT_TRIED
+    if result.interrupted or untried_knobs(result.untried) or not is_no_gain(result.speedup):
+        return Verdict.INCONCLUSIVE
+    return Verdict.NO_GAIN
+
+
+def candidate(trials: Sequence[Trial]) -> Settings:
+    """Return the settings that looked best in the search, though not better than noise.
+
+    Only their proof can show that there is no gain. Empty where none was measured to its end;
+    what was stopped early for being slow is proven only where there is nothing else.
+    """
+    searched = _searched(trials)
+    complete = [trial for trial in searched if trial.state is TrialState.COMPLETE] or searched
+    return max(complete, key=lambda trial: trial.gain or 0.0).settings if complete else {}
+
+
+def is_no_gain(speedup: Speedup | None) -> bool:
+    """Say whether it is shown that there is no gain worth having."""
+    return speedup is not None and speedup.ci99_high < SMALLEST_GAIN and not is_faster(speedup)
+
+
+def _searched(trials: Sequence[Trial]) -> list[Trial]:
+    """Return the runs of the search that say how fast their settings are."""
+    return [
+        trial
+        for trial in trials
+        if trial.phase == "search" and trial.settings and trial.state in MEASURED
+    ]
+
+
+def untried_knobs(untried: Mapping[str, str]) -> list[str]:
+    """Return the knobs of which no value was tried; `knob=value` names one value only."""
+    return [name for name in untried if "=" not in name]
+
+
+def time_needed(
+    result: StudyResult, space: Space, expected_s: Callable[[Settings], float]
+) -> float | None:
+    """Return how much longer it would probably take until a study is decided, in seconds.
+
+    That is a run of each knob that was not tried, and a proof. None where it is decided, or where
+    only the proof itself could say; `expected_s` is how long a run of some settings takes.
+    """
+    decided = result.verdict not in (Verdict.INCONCLUSIVE, Verdict.NOT_TRIED)
+    left = [{name: space[name].values[0]} for name in untried_knobs(result.untried)]
+    best = left[-1] if left else candidate(result.trials)
+    is_proven = result.speedup is not None or bool(result.settings)
+    if decided or result.interrupted or not best or (is_proven and not left):
+        return None
+    return sum(map(expected_s, [*left, *[{}, best] * LOOKS[0]]))
+
+
+def not_tried(
+    space: Space, search: OrderedSearch, trials: Sequence[Trial], no_room: str, interrupted: str
+) -> dict[str, str]:
+    """Return the knobs and values that were not tried though they might have worked, and why.
+
+    `no_room` says that the budget was spent, `interrupted` why the study ended early, if it did.
+    """
+    tried = _tried(trials)
+    found: dict[str, str] = {}
+    for parameter in space.parameters:
+        name = parameter.name
+        if name not in tried:
+            if name in search.discouraged:
+                found[name] = search.discouraged[name]
+            elif name not in search.pointless:
+                found[name] = _why(name, search, no_room, interrupted) or "nothing led to it"
+        elif not _is_useless(name, trials):
+            why = _why(name, search, no_room, interrupted) or _spared(parameter, tried[name])
+            left = (value for value in parameter.values if value not in tried[name])
+            found.update({f"{name}={value}": why for value in left})
+    return found
+
+
+def _tried(trials: Sequence[Trial]) -> dict[str, list[Value]]:
+    tried: dict[str, list[Value]] = {}
+    for trial in trials:
+        if trial.phase == "search":
+            for name, value in trial.settings.items():
+                if value not in tried.setdefault(name, []):
+                    tried[name].append(value)
+    return tried
+
+
+def _is_useless(name: str, trials: Sequence[Trial]) -> bool:
+    """Say whether a knob was seen to do nothing, or not to work, in a run that tried it."""
+    return any(
+        trial.state in USELESS and list(trial.settings)[-1:] == [name]  # the new one comes last
+        for trial in trials
+    )
+
+
+def _why(name: str, search: OrderedSearch, no_room: str, interrupted: str) -> str:
+    if name in search.left_out:
+        return no_room
+    return "the study ended early" if interrupted else ""
+
+
+def _spared(parameter: Parameter, tried: Sequence[Value]) -> str:
+    """Return why the search left the other values of a parameter alone."""
+    if parameter.progressive:
+        return "the value before it did not pay"
+    amount = f"{len(tried)} of its values" if len(tried) > 1 else "1 of its values"
+    return f"the search tried {amount} and went on to other knobs"

@@ -1,0 +1,230 @@
+"""What a study may conclude: a verdict from its trials and its proof, and nothing beyond them."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpuadvisor.domain.knobs import Contribution
+from gpuadvisor.domain.study import (
+    Expectation,
+    Objective,
+    Speedup,
+    Trial,
+    TrialState,
+    Verdict,
+)
+from gpuadvisor.tuners.proof import Proof
+from gpuadvisor.tuners.search import OrderedSearch
+from gpuadvisor.tuners.space import Parameter, Space
+from gpuadvisor.tuning.results import proven, with_measured
+from gpuadvisor.tuning.verdicts import candidate, not_tried, time_needed, verdict_of
+from tests.simulation import SimulatedEvaluator, measurement
+from tests.studies import NOTHING, study
+
+FASTER = Speedup(1.2, 1.15, 1.25, 4)
+NO_GAIN = Speedup(1.0, 0.99, 1.01, 4)
+SLOWER = Speedup(0.65, 0.63, 0.67, 4)
+WIDE = Speedup(1.02, 0.9, 1.15, 4)
+
+
+def ran(settings, state=TrialState.COMPLETE, gain=1.0, phase="search"):
+    return Trial(0, settings, phase, state, gain=gain, measurement=measurement([10.0]))
+
+
+TRIED = (ran({}, phase="baseline"), ran({"tf32": True}))
+
+
+def ended(**changes):
+    bare = {**NOTHING, "verdict": Verdict.INCONCLUSIVE, "trials": TRIED}
+    return study(**{**bare, **changes})
+
+
+def proof_of(speedup, **changes):
+    proven = {"speedup": speedup, "settings": {"tf32": True}, "best": measurement([10.0])}
+    return ended(**{**proven, **changes})
+
+
+@pytest.mark.parametrize(
+    ("result", "verdict"),
+    [
+        (proof_of(FASTER), Verdict.FASTER),
+        (proof_of(FASTER, untried={"compile": "no room"}), Verdict.FASTER),
+        (proof_of(NO_GAIN), Verdict.NO_GAIN),
+        (proof_of(SLOWER), Verdict.NO_GAIN),
+        (proof_of(NO_GAIN, untried={"workers=16": "in vain"}), Verdict.NO_GAIN),
+        (proof_of(NO_GAIN, untried={"compile": "no room"}), Verdict.INCONCLUSIVE),
+        (proof_of(NO_GAIN, interrupted="Ctrl-C"), Verdict.INCONCLUSIVE),
+        (proof_of(WIDE), Verdict.INCONCLUSIVE),
+        (ended(), Verdict.INCONCLUSIVE),
+        (ended(settings={"tf32": True}), Verdict.INCONCLUSIVE),
+        (ended(interrupted="Ctrl-C"), Verdict.INCONCLUSIVE),
+        (ended(trials=TRIED[:1]), Verdict.NOT_TRIED),
+        (ended(trials=TRIED[:1], interrupted="Ctrl-C"), Verdict.NOT_TRIED),
+        (ended(trials=(ran({"tf32": True}, TrialState.CRASHED),)), Verdict.NOT_TRIED),
+        (ended(trials=(ran({"tf32": True}, TrialState.WRONG),)), Verdict.NOT_TRIED),
+        (ended(trials=(ran({"tf32": True}, TrialState.PRUNED),)), Verdict.INCONCLUSIVE),
+    ],
+)
+def test_the_verdict(result, verdict):
+    assert verdict_of(result) is verdict
+
+
+class TestCandidate:
+    def test_it_is_what_looked_best(self):
+        trials = [ran({"a": 1}, gain=0.99), ran({"b": 1}, gain=1.004), ran({"c": 1}, gain=0.7)]
+        assert candidate(trials) == {"b": 1}
+
+    def test_wrong_results_and_other_phases_are_none(self):
+        wrong = ran({"a": 1}, TrialState.WRONG, gain=3.0)
+        assert candidate([wrong, ran({"b": 1}, gain=2.0, phase="proof"), ran({})]) == {}
+
+    def test_what_was_stopped_early_is_the_last_choice(self):
+        slow, done = ran({"a": 1}, TrialState.PRUNED, gain=0.9), ran({"b": 1}, gain=0.8)
+        assert candidate([slow, done]) == {"b": 1}
+        assert candidate([slow]) == {"a": 1}
+
+
+def searched(space, evaluator):
+    search = OrderedSearch(evaluator, space, measurement([10.0]))
+    search.run()
+    return search
+
+
+def left(space, cost, budget=99, interrupted=""):
+    evaluator = SimulatedEvaluator(cost, budget=budget)
+    search = searched(space, evaluator)
+    return not_tried(space, search, evaluator.ran, "no room", interrupted)
+
+
+class TestNotTried:
+    WORKERS = Parameter("workers", (2, 4, 8, 16))
+    BATCH = Parameter("batch", (64, 128, 256, 512), progressive=True)
+
+    def test_values_that_patience_spared(self):
+        found = left(Space((self.WORKERS,)), lambda settings: 100.0)
+        why = "the search tried 2 of its values and went on to other knobs"
+        assert found == {"workers=8": why, "workers=16": why}
+
+    def test_values_beyond_one_that_did_not_pay(self):
+        found = left(Space((self.BATCH,)), lambda s: 80.0 if s.get("batch", 0) == 64 else 100.0)
+        why = "the value before it did not pay"
+        assert found == {"batch=256": why, "batch=512": why}
+
+    def test_knobs_and_values_without_room(self):
+        compiled = Parameter("compile", ("default",))
+        found = left(Space((self.WORKERS, compiled)), lambda s: 100.0, budget=2)
+        assert found == {
+            **{f"workers={n}": "no room" for n in (4, 8, 16)},
+            "compile": "no room",
+        }
+
+    def test_a_costly_form_of_what_did_harm(self):
+        compiled = Parameter("compile", (True,), excludes=frozenset({"costly"}))
+        costly = Parameter("costly", (True,), excludes=frozenset({"compile"}), refines="compile")
+        space = Space((compiled, costly, Parameter("tf32", (True,))))
+        found = left(space, lambda s: 150.0 if "compile" in s else 80.0 if s else 100.0)
+        assert found == {"costly": "compile made the script 1.50x slower"}
+
+    def test_what_can_do_nothing_is_none_of_them(self):
+        fine = Parameter("pinned", (True,), pointless=lambda best: "nothing is copied")
+        useless = Parameter("threads", (1, 2))
+        found = left(
+            Space((fine, useless)),
+            lambda s: TrialState.NO_EFFECT if s else 100.0,
+        )
+        assert found == {}
+
+    def test_what_an_interruption_left(self):
+        space = Space((self.WORKERS,))
+        search = OrderedSearch(SimulatedEvaluator(lambda s: 1.0), space, measurement([10.0]))
+        found = not_tried(space, search, [ran({"workers": 2})], "no room", "Ctrl-C")
+        assert found == {f"workers={n}": "the study ended early" for n in (4, 8, 16)}
+        assert not_tried(space, search, [], "", "Ctrl-C") == {"workers": "the study ended early"}
+
+
+class TestTimeNeeded:
+    SPACE = Space((Parameter("compile", ("default",)), Parameter("tf32", (True,))))
+
+    def needed(self, result):
+        return time_needed(replace(result, verdict=verdict_of(result)), self.SPACE, lambda s: 2.0)
+
+    def test_a_run_of_what_is_left_and_a_proof(self):
+        assert self.needed(proof_of(NO_GAIN, untried={"compile": "no room"})) == 2 + 4 * 2 * 2
+
+    def test_a_proof_that_had_no_room(self):
+        assert self.needed(ended()) == 4 * 2 * 2
+
+    @pytest.mark.parametrize(
+        "result", [proof_of(FASTER), proof_of(NO_GAIN), ended(interrupted="Ctrl-C")]
+    )
+    def test_nothing_where_it_is_decided_or_can_go_on(self, result):
+        assert self.needed(result) is None
+
+
+LAYOUT = Expectation("layout", "warning", "in words", 5.0, 20.0, ("channels_last", "tf32"))
+
+
+class TestWhatAnExpectationMeasured:
+    def result(self, speedup=FASTER, **changes):
+        return proof_of(speedup, objective=Objective.THROUGHPUT, **changes)
+
+    def test_the_proof_of_its_own_knobs(self):
+        found = with_measured(LAYOUT, self.result(), {})
+        assert found.measured_pct == pytest.approx(100 * (1 - 1 / 1.2))
+        assert found.measured_low_pct == pytest.approx(100 * (1 - 1 / 1.15))
+        assert found.measured_high_pct == pytest.approx(100 * (1 - 1 / 1.25))
+        assert found.settings == {"tf32": True}
+
+    def test_a_proof_of_the_opposite_is_shown_too(self):
+        found = with_measured(LAYOUT, self.result(SLOWER), {})
+        assert found.measured_low_pct < found.measured_pct < found.measured_high_pct < -40
+
+    def test_an_ablation_with_an_interval(self):
+        worth = (Contribution("tf32", True, 1.1, 1.05, 1.15), Contribution("compile", True, 1.2))
+        best = {"tf32": True, "compile": True}
+        found = with_measured(LAYOUT, self.result(contributions=worth, settings=best), {})
+        assert found.measured_pct == pytest.approx(10 / 1.2)
+        assert found.measured_low_pct == pytest.approx(5 / 1.25)
+        assert found.measured_high_pct == pytest.approx(15 / 1.15)
+        assert found.settings == {"tf32": True}
+
+    def test_figures_of_the_search_are_no_measurement(self):
+        best = {"tf32": True, "compile": True}
+        once = self.result(contributions=(Contribution("tf32", True, 2.6),), settings=best)
+        found = with_measured(LAYOUT, once, {})
+        assert (found.measured_pct, found.settings) == (None, {})
+        assert found.why == "tf32 had too few runs for an interval"
+
+    def test_why_nothing_was_measured(self):
+        bare = self.result(settings={"compile": True}, trials=())
+        reasons = {"channels_last": "no convolution"}
+        assert with_measured(LAYOUT, bare, reasons).why == "channels_last: no convolution"
+        assert with_measured(LAYOUT, bare, {}).why == "none of its knobs was tried to its end"
+
+
+class TestContributions:
+    """One round of the ablation is enough where it is clear; the proof says how sure it is."""
+
+    def proof(self, *noise):
+        runs = [(ran({}, phase="proof"), ms) for ms in noise]
+        side = [replace(trial, measurement=measurement([ms])) for trial, ms in runs]
+        return Proof(FASTER, base=side, head=side)
+
+    def contributions(self, proof, guessed=()):
+        worth = (Contribution("tf32", True, 1.1), Contribution("compile", True, 1.2, 1.1, 1.3))
+        best = {"tf32": True, "compile": True}
+        return proven(ended(), best, worth, proof, guessed).contributions
+
+    def test_the_interval_is_as_wide_as_runs_differ(self):
+        quiet, _ = self.contributions(self.proof(10.0, 10.01, 9.99, 10.0))
+        loud, _ = self.contributions(self.proof(10.0, 10.5, 9.5, 10.0))
+        assert 1.0 < quiet.low < 1.1 < quiet.high < 1.2
+        assert loud.low < 1.0 < 1.2 < loud.high
+
+    def test_what_has_its_own_interval_keeps_it(self):
+        _, own = self.contributions(self.proof(10.0, 10.5))
+        assert (own.low, own.high) == (1.1, 1.3)
+
+    def test_a_guess_gets_none(self):
+        guess, _ = self.contributions(self.proof(10.0, 10.01), guessed=("tf32",))
+        assert guess.low is None
