@@ -15,7 +15,7 @@ from typing import ClassVar
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Application, Effect, Level, ScriptFacts, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.study import Objective
+from gpuadvisor.domain.study import Aspect, Objective
 from gpuadvisor.domain.target import Target
 
 Obstacle = Callable[[Device, ScriptFacts], "str | None"]
@@ -43,6 +43,10 @@ class Knob(ABC):
     """Values tried in vain before the others are left alone; the most promising come first."""
     plausible: ClassVar[tuple[Value, ...] | range] = (True,)
     """Values that a plan may hold, on whatever device it was made."""
+    reaches: ClassVar[frozenset[Aspect]] = frozenset(
+        {Aspect.SECOND_EPOCH, Aspect.RESULTS, Aspect.FILES, Aspect.END}
+    )
+    """Aspects of a script's life that it can change, where it does harm."""
     obstacles: ClassVar[tuple[Obstacle, ...]] = ()
     """What may keep it from working, the first to be told first. Those that several knobs meet are
     in `tuners/knobs/_script.py`."""

@@ -79,12 +79,12 @@ class WorkerStart:
 class Batch:
     """One batch as the script got it."""
 
-    samples: tuple[int, ...]
-    """A 64-bit fingerprint of each sample's content, in order. Of the batch as a whole where it
-    cannot be divided into samples."""
-    moments: tuple[float, ...] = ()
-    """Mean and standard deviation of each sample's first floating-point values, in turn: mean,
-    deviation, mean, ... Empty where there are none."""
+    parts: tuple[tuple[int, ...], ...]
+    """For each part (images, labels, ...) a 64-bit fingerprint of each sample's content, in order;
+    one of the whole where a part cannot be divided into samples."""
+    moments: tuple[tuple[float, ...], ...] = ()
+    """For each part the mean and standard deviation of each sample's values, in turn: mean,
+    deviation, mean, ... Empty for a part without floating-point numbers."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,10 @@ class Epoch:
     """Samples that the script got."""
     whole_batches: int | None
     """Batches of the pass if it were not shortened; None where that is not known."""
+    made_s: float
+    """Time to make the iterator, which starts the workers."""
     start_s: float
-    """From the request for an iterator to the first batch."""
+    """From the request for an iterator to the first batch; the making is part of it."""
     seconds: float
     """From the first batch to the end of the pass, without what the harness itself took."""
     steps: int
@@ -120,8 +122,8 @@ class Call:
     rows_out: int
     grad: bool
     """Whether gradients were on."""
-    values: tuple[float, ...] = ()
-    """Numbers of its outputs, spread over all rows."""
+    values: tuple[tuple[float, ...], ...] = ()
+    """A few numbers of each row of its outputs, in order."""
 
 
 class LoopKind(str, Enum):
@@ -168,6 +170,8 @@ class Life:
     """Passes in the order in which they began."""
     changes: tuple[StateChange, ...] = ()
     workers: tuple[WorkerStart, ...] = ()
+    unseen: tuple[str, ...] = ()
+    """Attribute paths of data sets that were too large or too many to look at."""
     calls: tuple[Call, ...] = ()
     probes: tuple[tuple[float, ...], ...] = ()
     """Outputs of each root's first call, computed once more without gradients in evaluation mode:

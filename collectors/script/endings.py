@@ -59,7 +59,10 @@ def conclude(
             return RunOutcome(
                 TrialState.COMPLETE, "", measurement, output, wall_s, "", recorder.steps, short
             )
-    state, reason = _explain(request, recorder, ending, status, output)
+    if ending is Ending.EXITED and request.specification.shortening is not None:
+        state, reason = _failure(recorder, status, output) or (TrialState.COMPLETE, "")
+    else:
+        state, reason = _explain(request, recorder, ending, status, output)
     if stuck:
         reason += f"; processes {', '.join(map(str, stuck))} could not be ended"
     place = _place(request, recorder.exception(bool(status)))

@@ -18,11 +18,13 @@ from gpuadvisor.collectors.script.bundle import bundle_folder
 from gpuadvisor.collectors.script.child.channel import owner_file
 from gpuadvisor.collectors.script.endings import Ending, conclude
 from gpuadvisor.collectors.script.events import RunRecorder, parse
+from gpuadvisor.collectors.script.lives import read_life
 from gpuadvisor.collectors.script.processes import RunProcesses, reap
 from gpuadvisor.collectors.script.request import Command, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.scratch import View, scratch
-from gpuadvisor.collectors.script.specification import VARIABLE, Specification
+from gpuadvisor.collectors.script.specification import VARIABLE, Shortening, Specification
+from gpuadvisor.domain.rehearsal import Life
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.interruption import to_its_end
 
@@ -82,14 +84,35 @@ def run_script(
     system was asked for and cannot be had: the script did not run.
     """
     with run_folder() as folder:
-        pipe = folder / "events"
-        os.mkfifo(pipe, 0o600)
-        if not request.scratch:
-            return _Run(request, pipe, RunRecorder(read_energy_j)).go()
-        with scratch(folder, request.command.folder, _shared_folders(request)) as view:
-            outcome = _Run(_viewed(request, view), pipe, RunRecorder(read_energy_j)).go()
-            view.check(ended=outcome.state is not TrialState.PRUNED)
-            return replace(outcome, written=view.written())
+        return _outcome(request, folder, RunRecorder(read_energy_j))
+
+
+def run_life(request: RunRequest, shortening: Shortening) -> Life:
+    """Run the script through a shortened life to its own end, and return what was seen of it.
+
+    It is ended where the request's limits say so; what was seen until then is there all the same.
+    When this returns or raises, no process of the run is left. NoPrivateViewError as in
+    `run_script`.
+    """
+    with run_folder() as folder:
+        record = folder / "record"
+        record.mkdir()
+        specification = replace(
+            request.specification, shortening=replace(shortening, record=str(record))
+        )
+        recorder = RunRecorder(lambda: None)
+        outcome = _outcome(replace(request, specification=specification), folder, recorder)
+        return read_life(record, outcome, recorder)
+
+
+def _outcome(request: RunRequest, folder: Path, recorder: RunRecorder) -> RunOutcome:
+    """Run the script, in a private view if that is wanted."""
+    if not request.scratch:
+        return _Run(request, folder, recorder).go()
+    with scratch(folder, request.command.folder, _shared_folders(request)) as view:
+        outcome = _Run(_viewed(request, view), folder, recorder).go()
+        view.check(ended=outcome.state is not TrialState.PRUNED)
+        return replace(outcome, written=view.written())
 
 
 def _shared_folders(request: RunRequest) -> Iterator[Path]:
@@ -126,7 +149,9 @@ def target_environment(
 class _Run:
     """The state of one run."""
 
-    def __init__(self, request: RunRequest, pipe: Path, recorder: RunRecorder) -> None:
+    def __init__(self, request: RunRequest, folder: Path, recorder: RunRecorder) -> None:
+        pipe = folder / "events"
+        os.mkfifo(pipe, 0o600)
         self._request = request
         self._recorder = recorder
         self._began_s = time.monotonic()

@@ -42,7 +42,9 @@ class Shortening:
     record: str
     """Folder for one file of JSON lines a process."""
     batches: int = 16
-    """Batches of a pass over a loader, and steps of a loop without one, after which it ends."""
+    """Batches of a pass over a loader after which it ends."""
+    steps: int = 64
+    """Steps of a loop without a loader after which it ends."""
     epochs: int = 2
     """Iterations of a loop over epochs."""
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import ScriptFacts, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import Aspect
 from gpuadvisor.domain.target import Target
 from gpuadvisor.tuners.base import Knob, Obstacle
 
@@ -51,6 +52,7 @@ def no_loader(device: Device, facts: ScriptFacts) -> str | None:
 class LoaderKnob(Knob):
     """A knob of the script's DataLoaders, which changes what each is built with."""
 
+    reaches: ClassVar[frozenset[Aspect]] = frozenset(Aspect)
     obstacles: ClassVar[tuple[Obstacle, ...]] = (no_loader,)
     needs_workers: ClassVar[bool] = True
     """Whether it does nothing without workers, the script's own or those of another knob."""

@@ -81,6 +81,8 @@ def _house_sockets(folder: str, channel: Channel | None) -> None:
 
 def _hook_torch(specification: Specification, channel: Channel | None) -> None:
     with guarded(channel, "hook torch"):
-        from gpuadvisor.collectors.script.child.session import Session
-
+        if specification.shortening is None:
+            from gpuadvisor.collectors.script.child.session import Session
+        else:
+            from gpuadvisor.collectors.script.child.rehearsal.life import LifeSession as Session
         Session(specification, channel).install()

@@ -1,0 +1,180 @@
+"""Rehearses settings: the unchanged script and the plan live a shortened life in a private view."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from gpuadvisor.collectors.script.request import Limits, RunRequest
+from gpuadvisor.collectors.script.runner import run_life
+from gpuadvisor.collectors.script.scratch import unavailable
+from gpuadvisor.collectors.script.specification import Shortening, Specification
+from gpuadvisor.domain.knobs import Settings
+from gpuadvisor.domain.rehearsal import Life
+from gpuadvisor.domain.study import Aspect, Problem, Rehearsal, TrialState
+from gpuadvisor.errors import Interrupted
+from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.rehearsal import (
+    ENOUGH_SAMPLES,
+    Lives,
+    compare,
+    draws_samples_at_random,
+)
+from gpuadvisor.tuning.arguments import applied, with_arguments
+from gpuadvisor.tuning.trial_runner import Progress, Side, Silent
+
+BUDGET_SHARE = 1 / 3
+"""Most of a study's budget that its first rehearsal may take."""
+USUAL_S = 200.0
+"""Most that a rehearsal takes where the budget is no time: a third of the default budget."""
+LIVES = 3
+"""Lives of a rehearsal: two of the unchanged script, one under the plan."""
+SLACK = 2.0
+"""Times the unchanged script's life that one under a plan may take, beside what its knobs say that
+they need to start."""
+BATCHES, EPOCHS = 16, 2
+WHOLE = 1 << 40
+"""Batches and epochs of a life that is not shortened."""
+
+
+@dataclass
+class Rehearser:
+    """Rehearses settings of one script. What the unchanged script does is seen once."""
+
+    side: Side
+    """The unchanged script: how it is started, and where."""
+    knobs: Mapping[str, Knob]
+    tolerance: float
+    """Relative difference of results that is allowed."""
+    seed: int = 0
+    allowed_s: float = USUAL_S
+    """Most that the lives of one rehearsal may take."""
+    samples_per_step: float | None = None
+    """As trials saw it; None where it is not known."""
+    step_ms: float | None = None
+    """Step time of the unchanged script, as trials measured it."""
+    cancelled: Callable[[], bool] = lambda: False
+    progress: Progress = field(default_factory=Silent)
+
+    def rehearse(self, settings: Settings, step_ms: float | None = None) -> Rehearsal:
+        """Return what lives of the unchanged script and under the settings show.
+
+        `step_ms` is the step time under the settings, for the forecast of the whole run. Raises
+        Interrupted if it was cancelled.
+        """
+        problem = unavailable()
+        if problem is not None:
+            return Rehearsal(dict(settings), not_covered=dict.fromkeys(Aspect, problem))
+        first, second = self._unchanged
+        limit_s = max(self.allowed_s / LIVES, SLACK * first.wall_s) + sum(
+            self.knobs[name].extra_startup_s for name in settings if name in self.knobs
+        )
+        plan = self._live(settings, self._shortening, limit_s)
+        numerics = None
+        if draws_samples_at_random(first):
+            numerics = self._without_data(settings, limit_s)
+        times = (self.step_ms, step_ms) if self.step_ms and step_ms else None
+        lives = Lives(first, second, plan, times, numerics)
+        return compare(lives, settings, self.knobs, self.tolerance)
+
+    @cached_property
+    def _unchanged(self) -> tuple[Life, Life]:
+        """Two lives of the unchanged script, shortened unless it cannot bear that."""
+        limit_s = self.allowed_s / LIVES
+        first = self._live({}, self._shortening, limit_s)
+        if first.state not in (TrialState.COMPLETE, TrialState.HUNG):
+            self._shortening = replace(self._shortening, batches=WHOLE, steps=WHOLE, epochs=WHOLE)
+            first = self._live({}, self._shortening, limit_s)
+        return first, self._live({}, self._shortening, limit_s)
+
+    @cached_property
+    def _shortening(self) -> Shortening:
+        """How lives are shortened: steps without epochs go on until enough samples are seen."""
+        steps = BATCHES
+        if self.samples_per_step:
+            steps = max(steps, math.ceil(ENOUGH_SAMPLES / self.samples_per_step))
+        return Shortening("", batches=BATCHES, steps=steps, epochs=EPOCHS)
+
+    def _without_data(self, settings: Settings, limit_s: float) -> Life | None:
+        """Live under the settings that leave the data alone, where the others do not."""
+        reach = {n for n in settings if n in self.knobs and Aspect.BATCHES in self.knobs[n].reaches}
+        rest = {name: value for name, value in settings.items() if name not in reach}
+        return self._live(rest, self._shortening, limit_s) if reach and rest else None
+
+    def _live(self, settings: Settings, shortening: Shortening, limit_s: float) -> Life:
+        applications, environment = applied(settings, self.knobs)
+        side = self.side
+        specification = Specification(
+            applications=applications,
+            seed=self.seed,
+            cores=side.cores,
+            samples_per_step=self.samples_per_step,
+        )
+        request = RunRequest(
+            replace(side.command, args=with_arguments(side.command.args, settings)),
+            specification,
+            side.device,
+            Limits(limit_s, limit_s, limit_s),
+            {**environment, **side.environment},
+            cancelled=self.cancelled,
+            scratch=True,
+        )
+        life = run_life(request, shortening)
+        if self.cancelled():
+            raise Interrupted("interrupted")
+        return life
+
+
+@dataclass
+class Rehearsed:
+    """What is left of settings after their rehearsal."""
+
+    settings: Settings
+    rehearsal: Rehearsal | None
+    """The last one, of `settings` where they are not empty."""
+    dropped: dict[str, Problem] = field(default_factory=dict)
+    """Knobs that were taken out, and the problem that each was suspected of."""
+
+
+def harmless_part(
+    rehearse: Callable[[Settings], Rehearsal],
+    settings: Settings,
+    without: Callable[[Settings, str], Settings],
+    contributions: Mapping[str, float],
+    affordable: Callable[[], bool] = lambda: True,
+) -> Rehearsed:
+    """Rehearse settings and take out what does harm, until a rehearsal finds nothing any more.
+
+    Where several knobs can have caused a problem, each is taken out alone, the one that is worth
+    least first; where none of them alone did, all are. `without` takes a knob out of settings, with
+    those that need it. A rest that could not be rehearsed for want of budget has no rehearsal.
+    """
+    result = Rehearsed(settings, None)
+    while result.settings:
+        if not affordable():
+            return replace(result, rehearsal=None)
+        found = rehearse(result.settings)
+        result.rehearsal = found
+        if found.agrees:
+            return result
+        problem = found.problems[0]
+        suspects = [n for n in problem.suspects if n in result.settings] or list(result.settings)
+        suspects.sort(key=lambda name: contributions.get(name, 1.0))
+        kept = dict(result.settings)
+        for name in suspects if len(suspects) > 1 else ():
+            rest = without(result.settings, name)
+            if not rest or not affordable():
+                continue
+            other = rehearse(rest)
+            if problem.aspect not in {each.aspect for each in other.problems}:
+                kept = dict(rest)
+                break
+        else:
+            for name in suspects:
+                kept = dict(without(kept, name)) if name in kept else kept
+        for name in result.settings.keys() - kept.keys():
+            result.dropped[name] = problem
+        result.settings = kept
+    return result

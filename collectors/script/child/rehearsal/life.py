@@ -1,0 +1,271 @@
+"""The harness of a rehearsal: shortens the script's life and writes down what happens in it."""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing.util
+import os
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from gpuadvisor.collectors.script.child import patches
+from gpuadvisor.collectors.script.child.channel import Channel, guarded
+from gpuadvisor.collectors.script.child.clock import HEARTBEAT_S
+from gpuadvisor.collectors.script.child.counters import Counters
+from gpuadvisor.collectors.script.child.dynamo_disable import disable_dynamo
+from gpuadvisor.collectors.script.child.patches import surround_backward
+from gpuadvisor.collectors.script.child.rehearsal.passes import Passes
+from gpuadvisor.collectors.script.child.rehearsal.record import Record
+from gpuadvisor.collectors.script.child.roots import Roots
+from gpuadvisor.collectors.script.child.script_facts import random_state
+from gpuadvisor.collectors.script.child.session import Session
+from gpuadvisor.collectors.script.child.trace import rows_in, tensors_in
+from gpuadvisor.collectors.script.specification import Shortening, Specification
+
+MOST_CALLS = 20_000
+"""Calls of roots that are written down. A life of two epochs of 16 batches has some hundred."""
+COLUMNS = 8
+"""Numbers kept of a row of outputs."""
+MOST_ROWS = 1024
+"""Rows kept of a call's outputs: more than a batch usually has."""
+OUTPUT_TENSORS = 4
+FLUSH_STEPS = 16
+"""Losses kept on the device until they are written down: each copy waits for it."""
+PROBES = 2
+"""Roots that are probed: the generator and the discriminator of a GAN."""
+
+
+class LifeSession(Session):
+    """One process's harness in a rehearsal."""
+
+    def __init__(self, specification: Specification, channel: Channel | None) -> None:
+        super().__init__(specification, channel)
+        assert specification.shortening is not None  # else `Session` itself
+        self._shortening: Shortening = specification.shortening
+        self._record = Record(self._shortening.record)
+        self._losses: list[Any] = []
+        self._calls = 0
+        self._steps = 0
+        self._marker = ""
+        self._spoken_s = 0.0
+        self._inside = False
+        """Whether the harness itself calls a root now."""
+        self._probed: set[int] = set()
+        self._random: tuple[bytes, bytes] | None = None
+
+    def _observe(self, channel: Channel) -> None:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        torch, registry = self._torch, self._registry
+        channel.send("torch", version=str(torch.__version__))
+        patches.patch_optimizers(torch, registry, lambda _: None)
+        surround_backward(torch, registry)
+        self._watch_backward()
+        roots = Roots(torch, registry, Counters(), self._root_called, self._found_module)
+        facts: Any = SimpleNamespace(compiles=False)
+        patches.note_compilation(torch, registry, facts, roots.compiled, self._function_called)
+        register_optimizer_step_post_hook(self._stepped)
+        self._passes = Passes(
+            torch,
+            self._record,
+            self._shortening.batches,
+            self._read,
+            self._look_at_state,
+            lambda: self._steps,
+            self._pass_ended,
+        )
+        self._passes.install()
+        patches.patch_exit(self._script_ended)
+        roots.look()
+        disable_dynamo(self._applied_packages())
+        os.register_at_fork(after_in_child=self._forked)
+        atexit.register(self._script_ended)
+        multiprocessing.util.Finalize(None, self._script_ended, exitpriority=1000)
+
+    def _forked(self) -> None:
+        """Begin anew in a child: what was seen so far was its parent's."""
+        self._process = os.getpid()
+        self._losses.clear()
+        self._calls = self._steps = 0
+        self._marker = ""
+
+    # -- steps -----------------------------------------------------------------------------
+
+    def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self._torch.compiler.is_dynamo_compiling():
+            return
+        self._steps += 1
+        self._alive("optimizer")
+        if len(self._losses) >= FLUSH_STEPS:
+            self._flush()
+
+    def _alive(self, marker: str) -> None:
+        """Say whose steps these are, and at times that the script is alive."""
+        assert self._channel is not None  # without one nothing is observed
+        now = time.perf_counter()
+        if marker != self._marker and self._marker != "optimizer":
+            self._marker = marker
+            self._channel.send("step", marker=marker)
+            self._record.write("first", marker=marker)
+            self._spoken_s = now
+        elif now - self._spoken_s > HEARTBEAT_S:
+            self._channel.send("alive", steps=self._steps)
+            self._spoken_s = now
+
+    def _watch_backward(self) -> None:
+        torch = self._torch
+        is_traced = torch.compiler.is_dynamo_compiling
+
+        def watched(original: Any) -> Any:
+            def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+                if not is_traced() and not self._inside:
+                    with guarded(self._channel, "keep a loss"):
+                        one = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors))
+                        value = getattr(one, "_gpuadvisor_unscaled", one).detach()
+                        self._losses.append(value.float().mean())
+                    self._inside = True
+                    try:
+                        original(tensors, *args, **kwargs)
+                    finally:
+                        self._inside = False
+                    return
+                original(tensors, *args, **kwargs)
+
+            return backward
+
+        torch.autograd.backward = watched(torch.autograd.backward)
+        if self._registry.backward_arounds:  # the script's tensor is seen outside of them
+            torch.Tensor.backward = watched(torch.Tensor.backward)
+
+    def _flush(self) -> None:
+        if self._losses:
+            self._record.write("losses", values=[float(value) for value in self._losses])
+            self._losses.clear()
+
+    # -- roots -----------------------------------------------------------------------------
+
+    def _found_module(self, module: Any) -> None:
+        if self._random is None:
+            self._random = random_state(self._torch)
+
+    def _function_called(self, function: Any, result: Any) -> None:
+        self._alive("forward")
+
+    def _root_called(
+        self, module: Any, is_first: bool, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> None:
+        if self._inside:
+            return
+        self._alive("forward")
+        if self._calls >= MOST_CALLS:
+            return
+        self._calls += 1
+        with guarded(self._channel, "look at a call"), self._apart():
+            rows = rows_in(self._torch, args, kwargs)
+            rows_out, values = self._values(out, rows)
+            self._record.write(
+                "call",
+                input=self._fingerprint((args, kwargs)),
+                rows_in=rows,
+                rows_out=rows_out,
+                grad=self._torch.is_grad_enabled(),
+                values=values,
+            )
+            if module.training and id(module) not in self._probed and len(self._probed) < PROBES:
+                self._probed.add(id(module))
+                if self._random is not None and self._random != random_state(self._torch):
+                    self._probe(module, args, kwargs)
+
+    @contextmanager
+    def _apart(self) -> Any:
+        """Look at tensors without a trace in autograd, in autocast or in the random numbers."""
+        self._inside = True
+        try:
+            with self._torch.no_grad():
+                yield
+        finally:
+            self._inside = False
+
+    def _values(self, result: Any, rows: int) -> tuple[int, list[list[float]]]:
+        """Return how many rows an output has, and a few numbers of each."""
+        torch = self._torch
+        tensors = [t for t in tensors_in(torch, result) if t.numel() and not t.is_sparse]
+        if not tensors:
+            return 0, []
+        first = tensors[0]
+        count = int(first.shape[0]) if first.dim() else 1
+        kept: list[Any] = []
+        for tensor in tensors[:OUTPUT_TENSORS]:
+            tensor = tensor.detach()
+            by_row = tensor.dim() > 0 and tensor.shape[0] == count
+            flat = tensor.reshape(count, -1) if by_row else tensor.reshape(1, -1)
+            wanted = min(COLUMNS, flat.shape[1])
+            columns = torch.linspace(0, flat.shape[1] - 1, wanted, device=flat.device).long()
+            some = flat[:MOST_ROWS].index_select(1, columns)
+            some = torch.view_as_real(some).flatten(1) if some.is_complex() else some
+            kept.append(some.to("cpu", torch.float64))
+        same = [each for each in kept if each.shape[0] == kept[0].shape[0]]
+        return count, torch.cat(same, 1).tolist()
+
+    def _probe(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Compute a call once more in evaluation mode, where dropout draws no random numbers."""
+        torch = self._torch
+        modes = [(member, member.training) for member in module.modules()]
+        devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+        with torch.random.fork_rng(devices):
+            module.eval()
+            try:
+                result = module(*args, **kwargs)
+            finally:
+                for member, training in modes:
+                    member.training = training
+        _, values = self._values(result, rows_in(torch, args, kwargs))
+        self._record.write("probe", values=[number for row in values for number in row])
+
+    # -- data ------------------------------------------------------------------------------
+
+    def _read(self, batch: Any) -> list[tuple[list[int], list[float]]]:
+        """Return fingerprints and moments of each part of a batch."""
+        from gpuadvisor.collectors.script.child.rehearsal.fingerprints import samples_of
+
+        read: list[tuple[list[int], list[float]]] = []
+        with guarded(self._channel, "look at a batch"), self._apart():
+            size = max((rows_in(self._torch, (part,), {}) for part in _parts(batch)), default=0)
+            found = [samples_of(part, size) for part in _parts(batch)]
+            read = [(list(samples), list(moments)) for samples, moments in found]
+        return read
+
+    def _fingerprint(self, value: Any) -> int:
+        from gpuadvisor.collectors.script.child.rehearsal.fingerprints import fingerprint
+
+        return fingerprint(value)
+
+    def _look_at_state(self, loader: Any, place: int, number: int, moment: str) -> None:
+        """Compare the state of what a loader reads from with the one before."""
+
+    def _pass_ended(self) -> None:
+        self._flush()
+        if self._marker:
+            self._alive(self._marker)
+
+    # -- the end ---------------------------------------------------------------------------
+
+    def _script_ended(self) -> None:
+        if os.getpid() != self._process or self._ended:
+            return
+        self._ended = True
+        with guarded(self._channel, "write down the end"):
+            self._passes.finish()
+            self._flush()
+            self._record.write("end", steps=self._steps)
+
+
+def _parts(batch: Any) -> list[Any]:
+    """Return the parts of a batch: the members of a tuple, a list or a mapping."""
+    if isinstance(batch, (tuple, list)):
+        return list(batch)
+    if hasattr(batch, "values") and hasattr(batch, "keys"):
+        return [batch[key] for key in batch.keys()]  # noqa: SIM118 - not all can be iterated
+    return [batch]

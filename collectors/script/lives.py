@@ -1,0 +1,124 @@
+"""Reads what the processes of a rehearsed script wrote down, as one `Life`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpuadvisor.collectors.script.child.rehearsal.record import record_file
+from gpuadvisor.collectors.script.events import RunRecorder
+from gpuadvisor.collectors.script.request import RunOutcome
+from gpuadvisor.domain.rehearsal import (
+    Batch,
+    Call,
+    Epoch,
+    Life,
+    Loop,
+    LoopKind,
+    Moment,
+    StateChange,
+    StateKind,
+    WorkerStart,
+)
+
+Record = Mapping[str, Any]
+
+
+def read_life(folder: Path, outcome: RunOutcome, recorder: RunRecorder) -> Life:
+    """Return the life of the process whose steps count, with what its workers wrote down."""
+    owner = recorder.owner or recorder.main or 0
+    own = list(_records(record_file(str(folder), owner)))
+    others = [r for path in sorted(folder.glob("*.jsonl")) for r in _records(path)]
+    return Life(
+        state=outcome.state,
+        reason=outcome.reason,
+        place=outcome.place,
+        output=outcome.output,
+        wall_s=outcome.wall_s,
+        startup_s=recorder.first_step_s,
+        steps=max((r["steps"] for r in own if "steps" in r and r["kind"] == "end"), default=0),
+        epochs=tuple(_epoch(r) for r in own if r["kind"] == "epoch"),
+        changes=tuple(_change(r) for r in own if r["kind"] == "change"),
+        workers=tuple(_worker(r) for r in others if r["kind"] == "worker"),
+        calls=tuple(_call(r) for r in own if r["kind"] == "call"),
+        probes=tuple(tuple(r["values"]) for r in own if r["kind"] == "probe"),
+        losses=tuple(value for r in own if r["kind"] == "losses" for value in r["values"]),
+        loops=tuple(_loop(r) for r in own if r["kind"] == "loop"),
+        applied=tuple(recorder.applied.values()),
+        unseen=tuple(r["path"] for r in own if r["kind"] == "unseen"),
+    )
+
+
+def _records(path: Path) -> Iterator[Record]:
+    """Yield the records of one process; the last may have been cut by its end."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:  # it wrote none
+        return
+    for line in lines:
+        try:
+            yield json.loads(line)
+        except ValueError:
+            return
+
+
+def _epoch(record: Record) -> Epoch:
+    return Epoch(
+        loader=record["loader"],
+        number=record["number"],
+        batches=tuple(
+            Batch(tuple(map(tuple, each["parts"])), tuple(map(tuple, each["moments"])))
+            for each in record["batches"]
+        ),
+        rows=record["rows"],
+        whole_batches=record["whole_batches"],
+        made_s=record["made_s"],
+        start_s=record["start_s"],
+        seconds=record["seconds"],
+        steps=record["steps"],
+        finished=record["finished"],
+        workers=record["workers"],
+    )
+
+
+def _change(record: Record) -> StateChange:
+    return StateChange(
+        record["loader"],
+        record["epoch"],
+        record["path"],
+        StateKind(record["state"]),
+        Moment(record["moment"]),
+        record["detail"],
+    )
+
+
+def _worker(record: Record) -> WorkerStart:
+    return WorkerStart(
+        record["loader"],
+        record["epoch"],
+        record["worker"],
+        record["generators"],
+        tuple(record["advanced"]),
+    )
+
+
+def _call(record: Record) -> Call:
+    return Call(
+        record["input"],
+        record["rows_in"],
+        record["rows_out"],
+        record["grad"],
+        tuple(map(tuple, record["values"])),
+    )
+
+
+def _loop(record: Record) -> Loop:
+    return Loop(
+        record["place"],
+        LoopKind(record["loop"]),
+        record["planned"],
+        record["done"],
+        record["shortened"],
+    )

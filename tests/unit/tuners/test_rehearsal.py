@@ -1,0 +1,290 @@
+"""What two lives of an unchanged script and one under a plan prove, and what they do not."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from gpuadvisor.domain.rehearsal import (
+    Batch,
+    Call,
+    Epoch,
+    Life,
+    Loop,
+    LoopKind,
+    Moment,
+    StateChange,
+    StateKind,
+    WorkerStart,
+)
+from gpuadvisor.domain.study import Aspect, TrialState
+from gpuadvisor.tuners.knobs import load_knobs
+from gpuadvisor.tuners.rehearsal import Lives, compare, missing, repeated
+
+KNOBS = load_knobs()
+WORKERS = {"dataloader_workers": 2}
+BF16 = {"bf16_autocast": True}
+TOLERANCE = 0.01
+SIZE = 8
+"""Samples of a batch."""
+
+
+def epoch(number=0, samples=range(64), seconds=1.0, **changes):
+    """A pass that reads these samples, whole unless `whole_batches` says otherwise."""
+    samples = list(samples)
+    batches = tuple(
+        Batch((tuple(hash((7, s)) for s in samples[at : at + SIZE]),), ((),))
+        for at in range(0, len(samples), SIZE)
+    )
+    known = {
+        "loader": 0, "number": number, "batches": batches, "rows": len(samples),
+        "whole_batches": len(batches), "made_s": 0.0, "start_s": 0.0, "seconds": seconds,
+        "steps": len(batches), "finished": True, "workers": 0,
+    }  # fmt: skip
+    return Epoch(**{**known, **changes})
+
+
+def noisy(number=0, seed=0, mean=0.0, count=64, draw=None, **changes):
+    """A pass over samples of random content."""
+    generator = random.Random(f"{seed} {number}")
+    draw = draw or (lambda: generator.gauss(mean, 1.0))
+    values = [draw() for _ in range(count)]
+    batches = tuple(
+        Batch(
+            (tuple(hash(v) for v in values[at : at + SIZE]),),
+            (tuple(x for v in values[at : at + SIZE] for x in (v, abs(v) + 1)),),
+        )
+        for at in range(0, count, SIZE)
+    )
+    return epoch(number, range(count), batches=batches, **changes)
+
+
+def call(row=0, rows=SIZE, grad=True, scale=1.0, **changes):
+    values = tuple((scale * (row + n + 1.0), 2.0) for n in range(rows))
+    return replace(Call(row, rows, rows, grad, values), **changes)
+
+
+def life(epochs=None, calls=8, **changes):
+    known = {
+        "state": TrialState.COMPLETE,
+        "wall_s": 10.0,
+        "startup_s": 2.0,
+        "epochs": tuple([epoch(0), epoch(1)] if epochs is None else epochs),
+        "calls": tuple(call(SIZE * n) for n in range(calls)),
+        "losses": tuple(1.0 / (n + 1) for n in range(16)),
+        "written": {"best.pt": 1000},
+    }
+    return Life(**{**known, **changes})
+
+
+def rehearsed(plan, first=None, second=None, settings=WORKERS, **more):
+    first = first or life()
+    lives = Lives(first, second or first, plan, **more)
+    return compare(lives, settings, KNOBS, TOLERANCE)
+
+
+def with_workers(plan):
+    return replace(plan, epochs=tuple(replace(each, workers=2) for each in plan.epochs))
+
+
+class TestAgreement:
+    def test_equal_lives_cover_everything(self):
+        found = rehearsed(with_workers(life()))
+        assert found.agrees
+        assert set(found.covered) == set(Aspect)
+        assert found.samples == 128
+        assert found.epochs == 2
+        assert found.equivalence.status == "equivalent"
+        assert missing(found) is None
+
+    def test_another_order_of_a_script_that_shuffles(self):
+        shuffled = [epoch(0, random.Random(1).sample(range(64), 64)),
+                    epoch(1, random.Random(2).sample(range(64), 64))]  # fmt: skip
+        other = [shuffled[0], epoch(1, random.Random(3).sample(range(64), 64))]
+        assert rehearsed(with_workers(life(other)), life(shuffled)).agrees
+
+    def test_random_samples_of_one_kind(self):
+        drawn = StateChange(0, 0, "torch", StateKind.GENERATOR, Moment.READING)
+        first = life([noisy(0), noisy(1)], changes=(drawn,))
+        starts = tuple(
+            WorkerStart(0, each, worker, {"torch": f"{each}{worker}"}, ("torch",))
+            for each in (0, 1) for worker in (0, 1)
+        )  # fmt: skip
+        plan = with_workers(life([noisy(0, 5), noisy(1, 5)], workers=starts,
+                                 losses=tuple(1.3 / (n + 1) for n in range(16))))  # fmt: skip
+        found = rehearsed(plan, first)
+        assert found.agrees
+        assert found.equivalence.status == "equivalent"
+        assert "distribution" in found.equivalence.metric
+
+
+TRAPS = {
+    "half of the samples twice": (
+        life([epoch(0, [*range(32), *range(32)]), epoch(1, [*range(32), *range(32)])]),
+        "32 of 64 samples", Aspect.BATCHES),
+    "other samples in the second pass": (
+        life([epoch(0), epoch(1, range(64, 128))]), "in pass 2 64 of 64", Aspect.SECOND_EPOCH),
+    "another order": (
+        life([epoch(0, reversed(range(64))), epoch(1)]), "another order", Aspect.BATCHES),
+    "fewer rows in a pass": (
+        life([epoch(0, range(56)), epoch(1)]), "56 samples and not 64", Aspect.BATCHES),
+    "fewer rows out": (
+        life(calls=7), "56 rows enter the model and not 64", Aspect.ROWS),
+    "another result": (
+        life(losses=(1.1,) * 16), "relative difference", Aspect.RESULTS),
+    "NaN": (
+        life(losses=(float("nan"),) * 16), "NaN", Aspect.RESULTS),
+    "a file that is not written": (
+        life(written={}), "best.pt is not written", Aspect.FILES),
+    "a smaller file": (
+        life(written={"best.pt": 900}), "900 bytes and not 1,000", Aspect.FILES),
+    "another end": (
+        life(state=TrialState.CRASHED, reason="RuntimeError: view", place="a.py, line 3"),
+        "RuntimeError: view (a.py, line 3)", Aspect.END),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_a_difference_is_found(name):
+    plan, words, aspect = TRAPS[name]
+    found = rehearsed(with_workers(plan))
+    assert any(words in p.sentence and p.aspect is aspect for p in found.problems), found.problems
+    assert all(problem.suspects == ("dataloader_workers",) for problem in found.problems)
+
+
+class TestState:
+    @pytest.mark.parametrize(
+        ("kind", "moment", "words"),
+        [
+            (StateKind.VALUE, Moment.READING, "changes as samples are read"),
+            (StateKind.ITERATOR, Moment.READING, "changes as samples are read"),
+            (StateKind.HANDLE, Moment.HELD, "is open before the workers start"),
+            (StateKind.GENERATOR, Moment.READING, "could not be seen"),
+        ],
+    )
+    def test_what_workers_would_have_copies_of(self, kind, moment, words):
+        change = StateChange(0, 0, "dataset.x", kind, moment)
+        found = rehearsed(with_workers(life()), life(changes=(change,)))
+        assert [words in problem.sentence for problem in found.problems] == [True]
+        assert rehearsed(life(), life(changes=(change,)), settings=BF16).agrees
+
+    def test_a_cache_of_fixed_samples_does_no_harm(self):
+        change = StateChange(0, 0, "dataset.cache", StateKind.CONTAINER, Moment.READING)
+        assert rehearsed(with_workers(life()), life(changes=(change,))).agrees
+
+    def test_workers_that_live_on_do_not_see_what_changes_between_epochs(self):
+        change = StateChange(0, 1, "dataset.level", StateKind.VALUE, Moment.BETWEEN_EPOCHS)
+        settings = {**WORKERS, "persistent_workers": True}
+        found = rehearsed(with_workers(life()), life(changes=(change,)), settings=settings)
+        assert [problem.suspects for problem in found.problems] == [("persistent_workers",)]
+        assert rehearsed(with_workers(life()), life(changes=(change,))).agrees
+
+    def test_generators_that_repeat(self):
+        starts = [
+            WorkerStart(0, each, worker, {"dataset.rng": "same", "torch": f"{each}{worker}"},
+                        ("dataset.rng", "torch"))
+            for each in (0, 1) for worker in (0, 1)
+        ]  # fmt: skip
+        assert repeated(starts) == [("dataset.rng", "in each worker")]
+        assert repeated(starts[::2]) == [("dataset.rng", "in each epoch")]
+        assert repeated(starts[:1]) == []
+        assert repeated([replace(start, advanced=()) for start in starts]) == []
+
+
+class TestRandomSamples:
+    drawn = StateChange(0, 0, "dataset.rng", StateKind.GENERATOR, Moment.READING)
+    first = life([noisy(0), noisy(1)], changes=(drawn,))
+    starts = tuple(
+        WorkerStart(0, each, worker, {"dataset.rng": f"{each}{worker}"}, ("dataset.rng",))
+        for each in (0, 1) for worker in (0, 1)
+    )  # fmt: skip
+
+    def test_another_distribution(self):
+        plan = life([noisy(0, 5, mean=2.0), noisy(1, 5, mean=2.0)], workers=self.starts)
+        found = rehearsed(with_workers(plan), self.first)
+        assert any("mean is distributed otherwise" in p.sentence for p in found.problems)
+
+    def test_repeats_of_what_was_drawn(self):
+        plan = life([noisy(0, 5), replace(noisy(0, 5), number=1)], workers=self.starts)
+        found = rehearsed(with_workers(plan), self.first)
+        assert any("exact repeats" in p.sentence for p in found.problems)
+
+    def test_other_samples_and_another_precision_are_not_checked(self):
+        losses = tuple(1.3 / (n + 1) for n in range(16))
+        plan = life([noisy(0, 5), noisy(1, 5)], workers=self.starts, losses=losses)
+        found = rehearsed(with_workers(plan), self.first, settings={**WORKERS, **BF16})
+        assert found.equivalence.status == "not_checked"
+        assert Aspect.RESULTS in found.not_covered
+
+
+class TestTimes:
+    def test_later_epochs_that_are_slower(self):
+        first = life([epoch(0, seconds=8.0), epoch(1, seconds=0.1)])
+        plan = with_workers(life([epoch(0, seconds=4.0), epoch(1, seconds=4.0)]))
+        found = rehearsed(plan, first, step_ms=(1000.0, 500.0))
+        assert any("later epochs take" in p.sentence for p in found.problems)
+        assert found.forecast.later_ratio < 0.1
+
+    def test_the_whole_run_is_forecast(self):
+        loop = Loop("train.py, line 3", LoopKind.EPOCHS, 90, 2, True)
+        first = life([epoch(0, seconds=8.0), epoch(1, seconds=8.0)], loops=(loop,))
+        plan = life([epoch(0, seconds=4.0), epoch(1, seconds=4.0)], startup_s=12.0)
+        found = rehearsed(plan, first, settings=BF16, step_ms=(1000.0, 500.0))
+        assert found.agrees
+        forecast = found.forecast
+        assert forecast.epochs == 90
+        assert forecast.saved_s == pytest.approx(90 * 4 - 10)
+        assert forecast.break_even_steps == 20
+
+
+class TestSilence:
+    """What was not seen is never covered."""
+
+    def test_the_unchanged_script_fails_in_its_shortened_life(self):
+        failed = life(state=TrialState.CRASHED, reason="KeyError: 'test'")
+        found = rehearsed(life(), failed)
+        assert found.covered == ()
+        assert "KeyError" in found.not_covered[Aspect.END]
+        assert missing(found) is not None
+
+    def test_lives_that_were_cut_off(self):
+        cut = life([epoch(0), epoch(1, range(32), finished=False)], calls=6,
+                   state=TrialState.HUNG, reason="not measured within 60 s")  # fmt: skip
+        plan = life([epoch(0), epoch(1, range(16), finished=False)], calls=5,
+                    state=TrialState.HUNG, reason="not measured within 60 s")  # fmt: skip
+        found = rehearsed(with_workers(plan), cut)
+        assert found.agrees
+        assert {Aspect.END, Aspect.ROWS, Aspect.FILES} <= set(found.not_covered)
+        assert missing(found) is not None
+        crashed = rehearsed(replace(plan, state=TrialState.CRASHED), cut)
+        assert [problem.aspect for problem in crashed.problems] == [Aspect.END]
+
+    def test_one_pass_of_several(self):
+        short = life([epoch(0, whole_batches=100)])
+        found = rehearsed(with_workers(short), short)
+        assert Aspect.SECOND_EPOCH in found.not_covered
+        assert "second epoch" in missing(found)
+
+    def test_a_whole_run_of_one_pass(self):
+        whole = life([epoch(0)])
+        assert missing(rehearsed(with_workers(whole), whole)) is None
+
+    def test_batches_of_its_own_making(self):
+        loop = Loop("train.py, line 9", LoopKind.STEPS, 10_000, 64, True)
+        few = life([], calls=64, loops=(loop,))
+        found = rehearsed(few, few, settings=BF16)
+        assert "512 samples could be compared" in missing(found)
+        many = life([], calls=250, loops=(loop,))
+        assert missing(rehearsed(many, many, settings=BF16)) is None
+
+    def test_files_without_a_view(self):
+        unseen = life(written=None)
+        assert Aspect.FILES in rehearsed(with_workers(unseen), unseen).not_covered
+
+    def test_unchanged_lives_that_differ(self):
+        other = life([epoch(0, range(64, 128)), epoch(1, range(64, 128))])
+        found = rehearsed(with_workers(life()), life(), other)
+        assert Aspect.BATCHES not in found.covered
+        assert missing(found) is not None
