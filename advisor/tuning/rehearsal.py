@@ -57,6 +57,7 @@ class Rehearser:
     """Step time of the unchanged script, as trials measured it."""
     cancelled: Callable[[], bool] = lambda: False
     progress: Progress = field(default_factory=Silent)
+    _known: dict[frozenset[tuple[str, object]], Rehearsal] = field(default_factory=dict, repr=False)
 
     def rehearse(self, settings: Settings, step_ms: float | None = None) -> Rehearsal:
         """Return what lives of the unchanged script and under the settings show.
@@ -67,6 +68,12 @@ class Rehearser:
         problem = unavailable()
         if problem is not None:
             return Rehearsal(dict(settings), not_covered=dict.fromkeys(Aspect, problem))
+        key = frozenset(settings.items())
+        if key not in self._known:
+            self._known[key] = self._rehearse(settings, step_ms)
+        return self._known[key]
+
+    def _rehearse(self, settings: Settings, step_ms: float | None) -> Rehearsal:
         first, second = self._unchanged
         limit_s = max(self.allowed_s / LIVES, SLACK * first.wall_s) + sum(
             self.knobs[name].extra_startup_s for name in settings if name in self.knobs
@@ -142,13 +149,12 @@ def harmless_part(
     rehearse: Callable[[Settings], Rehearsal],
     settings: Settings,
     without: Callable[[Settings, str], Settings],
-    contributions: Mapping[str, float],
     affordable: Callable[[], bool] = lambda: True,
 ) -> Rehearsed:
     """Rehearse settings and take out what does harm, until a rehearsal finds nothing any more.
 
-    Where several knobs can have caused a problem, each is taken out alone, the one that is worth
-    least first; where none of them alone did, all are. `without` takes a knob out of settings, with
+    Where several knobs can have caused a problem, each is taken out alone, the likeliest
+    first; where none of them alone did, all are. `without` takes a knob out of settings, with
     those that need it. A rest that could not be rehearsed for want of budget has no rehearsal.
     """
     result = Rehearsed(settings, None)
@@ -161,7 +167,6 @@ def harmless_part(
             return result
         problem = found.problems[0]
         suspects = [n for n in problem.suspects if n in result.settings] or list(result.settings)
-        suspects.sort(key=lambda name: contributions.get(name, 1.0))
         kept = dict(result.settings)
         for name in suspects if len(suspects) > 1 else ():
             rest = without(result.settings, name)
