@@ -169,8 +169,9 @@ class _Comparison:
         reach.sort(key=lambda name: name in data)
         if aspect is Aspect.RESULTS and not self.moved:
             reach = [name for name in reach if name not in data] or reach
-        named = [name for name in suspects if name in self.settings]
-        self.problems.append(Problem(aspect, sentence, tuple(named or reach)))
+        named = tuple(name for name in suspects if name in self.settings) or tuple(reach)
+        if not any((p.aspect, p.suspects) == (aspect, named) for p in self.problems):
+            self.problems.append(Problem(aspect, sentence, named))
 
     @property
     def _loader_knobs(self) -> list[str]:
@@ -549,7 +550,10 @@ class _Comparison:
         if self.lives.step_ms is None:
             return None
         base_s, plan_s = (ms / 1e3 for ms in self.lives.step_ms)
-        first, plan = _Times.of(self.lives.first, base_s), _Times.of(self.lives.plan, plan_s)
+        both = [_Times.of(life, base_s) for life in (self.lives.first, self.lives.second)]
+        # A moment in which the machine was busy must not look like a cache that is lost.
+        first = max(filter(None, both), key=lambda times: times.later_s, default=None)
+        plan = _Times.of(self.lives.plan, plan_s)
         start_s = self.lives.plan.startup_s - self.lives.first.startup_s
         if first is None or plan is None:
             return self._forecast_of_steps(base_s, plan_s, start_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import multiprocessing.util
 import os
 import time
 from contextlib import contextmanager
@@ -82,12 +81,14 @@ class LifeSession(Session):
         disable_dynamo(self._applied_packages())
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self._script_ended)
-        multiprocessing.util.Finalize(None, self._script_ended, exitpriority=1000)
+        self._at_process_exit()
 
     def _forked(self) -> None:
         """Begin anew in a child: what was seen so far was its parent's."""
         self._process = os.getpid()
+        self._ended = False
         self._losses.clear()
+        self._passes.restart()
         self._calls = self._steps = 0
         self._marker = ""
 

@@ -60,6 +60,10 @@ class Passes:
         self._patch_sampler(loader)
         self._patch_iteration(loader)
 
+    def restart(self) -> None:
+        """Forget the passes in progress, as a forked process does about its parent's."""
+        self._open.clear()
+
     def finish(self) -> None:
         """Write down the passes that the script did not read to their end."""
         for pass_ in list(self._open.values()):
