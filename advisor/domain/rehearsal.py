@@ -165,7 +165,6 @@ class Life:
     wall_s: float = 0.0
     startup_s: float = 0.0
     """From the start to the first step."""
-    steps: int = 0
     epochs: tuple[Epoch, ...] = ()
     """Passes in the order in which they began."""
     changes: tuple[StateChange, ...] = ()

@@ -38,7 +38,6 @@ def read_life(folder: Path, outcome: RunOutcome, recorder: RunRecorder) -> Life:
         output=outcome.output,
         wall_s=outcome.wall_s,
         startup_s=recorder.first_step_s,
-        steps=sum(r["kind"] == "call" and r["grad"] for r in own),
         epochs=tuple(_epoch(r) for r in own if r["kind"] == "epoch"),
         changes=tuple(_change(r) for r in own if r["kind"] == "change"),
         workers=tuple(_worker(r) for r in others if r["kind"] == "worker"),
