@@ -46,6 +46,7 @@ def read_life(folder: Path, outcome: RunOutcome, recorder: RunRecorder) -> Life:
         losses=tuple(value for r in own if r["kind"] == "losses" for value in r["values"]),
         loops=tuple(_loop(r) for r in own if r["kind"] == "loop"),
         applied=tuple(recorder.applied.values()),
+        written=outcome.written,
         unseen=tuple(r["path"] for r in own if r["kind"] == "unseen"),
     )
 
