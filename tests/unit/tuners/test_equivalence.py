@@ -73,10 +73,11 @@ def test_a_script_that_computes_nan_itself_is_not_checked(runs):
     assert found.value is None
 
 
-def test_other_random_numbers_are_held_against_another_seed():
+def test_other_random_numbers_prove_nothing_between_the_limit_and_another_seed():
     made = comparison(seed=scaled(1.04))
     other = {"other_random_numbers": True}
-    assert made.check(scaled(1.07), **other).status == "equivalent"
+    assert made.check(scaled(1.001), **other).status == "equivalent"
+    assert made.check(scaled(1.07), **other).status == "not_checked"
     assert made.check(scaled(1.09), **other).status == "wrong"
     assert made.check(scaled(1.07)).status == "wrong"
 
