@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ def read_life(folder: Path, outcome: RunOutcome, recorder: RunRecorder) -> Life:
         startup_s=recorder.first_step_s,
         epochs=tuple(_epoch(r) for r in own if r["kind"] == "epoch"),
         changes=tuple(_change(r) for r in own if r["kind"] == "change"),
-        workers=tuple(_worker(r) for r in others if r["kind"] == "worker"),
+        workers=_workers(others),
         calls=tuple(_call(r) for r in own if r["kind"] == "call"),
         probes=tuple(tuple(r["values"]) for r in own if r["kind"] == "probe"),
         losses=tuple(value for r in own if r["kind"] == "losses" for value in r["values"]),
@@ -94,14 +94,19 @@ def _change(record: Record) -> StateChange:
     )
 
 
-def _worker(record: Record) -> WorkerStart:
-    return WorkerStart(
-        record["loader"],
-        record["epoch"],
-        record["worker"],
-        record["generators"],
-        tuple(record["advanced"]),
-    )
+def _workers(records: Iterable[Record]) -> tuple[WorkerStart, ...]:
+    """Return what each worker began each pass with; its last word on a pass is the whole."""
+    starts = {}
+    for record in records:
+        if record["kind"] == "worker":
+            starts[record["loader"], record["epoch"], record["worker"]] = WorkerStart(
+                record["loader"],
+                record["epoch"],
+                record["worker"],
+                record["generators"],
+                tuple(record["advanced"]),
+            )
+    return tuple(starts.values())
 
 
 def _call(record: Record) -> Call:

@@ -71,7 +71,6 @@ class LifeSession(Session):
             self._record,
             self._shortening.batches,
             self._read,
-            self._look_at_state,
             lambda: self._steps,
             self._pass_ended,
         )
@@ -231,20 +230,16 @@ class LifeSession(Session):
         """Return fingerprints and moments of each part of a batch."""
         from gpuadvisor.collectors.script.child.rehearsal.fingerprints import samples_of
 
-        read: list[tuple[list[int], list[float]]] = []
         with guarded(self._channel, "look at a batch"), self._apart():
             size = max((rows_in(self._torch, (part,), {}) for part in _parts(batch)), default=0)
             found = [samples_of(part, size) for part in _parts(batch)]
-            read = [(list(samples), list(moments)) for samples, moments in found]
-        return read
+            return [(list(samples), list(moments)) for samples, moments in found]
+        return []  # guarded has reported why
 
     def _fingerprint(self, value: Any) -> int:
         from gpuadvisor.collectors.script.child.rehearsal.fingerprints import fingerprint
 
         return fingerprint(value)
-
-    def _look_at_state(self, loader: Any, place: int, number: int, moment: str) -> None:
-        """Compare the state of what a loader reads from with the one before."""
 
     def _pass_ended(self) -> None:
         self._flush()

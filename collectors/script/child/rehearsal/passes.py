@@ -7,14 +7,31 @@ import inspect
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import Any
 
+from gpuadvisor.collectors.script.child.channel import guarded
 from gpuadvisor.collectors.script.child.counters import nothing
+from gpuadvisor.collectors.script.child.rehearsal.dataset_state import (
+    StateWatch,
+    loader_roots,
+    state_of,
+)
+from gpuadvisor.collectors.script.child.rehearsal.generators import (
+    generator_digest,
+    global_generators,
+)
 from gpuadvisor.collectors.script.child.rehearsal.record import Record
 from gpuadvisor.collectors.script.child.rehearsal.samplers import ShortSampler, whole_batches
+from gpuadvisor.collectors.script.child.rehearsal.worker_evidence import watch_workers
+from gpuadvisor.domain.rehearsal import Moment, StateChange, StateKind, WorkerStart
 
 OWN_BATCH = "_gpuadvisor_own_batch"
 """Attribute of a DataLoader: the batch size with which the script itself built it."""
+WATCHED = 4
+"""Batches of a pass at which one looks whether reading draws random numbers."""
+GLOBAL = ("torch", "random", "numpy.random")
+"""Paths of the process's own generators."""
 SHORT = "_gpuadvisor_short"
 """Attribute of a DataLoader: what stands for its index sampler."""
 
@@ -28,21 +45,18 @@ class Passes:
         record: Record,
         batches: int,
         read: Callable[[Any], list[tuple[list[int], list[float]]]],
-        states: Callable[[Any, int, int, str], None],
         steps: Callable[[], int],
         ended: Callable[[], None],
     ) -> None:
         """Prepare to shorten passes to so many batches of the script's own size.
 
-        `read` returns, for each part of a batch, fingerprints and moments of its samples; `states`
-        is called with a loader, its place, the number of the pass and a moment (`begin`, `end`);
-        `steps` counts optimizer steps; `ended` is called after each pass.
+        `read` returns, for each part of a batch, fingerprints and moments of its samples; `steps`
+        counts optimizer steps; `ended` is called after each pass.
         """
         self._torch = torch
         self._record = record
         self._batches = batches
         self._read = read
-        self._states = states
         self._steps = steps
         self._ended = ended
         self._datasets: list[Callable[[], Any]] = []
@@ -50,6 +64,7 @@ class Passes:
         self._kinds: list[tuple[type, int | None]] = []
         self._counts: list[int] = []
         """Passes over each of them."""
+        self._states = States(record)
         self._open: dict[int, Pass] = {}
         """The newest pass over each data set, until it is written down."""
 
@@ -59,6 +74,12 @@ class Passes:
         self._patch_constructor(loader)
         self._patch_sampler(loader)
         self._patch_iteration(loader)
+        watch_workers(self._torch, self._newest, WorkerReport(self._record))
+
+    def _newest(self, loader: Any) -> tuple[int, int]:
+        """Return the number of a loader and that of the pass that is about to begin."""
+        place = self._place(loader.dataset)
+        return place, max(0, self._counts[place] - 1)
 
     def restart(self) -> None:
         """Forget the passes in progress, as a forked process does about its parent's."""
@@ -119,12 +140,17 @@ class Passes:
             pass_ = getattr(this, "_gpuadvisor_pass", None)
             if pass_ is None:
                 return following(this)
+            # The first batch of a pass draws the order of all.
+            watched = not this._num_workers and 0 < len(pass_.batches) <= WATCHED
+            before = self._states.generators() if watched else None
             try:
                 batch = following(this)
             except StopIteration:
                 self._end(pass_, finished=True)
                 raise
             with pass_:
+                if before is not None:
+                    self._states.drawn(pass_.place, pass_.number, before)
                 pass_.take(self._read(batch))
             return batch
 
@@ -136,7 +162,7 @@ class Passes:
             self._end(self._open[place], finished=False)
         number = self._counts[place]
         self._counts[place] += 1
-        self._states(loader, place, number, "begin")
+        self._states.begin(loader, place)
         pass_ = self._open[place] = Pass(
             loader, place, number, whole_batches(loader._index_sampler), self._steps()
         )
@@ -169,7 +195,7 @@ class Passes:
         if self._open.get(pass_.place) is pass_:
             del self._open[pass_.place]
         ended_s = time.perf_counter()
-        self._states(pass_.loader, pass_.place, pass_.number, "end" if finished else "left")
+        self._states.end(pass_.loader, pass_.place)
         self._record.write(
             "epoch",
             loader=pass_.place,
@@ -186,6 +212,72 @@ class Passes:
         )
         pass_.loader = None
         self._ended()
+
+
+class States:
+    """Writes down what changes in the data sets as they are read, and between passes."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._watches: dict[int, StateWatch] = {}
+        self._known: set[tuple[Any, ...]] = set()
+
+    def begin(self, loader: Any, place: int) -> None:
+        """Look at a loader before the first batch of a pass."""
+        with guarded(None, "look at a data set"):
+            watch = self._watches.setdefault(place, StateWatch(place))
+            self._write(watch.pass_begins(state_of(loader_roots(loader))))
+            for path in watch.unseen:
+                self._once("unseen", path=path)
+
+    def end(self, loader: Any, place: int) -> None:
+        """Look at a loader after a pass."""
+        watch = self._watches.get(place)
+        if watch is not None:
+            with guarded(None, "look at a data set"):
+                self._write(watch.pass_ends(state_of(loader_roots(loader))))
+
+    def generators(self) -> dict[str, str]:
+        """Return digests of the process's own generators of random numbers."""
+        return {path: generator_digest(each) for path, each in global_generators().items()}
+
+    def drawn(self, place: int, number: int, before: dict[str, str]) -> None:
+        """Note which of them the last batch drew from."""
+        for path, digest in self.generators().items():
+            if digest != before.get(path):
+                change = StateChange(place, number, path, StateKind.GENERATOR, Moment.READING)
+                self._write([change], of_process=True)
+
+    def _write(self, changes: list[StateChange], of_process: bool = False) -> None:
+        for change in changes:
+            # In a whole pass the model draws from the process's own generators, too.
+            if change.path in GLOBAL and not of_process:
+                continue
+            self._once(
+                "change",
+                loader=change.loader,
+                epoch=change.epoch,
+                path=change.path,
+                state=str(change.kind),
+                moment=str(change.moment),
+                detail=change.detail,
+            )
+
+    def _once(self, kind: str, **fields: Any) -> None:
+        key = (kind, *fields.values())
+        if key not in self._known:
+            self._known.add(key)
+            self._record.write(kind, **fields)
+
+
+class WorkerReport:
+    """Writes down what a worker begins with. It is pickled for workers that are spawned."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def __call__(self, start: WorkerStart) -> None:
+        self._record.write("worker", **asdict(start))
 
 
 class Pass:
