@@ -25,7 +25,6 @@ from gpuadvisor.domain.rehearsal import (
     Moment,
     StateChange,
     StateKind,
-    WorkerStart,
 )
 from gpuadvisor.domain.study import (
     Aspect,
@@ -37,6 +36,7 @@ from gpuadvisor.domain.study import (
 )
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, difference, is_broken
+from gpuadvisor.tuners.repeated_generators import repeated
 
 ENOUGH_SAMPLES = 2000
 """Samples of each side that stand for a pass over the data where a script has none."""
@@ -411,10 +411,11 @@ class _Comparison:
                 self._between_epochs(change)
             elif change.loader in in_main:
                 self._in_process(change)
-        for path, where in repeated(plan.workers):
+        for each in repeated(plan.workers):
+            where = "in two workers" if each.is_between_workers else "in two epochs"
             self._problem(
                 Aspect.DATASET_STATE,
-                f"the random numbers of {path} are the same {where}",
+                f"{each.path} draws the same random numbers {where}",
                 self._loader_knobs,
             )
 
@@ -660,23 +661,6 @@ _MAIN_PROCESS_ONLY = ("sampler", "batch_sampler", "random", "numpy", "torch")
 """Where paths begin of what a worker does not read from: samplers give indices in the process of
 the script, and the global generators are seeded anew in each worker."""
 _ROWS = ("enter", "leave", "enter", "leave")
-
-
-def repeated(starts: Sequence[WorkerStart]) -> list[tuple[str, str]]:
-    """Return the generators of which two workers, or two passes, have the same random numbers."""
-    found: dict[str, str] = {}
-    seen: dict[tuple[int, str, str], WorkerStart] = {}
-    for start in starts:
-        for path in start.advanced:
-            state = start.generators.get(path)
-            if state is None:
-                continue
-            other = seen.setdefault((start.loader, path, state), start)
-            if other is start:
-                continue
-            where = "in each worker" if other.epoch == start.epoch else "in each epoch"
-            found.setdefault(path, where)
-    return list(found.items())
 
 
 def _complete(life: Life) -> bool:

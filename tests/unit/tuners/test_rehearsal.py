@@ -21,7 +21,7 @@ from gpuadvisor.domain.rehearsal import (
 )
 from gpuadvisor.domain.study import Aspect, TrialState
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuners.rehearsal import Lives, compare, missing, repeated
+from gpuadvisor.tuners.rehearsal import Lives, compare, missing
 
 KNOBS = load_knobs()
 WORKERS = {"dataloader_workers": 2}
@@ -182,15 +182,12 @@ class TestState:
         assert rehearsed(with_workers(life()), life(changes=(change,))).agrees
 
     def test_generators_that_repeat(self):
-        starts = [
-            WorkerStart(0, each, worker, {"dataset.rng": "same", "torch": f"{each}{worker}"},
-                        ("dataset.rng", "torch"))
-            for each in (0, 1) for worker in (0, 1)
-        ]  # fmt: skip
-        assert repeated(starts) == [("dataset.rng", "in each worker")]
-        assert repeated(starts[::2]) == [("dataset.rng", "in each epoch")]
-        assert repeated(starts[:1]) == []
-        assert repeated([replace(start, advanced=()) for start in starts]) == []
+        starts = tuple(
+            WorkerStart(0, 0, worker, {"dataset.rng": "same"}, ("dataset.rng",))
+            for worker in (0, 1)
+        )
+        found = rehearsed(with_workers(life(workers=starts)))
+        assert "dataset.rng draws the same random numbers in two workers" in str(found.problems)
 
 
 class TestRandomSamples:
