@@ -230,11 +230,13 @@ class LifeSession(Session):
         """Return fingerprints and moments of each part of a batch."""
         from gpuadvisor.collectors.script.child.rehearsal.fingerprints import samples_of
 
+        read: list[tuple[list[int], list[float]]] = []
         with guarded(self._channel, "look at a batch"), self._apart():
             size = max((rows_in(self._torch, (part,), {}) for part in _parts(batch)), default=0)
-            found = [samples_of(part, size) for part in _parts(batch)]
-            return [(list(samples), list(moments)) for samples, moments in found]
-        return []  # guarded has reported why
+            for part in _parts(batch):
+                samples, moments = samples_of(part, size)
+                read.append((list(samples), list(moments)))
+        return read
 
     def _fingerprint(self, value: Any) -> int:
         from gpuadvisor.collectors.script.child.rehearsal.fingerprints import fingerprint
