@@ -30,7 +30,8 @@ EPILOG = """examples:
   gpuadvisor tune -m package.train --python ~/venvs/train/bin/python --json > result.json
 
 The script runs many times, unchanged, for some seconds each, in the current folder; what it writes
-at its start (logs, folders) it writes each time. What follows -- is the script's own.
+at its start (logs, folders) it writes each time, unless --scratch keeps it away. What follows -- is
+the script's own.
 """
 
 
@@ -91,6 +92,11 @@ def _add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not profile the unchanged script first (on a GPU; takes about two of its runs)",
     )
+    group.add_argument(
+        "--scratch",
+        action="store_true",
+        help="run in a private view of the file system: no run leaves files, or has a network",
+    )
     group.add_argument("--seed", type=int, default=0, help="for random, numpy and torch")
     group.add_argument(
         "--samples-per-step", metavar="N", type=float, help="where the script does not show it"
@@ -118,8 +124,8 @@ def run(args: argparse.Namespace) -> int:
 
     progress = ConsoleProgress(messages(), options.objective)
     with stoppable() as stop, progress:
-        profile = None if args.no_profile else partial(profile_baseline, cancelled=stop.requested)
-        result = tune(options, progress, stop.requested, profile)
+        profile = partial(profile_baseline, cancelled=stop.requested, scratch=options.scratch)
+        result = tune(options, progress, stop.requested, None if args.no_profile else profile)
     if args.json:
         from gpuadvisor.reports import strict_json
         from gpuadvisor.reports.json_documents import study_json
@@ -170,6 +176,7 @@ def _options(args: argparse.Namespace) -> TuneOptions:
         tolerance=None if args.tolerance is None else args.tolerance / 100,
         samples_per_step=args.samples_per_step,
         timeout_s=args.timeout,
+        scratch=args.scratch,
         resume=args.resume,
         study=args.study,
         plan=args.plan,

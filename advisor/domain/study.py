@@ -290,7 +290,8 @@ class StudyResult:
     needed_s: float | None = None
     """Time that an inconclusive study would probably still take to be decided."""
     left: tuple[str, ...] = ()
-    """Files that trials left in the script's folder, relative to it."""
+    """Files that are new or changed since the study began, in the working directory and the
+    script's folder; relative to the working directory where they are in it."""
     trials: tuple[Trial, ...] = ()
     expectations: tuple[Expectation, ...] = ()
     """What the diagnosis of the unchanged script promised, the most expensive first."""

@@ -114,11 +114,13 @@ def profile_baseline(
     device: Device,
     cores: tuple[int, ...] = (),
     cancelled: Callable[[], bool] = lambda: False,
+    scratch: bool = False,
 ) -> Diagnosis:
     """Profile some steps of a script on one GPU and return what is wrong with it.
 
     Tuning begins with it; the profile is not stored. The script keeps to `cores` (empty for all),
-    as the runs do that it is compared with.
+    as the runs do that it is compared with, and with `scratch` has a private view of the file
+    system as they have.
 
     Raises:
         ScriptError: if it cannot be profiled, or its trace not be read.
@@ -126,7 +128,9 @@ def profile_baseline(
     """
     steps = min(DEFAULT_STEPS, max(FEWEST_STEPS, int(BASELINE_MS / measured.mean_step_ms)))
     with run_folder() as folder:
-        options = RecordOptions(command, steps, device=device, cores=cores, cancelled=cancelled)
+        options = RecordOptions(
+            command, steps, device=device, cores=cores, cancelled=cancelled, scratch=scratch
+        )
         recorded = record(options, folder)
         try:
             profile = read_profile(recorded.file)

@@ -50,6 +50,8 @@ class RecordOptions:
     """The only GPU that the script sees; all of them where it is None."""
     cores: tuple[int, ...] = ()
     """CPU cores that the script keeps to; empty for all."""
+    scratch: bool = False
+    """Whether the script runs in a private view of the file system."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,8 @@ def _run(
         options.device or cpu_device(),
         Limits(startup_s=options.timeout_s),
         all_gpus=options.device is None,
+        scratch=options.scratch,
+        shared=(str(folder),),
         on_event=take,
         on_output=options.on_output,
         cancelled=lambda: bool(events.refusal) or options.cancelled(),

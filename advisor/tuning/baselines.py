@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,9 @@ RESTLESS = 0.2
 """Relative difference between runs of the unchanged script above which intervals get so wide that
 only large gains can be proven. Two runs on a quiet GPU differ by less than 1 %."""
 
+CLOCK_TICK_S = 0.02
+"""How far the time of a file may lie behind the clock: two ticks of a kernel at 100 Hz."""
+
 
 @dataclass(frozen=True)
 class Baselines:
@@ -26,6 +30,8 @@ class Baselines:
     """How its first run ended."""
     runs: tuple[Measurement, ...]
     """Two equally seeded runs, and one with another seed where that was needed."""
+    resumed_from: tuple[str, ...] = ()
+    """Files that its first run wrote and its second one read while it started."""
 
 
 def measure_baselines(evaluator: ScriptEvaluator, options: TuneOptions) -> Baselines:
@@ -35,6 +41,7 @@ def measure_baselines(evaluator: ScriptEvaluator, options: TuneOptions) -> Basel
         ScriptError: if it cannot be measured, or works only once.
         UsageError: if it does not show what is to be improved.
     """
+    began = time.time() - CLOCK_TICK_S
     first = evaluator.measure_baseline()
     baseline = measured_baseline(first, options.command)
     if not options.objective.cost(baseline):
@@ -42,7 +49,8 @@ def measure_baselines(evaluator: ScriptEvaluator, options: TuneOptions) -> Basel
             f"--objective {options.objective}: this GPU does not show it for this "
             "script; choose another objective"
         )
-    second = _measure_again(evaluator, options.command)
+    again = _measure_again(evaluator, options.command, began)
+    second = measured_baseline(again, options.command)
     facts, other = baseline.facts, None
     # A setting may draw other random numbers than the script.
     if facts.training and (facts.loaders or facts.draws_random):
@@ -50,21 +58,23 @@ def measure_baselines(evaluator: ScriptEvaluator, options: TuneOptions) -> Basel
     evaluator.validator.comparison.calibrate(
         [baseline.trace, second.trace], other.trace if other else None
     )
-    return Baselines(first, (baseline, second, other) if other else (baseline, second))
+    runs = (baseline, second, other) if other else (baseline, second)
+    return Baselines(first, runs, again.read)
 
 
-def _measure_again(evaluator: ScriptEvaluator, command: Command) -> Measurement:
+def _measure_again(evaluator: ScriptEvaluator, command: Command, began: float) -> RunOutcome:
     """Run the unchanged script once more; ScriptError where it works only once."""
-    again = evaluator.measure_baseline()
+    again = evaluator.measure_baseline(reads_since=began)
     if again.measurement is None:
-        again = evaluator.measure_baseline()  # once is no rule
+        again = evaluator.measure_baseline(reads_since=began)  # once is no rule
     try:
-        return measured_baseline(again, command)
+        measured_baseline(again, command)
     except ScriptError as error:
         raise ScriptError(
             f"it ran the first time, but not again, and tuning runs it many times: {error}",
             error.output,
         ) from None
+    return again
 
 
 def measured_baseline(outcome: RunOutcome, command: Command) -> Measurement:
@@ -109,6 +119,13 @@ def baseline_warnings(baselines: Baselines, devices: Sequence[Device]) -> Iterat
         yield (
             f"the script computes on the CPU, though torch can use {device.name}: see whether one "
             "of its arguments chooses the device"
+        )
+    if baselines.resumed_from:
+        more = len(baselines.resumed_from) - 1
+        name = baselines.resumed_from[0] + (f" and {more} more" if more else "")
+        yield (
+            f"the unchanged script read {name}, which its earlier run wrote: it probably resumes "
+            "from it, so trials do not start alike; use --scratch"
         )
     if first.short:
         yield (

@@ -59,6 +59,7 @@ class ScriptEvaluator:
             options.seed,
             options.samples_per_step,
             options.timeout_s,
+            options.scratch,
             budget.room_s,
             cancelled,
             self._record,
@@ -96,11 +97,20 @@ class ScriptEvaluator:
         with ThreadPoolExecutor(len(devices)) as pool:
             return list(pool.map(work, points))
 
-    def measure_baseline(self, device: Device | None = None, seed: int | None = None) -> RunOutcome:
-        """Run the unchanged script; its cost becomes part of the reference of its GPU."""
+    def measure_baseline(
+        self,
+        device: Device | None = None,
+        seed: int | None = None,
+        reads_since: float | None = None,
+    ) -> RunOutcome:
+        """Run the unchanged script; its cost becomes part of the reference of its GPU.
+
+        `seed` and `reads_since` are those of `TrialRunner.run`.
+        """
         device = device or self._devices[0]
         self._since[device.index] = 0
-        _, outcome = self._runner.run(self._side({}, device), "baseline", seed=seed)
+        side = self._side({}, device)
+        _, outcome = self._runner.run(side, "baseline", seed=seed, reads_since=reads_since)
         return outcome
 
     def remember(self, trials: Sequence[Trial]) -> None:

@@ -35,6 +35,8 @@ class TuneOptions:
     samples_per_step: float | None = None
     timeout_s: float = 600.0
     """Longest wait for the first step of the unchanged script."""
+    scratch: bool = False
+    """Run the script in private views of the file system: no run leaves anything behind."""
     resume: bool = False
     study: str | None = None
     """Name of the study; None for a new one."""

@@ -14,6 +14,7 @@ from gpuadvisor.collectors.devices import cpu_device, list_gpus
 from gpuadvisor.collectors.energy import other_processes
 from gpuadvisor.collectors.interpreter import TargetPython, describe_python
 from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.collectors.script.scratch import unavailable
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import UsageError
@@ -45,6 +46,13 @@ def check_script(command: Command) -> None:
         raise UsageError(
             f"there is no script {command.script} in {Path(command.folder or '.').resolve()}"
         )
+
+
+def check_scratch(wanted: bool) -> None:
+    """Raise UsageError if runs are to have private views of the file system and cannot."""
+    problem = unavailable() if wanted else None
+    if problem is not None:
+        raise UsageError(f"--scratch: {problem}")
 
 
 def target_python(command: Command) -> TargetPython:

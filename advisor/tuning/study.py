@@ -23,6 +23,7 @@ from gpuadvisor.errors import AdvisorError, Interrupted, ScriptError
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.storage.database import Store, open_store
+from gpuadvisor.storage.home import home
 from gpuadvisor.tuners.ablation import Ablation
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knob_space import KnobSpace, Selection, select_knobs
@@ -36,9 +37,11 @@ from gpuadvisor.tuning.arguments import ArgumentKnob
 from gpuadvisor.tuning.baselines import baseline_warnings, measure_baselines
 from gpuadvisor.tuning.budget import Budget
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
+from gpuadvisor.tuning.leftovers import left_since, look
 from gpuadvisor.tuning.options import TuneOptions, check_knob_names
 from gpuadvisor.tuning.preparation import (
     check_objective,
+    check_scratch,
     check_script,
     devices_for,
     gpu_contention,
@@ -87,6 +90,7 @@ def tune(
     the result says so and holds what is known.
     """
     check_script(options.command)
+    check_scratch(options.scratch)
     plan = plan_path(options.command, options.plan)
     knobs = _knobs(options)
     python = target_python(options.command)
@@ -165,6 +169,7 @@ class _Study:
         if self.options.resume:
             self._resume()
         contributions: tuple[Contribution, ...] = ()
+        before = None if self.options.scratch else look(self.options.command)
         try:
             self._measure_baselines()
             self._diagnose()
@@ -176,6 +181,9 @@ class _Study:
         except Interrupted as interruption:
             result = self._interrupted(str(interruption))
         result = self._concluded(result)
+        if before is not None:
+            left = left_since(before, self.options.command, (self.plan, home()))
+            result = replace(result, left=left)
         self.recorder.finish(result)
         return result
 

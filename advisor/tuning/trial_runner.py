@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -88,6 +89,8 @@ class TrialRunner:
     """Given by the user where the script does not show it."""
     timeout_s: float = 600.0
     """Longest wait for the first step of the unchanged script."""
+    scratch: bool = False
+    """Whether each run gets a private view of the file system."""
     room_s: Callable[[Settings], float | None] = lambda settings: None
     """Returns what a budget has left for a run of these settings, None if that is no matter."""
     cancelled: Callable[[], bool] = lambda: False
@@ -103,17 +106,28 @@ class TrialRunner:
         self._numbers = itertools.count(number)
 
     def run(
-        self, side: Side, phase: str, slower_than: float | None = None, seed: int | None = None
+        self,
+        side: Side,
+        phase: str,
+        slower_than: float | None = None,
+        seed: int | None = None,
+        reads_since: float | None = None,
     ) -> tuple[Trial, RunOutcome]:
         """Run a side once and return it as a trial, with how its process ended.
 
         A run whose gain falls clearly below `slower_than` is ended early as pruned. With `seed`,
-        the script draws other random numbers than in the runs that it is compared with. Raises
-        Interrupted if it was cancelled.
+        the script draws other random numbers than in the runs that it is compared with. With
+        `reads_since`, in seconds since the epoch, the outcome names the files that were changed
+        between then and now, and that it reads while it starts. Raises Interrupted if it was
+        cancelled.
         """
         number = next(self._numbers)
         self.progress.on_trial_start(number, side.settings, phase)
         request = self._request(number, side, phase, slower_than, seed)
+        if reads_since is not None:
+            between = (reads_since, time.time())
+            specification = replace(request.specification, reads_between=between)
+            request = replace(request, specification=specification)
         outcome = run_script(request, EnergyMeter(side.device).read_j)
         if self.cancelled():
             raise Interrupted("interrupted")
@@ -141,6 +155,7 @@ class TrialRunner:
             side.device,
             limits_for(settings, self.knobs, validator.baseline, self.timeout_s, room_s),
             {**environment, **side.environment},
+            scratch=self.scratch,
             slower_than_ms=validator.slowest_ms(settings, side.device, slower_than),
             needed=validator.untried(settings) if phase == "search" else frozenset(),
             on_event=lambda event: self.progress.on_event(number, event),

@@ -48,6 +48,8 @@ class RunRecorder:
     failures: list[str] = field(default_factory=list)
     """What the harness could not do."""
     exceptions: list[Event] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)
+    """Files of an earlier run that its processes opened for reading."""
     windows: list[StepWindow] = field(default_factory=list)
     _marker: str = ""
     _now_s: float = 0.0
@@ -69,6 +71,8 @@ class RunRecorder:
             self.exceptions.append(event)
         elif kind == "harness_failed":
             self.failures.append(event["detail"])
+        elif kind == "read":
+            self.read.append(event["path"])
         elif kind == "torch":
             self.torch = event["version"]
         elif kind == "knob":

@@ -66,6 +66,8 @@ class RunRequest:
     scratch: bool = False
     """Run it in a private view of the file system: what it writes is gone afterwards, and it has
     no network. It is not run where that cannot be done."""
+    shared: tuple[str, ...] = ()
+    """Folders that a run in a private view has in common with us."""
     slower_than_ms: float | None = None
     """A mean step time at which the run is given up as pruned; None to let it end."""
     needed: frozenset[str] = frozenset()
@@ -96,6 +98,8 @@ class RunOutcome:
     """Steps seen, counted or not."""
     short: bool = False
     """The script ended by itself before it was measured for as long as wanted."""
+    read: tuple[str, ...] = ()
+    """Files that it opened for reading while it started, of those that were to be looked for."""
     written: Mapping[str, int] | None = None
     """Files that it created or changed in its private view, with their sizes in bytes, -1 for what
     it deleted; relative to the working directory where they are in it. None without a view."""

@@ -118,6 +118,7 @@ def _outcome(request: RunRequest, folder: Path, recorder: RunRecorder) -> RunOut
 def _shared_folders(request: RunRequest) -> Iterator[Path]:
     """Yield the folders that a script in a private view has in common with us."""
     yield bundle_folder()
+    yield from map(Path, request.shared)
     if request.specification.shortening is not None:
         yield Path(request.specification.shortening.record)
 
@@ -174,9 +175,10 @@ class _Run:
             self._read()
             wall_s = time.monotonic() - self._began_s
             output = tail.text() if tail else ""
-            return conclude(
+            outcome = conclude(
                 self._request, self._recorder, ending, process.returncode, output, wall_s, stuck
             )
+            return replace(outcome, read=tuple(dict.fromkeys(self._recorder.read)))
         finally:
             os.close(self._pipe)
 

@@ -45,12 +45,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from gpuadvisor.collectors.script import enter_scratch
 from gpuadvisor.collectors.script.run_folder import remove_folder, run_folder
 from gpuadvisor.errors import AdvisorError
 
+WRAPPER = Path(__file__).with_name("enter_scratch.py")
 DELETED = -1
 """Size of a file that was there before and is not any more."""
 MEMORY_SHARE = 0.25
@@ -169,6 +167,8 @@ def scratch(
     folders in `through`, with us. `folder` is its working directory. With `network` it keeps the
     network. Nothing is mounted before the command starts or after its last process has ended.
     """
+    import psutil
+
     own = run / "scratch"
     own.mkdir(mode=0o700)
     shared = [run, *through, *_multi_process_service()]
@@ -179,7 +179,7 @@ def scratch(
         "memory_bytes": int(psutil.virtual_memory().available * MEMORY_SHARE),
     }
     (own / "request.json").write_text(json.dumps(request), "utf-8")
-    wrapper = (sys.executable, "-I", "-S", enter_scratch.__file__, str(own.resolve()), "--")
+    wrapper = (sys.executable, "-I", "-S", str(WRAPPER), str(own.resolve()), "--")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         _bind(listener, own)
         working = Path(folder or ".").resolve()

@@ -71,6 +71,10 @@ class Specification:
     stay: bool = False
     """Let the script go on to its own end when there is enough."""
 
+    reads_between: tuple[float, float] | None = None
+    """Report the files that the script opens for reading before its first counted step, if they
+    are in its working directory and were last changed between these times, in seconds since the
+    epoch; None to look at no file."""
     shortening: Shortening | None = None
     """Shorten the script's life and write down what it does; None to measure its steps."""
 
@@ -85,4 +89,6 @@ class Specification:
         data["schedule"] = Schedule(**data["schedule"])
         if data["shortening"] is not None:
             data["shortening"] = Shortening(**data["shortening"])
+        if data["reads_between"] is not None:
+            data["reads_between"] = tuple(data["reads_between"])
         return cls(**data)

@@ -324,3 +324,31 @@ def test_the_script_ends_as_it_would(tmp_path):
     assert (outcome.state, outcome.reason) == (TrialState.CRASHED, "ValueError: no data")
     outcome = run_in_view(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     assert outcome.reason.startswith("killed by SIGKILL")
+
+
+RESUMING = """
+import os, torch
+start = int(open("last.txt").read()) if os.path.exists("last.txt") else 0
+print("starts at", start)
+model = torch.nn.Linear(4, 1)
+for step in range(start, start + 30):
+    model(torch.randn(2, 4)).mean().backward()
+    open("last.txt", "w").write(str(step))
+    open("log.txt", "w").close()
+    open("log.txt").close()
+"""
+
+
+def test_a_script_that_resumes_is_noticed_and_in_a_view_it_begins_anew(tmp_path):
+    (tmp_path / "script.py").write_text(RESUMING)
+    command = Command(sys.executable, "script.py", folder=str(tmp_path))
+    request = replace(runs.request(command, runs.QUICK), scratch=True)
+    for _ in range(2):
+        assert "starts at 0" in run_script(request).output
+    since = time.time() - 0.02
+    outside = replace(request, scratch=False)
+    assert "starts at 0" in run_script(outside).output
+    looking = replace(outside.specification, reads_between=(since, time.time()))
+    again = run_script(replace(outside, specification=looking))
+    assert "starts at 0" not in again.output
+    assert again.read == ("last.txt",)

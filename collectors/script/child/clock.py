@@ -96,6 +96,8 @@ class StepClock:
         self._finish = finish
         self._handover = handover
         self.stopped = False
+        self.on_warm: Callable[[], None] = lambda: None
+        """Called before the first counted step."""
         self._measuring = False
         self.restart()
 
@@ -229,6 +231,7 @@ class StepClock:
             self.windows.start()
             self._ready = self._counters.ready()
         self._measuring = True
+        self.on_warm()
         self._channel.send("warm", steps=self.steps, compiles=self._compiled)
 
     def _count_taken(self) -> None:

@@ -15,6 +15,7 @@ from gpuadvisor.collectors.script.child.channel import Channel, guarded, leave
 from gpuadvisor.collectors.script.child.clock import StepClock, StepHandover
 from gpuadvisor.collectors.script.child.counters import Counters
 from gpuadvisor.collectors.script.child.dynamo_disable import disable_dynamo
+from gpuadvisor.collectors.script.child.file_reads import stop_watching
 from gpuadvisor.collectors.script.child.markers import StepMarkers
 from gpuadvisor.collectors.script.child.patches import surround_backward, watch_backward
 from gpuadvisor.collectors.script.child.registry import Registry
@@ -71,6 +72,7 @@ class Session:
             self._finish,
             StepHandover(registry.step_taker, self._is_owner) if registry.step_taker else None,
         )
+        clock.on_warm = stop_watching
         self._markers = markers = StepMarkers(torch, clock, counters, facts, self._trace)
         self._roots = roots = Roots(
             torch, registry, counters, markers.root_called, self._found_root

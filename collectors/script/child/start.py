@@ -28,6 +28,11 @@ def start() -> None:
             from gpuadvisor.collectors.script.child.exceptions import report_exceptions
 
             report_exceptions(channel)
+    if channel is not None and specification.reads_between is not None:
+        with guarded(channel, "watch what it reads"):
+            from gpuadvisor.collectors.script.child.file_reads import watch_reads
+
+            watch_reads(specification.reads_between, lambda path: channel.send("read", path=path))
     with guarded(channel, "keep to its cores"):
         if specification.cores:
             os.sched_setaffinity(0, specification.cores)

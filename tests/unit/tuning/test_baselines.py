@@ -43,3 +43,13 @@ def test_warnings(steps_ms, device, short, gpus, said):
     sentences = list(baseline_warnings(baselines, devices))
     assert len(sentences) == len(said)
     assert all(part in sentence for part, sentence in zip(said, sentences, strict=True))
+
+
+def test_a_script_that_resumes_is_noticed():
+    run = taking(10.0)
+    baselines = Baselines(outcome(run), (run, run), ("runs/last.pt", "runs/epoch.txt"))
+    (sentence,) = baseline_warnings(baselines, [GPU])
+    assert sentence == (
+        "the unchanged script read runs/last.pt and 1 more, which its earlier run wrote: it "
+        "probably resumes from it, so trials do not start alike; use --scratch"
+    )

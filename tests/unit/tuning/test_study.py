@@ -118,6 +118,17 @@ def test_what_pays_is_kept_proven_and_written(script):
         assert store.load_study("train-1").speedup == result.speedup
 
 
+def test_what_runs_leave_is_named_and_what_the_study_writes_is_not(script, tmp_path):
+    class Leaving(Silent):
+        def on_trial_end(self, trial):
+            (tmp_path / f"run-{trial.number % 2}.log").write_text("1")
+
+    result = tune(progress=Leaving())
+    assert result.left == ("run-0.log", "run-1.log")
+    with open_store() as store:
+        assert store.load_study("train-1").left == result.left
+
+
 def test_what_is_shown_fits_the_ratio(script):
     result = tune()
     shown = result.baseline.mean_step_ms / result.best.mean_step_ms

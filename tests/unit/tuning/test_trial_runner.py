@@ -79,6 +79,22 @@ def test_a_side_says_all_that_its_process_gets(scripts):
     assert base.specification.schedule.measure_s == 2.0
 
 
+def test_every_run_of_a_study_in_scratch_has_a_private_view(scripts):
+    made = runner(scratch=True)
+    made.run(BASE, "baseline")
+    made.run(HEAD, "proof")
+    assert [request.scratch for request in scripts.requests] == [True, True]
+
+
+def test_what_is_read_is_looked_for_where_it_is_asked(scripts):
+    made = runner()
+    made.run(BASE, "baseline", reads_since=1000.0)
+    made.run(BASE, "baseline")
+    between = [request.specification.reads_between for request in scripts.requests]
+    assert between[0][0] == 1000.0 < between[0][1]
+    assert between[1] is None
+
+
 def test_arguments_of_a_plan_replace_those_of_the_command(scripts):
     made = runner()
     made.run(BASE, "baseline")

@@ -35,6 +35,15 @@ def test_it_is_gone_afterwards():
     assert not folder.exists()
 
 
+def test_it_goes_with_what_nobody_has_a_right_to():
+    with run_folder() as folder:
+        (folder / "work" / "work" / "deep").mkdir(parents=True)
+        (folder / "link").symlink_to("work")
+        (folder / "work" / "work").chmod(0)
+        (folder / "work").chmod(0o500)
+    assert not folder.exists()
+
+
 def test_that_of_a_killed_process_is_removed_and_that_of_a_living_one_is_not():
     with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True) as other:
         folder = Path(other.stdout.readline().strip())
