@@ -41,6 +41,12 @@ def start() -> None:
     if specification.events is not None:
         folder = str(Path(specification.events).parent)
         after_import("multiprocessing.process", lambda: _house_sockets(folder, channel))
+    if specification.shortening is not None:
+        with guarded(channel, "end the script's loops early"):
+            from gpuadvisor.collectors.script.child import loop_imports
+            from gpuadvisor.collectors.script.child.progress import Progress
+
+            loop_imports.install(specification.shortening, Progress())
     after_import("torch", lambda: _hook_torch(specification, channel))
 
 

@@ -1,0 +1,216 @@
+"""Where the script's own files are loaded, and loops of trainers: rewritten before they are run.
+
+Nothing rewritten is stored: bytecode files stay as they are, and what reads a module's source gets
+the file's own.
+"""
+
+# ruff: noqa: PTH100, PTH109, PTH113, PTH118, PTH120, PTH123
+# Paths are texts here, as the import system's are.
+from __future__ import annotations
+
+import functools
+import os
+import runpy
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import CodeType, ModuleType
+from typing import Any
+
+from gpuadvisor.collectors.script.child import loop_rewriting
+from gpuadvisor.collectors.script.child.loops import Loops, begin
+from gpuadvisor.collectors.script.child.progress import Progress
+from gpuadvisor.collectors.script.specification import Shortening
+
+TRAINERS = frozenset({
+    "accelerate.utils.memory",
+    "composer.trainer.trainer",
+    "detectron2.engine.train_loop",
+    "fastai.learner",
+    "flair.trainers.trainer",
+    "ignite.engine.engine",
+    "keras.src.backend.torch.trainer",
+    "lightning.pytorch.loops.fit_loop",
+    "mmengine.runner.loops",
+    "pytorch_lightning.loops.fit_loop",
+    "sentence_transformers.SentenceTransformer",
+    "sentence_transformers.fit_mixin",
+    "skorch.net",
+    "transformers.trainer",
+    "ultralytics.engine.trainer",
+})  # fmt: skip
+"""Modules of libraries that hold the loops over epochs and steps of their trainers."""
+
+Rewrite = Callable[[bytes, str, bool], "CodeType | None"]
+"""Takes a file's bytes, its path and whether its generators may end early; returns None where no
+loop can."""
+
+
+def install(shortening: Shortening, progress: Progress) -> Loops:
+    """Rewrite what is loaded from here on, the script itself included.
+
+    Called before the script begins; returns what knows its loops, fed through `progress`.
+    """
+    loops = begin(shortening, progress)
+
+    def rewrite(source: bytes, path: str, generators: bool) -> CodeType | None:
+        done = loop_rewriting.rewrite(source, path, loops.count, generators)
+        code = loop_rewriting.compiled(done, path) if done.sites else None
+        loops.add(done.sites, done.learns)
+        return code
+
+    sys.meta_path.insert(0, Finder(rewrite))
+    take_over_main(rewrite)
+    rewrite_spawned(rewrite)
+    return loops
+
+
+class Loader(SourceFileLoader):
+    """Loads a file with its loops rewritten; as it is where that fails."""
+
+    def __init__(self, name: str, path: str, rewrite: Rewrite) -> None:
+        super().__init__(name, path)
+        self._rewrite = rewrite
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        path = self.get_filename(fullname)
+        try:
+            code = self._rewrite(self.get_data(path), path, fullname in TRAINERS)
+        except Exception:  # a mistake in the file, which the import shall show, or one of ours
+            code = None
+        return code or super().get_code(fullname)
+
+
+class Finder(MetaPathFinder):
+    """Finds the script's own modules and trainers, as the other finders do."""
+
+    def __init__(self, rewrite: Rewrite) -> None:
+        self._rewrite = rewrite
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        for finder in sys.meta_path:
+            if finder is self:
+                continue
+            find = getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = find(fullname, path, target) if find is not None else None
+            if spec is not None:
+                # Other loaders change the code in ways of their own.
+                if type(spec.loader) is SourceFileLoader and self._is_of_interest(fullname, spec):
+                    spec.loader = Loader(spec.loader.name, spec.loader.path, self._rewrite)
+                return spec
+        return None
+
+    def _is_of_interest(self, name: str, spec: ModuleSpec) -> bool:
+        return name in TRAINERS or (spec.origin is not None and is_own(spec.origin))
+
+
+def is_own(path: str) -> bool:
+    """Say whether a file is the script's: it lies in its folder or the working directory.
+
+    Libraries may lie there, too, in a virtual environment.
+    """
+    for text in (path, os.path.realpath(path)):
+        if "site-packages" in text or "dist-packages" in text:
+            return False
+        if text.startswith(_library_folders()):
+            return False
+    folders = {os.getcwd()}
+    if main := getattr(sys.modules.get("__main__"), "__file__", None) or _script():
+        folders.add(os.path.dirname(os.path.realpath(main)))
+    return os.path.realpath(path).startswith(
+        tuple(os.path.join(os.path.realpath(folder), "") for folder in folders)
+    )
+
+
+@functools.cache
+def _library_folders() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    folders = paths["stdlib"], paths["platstdlib"], __file__.rpartition("gpuadvisor")[0]
+    real = tuple(map(os.path.realpath, folders))
+    return tuple(os.path.join(folder, "") for folder in (*folders, *real))
+
+
+def _script() -> str | None:
+    """Return the path of the script that this process was started with, if it runs one."""
+    arguments: list[str] = getattr(sys, "argv", None) or []
+    if not arguments or not os.path.isfile(arguments[0]):
+        return None
+    return os.path.abspath(arguments[0])
+
+
+def take_over_main(rewrite: Rewrite) -> None:
+    """Have the script itself rewritten, which no finder finds.
+
+    The interpreter asks `sys.path_hooks` whether the script's path can be imported from, as from a
+    zip file, and leaves it to `runpy` if so. That happens after this, with the script's arguments
+    and nothing but the start-up files run.
+    """
+    script = _script()
+    if script is None:
+        return
+
+    def hook(path: str) -> Any:
+        if os.path.abspath(path) != script:
+            raise ImportError
+        sys.path_hooks.remove(hook)
+        try:
+            with open(path, "rb") as file:
+                code = rewrite(file.read(), path, False)
+        except Exception:  # no Python, or a mistake in it: the interpreter tells the user
+            code = None
+        if code is None:
+            raise ImportError
+        _run_once(code, path)
+        return object()
+
+    sys.path_hooks.insert(0, hook)
+
+
+def _run_once(code: CodeType, path: str) -> None:
+    """Put what `python path` does in the place of what runs the main module of a folder."""
+    original = runpy._run_module_as_main  # type: ignore[attr-defined]
+
+    def run(*_: Any) -> None:
+        runpy._run_module_as_main = original  # type: ignore[attr-defined]
+        sys.path_importer_cache.pop(path, None)
+        if sys.path[:1] == [path]:
+            if sys.flags.isolated or getattr(sys.flags, "safe_path", False):
+                del sys.path[0]
+            else:
+                sys.path[0] = os.path.dirname(os.path.realpath(path))
+        names = sys.modules["__main__"].__dict__
+        names["__file__"], names["__cached__"] = path, None
+        names["__loader__"] = SourceFileLoader("__main__", path)
+        try:
+            exec(code, names)
+        except BaseException as error:
+            if error.__traceback__ is not None:  # without this frame; Python 3.10 shows it still
+                error.__traceback__ = error.__traceback__.tb_next
+            raise
+
+    runpy._run_module_as_main = run  # type: ignore[attr-defined]
+
+
+def rewrite_spawned(rewrite: Rewrite) -> None:
+    """Have the script rewritten, too, where multiprocessing's children load it once more."""
+    original = runpy._get_code_from_file  # type: ignore[attr-defined]
+
+    def get_code(*arguments: Any) -> Any:
+        result = original(*arguments)  # the code; with the path in a tuple before Python 3.12
+        path = os.path.abspath(os.fsdecode(arguments[-1]))
+        try:
+            if not is_own(path):
+                return result
+            with open(path, "rb") as file:
+                code = rewrite(file.read(), path, False)
+        except Exception:
+            code = None
+        if code is None:
+            return result
+        return (code, *result[1:]) if isinstance(result, tuple) else code
+
+    runpy._get_code_from_file = get_code  # type: ignore[attr-defined]

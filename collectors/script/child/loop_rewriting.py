@@ -1,0 +1,288 @@
+"""Lets loops of a module ask at run time whether to go on, with each line and column kept.
+
+`for x in ITERABLE` becomes `for x in __gpuadvisor_loop__(ITERABLE, site)`, and `while CONDITION`
+asks `__gpuadvisor_while__(site)` first. It is the syntax tree that changes and never the text: what
+`inspect.getsource`, `torch.jit.script`, Triton and tracebacks read is the user's file as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+LOOP, WHILE = "__gpuadvisor_loop__", "__gpuadvisor_while__"
+"""Built-in functions that the runtime provides. Two underscores at both ends: no class mangles
+them, and scripts that walk through their own globals never meet them."""
+TRACERS = frozenset({
+    "autotune", "compile", "custom_op", "export", "func_to_graph", "guvectorize", "heuristics",
+    "jit", "kernel", "njit", "script", "stencil", "trace", "vectorize", "vmap",
+})  # fmt: skip
+"""Last names of decorators and functions that read or trace a function's code."""
+TRACED_METHODS = frozenset({"forward", "backward", "__getitem__", "__iter__", "__len__"})
+"""Methods that take no steps, but are traced by compilers or run for each sample."""
+STEP_WORDS = frozenset({
+    "backward", "fit", "learn", "optimise", "optimize", "step", "train", "training", "update",
+})  # fmt: skip
+"""Words in names of what is called where a script trains: `update` of `agent.update_policy()`."""
+LEARNING_CALLS = frozenset({"backward", "fit", "grad"})
+"""Names of methods without which a script cannot train, unless a library trains for it."""
+VIEWS = frozenset({"items", "keys", "values"})
+_LITERALS = (
+    ast.List, ast.Tuple, ast.Dict, ast.Set, ast.Constant, ast.JoinedStr,
+    ast.ListComp, ast.SetComp, ast.DictComp,
+)  # fmt: skip
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@dataclass(frozen=True)
+class Site:
+    """A loop in a file, and what its text says of it."""
+
+    place: str
+    """`train.py, line 40`."""
+    says_step: bool
+    """Whether something that trains is called in its body by name."""
+    restarts: bool
+    """Whether the file's text can begin a data set anew after its end."""
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A module's syntax tree with its sites, numbered from the first number asked for."""
+
+    tree: ast.Module
+    sites: tuple[Site, ...]
+    learns: bool
+    """Whether the text calls something without which no script trains."""
+
+
+def rewrite(source: bytes | str, path: str, first: int = 0, generators: bool = False) -> Rewritten:
+    """Return the tree of a module, its loops rewritten. Raises what `ast.parse` raises.
+
+    `generators` says whether loops that yield may end early. In a user's own generator they may
+    not: who draws from it counts on its next item.
+    """
+    tree = ast.parse(source, path)
+    rewriter = _Rewriter(tree, PurePath(path).name, first, generators)
+    rewriter.visit(tree)
+    return Rewritten(tree, tuple(rewriter.sites), rewriter.learns)
+
+
+class _Rewriter(ast.NodeTransformer):
+    def __init__(self, tree: ast.Module, name: str, first: int, generators: bool) -> None:
+        self._name = name
+        self._first = first
+        self._generators = generators
+        self._traced = _traced_names(tree)
+        self._restarts = _restarts(tree)
+        self._training = _training_functions(tree)
+        self.learns = bool(_called(tree) & LEARNING_CALLS)
+        self.sites: list[Site] = []
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self._function(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return self._function(node)
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
+        if node.name in TRACED_METHODS or node.name in self._traced:
+            return node
+        if any(_names_in(decorator) & TRACERS for decorator in node.decorator_list):
+            return node
+        self.generic_visit(node)
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.body = [self.visit(s) if isinstance(s, (*_FUNCTIONS, ast.ClassDef)) else s
+                     for s in node.body]  # fmt: skip
+        return node
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        if self._can_end(node) and not _is_short(node.iter):
+            call = _call(LOOP, node.iter, ast.Constant(self._new_site(node)))
+            node.iter = _placed(call, node.iter)
+        self.generic_visit(node)
+        return node
+
+    def visit_While(self, node: ast.While) -> Any:
+        begin = None
+        forever = isinstance(node.test, ast.Constant) and bool(node.test.value)
+        # A loop that only `return` leaves has no end that could come earlier, and the `else` of an
+        # endless one is never run.
+        if self._can_end(node) and (not forever or (_breaks(node) and not node.orelse)):
+            site = self._new_site(node)
+            name = f"__gpuadvisor_{site}__"
+            begin = ast.Assign(
+                [ast.Name(name, ast.Store())],
+                _call(WHILE, ast.Constant(site), *_planned(node)),
+            )
+            begin = _placed(begin, node.test)
+            more = _placed(_call(name), node.test)
+            node.test = _placed(ast.BoolOp(ast.And(), [more, node.test]), node.test)
+        self.generic_visit(node)
+        return node if begin is None else [begin, node]
+
+    def _can_end(self, node: ast.For | ast.While) -> bool:
+        inner = list(_own(node.body))
+        if not any(isinstance(each, ast.Call) for each in inner):
+            return False  # nothing in it takes a step
+        if any(isinstance(each, (ast.Await, ast.AsyncFor, ast.AsyncWith)) for each in inner):
+            return False  # other tasks run meanwhile
+        yields = any(isinstance(each, (ast.Yield, ast.YieldFrom)) for each in inner)
+        return self._generators or not yields
+
+    def _new_site(self, node: ast.For | ast.While) -> int:
+        called = set().union(*map(_called, node.body))
+        says_step = any(STEP_WORDS & set(name.lower().split("_")) for name in called)
+        says_step = says_step or bool(called & self._training)
+        place = f"{self._name}, line {node.lineno}"
+        self.sites.append(Site(place, says_step, self._restarts))
+        return self._first + len(self.sites) - 1
+
+
+def _call(name: str, *arguments: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
+
+
+def _placed(new: Any, old: ast.AST) -> Any:
+    """Give a new node, and those new ones in it, the place of an old one."""
+    for node in ast.walk(new):
+        if "lineno" in node._attributes and not hasattr(node, "lineno"):
+            ast.copy_location(node, old)
+    return new
+
+
+def _own(body: list[ast.stmt]) -> Iterator[ast.AST]:
+    """Yield the nodes of statements, without those of functions and classes defined in them."""
+    waiting: list[ast.AST] = list(body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, _SCOPES):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def _breaks(node: ast.While) -> bool:
+    """Say whether a `break` leaves this loop, and not one within it."""
+    waiting: list[ast.AST] = list(node.body)
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, ast.Break):
+            return True
+        if isinstance(inner, (ast.For, ast.While, ast.AsyncFor)):
+            waiting.extend(inner.orelse)
+        elif not isinstance(inner, _SCOPES):
+            waiting.extend(ast.iter_child_nodes(inner))
+    return False
+
+
+def _is_short(iterable: ast.expr) -> bool:
+    """Say whether the text shows that every item counts: a literal, a dictionary's view."""
+    if isinstance(iterable, _LITERALS):
+        return True
+    if not isinstance(iterable, ast.Call):
+        return False
+    function, arguments = iterable.func, iterable.args
+    if isinstance(function, ast.Attribute):
+        return function.attr in VIEWS and not arguments
+    name = function.id if isinstance(function, ast.Name) else ""
+    if name in ("enumerate", "reversed", "sorted", "list", "tuple", "set") and arguments:
+        return _is_short(arguments[0])
+    return name == "zip" and any(map(_is_short, arguments))
+
+
+def _planned(node: ast.While) -> list[ast.expr]:
+    """Return the two sides of `while count < limit` where the body adds one to the count.
+
+    Both are plain names or numbers, which the condition reads right after: nothing is evaluated
+    that would not be.
+    """
+    test = node.test
+    if not (isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Lt, ast.LtE))):
+        return []
+    left, right = test.left, test.comparators[0]
+    if len(test.ops) != 1 or not isinstance(left, ast.Name):
+        return []
+    if not isinstance(right, (ast.Name, ast.Constant)):
+        return []
+    stores = [
+        each
+        for each in _own(node.body)
+        if isinstance(each, ast.Name) and each.id == left.id and isinstance(each.ctx, ast.Store)
+    ]
+    counted = any(
+        isinstance(each, ast.AugAssign)
+        and isinstance(each.op, ast.Add)
+        and each.target in stores
+        and isinstance(each.value, ast.Constant)
+        and each.value.value == 1
+        for each in _own(node.body)
+    )
+    if len(stores) != 1 or not counted:
+        return []
+    begin = ast.Name(left.id, ast.Load())
+    end: ast.expr = (
+        ast.Name(right.id, ast.Load()) if isinstance(right, ast.Name) else ast.Constant(right.value)
+    )
+    return [begin, end, ast.Constant(isinstance(test.ops[0], ast.LtE))]
+
+
+def _last_name(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _called(tree: ast.AST) -> set[str]:
+    """Return the last names of all that is called: `step` for `optimizer.step()`."""
+    return {_last_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+
+
+def _names_in(tree: ast.AST) -> set[str]:
+    return {_last_name(node) for node in ast.walk(tree)}
+
+
+def _traced_names(tree: ast.AST) -> set[str]:
+    """Return the names of functions given to a compiler: `f` of `torch.compile(f)`."""
+    return {
+        _last_name(argument)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and _last_name(node.func) in TRACERS
+        for argument in node.args[:1]
+    } - {""}
+
+
+def _training_functions(tree: ast.AST) -> set[str]:
+    """Return the names of functions that call something that trains, or each other."""
+    calls = {n.name: _called(n) for n in ast.walk(tree) if isinstance(n, _FUNCTIONS)}
+    found: set[str] = set()
+    while True:
+        more = {n for n, called in calls.items() if called & (found | {"step", "backward"})}
+        if more <= found:
+            return found
+        found |= more
+
+
+def _restarts(tree: ast.AST) -> bool:
+    """Say whether a text shows a way to go on after a data set's end."""
+    for node in ast.walk(tree):
+        if _last_name(node) in ("StopIteration", "cycle"):
+            return True
+        if isinstance(node, ast.While) and isinstance(node.test, ast.Constant):
+            inner = _own(node.body)
+            if any(isinstance(each, (ast.Yield, ast.YieldFrom)) for each in inner):
+                return True
+    return False
+
+
+def compiled(rewritten: Rewritten, path: str) -> Any:
+    """Return the code of a rewritten module."""
+    return compile(rewritten.tree, path, "exec", dont_inherit=True)

@@ -1,0 +1,369 @@
+"""Ends the script's own loops early, each as if it had come to its own end.
+
+What a loop repeats shows in what happens within its iterations: several steps make them epochs,
+one step each makes it a loop over steps, and none leaves it alone. What the script needs whole is
+never ended early: a list of folds, the models of an ensemble, micro-batches of one step.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from operator import length_hint
+from typing import Any
+
+from gpuadvisor.collectors.script.child.imports import after_import
+from gpuadvisor.collectors.script.child.loop_rewriting import LOOP, WHILE, Site
+from gpuadvisor.collectors.script.child.progress import Progress
+from gpuadvisor.collectors.script.specification import Shortening
+from gpuadvisor.domain.rehearsal import Loop, LoopKind
+
+IDLE_ENTRIES = 64
+"""Times that a loop may be run through without a step before it is no longer watched: loops over
+a sample's parts are, after a few batches. More than the phases before a script's first step."""
+IDLE_BACKWARDS = 128
+"""Backward passes without a step of the optimizers that exist, after which the update must be
+hand-written. More than any usual gradient accumulation (nanoGPT: 40)."""
+SAFE_PASSES = 4
+"""Shortened passes over loaders, in batches, after which a loop over steps ends that has not
+seen the end of `epochs` passes."""
+OPTIMIZER, BACKWARD, CALL = 3, 2, 1
+"""What a step is, the better evidence first: in a loop that trains, calls are evaluations."""
+
+_RANGES = (range, type(iter(range(0))), type(iter(range(2**70))))
+_EMPTY: tuple[Iterable[Any], ...] = (
+    [], (), {}, set(), "", b"", bytearray(), {}.values(), {}.items(), reversed([]), reversed({}),
+)  # fmt: skip
+_CONTAINER_ITERATORS = tuple(type(iter(empty)) for empty in _EMPTY)
+
+
+def _never() -> bool:
+    return False
+
+
+def _always() -> bool:
+    return True
+
+
+is_traced: Callable[[], bool] = _never
+"""Says whether Dynamo is reading the code that calls it; torch's own once torch is there."""
+_loops: Loops | None = None
+
+
+def loop(iterable: Any, number: int) -> Any:
+    """Stand in a `for` statement around what it runs over."""
+    if is_traced() or _loops is None:
+        return iterable
+    return _loops.over(iterable, number)
+
+
+def more(number: int, *planned: Any) -> Callable[[], bool]:
+    """Return what a `while` statement asks before its own condition."""
+    if is_traced() or _loops is None:
+        return _always
+    return _loops.entered(number, planned)
+
+
+class Watched:
+    """A loop of the script's text, over all the times that it is run through."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.idle = 0
+        """Entries without a step so far."""
+        self.kind: LoopKind | None = None
+        self.planned: int | None = None
+        self.done = 0
+        self.shortened = False
+
+
+class Loops:
+    """All rewritten loops of this process."""
+
+    def __init__(self, shortening: Shortening, progress: Progress) -> None:
+        self.shortening = shortening
+        self.progress = progress
+        self.learns = False
+        """Whether a rewritten file's text calls what a script cannot train without."""
+        self._watched: list[Watched] = []
+
+    def add(self, sites: Sequence[Site], learns: bool) -> None:
+        """Take over the loops of one more file, which are numbered from `count` on."""
+        self._watched.extend(map(Watched, sites))
+        self.learns = self.learns or learns
+
+    @property
+    def count(self) -> int:
+        """How many loops there are; the number of the next."""
+        return len(self._watched)
+
+    def report(self) -> list[Loop]:
+        """Return the loops with steps in them, in the order in which their files were loaded."""
+        return [
+            Loop(each.site.place, each.kind, each.planned, each.done, each.shortened)
+            for each in self._watched
+            if each.kind is not None
+        ]
+
+    def over(self, iterable: Any, number: int) -> Any:
+        """Return what a `for` statement runs over instead; the same where it is not watched."""
+        watched = self._watched[number]
+        if watched.idle >= IDLE_ENTRIES or not hasattr(type(iterable), "__iter__"):
+            return iterable
+        try:
+            inner = innermost(iterable)
+        except Exception:  # an object with ideas of its own
+            return iterable
+        is_range = isinstance(inner, _RANGES)
+        needed = not is_range and isinstance(inner, (Sized, *_CONTAINER_ITERATORS))
+        entry = Entry(self, watched, _length(inner) if is_range else None, needed)
+        return _Items(iter(iterable), entry)
+
+    def entered(self, number: int, planned: tuple[Any, ...]) -> Callable[[], bool]:
+        """Return what a `while` statement asks; always true where it is not watched."""
+        watched = self._watched[number]
+        if watched.idle >= IDLE_ENTRIES:
+            return _always
+        count: int | None = None
+        if planned and all(type(each) in (int, bool) for each in planned):
+            begin, end, including = planned
+            count = max(0, end - begin + including)
+        return Entry(self, watched, count, needed=False).goes_on
+
+
+def innermost(iterable: Any) -> Any:
+    """Look through progress bars, `enumerate`, `zip` and `map`, without taking an item."""
+    while True:
+        if isinstance(iterable, (enumerate, zip, map)):
+            # How they pickle tells what they run over.
+            parts = iterable.__reduce__()[1]
+            if isinstance(iterable, enumerate):
+                iterable = parts[0]
+                continue
+            inner = [innermost(part) for part in parts if hasattr(type(part), "__next__")]
+            needed = [part for part in inner if isinstance(part, _CONTAINER_ITERATORS)]
+            counted = [part for part in inner if isinstance(part, _RANGES)]
+            return (needed or counted or inner or [iterable])[0]
+        bar = getattr(iterable, "__dict__", {}).get("iterable")
+        if bar is None or not hasattr(type(bar), "__iter__"):
+            return iterable
+        iterable = bar
+
+
+def _length(items: Any) -> int | None:
+    try:
+        return length_hint(items)
+    except OverflowError:  # a range without an end
+        return None
+
+
+class _Items(Iterator[Any]):
+    """Gives a loop its items, and none any more once it is to end. It keeps no item alive."""
+
+    __slots__ = ("_entry", "_items")
+
+    def __init__(self, items: Iterator[Any], entry: Entry) -> None:
+        self._items = items
+        self._entry = entry
+
+    def __iter__(self) -> _Items:
+        return self
+
+    def __next__(self) -> Any:
+        entry = self._entry
+        if not entry.goes_on():
+            raise StopIteration
+        before = entry.progress.batches
+        item = next(self._items)
+        if entry.progress.batches != before:
+            entry.is_fed = True
+        return item
+
+    def __length_hint__(self) -> int:
+        return length_hint(self._items)
+
+
+class _Mark:
+    """How far the script was at a moment."""
+
+    __slots__ = ("_ended", "_fed", "batches", "passes_begun")
+
+    def __init__(self, progress: Progress) -> None:
+        self.batches = progress.batches
+        self.passes_begun = progress.passes_begun
+        self._fed = progress.thread.fed_steps, progress.thread.fed_calls
+        self._ended = progress.passes_trained, progress.passes_evaluated
+
+    def fed(self, calls: bool) -> int:
+        """Return the steps on new batches of loaders, or the calls."""
+        return self._fed[calls]
+
+    def ended(self, calls: bool) -> int:
+        """Return the passes that ended and had steps, or calls."""
+        return self._ended[calls]
+
+
+class Entry:
+    """One time that a loop is run through. Asked before each iteration whether it goes on."""
+
+    def __init__(self, loops: Loops, watched: Watched, planned: int | None, needed: bool) -> None:
+        self._loops = loops
+        self._watched = watched
+        self.progress = loops.progress
+        self._planned = planned
+        self._needed = needed
+        """Whether what comes after the loop needs every item: folds, models, phases."""
+        self.is_fed = False
+        """Whether the items come from a loader, which is shortened itself."""
+        self._iterations = self._events = -1
+        self._evidence = 0
+        self._steps = self._epochs = 0
+        self._steppers: set[int] = set()
+        """Ids of the optimizers or roots that took the steps."""
+        self._most_batches = 0
+        """The most batches of loaders taken in one iteration."""
+        self._entered = _Mark(self.progress)
+        watched.idle += 1
+
+    def goes_on(self) -> bool:
+        """Say whether the next iteration begins; never raises."""
+        try:
+            self._iterations += 1
+            if self._events == self.progress.thread.events:
+                return True
+            if self._iterations and self._judge():
+                planned = self._planned
+                self._watched.shortened |= planned is None or self._iterations < planned
+                return False
+            self._begin()
+        except Exception:  # a mistake here must not be the script's
+            self.goes_on = _always  # type: ignore[method-assign]
+        return True
+
+    def _begin(self) -> None:
+        thread = self.progress.thread
+        self._events = thread.events
+        self._before = (
+            dict(thread.steps), thread.backwards, dict(thread.calls), dict(thread.calls_with_grad)
+        )  # fmt: skip
+        self._nested_before = thread.stepping_iterations
+        self._begun = _Mark(self.progress)
+
+    def _judge(self) -> bool:
+        """Take the iteration that ends into account, and say whether the loop ends with it."""
+        progress, thread, watched = self.progress, self.progress.thread, self._watched
+        steppers, steps, evidence = self._steps_of_iteration()
+        if not steps or evidence < self._evidence:
+            return False
+        if evidence > self._evidence:
+            self._evidence, self._steps, self._epochs, self._steppers = evidence, 0, 0, set()
+        nested = thread.stepping_iterations - self._nested_before
+        thread.stepping_iterations += 1
+        self._steppers.update(steppers)
+        taken = progress.batches - self._begun.batches
+        self._most_batches = max(self._most_batches, taken)
+        watched.idle = 0
+        watched.done = self._iterations
+        watched.planned = self._planned if self._planned is not None else watched.planned
+        if self._is_epoch(steps, nested, taken):
+            self._epochs += 1
+            watched.kind = LoopKind.EPOCHS
+        else:
+            self._steps += steps
+            watched.kind = watched.kind or LoopKind.STEPS
+        return self._is_enough()
+
+    def _steps_of_iteration(self) -> tuple[set[int], int, int]:
+        """Return who took steps in the iteration, how many the least of them took, and the evidence
+        for it.
+
+        The least, as a critic takes several steps for one of its generator.
+        """
+        progress, thread, loops = self.progress, self.progress.thread, self._loops
+        steps, backwards, calls, calls_with_grad = self._before
+        taken = _differences(steps, thread.steps)
+        if taken:
+            return set(taken), min(taken.values()), OPTIMIZER
+        trains = progress.optimizers > 0
+        by_hand = not progress.steps and progress.backwards >= IDLE_BACKWARDS
+        if thread.backwards > backwards:
+            counts = not trains or by_hand
+            return set(), thread.backwards - backwards if counts else 0, BACKWARD
+        called = _differences(calls, thread.calls)
+        if not (trains or progress.backwards or loops.learns):  # inference that keeps gradients on
+            called.update(_differences(calls_with_grad, thread.calls_with_grad))
+        elif self._watched.site.says_step:  # the step is yet to come
+            return set(), 0, CALL
+        return set(called), min(called.values(), default=0), CALL
+
+    def _is_epoch(self, steps: int, nested: int, taken: int) -> bool:
+        """Say whether the iteration was one of several steps.
+
+        A pass that began and ended in it says so. Without one, several steps do that an inner loop
+        took, or so many that there must have been a loop; but not steps on a single batch.
+        """
+        progress = self.progress
+        last = progress.last_evaluated if self._evidence == CALL else progress.last_trained
+        if last > self._begun.passes_begun:
+            return True
+        if steps < 2 or taken == 1:
+            return False
+        return nested >= 2 or steps >= self._loops.shortening.batches
+
+    def _is_enough(self) -> bool:
+        shortening, progress = self._loops.shortening, self.progress
+        if self._needed and (self._epochs or len(self._steppers) > 1):
+            return False
+        if self._epochs:
+            return not self.is_fed and self._epochs >= shortening.epochs
+        now = _Mark(progress)
+        calls = self._evidence == CALL
+        is_driven = now.fed(calls) > self._entered.fed(calls)
+        if not (self.is_fed or is_driven):
+            return self._steps >= shortening.batches
+        ended = now.ended(calls) - self._entered.ended(calls)
+        if ended >= shortening.epochs:
+            return True
+        if not (self.is_fed or ended or self._may_begin_anew()):
+            newest = progress.open.get(progress.newest_pass)
+            given = newest.batches if newest is not None else 0
+            return given + self._most_batches > shortening.batches
+        batches = now.batches - self._entered.batches
+        return batches >= SAFE_PASSES * shortening.epochs * shortening.batches
+
+    def _may_begin_anew(self) -> bool:
+        """Say whether the body copes with the end of a pass: it would crash if it did not."""
+        progress = self.progress
+        if self._watched.site.restarts:
+            return True
+        newest = progress.open.get(progress.newest_pass)
+        whole = newest.whole_batches if newest is not None else None
+        return whole is not None and self._planned is not None and self._planned > whole
+
+
+def _differences(before: dict[int, int], now: dict[int, int]) -> dict[int, int]:
+    return {key: count - before.get(key, 0) for key, count in now.items()
+            if count != before.get(key, 0)}  # fmt: skip
+
+
+def begin(shortening: Shortening, progress: Progress) -> Loops:
+    """Provide what rewritten loops call, and return what knows them."""
+    global _loops
+    _loops = Loops(shortening, progress)
+    after_import("torch", _look_out_for_dynamo)
+    setattr(builtins, LOOP, loop)
+    setattr(builtins, WHILE, more)
+    return _loops
+
+
+def _look_out_for_dynamo() -> None:
+    """Give Dynamo a question that it answers while it traces: it goes past whatever is watched."""
+    global is_traced
+    compiler = sys.modules["torch"].compiler
+    is_traced = compiler.is_dynamo_compiling
+
+
+def current() -> Loops | None:
+    """Return the loops of this process, if its life is shortened."""
+    return _loops
