@@ -16,7 +16,14 @@ from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.printable import printable
 from gpuadvisor.reports import figures
 
-_TITLES = {"baseline": "Baseline", "search": "Search", "ablation": "Ablation", "proof": "Proof"}
+_TITLES = {
+    "baseline": "Baseline",
+    "profile": "Profile",
+    "search": "Search",
+    "ablation": "Ablation",
+    "proof": "Proof",
+    "rehearsal": "Rehearsal",
+}
 _STAGES = {"step": "warming up", "compiled": "compiling", "warm": "measuring"}
 
 
@@ -29,6 +36,8 @@ class ConsoleProgress:
         self._lock = threading.RLock()
         self._status: Status | None = None
         self._running: dict[int, str] = {}
+        self._lives: list[str] = []
+        """Names of the shortened lives that are being lived."""
         self._stages: dict[int, str] = {}
         self._deadline_s: float | None = None
         self._best = 1.0
@@ -78,6 +87,24 @@ class ConsoleProgress:
             self._print(trial, label or _label(trial.settings, trial.phase, self._standing))
             self._refresh()
 
+    def on_life_start(self, name: str) -> None:
+        with self._lock:
+            self._lives.append(name)
+            self._refresh()
+
+    def on_life_end(self, name: str, seconds: float, problem: str = "") -> None:
+        with self._lock:
+            if name in self._lives:
+                self._lives.remove(name)
+            line = Text(f"      {f'{name}, shortened':<42.60} ")
+            if problem:
+                # What a script raised may hold anything, commands to the terminal too.
+                line.append(printable(problem), style="yellow")
+            else:
+                line.append(f"{figures.duration(seconds):>10}")
+            self._console.print(line, soft_wrap=True)
+            self._refresh()
+
     def on_best(self, settings: Settings, gain: float) -> None:
         with self._lock:
             self._best, self._standing = gain, settings
@@ -105,6 +132,7 @@ class ConsoleProgress:
         if self._status is None:
             return
         parts = [f"{label} ({self._stages[number]})" for number, label in self._running.items()]
+        parts += [f"{name} (shortened, to its end)" for name in self._lives]
         text = ", ".join(parts) or "thinking"
         if self._deadline_s is not None:
             left = max(0, int(self._deadline_s - time.monotonic()))

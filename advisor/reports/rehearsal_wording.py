@@ -11,6 +11,7 @@ from gpuadvisor.domain.study import (
     Problem,
     Rehearsal,
     StudyResult,
+    Verdict,
 )
 from gpuadvisor.reports import figures
 
@@ -26,26 +27,29 @@ ASPECTS = {
 """The parts of a script's life in the words of sentences."""
 
 _CURES = {
-    Aspect.BATCHES: "let the script read its batches from a DataLoader",
-    Aspect.SECOND_EPOCH: "let the script make two epochs or more",
-    Aspect.DATASET_STATE: "let the script read its data set through a DataLoader",
-    Aspect.ROWS: "let the script call its model as a module, from its own process",
-    Aspect.RESULTS: "let the script draw the same random numbers each time that it runs",
-    Aspect.FILES: "let the script write into its own folder",
-    Aspect.END: "let the script end by itself after its last epoch",
+    Aspect.BATCHES: "read its batches from a DataLoader",
+    Aspect.SECOND_EPOCH: "make two epochs or more",
+    Aspect.DATASET_STATE: "read its data set through a DataLoader",
+    Aspect.ROWS: "call its model as a module, from its own process",
+    Aspect.RESULTS: "draw the same random numbers each time that it runs",
+    Aspect.FILES: "write into its own folder",
+    Aspect.END: "end by itself after its last epoch",
 }
-"""What a user can do for a part to be rehearsed. Why it was not is said beside it."""
+"""What a script has to do for a part to be rehearsed, after `let the script`."""
 
 
 def rehearsed(result: StudyResult) -> tuple[str, ...]:
     """Return what the rehearsal of the best settings covered and found, a sentence each.
 
-    Settings that went because of an earlier rehearsal come last.
+    What an unverified gain lacks is said with the verdict. Settings that went because of an
+    earlier rehearsal come last.
     """
     sentences = tuple(_sentences(result.rehearsal)) if result.rehearsal else ()
+    if result.verdict is Verdict.FASTER_UNVERIFIED:
+        missing = not_rehearsed(result.rehearsal)
+        sentences = tuple(each for each in sentences if each != missing)
     went = (
-        f"`{figures.settings({each.knob: each.value})}` was left out: "
-        f"{ASPECTS[each.problem.aspect]} differ: {_clause(each.problem.sentence)}."
+        f"`{figures.settings({each.knob: each.value})}` was left out: {_difference(each.problem)}."
         for each in result.dropped
     )
     return (*sentences, *went)
@@ -65,8 +69,9 @@ def rehearsal_advice(rehearsal: Rehearsal | None) -> str:
     """Return what gets the rest rehearsed, as a sentence; empty where nothing is known to."""
     if rehearsal is None:
         return "Let the script read its batches from a DataLoader, make two epochs, and end."
-    cures = [_CURES[each] for each in rehearsal.not_covered]
-    return f"For that, {', and '.join(cures)}." if cures else ""
+    *most, last = [_CURES[each] for each in rehearsal.not_covered] or [""]
+    told = f"{', '.join(most)} and {last}" if most else last
+    return f"To have that rehearsed, let the script {told}." if told else ""
 
 
 def _sentences(rehearsal: Rehearsal) -> Iterator[str]:
@@ -90,8 +95,12 @@ def _sentences(rehearsal: Rehearsal) -> Iterator[str]:
 
 def _problem(problem: Problem) -> str:
     suspects = ", ".join(f"`{name}`" for name in problem.suspects)
-    cause = f" ({suspects} can cause that)" if suspects else ""
-    return f"Found: {ASPECTS[problem.aspect]} differ: {_clause(problem.sentence)}{cause}."
+    cause = f"; {suspects} can cause that" if suspects else ""
+    return f"A difference in {_difference(problem)}{cause}."
+
+
+def _difference(problem: Problem) -> str:
+    return f"{ASPECTS[problem.aspect]}: {_clause(problem.sentence)}"
 
 
 def _results(found: Equivalence) -> str:

@@ -116,7 +116,12 @@ def reason(result: StudyResult) -> str:
     best = f"the best of {tried}, {figures.settings(result.settings)},"
     measured = f"{best} measured {speedup_ratio(result.speedup)} ({evidence(result.speedup)})"
     if verdict(result) is Verdict.NO_GAIN:
-        return measured
+        most = result.speedup.ci99_high - 1
+        return (
+            f"{measured}, so it gains {figures.short(100 * most)} % at most"
+            if most > 0
+            else measured
+        )
     if knobs := _untried_knobs(result):
         return f"{measured}, and {figures.count(len(knobs), 'knob was', 'knobs were')} not tried"
     return f"{measured}, which shows neither a gain nor that there is none"
@@ -196,7 +201,7 @@ def _larger_budget(result: StudyResult) -> str:
         return "a larger `--budget`"
     minutes = max(1, ceil((result.wall_s + result.needed_s) / 60))
     longer = figures.duration(result.needed_s)
-    return f"`--budget {minutes}m`, as it would probably take {longer} more,"
+    return f"`--budget {minutes}m` (it would probably take {longer} more)"
 
 
 def _untried_knobs(result: StudyResult) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ class Progress(Protocol):
         """Show a sentence to the user."""
 
     def on_phase(self, name: str, detail: str = "") -> None:
-        """Note that a phase begins: `baseline`, `search`, `ablation`, `proof`."""
+        """Note that a phase begins: `baseline`, `search`, `ablation`, `proof`, `rehearsal`."""
 
     def on_trial_start(self, number: int, settings: Settings, phase: str) -> None:
         """Note that a run begins."""
@@ -65,6 +65,15 @@ class Progress(Protocol):
 
     def on_trial_end(self, trial: Trial) -> None:
         """Note that a run ended."""
+
+    def on_life_start(self, name: str) -> None:
+        """Note that a shortened life begins, of the `unchanged script` or of the `best`."""
+
+    def on_life_end(self, name: str, seconds: float, problem: str = "") -> None:
+        """Note that a shortened life ended after so long, and what was wrong with it if anything.
+
+        Whatever is wrong is a clause: `it ended with status 1 at train.py, line 40`.
+        """
 
     def on_best(self, settings: Settings, gain: float) -> None:
         """Note that the search stands on these settings from now on."""

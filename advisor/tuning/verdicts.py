@@ -23,9 +23,10 @@ def verdict_of(result: StudyResult) -> Verdict:
     """Return the verdict that the trials, the proof and `untried` of a result allow.
 
     A gain is called faster without a look at the rehearsal. That there is none is shown only where
-    every knob that applies was tried, and the best of them proven to be worth too little.
+    every knob that applies was tried, and the best of them proven to be worth too little. A study
+    that was interrupted has shown neither.
     """
-    if is_faster(result.speedup) and result.best is not None:
+    if is_faster(result.speedup) and result.best is not None and not result.interrupted:
         return Verdict.FASTER
     if not _searched(result.trials):
         return Verdict.NOT_TRIED

@@ -84,7 +84,10 @@ def test_a_gain_that_is_only_not_proven_is_no_verdict_against_it():
     wide = inconclusive_study(speedup=Speedup(2.63, 0.93, 7.45, 4))
     text = " ".join(printed(wide).split())
     assert text.startswith("Inconclusive: the best of 18 settings, num_workers=8, measured 2.63x")
-    assert "`--only num_workers` with `--budget 44m`, as it would probably take 25 min" in text
+    assert (
+        "`--only num_workers` with `--budget 44m` (it would probably take 25 min 00 s more),"
+        in text
+    )
     assert "or a quieter machine, narrows the interval." in text
     assert not set(wording.not_helpful(wide)) & set(wide.settings)
 
@@ -220,7 +223,9 @@ def test_what_was_rehearsed_and_what_it_means():
         " 540 steps." in text
     )
     assert "A later epoch takes 70.9 % of the unchanged script's time." in text
-    assert "`persistent_workers` was left out: the state of the data set differ" in text
+    assert (
+        "`persistent_workers` was left out: the state of the data set: `dataset.level` was" in text
+    )
 
 
 @pytest.mark.parametrize(
@@ -241,7 +246,7 @@ def test_the_forecast_in_words(changes, sentence):
 
 def test_a_problem_names_its_suspects():
     text = printed(study(rehearsal=rehearsal(problems=(FROZEN,))), width=200)
-    assert "under the plan (`persistent_workers` can cause that)." in text
+    assert "under the plan; `persistent_workers` can cause that." in text
 
 
 def test_files_that_runs_left_are_named():

@@ -2,9 +2,13 @@
 
 import html
 import io
+import json
 import re
+import shutil
+import subprocess
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -124,7 +128,7 @@ class TestTheSentences:
         assert "1.42x faster, not verified" in text
         assert "later epochs (the script makes one pass over its data)" in text
         assert "the script's end (it did not end within 60 s)" in text
-        assert "let the script make two epochs or more" in text
+        assert "let the script make two epochs or more and end by itself after its last" in text
         assert "--plan FILE writes one all the same" in text
 
     def test_unverified_with_a_plan_that_was_asked_for(self, show):
@@ -139,7 +143,7 @@ class TestTheSentences:
     def test_no_gain(self, show):
         text = said(PROSE[show], study_without_gain())
         assert "he best of 18 settings, num_workers=8, measured 0.998x" in text
-        assert "0.993-1.003, 6 interleaved pairs" in text
+        assert "0.993-1.003, 6 interleaved pairs), so it gains 0.3 % at most." in text
 
     def test_inconclusive(self, show):
         text = said(PROSE[show], inconclusive_study())
@@ -190,3 +194,30 @@ def test_a_stored_study_reads_as_it_did(tmp_path, verdict):
         stored = store.load_study(result.study)
     for show in FORMATS.values():
         assert show(stored) == show(result)
+
+
+README = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("verdict", Verdict, ids=str)
+def test_the_readme_explains_it(verdict):
+    assert f"\n| `{verdict}` | " in README
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_what_the_readme_lets_pass_in_continuous_integration():
+    asked = re.findall(r"^jq -e '(\.verdict [^']+)' result\.json", README, re.MULTILINE)
+    passed = [
+        {
+            verdict.value
+            for verdict in Verdict
+            if subprocess.run(
+                ["jq", "-e", question],
+                input=json.dumps({"verdict": verdict.value}).encode(),
+                stdout=subprocess.DEVNULL,
+            ).returncode
+            == 0
+        }
+        for question in asked
+    ]
+    assert passed == [{"no_gain", "inconclusive", "not_tried"}, {"no_gain"}]

@@ -74,6 +74,18 @@ def test_what_a_script_raised_cannot_command_the_terminal(progress, shown):
     assert "RuntimeError: ?[31m ?" in shown.getvalue()
 
 
+def test_a_rehearsal_shows_each_shortened_life(progress, shown):
+    progress.on_phase("rehearsal", "shortened lives, to their ends")
+    for name in ("unchanged script", "best"):
+        progress.on_life_start(name)
+    progress.on_life_end("unchanged script", 12.3)
+    progress.on_life_end("best", 9.0, "it ended with status 1: \x1b[31m")
+    title, plain, best = shown.getvalue().splitlines()
+    assert title == "Rehearsal  shortened lives, to their ends"
+    assert plain.split() == ["unchanged", "script,", "shortened", "12", "s"]
+    assert best.split(maxsplit=2)[2] == "it ended with status 1: ?[31m"
+
+
 def test_on_a_pipe_there_are_lines_only(progress, shown):
     with progress:
         progress.on_phase("search", "2 knobs")
@@ -92,6 +104,9 @@ def test_on_a_terminal_there_is_a_status_line():
         progress.on_trial_start(1, {**STANDING, "bf16": True}, "search")
         progress.on_event(1, {"event": "compiled"})
         progress.on_time_left(61.0)
+        progress.on_life_start("best")
+        assert "best (shortened, to its end)" in str(progress._status.status)
+        progress.on_life_end("best", 3.0)
         assert str(progress._status.status) == (
             "+ bf16=True (compiling) - at most 1:00 left - best so far 1.50x"
         )

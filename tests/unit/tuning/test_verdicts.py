@@ -53,6 +53,7 @@ def proof_of(speedup, **changes):
         (proof_of(SLOWER), Verdict.NO_GAIN),
         (proof_of(NO_GAIN, untried={"workers=16": "in vain"}), Verdict.NO_GAIN),
         (proof_of(NO_GAIN, untried={"compile": "no room"}), Verdict.INCONCLUSIVE),
+        (proof_of(FASTER, interrupted="Ctrl-C"), Verdict.INCONCLUSIVE),
         (proof_of(NO_GAIN, interrupted="Ctrl-C"), Verdict.INCONCLUSIVE),
         (proof_of(WIDE), Verdict.INCONCLUSIVE),
         (ended(), Verdict.INCONCLUSIVE),
