@@ -32,6 +32,18 @@ class FindingsError(AdvisorError):
     exit_code = 4
 
 
+class InconclusiveError(AdvisorError):
+    """A verification could neither show that its plan still holds, nor that it does not."""
+
+    exit_code = 6
+
+
+class BrokenPlanError(AdvisorError):
+    """A plan does not hold any more: its gain is gone, results differ, or it fails."""
+
+    exit_code = 1
+
+
 class StoreError(AdvisorError):
     """The database cannot be opened, read or written."""
 

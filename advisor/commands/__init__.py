@@ -23,7 +23,7 @@ class Command(Protocol):
     def run(self, args: argparse.Namespace) -> int: ...
 
 
-ORDER = ("tune", "run", "report", "doctor")
+ORDER = ("tune", "run", "verify", "report", "studies", "doctor")
 """The commands that come first in the help; others follow by name."""
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gpuadvisor.domain.measurement import Measurement
     from gpuadvisor.domain.profile import DeviceLimits
     from gpuadvisor.domain.study import Expectation, Problem, Rehearsal, StudyResult, Trial
+    from gpuadvisor.domain.verification import Verification
     from gpuadvisor.reports.diagnosis_report import DiagnosisReport
     from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
     from gpuadvisor.reports.studies_comparison import Difference, StudiesComparison
@@ -34,8 +35,8 @@ STUDY_VERSION = 2
 PROFILE_VERSION = DIAGNOSIS_VERSION = COMPARISON_VERSION = 1
 """Versions of the JSON: one grows when a field goes or changes its meaning, not when one is
 added."""
-STUDIES_VERSION = 1
-"""Version of a list of studies, and of studies side by side."""
+STUDIES_VERSION = VERIFICATION_VERSION = 1
+"""Versions of a list of studies or of studies side by side, and of a verification."""
 MOST_ROWS = 1000
 """Kernels and operators of a profile, those with most time: a hostile trace may have millions."""
 MOST_CHANGES = 2000
@@ -108,6 +109,18 @@ def study_json(result: StudyResult) -> Json:
         "expectations": [_expectation(each) for each in result.expectations],
         **_fields(result, "no_effect untried left notes plan"),
         "trials": [_trial(trial) for trial in result.trials],
+    })  # fmt: skip
+
+
+def verification_json(found: Verification) -> Json:
+    """Return what became of a plan, with the study that measured it."""
+    return _document({
+        "schema_version": VERIFICATION_VERSION,
+        **_fields(found, "outcome reason plan"),
+        "promised": found.promised and _fields(found.promised, "ratio ci99_low ci99_high pairs"),
+        **_fields(found, "least_ratio"),
+        "is_rehearsed": found.result.rehearsal is not None,
+        "study": study_json(found.result),
     })  # fmt: skip
 
 

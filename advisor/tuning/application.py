@@ -33,7 +33,7 @@ def start_with_plan(path: Path, command: Command, warn: Callable[[str], None]) -
     check_script(command)
     knobs = load_knobs()
     plan = read_plan(path, knobs)
-    _check_settings(path, plan.settings, knobs)
+    check_settings(path, plan.settings, knobs)
     for sentence in _warnings(plan, command):
         warn(sentence)
     applications, environment = applied(plan.settings, knobs)
@@ -47,7 +47,7 @@ def start_with_plan(path: Path, command: Command, warn: Callable[[str], None]) -
     return 1
 
 
-def _check_settings(path: Path, settings: Settings, knobs: Mapping[str, Knob]) -> None:
+def check_settings(path: Path, settings: Settings, knobs: Mapping[str, Knob]) -> None:
     """Raise UsageError if a setting cannot be applied: a plan may have been edited by hand."""
     for name, value in settings.items():
         if name.startswith(ARGUMENT_PREFIX):
@@ -76,6 +76,11 @@ def _warnings(plan: Plan, command: Command) -> list[str]:
         platform=platform.platform(),
         gpuadvisor="",
     )
+    return plan_warnings(plan, command, environment)
+
+
+def plan_warnings(plan: Plan, command: Command, environment: Environment) -> list[str]:
+    """Return a sentence for each difference from where and for what a plan was proven."""
     warnings = environment_differences(plan, environment)
     if Path(plan.script).name != Path(command.script).name:
         warnings.append(f"the plan was proven for {plan.script}, not for {command.script}")

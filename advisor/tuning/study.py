@@ -35,7 +35,7 @@ from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.arguments import ArgumentKnob
 from gpuadvisor.tuning.baselines import baseline_warnings, measure_baselines
-from gpuadvisor.tuning.budget import Budget
+from gpuadvisor.tuning.budget import Budget, BudgetLimit
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.leftovers import left_since, look
 from gpuadvisor.tuning.options import TuneOptions, check_knob_names
@@ -152,7 +152,7 @@ class _Study:
             self.progress,
             self.recorder.keep,
             self.cancelled,
-            _schedule(self.options),
+            schedule_for(self.options.budget),
         )
         self._notes: list[str] = []
         self._guessed: list[str] = []
@@ -400,9 +400,9 @@ class _Study:
         return result
 
 
-def _schedule(options: TuneOptions) -> Schedule:
-    """Return how long one run measures, from the budget."""
-    budget_s = options.budget.seconds
+def schedule_for(budget: BudgetLimit) -> Schedule:
+    """Return how long one run measures within a budget."""
+    budget_s = budget.seconds
     measure_s = LONGEST_S if budget_s is None else budget_s * MEASURE_SHARE
     measure_s = min(LONGEST_S, max(SHORTEST_S, measure_s))
     return Schedule(

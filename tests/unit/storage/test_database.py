@@ -218,6 +218,14 @@ def test_a_killed_or_interrupted_study_is_found_again(store, create, ending, fou
     assert store.load_unfinished("train.py", [], Level.BALANCED, Objective.THROUGHPUT) is None
 
 
+def test_a_verification_is_no_search_that_could_be_continued(store):
+    asked = ("train.py", [], Level.BALANCED, Objective.THROUGHPUT)
+    store.create_study("a", *asked[:2], ENVIRONMENT, *asked[2:])
+    store.create_study("b", *asked[:2], ENVIRONMENT, *asked[2:], verifies="/x/train.plan.toml")
+    assert store.load_unfinished(*asked).name == "a"
+    assert [each.verifies for each in store.study_records()] == ["/x/train.plan.toml", None]
+
+
 def test_one_process_at_a_time_works_on_a_study(store):
     refused = pytest.raises(UsageError, match=r"Study a is being tuned by process \d+")
     with store.lock_study("a"), store.lock_study("b"), open_store(store.path) as other, refused:

@@ -1,0 +1,133 @@
+"""Verify that a plan still holds: its gain is there, and results are the same.
+
+Exit status: 0 when the plan holds; 1 when its gain is gone, results differ, or the script fails
+under it; 2 for a wrong command line or plan; 3 when the script cannot be measured without the plan;
+5 when the store cannot be used; 6 when neither was shown; 129, 130, 131 or 143 when interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuadvisor.commands._arguments import (
+    add_json,
+    add_markdown,
+    add_script_arguments,
+    add_timeout,
+    check_positive,
+    command_of,
+)
+from gpuadvisor.errors import BrokenPlanError, InconclusiveError
+
+if TYPE_CHECKING:
+    from gpuadvisor.domain.verification import Verification
+    from gpuadvisor.tuning.verification import VerifyOptions
+
+EPILOG = """examples:
+  gpuadvisor verify --plan train.plan.toml train.py -- --epochs 1
+  gpuadvisor verify --plan train.plan.toml train.py --budget 5m --json > verified.json
+  gpuadvisor verify --plan train.plan.toml train.py --markdown >> "$GITHUB_STEP_SUMMARY"
+
+The script runs with and without the plan, in fresh processes and in turns, as in the proof of
+`gpuadvisor tune`. The gain is there when its whole interval is not below the plan's, less what two
+proofs of the same gain may differ by. What was measured is kept: `gpuadvisor studies` lists it.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--plan", metavar="FILE", type=Path, required=True, help="as written by `gpuadvisor tune`"
+    )
+    add_script_arguments(parser)
+    parser.add_argument(
+        "--budget", metavar="TIME", default="10m", help="most that it may take (default: 10m)"
+    )
+    group = parser.add_argument_group("how to measure")
+    group.add_argument(
+        "--tolerance",
+        metavar="PERCENT",
+        type=float,
+        help="how far losses or outputs may differ (default: that of the plan's level)",
+    )
+    group.add_argument("--seed", type=int, default=0, help="for random, numpy and torch")
+    group.add_argument(
+        "--samples-per-step", metavar="N", type=float, help="where the script does not show it"
+    )
+    add_timeout(group, "longest wait for the unchanged script's first step (default: 600)", 600.0)
+    group = parser.add_argument_group("what is kept")
+    group.add_argument("--study", metavar="NAME", help="name under which it is stored")
+    add_markdown(parser)
+    add_json(parser, "print the result as JSON on stdout")
+
+
+def run(args: argparse.Namespace) -> int:
+    options = _options(args)
+    from gpuadvisor.commands._output import messages, note
+    from gpuadvisor.domain.study import Objective
+    from gpuadvisor.interruption import stoppable
+    from gpuadvisor.tui.progress import ConsoleProgress
+    from gpuadvisor.tuning.verification import verify
+
+    with stoppable() as stop, ConsoleProgress(messages(), Objective.THROUGHPUT) as progress:
+        found = verify(options, progress, stop.requested)
+    _write(args, found)
+    if found.result.interrupted:
+        note(found.result.interrupted)
+        return stop.exit_status
+    _fail(found)
+    return 0
+
+
+def _write(args: argparse.Namespace, found: Verification) -> None:
+    from gpuadvisor.commands._output import messages_stream, output, write_or_print
+    from gpuadvisor.reports import verification_document as report
+
+    if args.json:
+        from gpuadvisor.reports import strict_json
+        from gpuadvisor.reports.json_documents import verification_json
+
+        print(strict_json.text(verification_json(found)), flush=True)
+    if args.markdown is not None:
+        said_on = messages_stream(json=args.json, markdown=args.markdown)
+        write_or_print(args.markdown, report.verification_markdown(found), said_on)
+    if not args.json and args.markdown is None:
+        report.print_verification(found, output())
+
+
+def _fail(found: Verification) -> None:
+    """Tell by the exit status what became of the plan, where it does not hold."""
+    from gpuadvisor.domain.verification import Outcome
+
+    if found.outcome is Outcome.INCONCLUSIVE:
+        narrower = "; a larger --budget or a quieter machine narrows the interval"
+        raise InconclusiveError(
+            f"whether the plan holds is not known: {found.reason}"
+            + (narrower if found.result.speedup is not None else "")
+        )
+    if found.outcome is not Outcome.HOLDS:
+        raise BrokenPlanError(
+            f"the plan does not hold: {found.reason}; make a new one with `gpuadvisor tune`"
+        )
+
+
+def _options(args: argparse.Namespace) -> VerifyOptions:
+    from gpuadvisor.errors import UsageError
+    from gpuadvisor.tuning.budget import BudgetLimit
+    from gpuadvisor.tuning.verification import VerifyOptions
+
+    check_positive(args, "--timeout", "--tolerance", "--samples-per-step")
+    budget = BudgetLimit.parse(args.budget)
+    if budget.seconds is None:
+        raise UsageError(f"--budget {args.budget}: there is no search, so give a time, as 10m")
+    return VerifyOptions(
+        command_of(args),
+        args.plan,
+        budget,
+        args.seed,
+        None if args.tolerance is None else args.tolerance / 100,
+        args.samples_per_step,
+        args.timeout,
+        args.study,
+    )

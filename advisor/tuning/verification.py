@@ -1,0 +1,371 @@
+"""Verification of a plan: whether its gain is still there, and the results still the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gpuadvisor.collectors.environment import environment
+from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.domain.device import Device, Environment
+from gpuadvisor.domain.knobs import Settings
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import (
+    Aspect,
+    Equivalence,
+    Plan,
+    Rehearsal,
+    Speedup,
+    StudyResult,
+    Trial,
+    TrialState,
+    Verdict,
+)
+from gpuadvisor.domain.verification import Outcome, Verification
+from gpuadvisor.errors import Interrupted, ScriptError, UsageError
+from gpuadvisor.storage.database import open_store
+from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.knobs import load_knobs
+from gpuadvisor.tuners.proof import NARROW, NARROW_SHARE, NEGLIGIBLE, Proof, is_faster, prove_point
+from gpuadvisor.tuning.application import check_settings, plan_warnings
+from gpuadvisor.tuning.baselines import baseline_warnings, measure_baselines
+from gpuadvisor.tuning.budget import Budget, BudgetLimit
+from gpuadvisor.tuning.evaluator import ScriptEvaluator
+from gpuadvisor.tuning.options import DEFAULT_BUDGET, TuneOptions
+from gpuadvisor.tuning.plans import read_plan
+from gpuadvisor.tuning.preparation import (
+    check_objective,
+    check_script,
+    devices_for,
+    gpu_contention,
+    reserved,
+    target_python,
+)
+from gpuadvisor.tuning.recorder import StudyRecorder
+from gpuadvisor.tuning.results import proven
+from gpuadvisor.tuning.study import schedule_for
+from gpuadvisor.tuning.trial_runner import Progress, Side
+
+FAILED = (TrialState.CRASHED, TrialState.HUNG, TrialState.OUT_OF_MEMORY)
+"""States of a run under a plan that has to run and does not."""
+LOSSES_ONLY = "results were compared by the losses or outputs of the measured steps only"
+NOT_REHEARSED = "the script's later epochs, its files and its end were not rehearsed"
+
+Rehearse = Callable[[Side, Settings, Measurement, Measurement | None], Rehearsal]
+"""Rehearses settings on a side, the unchanged script; the measurements are those of the unchanged
+script and of the settings, as far as there is one."""
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """What to verify, and for how long."""
+
+    command: Command
+    plan: Path
+    budget: BudgetLimit = field(default_factory=lambda: BudgetLimit.parse(DEFAULT_BUDGET))
+    seed: int = 0
+    tolerance: float | None = None
+    """Relative difference of results that is allowed; None for that of the plan's level."""
+    samples_per_step: float | None = None
+    timeout_s: float = 600.0
+    """Longest wait for the first step of the unchanged script."""
+    study: str | None = None
+    """Name under which it is stored; None for a new one."""
+
+
+def verify(
+    options: VerifyOptions,
+    progress: Progress,
+    cancelled: Callable[[], bool] = lambda: False,
+    rehearse: Rehearse | None = None,
+) -> Verification:
+    """Measure a script with and without a plan, and say whether the plan still holds.
+
+    `rehearse` compares shortened lives of both; without it nothing is claimed of later epochs and
+    of the end. What was measured is stored as a study.
+
+    Raises UsageError for what cannot be done, ScriptError when the unchanged script cannot be
+    measured, Interrupted when it was stopped before that.
+    """
+    check_script(options.command)
+    knobs = load_knobs()
+    plan = read_plan(options.plan, knobs)
+    check_settings(options.plan, plan.settings, knobs)
+    if not plan.settings:
+        raise UsageError(f"{options.plan} sets nothing under [knobs]: there is nothing to verify")
+    python = target_python(options.command)
+    asked = _as_study(replace(options.command, python=python.executable), options, plan)
+    devices = devices_for(python, 1)
+    check_objective(plan.objective, devices[0])
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    with ExitStack() as stack:
+        stack.enter_context(reserved(devices))
+        store = stack.enter_context(open_store())
+        here = environment(python, devices[0], options.command.script)
+        path = str(options.plan.absolute())
+        recorder = stack.enter_context(StudyRecorder(store, asked, here, started, path))
+        return _Verifying(
+            asked, plan, path, knobs, devices[0], here, recorder, progress, cancelled, rehearse
+        ).run()
+
+
+def _as_study(command: Command, options: VerifyOptions, plan: Plan) -> TuneOptions:
+    """Return the options of a study that measures as the one did which made the plan."""
+    return TuneOptions(
+        command=command,
+        level=plan.level,
+        objective=plan.objective,
+        budget=options.budget,
+        seed=options.seed,
+        tolerance=options.tolerance,
+        samples_per_step=options.samples_per_step,
+        timeout_s=options.timeout_s,
+        study=options.study,
+    )
+
+
+@dataclass
+class _Verifying:
+    """A verification in progress."""
+
+    options: TuneOptions
+    plan: Plan
+    path: str
+    """Absolute path of the plan."""
+    knobs: Mapping[str, Knob]
+    device: Device
+    environment: Environment
+    recorder: StudyRecorder
+    progress: Progress
+    cancelled: Callable[[], bool]
+    rehearse: Rehearse | None
+
+    def __post_init__(self) -> None:
+        self._began_s = time.monotonic()
+        self._budget = Budget(self.options.budget, self.knobs)
+        self._notes: list[str] = []
+        self._evaluator = ScriptEvaluator(
+            self.options,
+            [self.device],
+            self.knobs,
+            self._budget,
+            self.progress,
+            self.recorder.keep,
+            self.cancelled,
+            schedule_for(self.options.budget),
+        )
+
+    def run(self) -> Verification:
+        command = self.options.command
+        for sentence in plan_warnings(self.plan, command, self.environment):
+            self._note(sentence)
+        if self.plan.args != command.args:
+            self._note("the plan was proven with other arguments of the script than these")
+        try:
+            baseline = self._measure_baseline()
+            proof = self._prove()
+            self._raise_if_unmeasured(proof)
+            result = proven(self._result(baseline), self.plan.settings, (), proof)
+            found = self._judged(result, proof, self._rehearsed(result, proof))
+        except Interrupted as interruption:
+            found = self._interrupted(str(interruption))
+        self.recorder.finish(found.result)
+        return found
+
+    def _measure_baseline(self) -> Measurement:
+        self._enter("baseline", "the unchanged script, and how much two runs of it differ")
+        if warning := gpu_contention(self.device):
+            self._note(warning)
+        baselines = measure_baselines(self._evaluator, self.options)
+        for sentence in baseline_warnings(baselines, [self.device]):
+            self._note(sentence)
+        return baselines.runs[0]
+
+    def _prove(self) -> Proof:
+        self._enter("proof", "fresh processes, the plan and the unchanged script in turn")
+        proof = prove_point(self._evaluator, self.plan.settings, self.options.objective)
+        idle = sorted(self._evaluator.validator.untried(self.plan.settings))
+        if idle and proof.failed is None:
+            self._note(f"found nothing to change any more: {', '.join(idle)}")
+        return proof
+
+    def _raise_if_unmeasured(self, proof: Proof) -> None:
+        """Raise ScriptError where the unchanged script failed: that says nothing of the plan."""
+        failed = proof.failed
+        if failed is None or failed.settings:
+            return
+        why = f"the unchanged script failed beside the plan: {failed.state}: {failed.reason}"
+        self.recorder.finish(replace(self._result(self._baseline), interrupted=why))
+        raise ScriptError(f"{why}; it has to run by itself before a plan can be verified")
+
+    def _rehearsed(self, result: StudyResult, proof: Proof) -> Rehearsal | None:
+        """Return what lives of both sides show; None where nobody can, or the plan failed."""
+        if self.rehearse is None or proof.failed is not None:
+            return None
+        self._enter("rehearsal", "shortened lives of the unchanged script and under the plan")
+        side = Side(self.options.command, self.device)
+        return self.rehearse(side, self.plan.settings, result.baseline, result.best)
+
+    def _judged(
+        self, result: StudyResult, proof: Proof, rehearsal: Rehearsal | None
+    ) -> Verification:
+        outcome, reason = judge(self.plan, proof, result.equivalence, rehearsal)
+        if rehearsal is None:
+            compared = [LOSSES_ONLY] if _is_shown(result.equivalence) else []
+            self._note(": ".join([*compared, NOT_REHEARSED]))
+        result = replace(
+            result,
+            verdict=_verdict(outcome, proof.speedup, rehearsal),
+            rehearsal=rehearsal,
+            equivalence=_failed_equivalence(proof) or result.equivalence,
+            plan=self.path if outcome is Outcome.HOLDS else None,
+            wall_s=time.monotonic() - self._began_s,
+        )
+        return self._found(outcome, reason, result)
+
+    def _found(self, outcome: Outcome, reason: str, result: StudyResult) -> Verification:
+        promised = self.plan.speedup
+        notes = (f"this study verified {self.path}: {reason}", *self._notes)
+        return Verification(
+            outcome,
+            reason,
+            self.path,
+            promised,
+            None if promised is None else least_ratio(promised),
+            replace(result, notes=notes),
+        )
+
+    def _interrupted(self, why: str) -> Verification:
+        if self._evaluator.validator.baseline is None:
+            raise Interrupted(f"{why} before the unchanged script was measured")
+        result = replace(self._result(self._baseline), interrupted=why)
+        return self._found(Outcome.INCONCLUSIVE, f"{why} before it was decided", result)
+
+    @property
+    def _baseline(self) -> Measurement:
+        baseline = self._evaluator.validator.baseline
+        assert baseline is not None  # without it, `_measure_baseline` raised
+        return baseline
+
+    def _result(self, baseline: Measurement) -> StudyResult:
+        """Return the result of a verification that has shown nothing yet."""
+        options = self.options
+        return StudyResult(
+            study=str(self.recorder.study),
+            script=options.command.script,
+            args=options.command.args,
+            is_module=options.command.is_module,
+            environment=self.environment,
+            level=options.level,
+            objective=options.objective,
+            verdict=Verdict.INCONCLUSIVE,
+            baseline=baseline,
+            settings=self.plan.settings,
+            trials=tuple(self._evaluator.trials),
+            started=self.recorder.started,
+            wall_s=time.monotonic() - self._began_s,
+            verifies=self.path,
+        )
+
+    def _enter(self, phase: str, detail: str) -> None:
+        self._budget.phase = phase
+        self.progress.on_phase(phase, detail)
+
+    def _note(self, sentence: str) -> None:
+        self._notes.append(sentence)
+        self.progress.on_message(sentence)
+
+
+# -- the decision --------------------------------------------------------------------------------
+
+
+def judge(
+    plan: Plan, proof: Proof, equivalence: Equivalence | None, rehearsal: Rehearsal | None
+) -> tuple[Outcome, str]:
+    """Return what became of a plan, and what that rests on.
+
+    `equivalence` is that of the plan's run of median cost. What a rehearsal did not cover is no
+    evidence against a plan; a problem that it found is.
+    """
+    if proof.failed is not None:
+        return _of_failure(proof.failed)
+    if rehearsal is not None and rehearsal.problems:
+        problem = next((p for p in rehearsal.problems if p.aspect is Aspect.END), None)
+        outcome = Outcome.RESULTS_DIFFER if problem is None else Outcome.FAILS
+        return outcome, (problem or rehearsal.problems[0]).sentence
+    outcome, reason = _of_gain(plan.speedup, proof.speedup)
+    if (
+        outcome is Outcome.HOLDS
+        and _promises_results(plan)
+        and not _is_shown(equivalence if rehearsal is None else rehearsal.equivalence)
+    ):
+        why = equivalence.reason if equivalence and equivalence.reason else "nothing was compared"
+        return Outcome.INCONCLUSIVE, f"{reason}, but results could not be checked: {why}"
+    return outcome, reason
+
+
+def least_ratio(promised: Speedup) -> float:
+    """Return the least ratio that keeps a promise.
+
+    It is the lower end of the promised interval, less the half width at which a proof takes a
+    gain for known: two proofs of the same gain may differ by that.
+    """
+    known = max(NARROW * promised.ratio, NARROW_SHARE * (promised.ratio - 1))
+    return promised.ci99_low - known
+
+
+def _of_gain(promised: Speedup | None, measured: Speedup | None) -> tuple[Outcome, str]:
+    """Return what two intervals say; neither outcome is claimed by the middle of one."""
+    if measured is None:
+        return Outcome.INCONCLUSIVE, "no ratio was measured"
+    least = least_ratio(promised) if promised is not None else 1.0
+    was = f"{measured.ratio:.2f}x ({measured.ci99_low:.2f}-{measured.ci99_high:.2f})"
+    if promised is not None:
+        was += f" where the plan promised {promised.ratio:.2f}x"
+        was += f" ({promised.ci99_low:.2f}-{promised.ci99_high:.2f})"
+    if measured.ci99_high < NEGLIGIBLE:
+        return Outcome.GAIN_GONE, f"there is no gain any more: {was}"
+    if measured.ci99_high < least:
+        return Outcome.GAIN_GONE, f"the gain is smaller than promised: {was}"
+    if is_faster(measured) and measured.ci99_low >= least:
+        return Outcome.HOLDS, f"the gain is still there: {was}"
+    return Outcome.INCONCLUSIVE, f"the interval is too wide to tell: {was}"
+
+
+def _of_failure(failed: Trial) -> tuple[Outcome, str]:
+    """Return what a run under the plan that ended the proof says of it."""
+    if failed.state is TrialState.WRONG:
+        return Outcome.RESULTS_DIFFER, failed.reason
+    words = str(failed.state).replace("_", " ")
+    if failed.state in FAILED:
+        return Outcome.FAILS, f"the script fails under the plan: {words}: {failed.reason}"
+    return Outcome.INCONCLUSIVE, f"the plan could not be measured: {words}: {failed.reason}"
+
+
+def _promises_results(plan: Plan) -> bool:
+    """Say whether results were checked when the plan was made; else that cannot get worse."""
+    return plan.equivalence is not None and plan.equivalence.status == "equivalent"
+
+
+def _is_shown(equivalence: Equivalence | None) -> bool:
+    return equivalence is not None and equivalence.status == "equivalent"
+
+
+def _failed_equivalence(proof: Proof) -> Equivalence | None:
+    """Return what was found of results that are wrong; None where they are not."""
+    failed = proof.failed
+    return failed.equivalence if failed is not None else None
+
+
+def _verdict(outcome: Outcome, speedup: Speedup | None, rehearsal: Rehearsal | None) -> Verdict:
+    """Return what the measurements show as those of any study do, whatever was promised."""
+    if outcome in (Outcome.RESULTS_DIFFER, Outcome.FAILS) or speedup is None:
+        return Verdict.INCONCLUSIVE
+    if is_faster(speedup):
+        is_whole = rehearsal is not None and not rehearsal.not_covered
+        return Verdict.FASTER if is_whole else Verdict.FASTER_UNVERIFIED
+    return Verdict.NO_GAIN if speedup.ci99_high < NEGLIGIBLE else Verdict.INCONCLUSIVE

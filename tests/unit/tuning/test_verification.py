@@ -1,0 +1,386 @@
+"""Whether a plan still holds: what is claimed of it, said, stored and told by the exit status."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from gpuadvisor import cli
+from gpuadvisor.collectors.interpreter import TargetPython
+from gpuadvisor.collectors.script.request import Command, RunOutcome
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import AppliedKnob, Level, ScriptFacts
+from gpuadvisor.domain.measurement import Trace
+from gpuadvisor.domain.study import (
+    Aspect,
+    Equivalence,
+    Objective,
+    Plan,
+    Problem,
+    Rehearsal,
+    Speedup,
+    TrialState,
+    Verdict,
+)
+from gpuadvisor.domain.verification import Outcome
+from gpuadvisor.errors import UsageError
+from gpuadvisor.storage.database import open_store
+from gpuadvisor.tuners.proof import prove_point
+from gpuadvisor.tuning import trial_runner, verification
+from gpuadvisor.tuning.plans import write_plan
+from gpuadvisor.tuning.trial_runner import Silent
+from gpuadvisor.tuning.verification import VerifyOptions, judge, least_ratio, verify
+from tests.simulation import SimulatedEvaluator, gaussian, measurement, multiplied, quiet
+
+SAME = Equivalence("equivalent", "10 losses", 0.001, 0.01)
+PROMISE = Speedup(1.5, 1.45, 1.55, 8)
+SETTINGS = {"tf32": True}
+
+
+def plan(**changes):
+    known = {
+        "script": "train.py",
+        "args": (),
+        "settings": SETTINGS,
+        "speedup": PROMISE,
+        "level": Level.BALANCED,
+        "objective": Objective.THROUGHPUT,
+        "equivalence": SAME,
+    }
+    return Plan(**{**known, **changes})
+
+
+def proof(gain, noise=None, state=None, budget=10_000):
+    """The proof of a simulated script on which the plan gains so much, or ends so."""
+    model = multiplied({"tf32": gain or 1.0})
+    if state is not None:
+        model = lambda settings: state if settings else 100.0  # noqa: E731
+    evaluator = SimulatedEvaluator(model, noise or quiet(), budget=budget)
+    return prove_point(evaluator, SETTINGS, Objective.THROUGHPUT)
+
+
+class TestJudgement:
+    @pytest.mark.parametrize(
+        ("gain", "outcome", "words"),
+        [
+            (1.5, Outcome.HOLDS, "still there"),
+            (3.0, Outcome.HOLDS, "still there"),
+            (1.45, Outcome.HOLDS, "still there"),
+            (1.2, Outcome.GAIN_GONE, "smaller than promised"),
+            (1.0, Outcome.GAIN_GONE, "no gain any more"),
+            (0.5, Outcome.GAIN_GONE, "no gain any more"),
+        ],
+    )
+    def test_gains(self, gain, outcome, words):
+        found, reason = judge(plan(), proof(gain), SAME, None)
+        assert found is outcome
+        assert words in reason
+        assert f"{gain:.2f}x" in reason
+        assert "where the plan promised 1.50x (1.45-1.55)" in reason
+
+    def test_without_a_promise_any_gain_holds_and_none_does_not(self):
+        assert judge(plan(speedup=None), proof(1.05), SAME, None)[0] is Outcome.HOLDS
+        assert judge(plan(speedup=None), proof(1.0), SAME, None)[0] is Outcome.GAIN_GONE
+
+    def test_a_wide_interval_shows_nothing(self):
+        noise = gaussian(random.Random(1), between=0.4)
+        found, reason = judge(plan(), proof(1.5, noise, budget=12), SAME, None)
+        assert found is Outcome.INCONCLUSIVE
+        assert "too wide to tell" in reason
+
+    @pytest.mark.parametrize("gain", [1.05, 1.5, 3.0])
+    def test_a_second_proof_of_the_same_gain_holds(self, gain):
+        """Of 60 plans, each promised by one proof and verified by another on a usual machine."""
+        outcomes = []
+        for seed in range(60):
+            promised = proof(gain, gaussian(random.Random(seed))).speedup
+            again = proof(gain, gaussian(random.Random(1000 + seed)))
+            outcomes.append(judge(plan(speedup=promised), again, SAME, None)[0])
+        assert Outcome.GAIN_GONE not in outcomes
+        assert outcomes.count(Outcome.HOLDS) >= 57
+
+    @pytest.mark.parametrize("gain", [1.2, 1.5, 3.0])
+    def test_a_gain_that_is_gone_never_holds(self, gain):
+        promised = Speedup(gain, gain * 0.98, gain * 1.02, 8)
+        for seed in range(60):
+            noise = gaussian(random.Random(seed), between=0.02)
+            assert judge(plan(speedup=promised), proof(1.0, noise), SAME, None)[0] is not (
+                Outcome.HOLDS
+            )
+
+    @pytest.mark.parametrize(
+        ("state", "outcome"),
+        [
+            (TrialState.WRONG, Outcome.RESULTS_DIFFER),
+            (TrialState.CRASHED, Outcome.FAILS),
+            (TrialState.HUNG, Outcome.FAILS),
+            (TrialState.OUT_OF_MEMORY, Outcome.FAILS),
+            (TrialState.UNSUPPORTED, Outcome.INCONCLUSIVE),
+        ],
+    )
+    def test_runs_that_fail_under_the_plan(self, state, outcome):
+        assert judge(plan(), proof(None, state=state), None, None)[0] is outcome
+
+    @pytest.mark.parametrize(
+        ("promised", "found", "outcome"),
+        [
+            (SAME, SAME, Outcome.HOLDS),
+            (SAME, Equivalence("not_checked", "", reason="dropout"), Outcome.INCONCLUSIVE),
+            (SAME, None, Outcome.INCONCLUSIVE),
+            (Equivalence("not_checked", ""), Equivalence("not_checked", ""), Outcome.HOLDS),
+            (None, None, Outcome.HOLDS),
+        ],
+    )
+    def test_results_that_were_checked_once_must_be_again(self, promised, found, outcome):
+        assert judge(plan(equivalence=promised), proof(1.5), found, None)[0] is outcome
+
+    @pytest.mark.parametrize(
+        ("aspects", "outcome"),
+        [
+            ((), Outcome.HOLDS),
+            ((Aspect.BATCHES,), Outcome.RESULTS_DIFFER),
+            ((Aspect.ROWS, Aspect.END), Outcome.FAILS),
+        ],
+    )
+    def test_a_rehearsal_that_found_a_problem(self, aspects, outcome):
+        problems = tuple(Problem(each, f"{each} differ") for each in aspects)
+        rehearsal = Rehearsal(SETTINGS, problems=problems, equivalence=SAME)
+        found, reason = judge(plan(), proof(1.5), None, rehearsal)
+        assert found is outcome
+        assert not aspects or reason == f"{aspects[-1]} differ"
+
+    def test_the_least_ratio_is_below_what_was_promised(self):
+        assert least_ratio(PROMISE) == pytest.approx(1.45 - 0.05)
+        assert least_ratio(Speedup(1.05, 1.03, 1.07, 8)) == pytest.approx(1.03 - 0.021)
+
+
+# -- whole verifications on a script that is only simulated ----------------------------------------
+
+
+class Script:
+    """Stands for the script: answers each run from a model."""
+
+    def __init__(self):
+        self.gain = 1.5
+        self.losses = (1.0, 0.9, 0.8)
+        self.spread = 0.0
+        self.failing = {}
+        """State of runs, by whether they have settings."""
+        self.failing_from = 0
+        self.effective = True
+        self.cancel_after = None
+        self._count = itertools.count()
+
+    def cancelled(self):
+        return self.cancel_after is not None and next(self._count) > self.cancel_after
+
+    def run(self, request, read_energy_j):
+        run = next(self._count)
+        has_plan = bool(request.specification.applications)
+        if has_plan in self.failing and run >= self.failing_from:
+            state = self.failing[has_plan]
+            return RunOutcome(state, "it failed", None, "its words", 1.0, "train.py, line 3")
+        cost = 100.0 / (self.gain if has_plan else 1.0)
+        # In pairs of runs the second is slower, then the first: no order makes a gain of that.
+        cost *= 1 + self.spread * (run % 2) + 0.001 * (run % 3)
+        measured = measurement(
+            [cost] * 8,
+            facts=ScriptFacts(device="cuda", roots=("Net",), optimizers=("SGD",)),
+            trace=Trace(self.losses if has_plan else (1.0, 0.9, 0.8)),
+            applied=(AppliedKnob("tf32", "effective" if self.effective else "no_effect"),)
+            if has_plan
+            else (),
+        )
+        return RunOutcome(TrialState.COMPLETE, "", measured, "", 1.0)
+
+
+GPU = Device("cuda", 0, "H100", f"GPU-verified-{os.getpid()}", 80 << 30, (9, 0), cores=16)
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    made = Script()
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path / "store"))
+    monkeypatch.setattr(trial_runner, "run_script", made.run)
+    python = TargetPython("/usr/bin/python3", "3.12.3", torch="2.7.1")
+    monkeypatch.setattr(verification, "target_python", lambda command: python)
+    monkeypatch.setattr(verification, "devices_for", lambda python, jobs: [GPU])
+    write_plan(plan(), tmp_path / "p.toml")
+    return made
+
+
+def verified(*words):
+    return cli.main(["verify", "--plan", "p.toml", "train.py", "--budget", "1h", *words])
+
+
+def document(capsys, *words):
+    status = verified("--json", *words)
+    return status, json.loads(capsys.readouterr().out)
+
+
+def test_a_plan_that_holds(script, capsys):
+    status, found = document(capsys)
+    assert (status, found["outcome"]) == (0, "holds")
+    assert found["promised"]["ratio"] == 1.5
+    assert found["least_ratio"] == pytest.approx(1.4)
+    assert found["study"]["speedup"]["ratio"] == pytest.approx(1.5, rel=0.01)
+    assert found["study"]["equivalence"]["status"] == "equivalent"
+
+
+def test_nothing_is_claimed_of_what_was_not_rehearsed(script, capsys):
+    _, found = document(capsys)
+    assert found["is_rehearsed"] is False
+    assert found["study"]["verdict"] == "faster_unverified"
+    notes = " ".join(found["study"]["notes"])
+    assert "compared by the losses or outputs of the measured steps only" in notes
+    assert "its files and its end were not rehearsed" in notes
+
+
+def test_a_gain_that_is_gone(script, capsys):
+    script.gain = 1.0
+    status, found = document(capsys)
+    assert (status, found["outcome"], found["study"]["verdict"]) == (1, "gain_gone", "no_gain")
+    assert found["study"]["plan"] is None
+
+
+def test_a_gain_that_got_smaller(script, capsys):
+    script.gain = 1.2
+    status, found = document(capsys)
+    assert (status, found["outcome"]) == (1, "gain_gone")
+    assert found["study"]["verdict"] == "faster_unverified"
+
+
+def test_results_that_differ(script, capsys):
+    script.losses = (1.0, 0.5, 0.3)
+    status, found = document(capsys)
+    assert (status, found["outcome"]) == (1, "results_differ")
+    assert found["study"]["equivalence"]["status"] == "wrong"
+    assert found["study"]["verdict"] == "inconclusive"
+
+
+def test_a_script_that_fails_under_the_plan(script, capsys):
+    script.failing = {True: TrialState.CRASHED}
+    status = verified()
+    said = capsys.readouterr()
+    assert status == 1
+    assert said.err.splitlines()[-1] == (
+        "gpuadvisor: the plan does not hold: the script fails under the plan: crashed: it failed "
+        "(train.py, line 3); make a new one with `gpuadvisor tune`"
+    )
+
+
+def test_a_script_that_fails_without_the_plan(script, capsys):
+    script.failing = {False: TrialState.CRASHED}
+    assert verified() == 3
+    assert "train.py cannot be measured" in capsys.readouterr().err
+
+
+def test_a_script_that_fails_without_the_plan_later(script, capsys):
+    script.failing, script.failing_from = {False: TrialState.CRASHED}, 3
+    assert verified() == 3
+    assert "the unchanged script failed beside the plan: crashed" in capsys.readouterr().err
+    with open_store() as store:
+        assert store.load_study("train-1").interrupted.startswith("the unchanged script failed")
+
+
+def test_what_cannot_be_told(script, capsys):
+    script.spread = 1.0
+    assert verified() == 6
+    assert "a larger --budget or a quieter machine" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_its_json_is_documented(script, capsys):
+    page = (Path(__file__).parents[3] / "docs" / "json.md").read_text("utf-8")
+    part = page.partition("\n# A verification as JSON\n")[2].partition("\n# ")[0]
+    assert set(document(capsys)[1]) == set(re.findall(r"^\| `([^`]+)` \|", part, re.M))
+
+
+def test_it_is_stored_as_a_study_and_listed(script, capsys):
+    verified()
+    capsys.readouterr()
+    assert cli.main(["studies"]) == 0
+    assert "verifies " in capsys.readouterr().out
+    with open_store() as store:
+        found = store.load_study("train-1")
+    assert found.verifies == str(Path("p.toml").absolute())
+    assert found.verdict is Verdict.FASTER_UNVERIFIED
+    assert found.settings == SETTINGS
+    assert cli.main(["report", "train-1", "--markdown"]) == 0
+    assert "this study verified" in capsys.readouterr().out
+
+
+def test_its_text_and_markdown_say_the_same(script, capsys):
+    verified()
+    text = " ".join(capsys.readouterr().out.split())
+    verified("--markdown")
+    marked = " ".join(capsys.readouterr().out.split())
+    for words in (text, marked):
+        assert "The plan holds: the gain is still there: 1.50x" in words
+        assert "Results are equivalent" in words
+
+
+def test_differences_from_the_proof_are_said(script, capsys):
+    write_plan(
+        plan(script="other.py", environment={"device": "A100", "torch": "2.6.0"}),
+        Path("p.toml"),
+    )
+    verified("--", "--epochs", "3")
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the plan was proven on A100, this is H100: its gain is not known here" in said
+    assert "proven with torch 2.6, this is 2.7" in said
+    assert "the plan was proven for other.py, not for train.py" in said
+    assert "proven with other arguments of the script" in said
+
+
+def test_a_knob_that_does_nothing_any_more_is_named(script, capsys):
+    script.effective = False
+    verified()
+    assert "found nothing to change any more: tf32" in capsys.readouterr().err
+
+
+def test_a_rehearsal_decides_with_the_proof(script):
+    rehearsed = []
+
+    def rehearse(side, settings, baseline, best):
+        rehearsed.append((side.command.script, side.settings, settings, best is not None))
+        return Rehearsal(settings, covered=tuple(Aspect), equivalence=SAME)
+
+    options = VerifyOptions(Command("python", "train.py"), Path("p.toml"))
+    found = verify(options, Silent(), rehearse=rehearse)
+    assert rehearsed == [("train.py", {}, SETTINGS, True)]
+    assert (found.outcome, found.result.verdict) == (Outcome.HOLDS, Verdict.FASTER)
+    assert found.result.rehearsal.settings == SETTINGS
+    assert not [note for note in found.result.notes if "not rehearsed" in note]
+
+
+def test_an_interruption_leaves_what_was_measured(script):
+    script.cancel_after = 12
+    options = VerifyOptions(Command("python", "train.py"), Path("p.toml"))
+    found = verify(options, Silent(), script.cancelled)
+    assert (found.outcome, found.result.interrupted) == (Outcome.INCONCLUSIVE, "interrupted")
+    with open_store() as store:
+        assert store.load_study("train-1").interrupted == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"settings": {}}, "sets nothing"), ({"settings": {"tf32": "maybe"}}, "tf32")],
+)
+def test_a_plan_that_cannot_be_applied(script, changes, words):
+    write_plan(plan(**changes), Path("p.toml"))
+    options = VerifyOptions(Command("python", "train.py"), Path("p.toml"))
+    with pytest.raises(UsageError, match=words):
+        verify(options, Silent())
+
+
+def test_a_budget_in_trials_is_refused(script, capsys):
+    assert verified("--budget", "30 trials") == 2
+    assert "so give a time" in capsys.readouterr().err
