@@ -30,7 +30,7 @@ from gpuadvisor.errors import Interrupted, ScriptError, UsageError
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuners.proof import NARROW, NARROW_SHARE, NEGLIGIBLE, Proof, is_faster, prove_point
+from gpuadvisor.tuners.proof import NARROW, NARROW_SHARE, Proof, is_faster, prove_point
 from gpuadvisor.tuning.application import check_settings, plan_warnings
 from gpuadvisor.tuning.baselines import baseline_warnings, measure_baselines
 from gpuadvisor.tuning.budget import Budget, BudgetLimit
@@ -49,6 +49,7 @@ from gpuadvisor.tuning.recorder import StudyRecorder
 from gpuadvisor.tuning.results import proven
 from gpuadvisor.tuning.study import schedule_for
 from gpuadvisor.tuning.trial_runner import Progress, Side
+from gpuadvisor.tuning.verdicts import is_no_gain
 
 FAILED = (TrialState.CRASHED, TrialState.HUNG, TrialState.OUT_OF_MEMORY)
 """States of a run under a plan that has to run and does not."""
@@ -327,7 +328,7 @@ def _of_gain(promised: Speedup | None, measured: Speedup | None) -> tuple[Outcom
     if promised is not None:
         was += f" where the plan promised {promised.ratio:.2f}x"
         was += f" ({promised.ci99_low:.2f}-{promised.ci99_high:.2f})"
-    if measured.ci99_high < NEGLIGIBLE:
+    if is_no_gain(measured):
         return Outcome.GAIN_GONE, f"there is no gain any more: {was}"
     if measured.ci99_high < least:
         return Outcome.GAIN_GONE, f"the gain is smaller than promised: {was}"
@@ -368,4 +369,4 @@ def _verdict(outcome: Outcome, speedup: Speedup | None, rehearsal: Rehearsal | N
     if is_faster(speedup):
         is_whole = rehearsal is not None and not rehearsal.not_covered
         return Verdict.FASTER if is_whole else Verdict.FASTER_UNVERIFIED
-    return Verdict.NO_GAIN if speedup.ci99_high < NEGLIGIBLE else Verdict.INCONCLUSIVE
+    return Verdict.NO_GAIN if is_no_gain(speedup) else Verdict.INCONCLUSIVE
