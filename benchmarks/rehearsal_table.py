@@ -1,36 +1,44 @@
 """What rehearsals find in scripts whose right answer was written down first.
 
-    python benchmarks/rehearsal_table.py [--cases NAME,...] [--studies [--budget 2m]]
+    python benchmarks/rehearsal_table.py [--cases NAME,...] [--whole | --studies]
 
 The scripts are those of `tests/rehearsal_cases`: traps, in which a setting is faster at first and
 spoils the data, the results, later epochs or the end, and healthy ones. Each is copied to an empty
 folder. Without `--studies` exactly the settings of the case are rehearsed; with it the whole
-`gpuadvisor tune --only ...` runs, and no trap's dangerous knob may be called faster. Takes about a
-minute a case with one, and the budget and a half with the other.
+`gpuadvisor tune --only ...` runs, and no trap's dangerous knob may be called faster. With `--whole`
+each script runs to its end, unchanged and with the settings: what the answers stand on.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from gpuadvisor.domain.study import Aspect, Rehearsal, Verdict
+from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.domain.knobs import Level, Settings
+from gpuadvisor.domain.study import Aspect, Objective, Plan, Rehearsal, Verdict
+from gpuadvisor.tuning.plans import write_plan
 from tests.rehearsal_cases.cases import CASES, Case
 
 ENOUGH_SAMPLES = 2000
 """Samples of both sides that make a rehearsal enough where it had no two epochs."""
+LONGEST_S = 600.0
+"""Longest that a whole run may take: one of the traps never ends."""
 WHOLE = {Aspect.BATCHES, Aspect.SECOND_EPOCH, Aspect.ROWS}
 """What else makes it enough."""
 
@@ -58,11 +66,15 @@ class Row:
 
 def rehearsed(case: Case, folder: Path) -> Rehearsal:
     """Rehearse the settings of a case in a folder that holds its script."""
-    from gpuadvisor.collectors.script.request import Command
-    from gpuadvisor.tuning.rehearsal import rehearse
+    from gpuadvisor.collectors.devices import cpu_device, inventory
+    from gpuadvisor.tuners.equivalence import TOLERANCES
+    from gpuadvisor.tuners.knobs import load_knobs
+    from gpuadvisor.tuning.rehearsal import Rehearser
+    from gpuadvisor.tuning.trial_runner import Side
 
-    command = Command(sys.executable, case.target, case.args, case.is_module, str(folder))
-    return rehearse(command, case.settings)
+    device = next(iter(inventory().gpus), None) or cpu_device()
+    side = Side(command(case, folder), device)
+    return Rehearser(side, load_knobs(), TOLERANCES[Level.BALANCED]).rehearse(case.settings)
 
 
 def judged(case: Case, rehearsal: Rehearsal, seconds: float) -> Row:
@@ -95,6 +107,70 @@ def rehearsal_row(case: Case) -> Row:
         return judged(case, rehearsed(case, folder), time.monotonic() - started)
 
 
+# Whole runs. --------------------------------------------------------------------------------------
+
+
+def whole_row(case: Case) -> Row:
+    """Run a case to its end, unchanged and with its settings, as its user would."""
+    plain, planned = lived(case, {}), lived(case, case.settings)
+    right = plain.status == 0 and (case.is_trap or planned.status == 0)
+    return Row(
+        case.name,
+        "another end, output or time" if case.is_trap else "faster, status 0",
+        f"status {plain.status}, then {planned.status}; {plain.seconds / planned.seconds:.2f}x",
+        f"{plain.last} / {planned.last}".replace("|", "/"),
+        plain.seconds + planned.seconds,
+        right and (case.is_trap or planned.seconds < plain.seconds),
+    )
+
+
+@dataclass(frozen=True)
+class Run:
+    """One whole run of a script."""
+
+    status: int
+    seconds: float
+    last: str
+    """Last line of what it printed, or of its error."""
+
+
+def lived(case: Case, settings: Settings) -> Run:
+    """Run a case's script to its end under settings, in a folder of its own."""
+    with scratch(case) as folder:
+        start = command(case, folder)
+        line = [start.python, *start.line()]
+        if settings:
+            plan = Plan(
+                case.target, case.args, settings, None, Level.BALANCED, Objective.THROUGHPUT
+            )
+            write_plan(replace(plan, is_module=case.is_module), folder / "plan.toml")
+            target = ["-m", case.target] if case.is_module else [case.target]
+            arguments = ["--", *case.args] if case.args else []
+            line = [sys.executable, "-m", "gpuadvisor", "run", "--plan", "plan.toml"]
+            line += [*target, *arguments]
+        return finished(line, folder)
+
+
+def finished(line: list[str], folder: Path) -> Run:
+    """Run a command to its end, or end it and its workers when it takes too long."""
+    started = time.monotonic()
+    with subprocess.Popen(
+        line,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # workers that hang outlive their parent otherwise
+    ) as process:
+        try:
+            output, complaint = process.communicate(timeout=LONGEST_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, complaint = process.communicate()
+    words = (complaint if process.returncode else output).strip().splitlines() or [""]
+    return Run(process.returncode, time.monotonic() - started, words[-1][:100])
+
+
 # Studies. -----------------------------------------------------------------------------------------
 
 
@@ -102,10 +178,10 @@ def study_row(case: Case, budget: str) -> Row:
     """Run `gpuadvisor tune` on one case in a folder of its own."""
     with scratch(case) as folder:
         started = time.monotonic()
-        command = [sys.executable, "-m", "gpuadvisor", "tune", "--json", "--no-profile"]
-        command += ["--only", ",".join(case.knobs), "--budget", budget]
-        command += ["-m", case.target] if case.is_module else [case.target]
-        command += ["--", *case.args] if case.args else []
+        line = [sys.executable, "-m", "gpuadvisor", "tune", "--json", "--no-profile"]
+        line += ["--only", ",".join(case.knobs), "--budget", budget]
+        line += ["-m", case.target] if case.is_module else [case.target]
+        line += ["--", *case.args] if case.args else []
         told = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         seconds = time.monotonic() - started
     if told.returncode:
@@ -130,6 +206,11 @@ def concluded(case: Case, result: dict[str, Any], seconds: float) -> Row:
 # Both. --------------------------------------------------------------------------------------------
 
 
+def command(case: Case, folder: Path) -> Command:
+    """Return how a case is started in a folder that holds its script."""
+    return Command(sys.executable, case.target, case.args, case.is_module, str(folder))
+
+
 @contextmanager
 def scratch(case: Case) -> Iterator[Path]:
     """Give an empty folder with the case's script, or its package, in it."""
@@ -143,14 +224,14 @@ def scratch(case: Case) -> Iterator[Path]:
         yield folder
 
 
-def rows(cases: Iterable[Case], budget: str | None) -> Iterator[Row]:
+def rows(cases: Iterable[Case], look: Callable[[Case], Row]) -> Iterator[Row]:
     """Yield a row for each case, in order; what fails is a MISS with its reason."""
     for case in cases:
         if case.lacks:
             print(f"| {case.name} | | left out: {', '.join(case.lacks)} is missing | | | |")
             continue
         try:
-            yield study_row(case, budget) if budget else rehearsal_row(case)
+            yield look(case)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             yield Row(case.name, "", "failed", "", 0.0, False, reason)
@@ -161,7 +242,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cases", help="names, separated by commas; all by default")
     parser.add_argument("--kind", choices=("traps", "healthy"), help="all by default")
-    parser.add_argument("--studies", action="store_true", help="whole studies, not rehearsals")
+    parser.add_argument("--studies", action="store_true", help="studies instead of rehearsals")
+    parser.add_argument(
+        "--whole", action="store_true", help="whole runs, with and without settings"
+    )
     parser.add_argument("--budget", default="2m", help="of each study (default: 2m)")
     parser.add_argument("--verbose", action="store_true", help="say what was found in words")
     options = parser.parse_args()
@@ -170,10 +254,14 @@ def main() -> int:
         parser.error(f"no case {', '.join(sorted(unknown))}")
     wanted = {"traps": {True}, "healthy": {False}}.get(options.kind, {True, False})
     cases = [case for case in CASES if case.name in names and case.is_trap in wanted]
-    last = "settings" if options.studies else "covered"
+    look, last = rehearsal_row, "covered"
+    if options.studies:
+        look, last = partial(study_row, budget=options.budget), "settings"
+    elif options.whole:
+        look, last = whole_row, "last lines"
     print(f"| case | expected | found | {last} | time | |\n|---|---|---|---|--:|---|")
     done = []
-    for row in rows(cases, options.budget if options.studies else None):
+    for row in rows(cases, look):
         print(row, flush=True)
         if row.detail and (options.verbose or not row.right):
             print(f"|   | {row.detail} |", flush=True)

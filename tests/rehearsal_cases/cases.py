@@ -19,6 +19,7 @@ BATCHES, SECOND, STATE = Aspect.BATCHES, Aspect.SECOND_EPOCH, Aspect.DATASET_STA
 ROWS, RESULTS, FILES, END = Aspect.ROWS, Aspect.RESULTS, Aspect.FILES, Aspect.END
 
 WORKERS: Settings = {"dataloader_workers": 2}
+ONE_WORKER: Settings = {"dataloader_workers": 1}
 KEPT: Settings = {"dataloader_workers": 2, "persistent_workers": True}
 OWN_KEPT: Settings = {"persistent_workers": True}
 DOUBLE: Settings = {"batch_size": 2}
@@ -91,6 +92,8 @@ TRAPS = (
     trap("text_lines", WORKERS, BATCHES, STATE, SECOND),
     trap("work_queue", WORKERS, BATCHES, STATE, SECOND),
     trap("sharded_map", WORKERS, BATCHES),
+    trap("resumed_stream", ONE_WORKER, SECOND, STATE),
+    trap("shuffled_stream", ONE_WORKER, SECOND, STATE),
     # The script changes the data set between epochs.
     trap("curriculum_attribute", OWN_KEPT, SECOND, STATE),
     trap("curriculum_global", KEPT, SECOND, STATE, danger=LIVES_ON),
@@ -119,9 +122,11 @@ TRAPS = (
     trap("shared_file_offset", WORKERS, BATCHES, STATE),
     trap("zip_handle", WORKERS, BATCHES, STATE),
     trap("read_log", WORKERS, STATE, FILES),
+    trap("teacher_in_collate", WORKERS, BATCHES, SECOND, STATE),
     trap("two_loaders_one_crop", WORKERS, BATCHES, STATE),
     trap("background_reader", WORKERS, END, STATE),
     trap("spawn_short_epochs", WORKERS, SECOND),
+    trap("keeps_all_batches", WORKERS, END),
     # Rows and results that depend on the batch.
     trap("drop_last_inference", {"batch_size": 4}, ROWS, FILES),
     trap("train_mode_inference", DOUBLE, RESULTS),
@@ -142,13 +147,13 @@ TRAPS = (
     trap("trace_at_end", COMPILED, END),
     trap("hook_in_last_epoch", COMPILED, END, FILES),
     trap("flat_weights_at_end", NHWC, END),
+    trap("adam_then_lbfgs", NHWC, END),
     trap("gradient_norm_log", NHWC, END),
     trap("features_view", NHWC, END),
     trap("raw_storage_export", NHWC, FILES, END),
     trap("per_sample_gradients", NHWC, END),
     trap("activations_to_numpy", BF16, END),
     trap("float32_features", BF16, END),
-    trap("per_sample_gradients_bf16", BF16, END, script="per_sample_gradients.py"),
     trap("sparse_later", FUSED, END),
     trap("optimizer_audit", FUSED, END),
     # Later epochs, and the whole run.
@@ -158,6 +163,7 @@ TRAPS = (
     trap("growing_sequences", ONE_THREAD, SECOND),
     # Numbers.
     trap("flat_parameters", NHWC, RESULTS),
+    trap("rollout_at_end", BF16, RESULTS, FILES),
     trap("near_duplicates", BF16, RESULTS, FILES),
     trap("counting_layer", BF16, RESULTS, FILES),
     trap("late_temperature", BF16, RESULTS, SECOND),
@@ -185,6 +191,7 @@ HEALTHY = (
     Case("weighted_sampler", WORKERS),
     Case("concatenated", KEPT),
     Case("streamed_shards", OWN_KEPT),
+    Case("streamed_one_worker", ONE_WORKER),
     # Loops.
     Case("train_and_validate", KEPT),
     Case("accumulation", WORKERS),

@@ -1,6 +1,8 @@
 """Several sources in a `ConcatDataset`, of which a `Subset` is taken.
 
 expected: faster with dataloader_workers, persistent_workers
+observed: all passes over the data in 8.7 s instead of 20.5 s (2.35x), on two busy cores; exit
+status 0.
 """
 
 import time

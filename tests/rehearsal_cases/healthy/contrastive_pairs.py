@@ -1,6 +1,8 @@
 """Two random views of each sample, which are drawn in the data set.
 
 expected: faster with dataloader_workers
+observed: all passes over the data in 22.3 s instead of 29.9 s (1.34x), on two busy cores; exit
+status 0.
 """
 
 import time

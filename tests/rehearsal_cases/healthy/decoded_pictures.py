@@ -1,6 +1,8 @@
 """Pictures are decompressed from a zip archive, which each process opens when it first reads.
 
 expected: faster with dataloader_workers, persistent_workers
+observed: all passes over the data in 10.7 s instead of 23.3 s (2.17x), on two busy cores; exit
+status 0.
 """
 
 import os

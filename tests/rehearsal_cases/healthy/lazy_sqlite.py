@@ -1,6 +1,8 @@
 """Rows of a database; each process opens a connection of its own when it first reads.
 
 expected: faster with dataloader_workers, persistent_workers
+observed: all passes over the data in 22.8 s instead of 43.3 s (1.90x), on two busy cores; exit
+status 0.
 """
 
 import os

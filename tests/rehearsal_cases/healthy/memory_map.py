@@ -1,6 +1,8 @@
 """A memory-mapped array, opened in each process when it first reads.
 
 expected: faster with dataloader_workers, persistent_workers
+observed: all passes over the data in 28.8 s instead of 36.4 s (1.26x), on two busy cores; exit
+status 0.
 """
 
 import os

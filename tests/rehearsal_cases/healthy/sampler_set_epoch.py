@@ -1,6 +1,8 @@
 """A sampler with `set_epoch`, like `DistributedSampler`; it lives in the script's own process.
 
 expected: faster with dataloader_workers, persistent_workers
+observed: all passes over the data in 12.9 s instead of 21.1 s (1.63x), on two busy cores; exit
+status 0.
 """
 
 import time

@@ -1,6 +1,8 @@
 """Text is tokenised on the fly with regular expressions and padded in the collate function.
 
 expected: faster with dataloader_workers
+observed: all passes over the data in 17.0 s instead of 19.8 s (1.17x), on two busy cores; exit
+status 0.
 """
 
 import random

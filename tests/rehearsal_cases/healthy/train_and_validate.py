@@ -1,6 +1,8 @@
 """Two loaders, evaluation and a checkpoint in each epoch, the best model, early stopping.
 
 expected: faster with dataloader_workers, persistent_workers
+observed: all passes over the data in 6.9 s instead of 11.5 s (1.67x), on two busy cores; exit
+status 0.
 """
 
 import time

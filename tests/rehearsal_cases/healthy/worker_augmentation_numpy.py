@@ -1,6 +1,8 @@
 """Augmentation with numpy's global generator, which torch seeds in each worker.
 
 expected: faster with dataloader_workers
+observed: all passes over the data in 27.5 s instead of 39.9 s (1.45x), on two busy cores; exit
+status 0.
 """
 
 import time

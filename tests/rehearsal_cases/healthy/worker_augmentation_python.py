@@ -1,6 +1,8 @@
 """Augmentation with Python's `random`, which torch seeds in each worker.
 
 expected: faster with dataloader_workers
+observed: all passes over the data in 33.1 s instead of 41.8 s (1.26x), on two busy cores; exit
+status 0.
 """
 
 import random

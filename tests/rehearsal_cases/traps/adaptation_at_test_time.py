@@ -3,6 +3,7 @@
 expected: not faster with batch_size
 danger: batch_size. Fewer, larger steps: the adapted model is another one. It is training, though
 the script calls it inference.
+observed: labels [95, 75, 534, 955, 389] become [108, 88, 561, 874, 417].
 """
 
 import time

@@ -2,6 +2,7 @@
 
 expected: not faster with persistent_workers
 danger: persistent_workers. Workers that live on go on augmenting.
+observed: clean accuracy 0.850 instead of 0.927.
 """
 
 import time

@@ -2,6 +2,8 @@
 
 expected: never faster with dataloader_workers
 danger: dataloader_workers. What a worker cached is gone with it at the end of the epoch.
+observed: the first epoch takes 4.6 s instead of 10.1, later ones 4 to 6 s instead of 0.3 to 1.3:
+185 s instead of 75 s in all (on two busy cores).
 """
 
 import functools

@@ -2,6 +2,7 @@
 
 expected: not faster with bf16_autocast
 danger: bf16_autocast. Counts above 256 are rounded; their relative error is below 0.4 %.
+observed: 61,439,920 words instead of 61,441,419, in a file of the same size.
 """
 
 import torch

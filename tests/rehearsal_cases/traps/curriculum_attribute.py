@@ -2,6 +2,8 @@
 
 expected: not faster with persistent_workers (dataloader_workers alone is fine)
 danger: persistent_workers. Workers that live on keep level 0.
+observed: all epochs have the samples of the first, bit by bit; loss 0.141 instead of 0.266 at the
+end.
 """
 
 import argparse

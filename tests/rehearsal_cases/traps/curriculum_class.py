@@ -2,6 +2,7 @@
 
 expected: not faster with persistent_workers
 danger: persistent_workers. The workers' class is another one, and stays as it was.
+observed: 4,480 tokens in each epoch instead of up to 22,400, so each is four times as fast.
 """
 
 import time

@@ -2,6 +2,7 @@
 
 expected: not faster with persistent_workers
 danger: persistent_workers. A worker's environment is that of its start.
+observed: the horizon stays at 4 while the log says 48; loss 0.036 instead of 0.066.
 """
 
 import os

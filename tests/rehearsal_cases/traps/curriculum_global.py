@@ -2,6 +2,7 @@
 
 expected: not faster with persistent_workers
 danger: persistent_workers. Workers see the global as it was when they started.
+observed: all epochs have the pictures of the first (cutout 0.0); accuracy 0.742 instead of 0.588.
 """
 
 import time

@@ -2,6 +2,7 @@
 
 expected: not faster with persistent_workers
 danger: persistent_workers. The workers' transform stays at epoch 0.
+observed: all epochs have the spectra of the first; loss 2.10 instead of 2.74.
 """
 
 import time

@@ -3,6 +3,8 @@
 expected: not faster with persistent_workers
 danger: persistent_workers. `set_epoch` reaches the script's own copy only: each epoch has the order
 of the first.
+observed: all epochs have the same 600 of 1,000 rows (350 to 374 in common before); loss 0.25
+instead of 1.30.
 """
 
 import time

@@ -2,7 +2,7 @@
 
 expected: not faster with batch_size
 danger: batch_size. A larger last batch is dropped: 992 rows become 896.
-observed: 992 rows become 896 with four times the batch, and 960 with twice.
+observed: 992 rows become 896 with four times the batch.
 """
 
 import time

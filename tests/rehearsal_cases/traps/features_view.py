@@ -2,6 +2,7 @@
 
 expected: not faster with channels_last
 danger: channels_last. What the backbone returns is NHWC then, and has no such view.
+observed: exit status 1 after the last epoch, at `view`.
 """
 
 import torch

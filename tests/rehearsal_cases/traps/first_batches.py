@@ -2,6 +2,8 @@
 
 expected: not faster with batch_size
 danger: batch_size. A hundred batches are twice as many rows: no time is saved, the sample differs.
+observed: 4,800 rows instead of 2,400, in 26 s instead of 18; other means in a file of the same
+size.
 """
 
 import itertools

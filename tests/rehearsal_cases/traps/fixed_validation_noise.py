@@ -2,6 +2,8 @@
 
 expected: not faster with dataloader_workers
 danger: dataloader_workers. Workers are seeded anew, so validation data differ from epoch to epoch.
+observed: no validation sample of 260 is as in the epoch before (all unchanged); best.pt is chosen
+by luck.
 """
 
 import time

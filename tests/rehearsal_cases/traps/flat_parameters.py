@@ -3,8 +3,8 @@
 expected: not faster with channels_last
 danger: channels_last. `weight.data = ...` cuts the convolutions off from the flat tensor: they are
 never trained again, while losses go on falling because of the last layer.
-observed: a loss of 1.82 instead of 1.63 after twelve epochs; the filters of the convolutions are
-those of the start.
+observed: a loss of 1.82 instead of 1.63 after twelve epochs (1.848 and 1.839 after five); the
+filters of the convolutions are those of the start.
 """
 
 import torch

@@ -2,6 +2,7 @@
 
 expected: not faster with bf16_autocast
 danger: bf16_autocast. `model.features` is bfloat16 then; only what the model returns is cast back.
+observed: exit status 1 after the last epoch: expected float32, got torch.bfloat16.
 """
 
 import torch

@@ -2,6 +2,7 @@
 
 expected: not faster with batch_size
 danger: batch_size. With 64 rows in a batch, every second row stays 0 and the others are elsewhere.
+observed: 2,048 of 4,096 rows have a score, in a file of the same size.
 """
 
 import time

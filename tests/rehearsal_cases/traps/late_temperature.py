@@ -2,6 +2,7 @@
 
 expected: not faster with bf16_autocast
 danger: bf16_autocast. The first losses agree; late ones are decided by the third digit of a cosine.
+observed: losses agree at first, and are 5.50 instead of 2.07 in the last epoch.
 """
 
 import torch

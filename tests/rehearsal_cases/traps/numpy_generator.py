@@ -2,6 +2,7 @@
 
 expected: not faster with dataloader_workers
 danger: dataloader_workers. Each epoch starts from the same state, in both workers alike.
+observed: 400 different noise vectors in three epochs of 800 samples, instead of 2,400.
 """
 
 import time

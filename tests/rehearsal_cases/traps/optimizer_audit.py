@@ -2,6 +2,7 @@
 
 expected: not faster with fused_optimizer
 danger: fused_optimizer. `fused` is in the optimizer's settings: the comparison fails at the end.
+observed: exit status 1 at the end: not the recipe of the paper.
 """
 
 import json

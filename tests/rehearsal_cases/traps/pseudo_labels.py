@@ -2,6 +2,7 @@
 
 expected: not faster with persistent_workers
 danger: persistent_workers. Workers that live on read the labels of their start.
+observed: 519 pseudo-labels instead of 600.
 """
 
 import time

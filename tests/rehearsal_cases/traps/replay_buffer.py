@@ -2,6 +2,7 @@
 
 expected: not faster with persistent_workers
 danger: persistent_workers. Workers keep the short buffer, and the sampler draws from the long one.
+observed: IndexError in a worker at the second iteration; exit status 1.
 """
 
 import time

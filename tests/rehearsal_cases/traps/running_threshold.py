@@ -3,6 +3,7 @@
 expected: not faster with batch_size
 danger: batch_size. Half as many moves: another threshold, other anomalies. The model's own outputs
 are the same.
+observed: 717 anomalies become 1,365.
 """
 
 import time

@@ -2,6 +2,8 @@
 
 expected: not faster with dataloader_workers
 danger: dataloader_workers. With workers most samples are never read and others come twice.
+observed: 320 different blocks of 640, each twice; the loss is better for it (0.833 instead of
+0.853).
 """
 
 import time

@@ -2,6 +2,7 @@
 
 expected: not faster with fused_optimizer
 danger: fused_optimizer. The fused kernel does not take sparse gradients: the second epoch fails.
+observed: exit status 1 in the second epoch: `_fused_sgd` does not support sparse gradients.
 """
 
 import torch

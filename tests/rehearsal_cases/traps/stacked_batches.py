@@ -3,6 +3,7 @@
 expected: not faster with batch_size
 danger: batch_size. 960 rows are 15 batches of 64, but 7 and a half of 128: the stack fails at the
 end.
+observed: exit status 1 after all passes: stack expects each tensor to be equal size.
 """
 
 import time

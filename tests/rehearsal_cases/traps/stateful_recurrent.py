@@ -2,6 +2,7 @@
 
 expected: not faster with batch_size
 danger: batch_size. Windows that used to follow one another are now beside each other.
+observed: other scores in a file of the same size; even the number of alarms agrees (77).
 """
 
 import time

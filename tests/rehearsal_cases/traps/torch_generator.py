@@ -2,6 +2,7 @@
 
 expected: not faster with dataloader_workers
 danger: dataloader_workers. Each epoch makes the same crops once more.
+observed: all epochs have the crops of the first; loss 0.0794 instead of 0.0820.
 """
 
 import time
@@ -33,7 +34,7 @@ encoder = nn.Sequential(nn.Conv2d(3, 16, 3, 2), nn.ReLU(), nn.Flatten(), nn.Line
 decoder = nn.Sequential(nn.Linear(32, 3 * 24 * 24), nn.Sigmoid())
 parameters = [*encoder.parameters(), *decoder.parameters()]
 optimizer = torch.optim.Adam(parameters, lr=1e-3)
-loader = DataLoader(Crops(pictures, 24), batch_size=16, shuffle=True)
+loader = DataLoader(Crops(pictures, 24), batch_size=16)
 for epoch in range(8):
     for x in loader:
         loss = nn.functional.mse_loss(decoder(encoder(x)), x.flatten(1))

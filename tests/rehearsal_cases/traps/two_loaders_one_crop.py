@@ -3,6 +3,7 @@
 expected: not faster with dataloader_workers
 danger: dataloader_workers. The masks' workers do not see what the pictures' workers drew, and cut
 elsewhere.
+observed: a loss of 0.673 instead of 0.071 after eight epochs: pictures and masks do not match.
 """
 
 import random

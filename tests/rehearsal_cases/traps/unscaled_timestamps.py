@@ -2,6 +2,7 @@
 
 expected: not faster with bf16_autocast
 danger: bf16_autocast. Outputs of late hours are those of other minutes; the mean hides it.
+observed: the highest level is at 30,700 s instead of 15,600 s; mean -0.032 instead of -0.042.
 """
 
 import torch

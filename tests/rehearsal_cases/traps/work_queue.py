@@ -2,6 +2,8 @@
 
 expected: not faster with dataloader_workers
 danger: dataloader_workers. Each worker empties its own copy of the list.
+observed: 1,187 to 1,215 different tiles of 1,600 in an epoch; loss 0.0026 instead of 0.0004 after
+six.
 """
 
 import random
