@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,14 +80,12 @@ def format_expectation(expectation: Expectation) -> str:
     return f"{expectation.summary}{worth} ({expectation.rule})"
 
 
-def with_measured(
-    each: Expectation, result: StudyResult, reasons: Mapping[str, str]
-) -> Expectation:
+def with_measured(each: Expectation, result: StudyResult) -> Expectation:
     """Return an expectation with what its knobs were proven to be worth.
 
     That is what the best settings lose without one of them (ablation), or what the proof found
     where all that it compared is of this expectation. Single runs of the search are no proof: one
-    said 72 % where the proof found 0.65x. `reasons` say why knobs were of no use.
+    said 72 % where the proof found 0.65x.
     """
     if not each.knobs:
         return replace(each, why="no knob can try it")
@@ -114,7 +112,7 @@ def with_measured(
             100 * (high - 1) / (least if high > 1 else most),
         ]
         return _measured(each, shares, {best.knob: best.value})
-    return replace(each, why=_why_not_measured(each, result, reasons))
+    return replace(each, why=_why_not_measured(each, result))
 
 
 def _measured(each: Expectation, shares: Sequence[float], settings: Settings) -> Expectation:
@@ -129,8 +127,7 @@ def _measured(each: Expectation, shares: Sequence[float], settings: Settings) ->
     )
 
 
-def _why_not_measured(each: Expectation, result: StudyResult, reasons: Mapping[str, str]) -> str:
-    found = [f"{name}: {reasons[name]}" for name in each.knobs if name in reasons]
+def _why_not_measured(each: Expectation, result: StudyResult) -> str:
     kept = [name for name in each.knobs if name in result.settings]
     if kept:
         return f"{', '.join(kept)} had too few runs for an interval"
@@ -138,7 +135,12 @@ def _why_not_measured(each: Expectation, result: StudyResult, reasons: Mapping[s
     tried = [name for name in each.knobs if name in ran]
     if tried:
         return f"{', '.join(tried)}: tried once or twice and not kept, which is no proof"
-    return "; ".join(found) or "none of its knobs was tried to its end"
+    # A knob that might have worked says more than those that could not.
+    for reasons in (result.untried, result.no_effect):
+        found = [name for name in each.knobs if name in reasons]
+        if found:
+            return f"{found[0]}: {reasons[found[0]]}"
+    return "none of its knobs was tried to its end"
 
 
 def proven(

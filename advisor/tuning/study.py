@@ -157,6 +157,8 @@ class _Study:
         self._notes: list[str] = []
         self._guessed: list[str] = []
         """Knobs that were kept on the word of single runs."""
+        self._enough_s: float | None = None
+        """Budget that would have room for what was left out."""
         self._no_room = "the budget had no room for it"
         self._expectations: tuple[Expectation, ...] = ()
         self._chosen = KnobSpace(Space(), {})
@@ -258,7 +260,8 @@ class _Study:
             if name not in tried
         }
         if settings:
-            enough = shlex.quote(str(self._budget.enough_for(list(settings.values()))))
+            limit = self._budget.enough_for(list(settings.values()))
+            self._enough_s, enough = limit.seconds, shlex.quote(str(limit))
             self._no_room += f": `--budget {enough}` would have"
             names = ", ".join(settings)
             self.progress.on_message(
@@ -366,17 +369,20 @@ class _Study:
             )
         result = replace(
             result,
-            expectations=tuple(with_measured(each, result, useless) for each in self._expectations),
             no_effect={name: why for name, why in useless.items() if name not in untried},
             untried=untried,
+            wall_s=time.monotonic() - self._began_s,
         )
-        result = replace(result, verdict=verdict_of(result))
-        needed_s = time_needed(result, self._chosen.space, self._budget.expected_s)
+        result = replace(
+            result,
+            verdict=verdict_of(result),
+            expectations=tuple(with_measured(each, result) for each in self._expectations),
+        )
+        needed_s = time_needed(result, self._chosen.space, self._budget.expected_s, self._enough_s)
         result = replace(result, needed_s=needed_s)
         if deserves_plan(result, self.options.plan):
             result = self._with_plan(result)
-        wall_s = time.monotonic() - self._began_s
-        return replace(result, notes=tuple(self._notes), wall_s=wall_s)
+        return replace(result, notes=tuple(self._notes))
 
     def _without_effect(self) -> dict[str, str]:
         """Return the knobs that could not do anything here, with the reason."""

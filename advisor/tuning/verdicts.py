@@ -66,12 +66,16 @@ def untried_knobs(untried: Mapping[str, str]) -> list[str]:
 
 
 def time_needed(
-    result: StudyResult, space: Space, expected_s: Callable[[Settings], float]
+    result: StudyResult,
+    space: Space,
+    expected_s: Callable[[Settings], float],
+    enough_s: float | None = None,
 ) -> float | None:
     """Return how much longer it would probably take until a study is decided, in seconds.
 
     That is a run of each knob that was not tried, and a proof. None where it is decided, or where
-    only the proof itself could say; `expected_s` is how long a run of some settings takes.
+    only the proof itself could say. `expected_s` is how long a run of some settings takes,
+    `enough_s` a whole budget that would have room for what was not tried, if one is known.
     """
     decided = result.verdict not in (Verdict.INCONCLUSIVE, Verdict.NOT_TRIED)
     left = [{name: space[name].values[0]} for name in untried_knobs(result.untried)]
@@ -79,6 +83,8 @@ def time_needed(
     is_proven = result.speedup is not None or bool(result.settings)
     if decided or result.interrupted or not best or (is_proven and not left):
         return None
+    if left and enough_s is not None:
+        return max(0.0, enough_s - result.wall_s)
     return sum(map(expected_s, [*left, *[{}, best] * LOOKS[0]]))
 
 

@@ -152,6 +152,11 @@ class TestTimeNeeded:
     def test_a_run_of_what_is_left_and_a_proof(self):
         assert self.needed(proof_of(NO_GAIN, untried={"compile": "no room"})) == 2 + 4 * 2 * 2
 
+    def test_a_budget_that_is_known_to_have_room(self):
+        result = proof_of(NO_GAIN, untried={"compile": "no room"}, wall_s=100.0)
+        result = replace(result, verdict=Verdict.INCONCLUSIVE)
+        assert time_needed(result, self.SPACE, lambda s: 2.0, 540.0) == 440.0
+
     def test_a_proof_that_had_no_room(self):
         assert self.needed(ended()) == 4 * 2 * 2
 
@@ -170,20 +175,20 @@ class TestWhatAnExpectationMeasured:
         return proof_of(speedup, objective=Objective.THROUGHPUT, **changes)
 
     def test_the_proof_of_its_own_knobs(self):
-        found = with_measured(LAYOUT, self.result(), {})
+        found = with_measured(LAYOUT, self.result())
         assert found.measured_pct == pytest.approx(100 * (1 - 1 / 1.2))
         assert found.measured_low_pct == pytest.approx(100 * (1 - 1 / 1.15))
         assert found.measured_high_pct == pytest.approx(100 * (1 - 1 / 1.25))
         assert found.settings == {"tf32": True}
 
     def test_a_proof_of_the_opposite_is_shown_too(self):
-        found = with_measured(LAYOUT, self.result(SLOWER), {})
+        found = with_measured(LAYOUT, self.result(SLOWER))
         assert found.measured_low_pct < found.measured_pct < found.measured_high_pct < -40
 
     def test_an_ablation_with_an_interval(self):
         worth = (Contribution("tf32", True, 1.1, 1.05, 1.15), Contribution("compile", True, 1.2))
         best = {"tf32": True, "compile": True}
-        found = with_measured(LAYOUT, self.result(contributions=worth, settings=best), {})
+        found = with_measured(LAYOUT, self.result(contributions=worth, settings=best))
         assert found.measured_pct == pytest.approx(10 / 1.2)
         assert found.measured_low_pct == pytest.approx(5 / 1.25)
         assert found.measured_high_pct == pytest.approx(15 / 1.15)
@@ -192,15 +197,17 @@ class TestWhatAnExpectationMeasured:
     def test_figures_of_the_search_are_no_measurement(self):
         best = {"tf32": True, "compile": True}
         once = self.result(contributions=(Contribution("tf32", True, 2.6),), settings=best)
-        found = with_measured(LAYOUT, once, {})
+        found = with_measured(LAYOUT, once)
         assert (found.measured_pct, found.settings) == (None, {})
         assert found.why == "tf32 had too few runs for an interval"
 
     def test_why_nothing_was_measured(self):
         bare = self.result(settings={"compile": True}, trials=())
-        reasons = {"channels_last": "no convolution"}
-        assert with_measured(LAYOUT, bare, reasons).why == "channels_last: no convolution"
-        assert with_measured(LAYOUT, bare, {}).why == "none of its knobs was tried to its end"
+        useless = replace(bare, no_effect={"channels_last": "no convolution"})
+        assert with_measured(LAYOUT, useless).why == "channels_last: no convolution"
+        possible = replace(useless, untried={"tf32": "no room"})
+        assert with_measured(LAYOUT, possible).why == "tf32: no room"
+        assert with_measured(LAYOUT, bare).why == "none of its knobs was tried to its end"
 
 
 class TestContributions:
