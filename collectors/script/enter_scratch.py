@@ -21,6 +21,7 @@ import os
 import re
 import signal
 import socket
+import stat
 import struct
 import sys
 from dataclasses import dataclass, field
@@ -54,9 +55,9 @@ KERNEL_TYPES = frozenset(
 )
 """File systems that hold no user's files: an overlay of them has no meaning."""
 SHARED_MEMORY = "/dev/shm"
-MOST_CHILDREN = 2000
-"""Folders in one folder that get an overlay of their own, where that folder cannot have one. An
-overlay takes 20 µs, and a script that has more beside a mount reads them only."""
+MOST_DEPTH = 4
+"""How deep in folders of others those of the user are looked for: /data/group/project/user. The
+working directory, the home folder and the folder for temporary files are found at any depth."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -106,8 +107,21 @@ class View:
     """Folders that could not have an overlay."""
     memories: list[int] = field(default_factory=list)
     """Descriptors of file systems in memory that hold layers."""
+    sockets: list[str] = field(default_factory=list)
+    """Sockets of servers that no overlay keeps away."""
     memory: int | None = None
     disk_works: bool = True
+    looks: int = 500
+    """How many folders of others may yet be looked into for folders of the user. On a network's
+    file system each takes up to 1 ms."""
+
+    def __post_init__(self) -> None:
+        self.wanted = set()
+        """The folders that a script writes to first of all, with those that they are in."""
+        for path in self.request["folders"]:
+            while path != "/":
+                self.wanted.add(path)
+                path = os.path.dirname(path)
 
     # -- the namespace ---------------------------------------------------------------------------
 
@@ -143,6 +157,8 @@ class View:
             self._cover(target, number, scratch)
         if shared_memory:
             self._cover_shared_memory(shared_memory, scratch)
+        for path in self.sockets:
+            _try_mount(os.devnull, path, None, MS_BIND, None)  # or it is not for us to use
         for path, descriptor in through:
             _mount(_through(descriptor), path, None, MS_BIND | MS_REC, None, f"keep {path}")
         # What the layers hold is nothing to look at, and removing it would confuse the overlays.
@@ -161,28 +177,52 @@ class View:
         return targets
 
     def _add(self, path: str, mounts: list[Mount], targets: list[Target]) -> None:
-        beneath = _beneath(path, mounts)
-        if beneath and self.in_user_namespace:
-            # A user namespace may not look below the mounts of its parent, so the kernel refuses
-            # an overlay of a folder with mounts in it: here each folder in it gets its own.
-            try:
-                inner = [e.path for e in os.scandir(path) if e.is_dir(follow_symlinks=False)]
-            except OSError:  # not for us to read: it stays read-only
-                inner = []
-            if os.access(path, os.W_OK):
-                self.read_only.append(path)
-            for each in sorted(inner)[:MOST_CHILDREN]:
-                self._add(each, mounts, targets)
+        if self.in_user_namespace:
+            self._add_writable(path, mounts, targets, 1, False)
             return
-        for each in (path, *beneath):
-            try:
-                descriptor = _open(each)
-            except OSError:  # hidden by another mount, gone, or not for us to see
-                continue
-            mount = _mount_of(each, mounts)
-            plain = mount.kind in KERNEL_TYPES or "ro" in mount.options or not os.path.isdir(each)
-            writable = os.access(each, os.W_OK)
-            targets.append(Target(each, descriptor, mount.flags, not plain, writable))
+        for each in (path, *_beneath(path, mounts)):
+            self._take(each, mounts, targets)
+
+    def _add_writable(
+        self, path: str, mounts: list[Mount], targets: list[Target], depth: int, covered: bool
+    ) -> None:
+        """Add a folder, and those in it that need an overlay of their own in a user namespace.
+
+        There, an overlay cannot change what is in a folder of another user, as it would have to
+        copy that folder and its owner: each folder that the user may write to gets one. And where
+        other mounts are in a folder the kernel lays none over it, as it would show what is below
+        them. `covered` says that an outer folder has one.
+        """
+        if _mount_of(path, mounts).kind in KERNEL_TYPES:
+            return  # looking into it could mount something
+        writable, has_mounts = os.access(path, os.W_OK), bool(_beneath(path, mounts))
+        if not has_mounts and (writable or not covered):
+            self._take(path, mounts, targets)
+        if writable and not has_mounts:
+            return
+        if writable:
+            self.read_only.append(path)
+        inner = {each for each in self.wanted if os.path.dirname(each) == path}
+        if has_mounts or (depth < MOST_DEPTH and self.looks > 0):
+            self.looks -= 1
+            with contextlib.suppress(OSError):  # not for us to read: it stays as it is
+                for entry in os.scandir(path):
+                    if entry.is_dir(follow_symlinks=False):
+                        inner.add(entry.path)
+                    elif has_mounts and _is_socket(entry):
+                        self.sockets.append(entry.path)
+        for each in sorted(inner):
+            self._add_writable(each, mounts, targets, depth + 1, covered or not has_mounts)
+
+    def _take(self, path: str, mounts: list[Mount], targets: list[Target]) -> None:
+        try:
+            descriptor = _open(path)
+        except OSError:  # hidden by another mount, gone, or not for us to see
+            return
+        mount = _mount_of(path, mounts)
+        plain = mount.kind in KERNEL_TYPES or "ro" in mount.options or not os.path.isdir(path)
+        writable = os.access(path, os.W_OK)
+        targets.append(Target(path, descriptor, mount.flags, not plain, writable))
 
     def _cover(self, target: Target, number: int, scratch: int) -> None:
         if target.overlay:
@@ -208,7 +248,7 @@ class View:
         upper = _open(f"{_through(place)}/{layer}/upper")
         work = _open(f"{_through(place)}/{layer}/work")
         try:
-            _look_alike(f"{_through(place)}/{layer}/upper", status)
+            _look_alike(f"{_through(place)}/{layer}/upper", status, target.writable)
             # By descriptors, as a name could hold a comma or a colon.
             options = (
                 f"lowerdir={_through(target.descriptor)},upperdir={_through(upper)},"
@@ -385,11 +425,18 @@ def _leads_to(path: str, below: int) -> bool:
         return False
 
 
-def _look_alike(upper: str, status: os.stat_result) -> None:
-    """Give an upper folder the mode and the owner that the folder below has."""
-    with contextlib.suppress(OSError):  # an owner that a user namespace does not know
+def _look_alike(upper: str, status: os.stat_result, writable: bool) -> None:
+    """Give an upper folder the rights of the folder below."""
+    mode = status.st_mode & 0o7777
+    try:
         os.chown(upper, status.st_uid, status.st_gid)
-    os.chmod(upper, status.st_mode & 0o7777)
+    except OSError:  # an owner that a user namespace does not know: it becomes the user's
+        mode = mode if writable else mode & 0o7555
+    os.chmod(upper, mode)
+
+
+def _is_socket(entry: os.DirEntry[str]) -> bool:
+    return stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)
 
 
 def _write(path: str, text: str) -> None:
@@ -405,6 +452,7 @@ def main(scratch: str, command: list[str]) -> int:
     with open(f"{scratch}/request.json", encoding="utf-8") as file:
         request = json.load(file)
     folder = os.getcwd()
+    status = os.stat(folder)
     own = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     view = View(scratch, request)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as parent:
@@ -414,6 +462,8 @@ def main(scratch: str, command: list[str]) -> int:
             view.build()
             _die_with(request["parent"])
             os.chdir(folder)  # it was below the overlay
+            if view.in_user_namespace:
+                _check_owner(folder, status, [layer["path"] for layer in view.layers])
         except Exception as error:  # whatever it is, the command is not run without its view
             _report(own, {"refused": str(error) or type(error).__name__})
             print(f"gpuadvisor: no private view of the file system: {error}", file=sys.stderr)
@@ -435,6 +485,21 @@ def main(scratch: str, command: list[str]) -> int:
     except OSError as error:
         _report(own, {"failed": f"cannot start {command[0]}: {error.strerror}"})
         return REFUSED
+
+
+def _check_owner(folder: str, status: os.stat_result, overlays: list[str]) -> None:
+    """Refuse a working directory whose files the script could not change as it can outside.
+
+    A user namespace knows one user and one group. Files of others cannot be copied in it, and so
+    not be written to, even if their group may.
+    """
+    if status.st_uid == os.geteuid() and status.st_gid != os.getegid():
+        raise RefusedError(
+            f"{folder} is of the group {status.st_gid}, which is not the user's first one (start"
+            " gpuadvisor after `newgrp` with that group)"
+        )
+    if status.st_uid != os.geteuid() and os.access(folder, os.W_OK) and folder not in overlays:
+        raise RefusedError(f"{folder} is another user's")
 
 
 def _die_with(parent: int) -> None:

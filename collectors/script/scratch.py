@@ -22,9 +22,10 @@ Where a view differs from what the script would find without one:
 
 * Hard links of a file that is written to part: the other names keep the old content.
 * Flushing to the disk (`fsync`) does nothing, as nothing is kept.
-* In a user namespace a folder that has other mounts in it gets no overlay: there, only the folders
-  in it can be written to. Nor can files of other users, even if their group may write to them. And
-  renaming a folder that was there before fails, as between two disks, so that programs copy it.
+* In a user namespace, as there is for users other than root, the script knows one user and one
+  group: files of others stay as they are, even if their group may write to them. A folder that has
+  other mounts in it gets no overlay: there, only the folders in it can be written to. And renaming
+  a folder that was there before fails, as between two disks, so that programs copy it.
 * Folders of the system that the user cannot write to, the folder `/` itself, and file systems that
   the kernel lays no overlay over are read-only: writing there fails.
 """
@@ -163,9 +164,10 @@ def scratch(
 ) -> Iterator[View]:
     """Prepare a private view for one command, and remove what it wrote at the end.
 
-    `run` is the folder of the run and holds what is written; the command shares it, and the
-    folders in `through`, with us. `folder` is its working directory. With `network` it keeps the
-    network. Nothing is mounted before the command starts or after its last process has ended.
+    `run` is the folder of the run and holds what is written. The command has it in common with us,
+    and the folders in `through`, which exist. `folder` is its working directory. With `network` it
+    keeps the network. Nothing is mounted before the command starts or after its last process has
+    ended.
     """
     import psutil
 
@@ -175,7 +177,8 @@ def scratch(
     request = {
         "parent": os.getpid(),
         "network": network,
-        "through": sorted({str(path.resolve()) for path in shared if path.is_dir()}),
+        "through": sorted({str(path.resolve()) for path in shared}),
+        "folders": _folders(folder),
         "memory_bytes": int(psutil.virtual_memory().available * MEMORY_SHARE),
     }
     (own / "request.json").write_text(json.dumps(request), "utf-8")
@@ -187,6 +190,12 @@ def scratch(
             yield View(wrapper, {} if network else _offline(), own, working, listener)
         finally:
             remove_folder(own)
+
+
+def _folders(folder: str | None) -> list[str]:
+    """Return the folders that a script writes to first of all."""
+    places = (folder or ".", os.environ.get("HOME", "/"), tempfile.gettempdir())
+    return sorted({os.path.realpath(place) for place in places})
 
 
 def _bind(listener: socket.socket, folder: Path) -> None:

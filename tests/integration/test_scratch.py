@@ -327,22 +327,28 @@ def test_the_script_ends_as_it_would(tmp_path):
 
 
 RESUMING = """
-import os, torch
+import os, time
 start = int(open("last.txt").read()) if os.path.exists("last.txt") else 0
 print("starts at", start)
-model = torch.nn.Linear(4, 1)
-for step in range(start, start + 30):
-    model(torch.randn(2, 4)).mean().backward()
-    open("last.txt", "w").write(str(step))
-    open("log.txt", "w").close()
-    open("log.txt").close()
+open("last.txt", "w").write("30")
+open("late.txt", "a").close()
+open("log.txt", "w").close()
+open("log.txt").close()
+if start:
+    import torch
+    model = torch.nn.Linear(4, 1)
+    for step in range(40):
+        model(torch.randn(2, 4)).mean().backward()
+        time.sleep(0.01)
+        if step == 35:
+            open("late.txt").close()
 """
 
 
 def test_a_script_that_resumes_is_noticed_and_in_a_view_it_begins_anew(tmp_path):
     (tmp_path / "script.py").write_text(RESUMING)
     command = Command(sys.executable, "script.py", folder=str(tmp_path))
-    request = replace(runs.request(command, runs.QUICK), scratch=True)
+    request = replace(runs.request(command), scratch=True)
     for _ in range(2):
         assert "starts at 0" in run_script(request).output
     since = time.time() - 0.02
@@ -350,5 +356,57 @@ def test_a_script_that_resumes_is_noticed_and_in_a_view_it_begins_anew(tmp_path)
     assert "starts at 0" in run_script(outside).output
     looking = replace(outside.specification, reads_between=(since, time.time()))
     again = run_script(replace(outside, specification=looking))
-    assert "starts at 0" not in again.output
-    assert again.read == ("last.txt",)
+    assert "starts at 30" in again.output
+    assert (again.state, again.read) == (TrialState.COMPLETE, ("last.txt",))
+
+
+def test_scripts_in_shared_memory_and_writes_beside_every_folder(tmp_path):
+    text = """
+        import os, pathlib
+        pathlib.Path("here").write_text("1")
+        pathlib.Path("old").write_text("22")
+        for name in ("/gpuadvisor-test", "/proc/sys/gpuadvisor-test", "/sys/gpuadvisor-test"):
+            try:
+                open(name, "w")
+                print("written", name)
+            except OSError:
+                print("refused")
+        """
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        folder = Path(name)
+        (folder / "old").write_text("1")
+        outcome = run_in_view(folder, text)
+        assert sorted(path.name for path in folder.iterdir()) == ["old", "script.py"]
+        assert (folder / "old").read_text() == "1"
+    assert outcome.output.split() == ["refused"] * 3
+    assert outcome.written == {"here": 1, "old": 2}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
+def test_where_the_disk_can_hold_no_layer_memory_does(tmp_path):
+    """As in a container, whose own file system is an overlay: the kernel stacks no two."""
+    for name in ("lower/work", "upper", "work", "merged"):
+        (tmp_path / name).mkdir(parents=True)
+    work = tmp_path / "merged" / "work"
+    (tmp_path / "lower" / "work" / "old").write_text("1")
+    (tmp_path / "lower" / "work" / "script.py").write_text(
+        "open('old', 'w').write('22')\nopen('new', 'w').write('333')"
+    )
+    run = (
+        "import sys\nfrom dataclasses import replace\n"
+        "from gpuadvisor.collectors.script.request import Command\n"
+        "from gpuadvisor.collectors.script.runner import run_script\n"
+        "from tests.integration import runs\n"
+        f"command = Command(sys.executable, 'script.py', folder={str(work)!r})\n"
+        "outcome = run_script(replace(runs.request(command), scratch=True))\n"
+        "print(sorted(outcome.written.items()))"
+    )
+    layers = "lowerdir=lower,upperdir=upper,workdir=work"
+    shell = (
+        f"cd {tmp_path} && mount -t overlay -o {layers} overlay merged && cd - >/dev/null &&"
+        f' TMPDIR={work} {sys.executable} -c "$1" && ls {work} && cat {work}/old'
+    )
+    command = ["unshare", "-m", "sh", "-c", shell, "sh", run]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.stdout == "[('new', 3), ('old', 2)]\nold\nscript.py\n1", done.stderr
