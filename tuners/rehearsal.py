@@ -97,6 +97,8 @@ def missing(rehearsal: Rehearsal | None) -> str | None:
     if rehearsal is None:
         return "nothing was rehearsed"
     needed = [Aspect.ROWS, Aspect.END]
+    if not rehearsal.changes_results:
+        needed.append(Aspect.RESULTS)
     if rehearsal.samples < ENOUGH_SAMPLES or Aspect.BATCHES in rehearsal.not_covered:
         needed = [Aspect.BATCHES, Aspect.SECOND_EPOCH, *needed]
     for aspect in needed:
@@ -156,6 +158,7 @@ class _Comparison:
             epochs=max((each.number + 1 for each in _training(first)), default=0),
             samples=self.samples,
             equivalence=equivalence,
+            changes_results=tuple(self._changing),
             forecast=forecast,
             wall_s=sum(each.wall_s for each in self._all()),
         )
@@ -180,6 +183,16 @@ class _Comparison:
         """The settings that change how data is read."""
         names = (n for n in self.settings if n in self.knobs)
         return [name for name in names if Aspect.BATCHES in self.knobs[name].reaches]
+
+    @property
+    def _changing(self) -> list[str]:
+        """The settings that change results on purpose."""
+        return [
+            name
+            for name in self.settings
+            if name not in self.knobs
+            or (self.knobs[name].effect is Effect.TRAINING and self.lives.first.losses)
+        ]
 
     @property
     def _is_resized(self) -> bool:
@@ -487,14 +500,8 @@ class _Comparison:
 
     def _results(self) -> Equivalence:
         """Compare losses and outputs."""
-        changing = [
-            name
-            for name in self.settings
-            if name not in self.knobs
-            or (self.knobs[name].effect is Effect.TRAINING and self.lives.first.losses)
-        ]
-        if changing:
-            reason = f"{', '.join(changing)} changes what the script computes"
+        if self._changing:
+            reason = f"{', '.join(self._changing)} changes what the script computes"
             return self._unchecked(reason)
         first, second = self.lives.first, self.lives.second
         plan = self.lives.numerics or self.lives.plan

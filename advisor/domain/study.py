@@ -251,6 +251,9 @@ class Rehearsal:
     """Samples of each side that were compared."""
     equivalence: Equivalence | None = None
     """What the losses, outputs and batches say of the results."""
+    changes_results: tuple[str, ...] = ()
+    """Settings that change results on purpose, so that they are not compared: the script's own
+    arguments, the batch size in training."""
     forecast: Forecast | None = None
     wall_s: float = 0.0
     """Time that all lives together took."""

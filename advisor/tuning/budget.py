@@ -20,6 +20,10 @@ LONGEST_S = 30 * 24 * 3600
 MOST_TRIALS = 100_000
 LONGEST_TEXT = 20
 
+REHEARSAL_SHARE = 1 / 3
+"""Most of the whole budget that a rehearsal may take; what it needs is kept back for it."""
+USUAL_REHEARSAL_S = 200.0
+"""Most that a rehearsal takes where the budget is in trials: a third of the default budget."""
 PROOF_SHARE = 0.4
 """Most of the whole budget that is kept back for the proof."""
 ABLATION_SHARE = 0.2
@@ -140,6 +144,19 @@ class Budget:
             return True
         return PROFILE_RUNS * self.expected_s({}) <= PROFILE_SHARE * self._limit.seconds
 
+    def rehearsal_s(self, settings: Settings) -> float:
+        """Return how long a rehearsal of these settings may take now; 0 where there is no room.
+
+        What the proof needs is left out. A life takes about as long as a trial: it has the same
+        start and as many steps, and an evaluation and an end besides.
+        """
+        if self._limit.seconds is None:
+            return USUAL_REHEARSAL_S
+        proof_s, _, least_s = self._later_s(settings)
+        proof_s = min(PROOF_SHARE * self._limit.seconds, proof_s)
+        room_s = min(REHEARSAL_SHARE * self._limit.seconds, (self.left_s or 0.0) - proof_s)
+        return room_s if room_s >= least_s else 0.0
+
     def advice(self) -> str | None:
         """Return a sentence if the budget is too small for a study of this script, else None."""
         if self._limit.seconds is None or self._limit.seconds >= FEW_RUNS * self.expected_s({}):
@@ -156,19 +173,22 @@ class Budget:
             return BudgetLimit(trials=self._searched + len(trials))
         search_s = self._limit.seconds - (self.left_s or 0.0) + sum(map(self.expected_s, trials))
         later_s = max((sum(self._later_s(settings)) for settings in trials), default=0.0)
-        needed_s = min(search_s + later_s, search_s / (1 - PROOF_SHARE - ABLATION_SHARE))
+        shares = PROOF_SHARE + ABLATION_SHARE + REHEARSAL_SHARE
+        needed_s = min(search_s + later_s, search_s / (1 - shares))
         return BudgetLimit(seconds=60 * math.ceil(max(needed_s, self._limit.seconds + 1) / 60))
 
     def _reserve_s(self, settings: Settings) -> float:
         """Return what ablation and proof will take if these settings turn out best."""
         budget_s = self._limit.seconds or 0.0
-        proof_s, ablation_s = self._later_s(settings)
+        proof_s, ablation_s, rehearsal_s = self._later_s(settings)
         proof_s = min(PROOF_SHARE * budget_s, proof_s)
+        proof_s += min(REHEARSAL_SHARE * budget_s, rehearsal_s)
         if self.phase == "search":
             return proof_s + min(ABLATION_SHARE * budget_s, ablation_s)
         return proof_s if self.phase == "ablation" else 0.0
 
-    def _later_s(self, settings: Settings) -> tuple[float, float]:
-        """Return how long the least proof of these settings takes, and a whole ablation."""
+    def _later_s(self, settings: Settings) -> tuple[float, float, float]:
+        """Return how long the least proof of these settings takes, an ablation, and a rehearsal."""
         best_s, plain_s = self.expected_s(settings), self.expected_s({})
-        return LOOKS[0] * (best_s + plain_s), (2 + len(settings)) * best_s
+        rehearsal_s = 2 * plain_s + best_s
+        return LOOKS[0] * (best_s + plain_s), (2 + len(settings)) * best_s, rehearsal_s

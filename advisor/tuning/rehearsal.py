@@ -7,15 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from gpuadvisor.collectors.script.request import Limits, RunRequest
+from gpuadvisor.collectors.script.request import Command, Limits, RunRequest
 from gpuadvisor.collectors.script.runner import run_life
 from gpuadvisor.collectors.script.scratch import unavailable
 from gpuadvisor.collectors.script.specification import Shortening, Specification
-from gpuadvisor.domain.knobs import Settings
+from gpuadvisor.domain.knobs import Level, Settings
 from gpuadvisor.domain.rehearsal import Life
-from gpuadvisor.domain.study import Aspect, Problem, Rehearsal, TrialState
+from gpuadvisor.domain.study import Aspect, Dropped, Rehearsal, TrialState
 from gpuadvisor.errors import Interrupted
 from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.equivalence import TOLERANCES
+from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.rehearsal import (
     ENOUGH_SAMPLES,
     Lives,
@@ -23,12 +25,10 @@ from gpuadvisor.tuners.rehearsal import (
     draws_samples_at_random,
 )
 from gpuadvisor.tuning.arguments import applied, with_arguments
-from gpuadvisor.tuning.trial_runner import Progress, Side, Silent
+from gpuadvisor.tuning.budget import USUAL_REHEARSAL_S
+from gpuadvisor.tuning.preparation import check_script, devices_for, target_python
+from gpuadvisor.tuning.trial_runner import Side
 
-BUDGET_SHARE = 1 / 3
-"""Most of a study's budget that its first rehearsal may take."""
-USUAL_S = 200.0
-"""Most that a rehearsal takes where the budget is no time: a third of the default budget."""
 LIVES = 3
 """Lives of a rehearsal: two of the unchanged script, one under the plan."""
 SLACK = 2.0
@@ -49,14 +49,13 @@ class Rehearser:
     tolerance: float
     """Relative difference of results that is allowed."""
     seed: int = 0
-    allowed_s: float = USUAL_S
+    allowed_s: float = USUAL_REHEARSAL_S
     """Most that the lives of one rehearsal may take."""
     samples_per_step: float | None = None
     """As trials saw it; None where it is not known."""
     step_ms: float | None = None
     """Step time of the unchanged script, as trials measured it."""
     cancelled: Callable[[], bool] = lambda: False
-    progress: Progress = field(default_factory=Silent)
     _known: dict[frozenset[tuple[str, object]], Rehearsal] = field(default_factory=dict, repr=False)
 
     def rehearse(self, settings: Settings, step_ms: float | None = None) -> Rehearsal:
@@ -134,6 +133,25 @@ class Rehearser:
         return life
 
 
+def rehearse(
+    command: Command,
+    settings: Settings,
+    level: Level = Level.BALANCED,
+    tolerance: float | None = None,
+    allowed_s: float = USUAL_REHEARSAL_S,
+    seed: int = 0,
+) -> Rehearsal:
+    """Rehearse settings of a script on the first GPU, or on the CPU where there is none.
+
+    UsageError where the script or its interpreter cannot be used.
+    """
+    check_script(command)
+    python = target_python(command)
+    side = Side(replace(command, python=python.executable), devices_for(python, 1)[0])
+    limit = TOLERANCES[level] if tolerance is None else tolerance
+    return Rehearser(side, load_knobs(), limit, seed, allowed_s).rehearse(settings)
+
+
 @dataclass
 class Rehearsed:
     """What is left of settings after their rehearsal."""
@@ -141,8 +159,8 @@ class Rehearsed:
     settings: Settings
     rehearsal: Rehearsal | None
     """The last one, of `settings` where they are not empty."""
-    dropped: dict[str, Problem] = field(default_factory=dict)
-    """Knobs that were taken out, and the problem that each was suspected of."""
+    dropped: tuple[Dropped, ...] = ()
+    """What was taken out, and the problem that each was suspected of."""
 
 
 def harmless_part(
@@ -179,7 +197,7 @@ def harmless_part(
         else:
             for name in suspects:
                 kept = dict(without(kept, name)) if name in kept else kept
-        for name in result.settings.keys() - kept.keys():
-            result.dropped[name] = problem
+        gone = [name for name in result.settings if name not in kept]
+        result.dropped += tuple(Dropped(name, result.settings[name], problem) for name in gone)
         result.settings = kept
     return result

@@ -26,10 +26,12 @@ from gpuadvisor.storage.database import Store, open_store
 from gpuadvisor.storage.home import home
 from gpuadvisor.tuners.ablation import Ablation
 from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.equivalence import TOLERANCES
 from gpuadvisor.tuners.knob_space import KnobSpace, Selection, select_knobs
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.neighbourhood import Neighbourhood
 from gpuadvisor.tuners.proof import prove_point
+from gpuadvisor.tuners.rehearsal import missing
 from gpuadvisor.tuners.search import Best, OrderedSearch
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuners.statistics import LOOKS
@@ -50,6 +52,11 @@ from gpuadvisor.tuning.preparation import (
     target_python,
 )
 from gpuadvisor.tuning.recorder import StudyRecorder
+from gpuadvisor.tuning.rehearsal import (
+    Rehearsed,
+    Rehearser,
+    harmless_part,
+)
 from gpuadvisor.tuning.results import (
     combined,
     deserves_plan,
@@ -57,9 +64,10 @@ from gpuadvisor.tuning.results import (
     format_expectation,
     keep_plan,
     proven,
+    typical,
     with_measured,
 )
-from gpuadvisor.tuning.trial_runner import Progress
+from gpuadvisor.tuning.trial_runner import Progress, Side
 from gpuadvisor.tuning.verdicts import candidate, not_tried, time_needed, verdict_of
 
 ProfileBaseline = Callable[[Command, Measurement, Device, tuple[int, ...]], Diagnosis]
@@ -164,6 +172,7 @@ class _Study:
         self._chosen = KnobSpace(Space(), {})
         self._search: OrderedSearch | None = None
         self._best = Best({}, 1.0)
+        self._rehearsed = Rehearsed({}, None)
 
     # -- the phases ----------------------------------------------------------------------------
 
@@ -179,6 +188,7 @@ class _Study:
             with store.recording():
                 self._explore()
             settings, contributions = self._ablate()
+            settings = self._rehearse(settings)
             result = self._prove(settings or self._candidate(), contributions)
         except Interrupted as interruption:
             result = self._interrupted(str(interruption))
@@ -296,6 +306,44 @@ class _Study:
             self._note(f"the budget left no room to measure {names} alone: as seen in the search")
         return settings, contributions
 
+    def _rehearse(self, settings: Settings) -> Settings:
+        """Let the script live its whole life in short, and leave out what does harm there."""
+        self._rehearsed = Rehearsed(settings, None)
+        if not settings:
+            return settings
+        self._enter("rehearsal", "a shortened life, to the script's end; nothing it writes remains")
+        rehearser = self._rehearser(settings)
+        best = typical(
+            [t for t in self._evaluator.trials if t.settings == settings], self.options.objective
+        )
+        step_ms = best.measurement.mean_step_ms if best and best.measurement else None
+        self._rehearsed = harmless_part(
+            lambda some: rehearser.rehearse(some, step_ms),
+            settings,
+            self._chosen.space.without,
+            lambda: self._budget.rehearsal_s(settings) > 0,
+        )
+        for each in self._rehearsed.dropped:
+            self._note(f"{each.knob} is left out: {each.problem.sentence}")
+        lacks = missing(self._rehearsed.rehearsal)
+        if self._rehearsed.settings and lacks is not None:
+            self.progress.on_message(f"not rehearsed enough: {lacks}")
+        return self._rehearsed.settings
+
+    def _rehearser(self, settings: Settings) -> Rehearser:
+        options, device = self.options, self.devices[0]
+        tolerance = TOLERANCES[options.level] if options.tolerance is None else options.tolerance
+        return Rehearser(
+            Side(options.command, device, cores=self._evaluator.share_of_cores(device)),
+            self.knobs,
+            tolerance,
+            options.seed,
+            self._budget.rehearsal_s(settings),
+            self._baseline.samples_per_step,
+            self._baseline.mean_step_ms,
+            self.cancelled,
+        )
+
     def _candidate(self) -> Settings:
         """Return what looked best without being better than noise, if there is time to prove it.
 
@@ -316,7 +364,11 @@ class _Study:
                 f"the {which} failed in the proof, so nothing is claimed for "
                 f"{_format_settings(settings)}: {proof.failed.state}: {proof.failed.reason}"
             )
-        return proven(self._result(), settings, contributions, proof, self._guessed)
+        result = proven(self._result(), settings, contributions, proof, self._guessed)
+        rehearsal = self._rehearsed.rehearsal
+        if rehearsal is None or rehearsal.settings != settings:  # of a candidate there is none
+            return result
+        return replace(result, rehearsal=rehearsal, equivalence=rehearsal.equivalence)
 
     # -- ending --------------------------------------------------------------------------------
 
@@ -351,6 +403,7 @@ class _Study:
             verdict=Verdict.INCONCLUSIVE,  # until `_concluded`
             baseline=self._baseline,
             trials=tuple(self._evaluator.trials),
+            dropped=self._rehearsed.dropped,
             expectations=self._expectations,
             started=self.recorder.started,
         )

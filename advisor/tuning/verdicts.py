@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from gpuadvisor.domain.knobs import Settings, Value
 from gpuadvisor.domain.study import Speedup, StudyResult, Trial, TrialState, Verdict
 from gpuadvisor.tuners.proof import is_faster
+from gpuadvisor.tuners.rehearsal import missing
 from gpuadvisor.tuners.search import OrderedSearch
 from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuners.statistics import LOOKS
@@ -22,12 +23,13 @@ USELESS = (TrialState.NO_EFFECT, TrialState.UNSUPPORTED)
 def verdict_of(result: StudyResult) -> Verdict:
     """Return the verdict that the trials, the proof and `untried` of a result allow.
 
-    A gain is called faster without a look at the rehearsal. That there is none is shown only where
-    every knob that applies was tried, and the best of them proven to be worth too little. A study
-    that was interrupted has shown neither.
+    A gain is called faster where enough of the script's life was rehearsed. That there is none is
+    shown only where every knob that applies was tried, and the best of them proven to be worth too
+    little. A study that was interrupted has shown neither.
     """
     if is_faster(result.speedup) and result.best is not None and not result.interrupted:
-        return Verdict.FASTER
+        rehearsed = missing(result.rehearsal) is None
+        return Verdict.FASTER if rehearsed else Verdict.FASTER_UNVERIFIED
     if not _searched(result.trials):
         return Verdict.NOT_TRIED
     if result.interrupted or untried_knobs(result.untried) or not is_no_gain(result.speedup):
