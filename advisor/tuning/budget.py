@@ -21,12 +21,14 @@ MOST_TRIALS = 100_000
 LONGEST_TEXT = 20
 
 REHEARSAL_SHARE = 1 / 3
-"""Most of the whole budget that a rehearsal may take; what it needs is kept back for it."""
+"""Most of the whole budget that a rehearsal may take."""
+REHEARSAL_RESERVE = 0.2
+"""Most of the whole budget that is kept back for it."""
 USUAL_REHEARSAL_S = 200.0
 """Most that a rehearsal takes where the budget is in trials: a third of the default budget."""
-PROOF_SHARE = 0.4
+PROOF_SHARE = 0.3
 """Most of the whole budget that is kept back for the proof."""
-ABLATION_SHARE = 0.2
+ABLATION_SHARE = 0.1
 """Most of the whole budget that is kept back for the ablation."""
 
 PROFILE_RUNS = 2.0
@@ -173,7 +175,7 @@ class Budget:
             return BudgetLimit(trials=self._searched + len(trials))
         search_s = self._limit.seconds - (self.left_s or 0.0) + sum(map(self.expected_s, trials))
         later_s = max((sum(self._later_s(settings)) for settings in trials), default=0.0)
-        shares = PROOF_SHARE + ABLATION_SHARE + REHEARSAL_SHARE
+        shares = PROOF_SHARE + ABLATION_SHARE + REHEARSAL_RESERVE
         needed_s = min(search_s + later_s, search_s / (1 - shares))
         return BudgetLimit(seconds=60 * math.ceil(max(needed_s, self._limit.seconds + 1) / 60))
 
@@ -182,7 +184,7 @@ class Budget:
         budget_s = self._limit.seconds or 0.0
         proof_s, ablation_s, rehearsal_s = self._later_s(settings)
         proof_s = min(PROOF_SHARE * budget_s, proof_s)
-        proof_s += min(REHEARSAL_SHARE * budget_s, rehearsal_s)
+        proof_s += min(REHEARSAL_RESERVE * budget_s, rehearsal_s)
         if self.phase == "search":
             return proof_s + min(ABLATION_SHARE * budget_s, ablation_s)
         return proof_s if self.phase == "ablation" else 0.0

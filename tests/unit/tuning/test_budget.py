@@ -7,7 +7,13 @@ import pytest
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.statistics import LOOKS
-from gpuadvisor.tuning.budget import ABLATION_SHARE, PROOF_SHARE, Budget, BudgetLimit
+from gpuadvisor.tuning.budget import (
+    ABLATION_SHARE,
+    PROOF_SHARE,
+    REHEARSAL_RESERVE,
+    Budget,
+    BudgetLimit,
+)
 from gpuadvisor.tuning.trial_runner import limits_for
 from tests.simulation import Switch, measurement
 
@@ -99,7 +105,7 @@ class TestTime:
 
     def test_the_search_leaves_room_for_ablation_and_proof(self, clock):
         made = budget_of("1000s")
-        reserve_s = LOOKS[0] * 20 + 3 * 10
+        reserve_s = LOOKS[0] * 20 + 3 * 10 + 3 * 10
         clock[0] = 1000 - reserve_s - 10
         assert made.affordable([TF32])
         clock[0] += 1
@@ -109,7 +115,7 @@ class TestTime:
 
     def test_the_reserve_is_a_share_of_the_budget_at_most(self, clock):
         made = budget_of("100s")
-        clock[0] = 100 * (1 - PROOF_SHARE - ABLATION_SHARE) - 10
+        clock[0] = 100 * (1 - PROOF_SHARE - ABLATION_SHARE - REHEARSAL_RESERVE) - 10
         assert made.affordable([TF32])
         clock[0] += 1
         assert not made.affordable([TF32])
@@ -121,6 +127,15 @@ class TestTime:
         clock[0] += 1
         assert not made.affordable([{}, TF32])
 
+    def test_a_rehearsal_takes_a_third_and_leaves_room_for_the_proof(self, clock):
+        made = budget_of("600s")
+        assert made.rehearsal_s(TF32) == 200
+        clock[0] = 600 - LOOKS[0] * 20 - 35
+        assert made.rehearsal_s(TF32) == 35
+        clock[0] += 10
+        assert made.rehearsal_s(TF32) == 0
+        assert budget_of("9 trials").rehearsal_s(TF32) == 200
+
     def test_what_runs_side_by_side_takes_as_long_as_the_longest(self, clock):
         made = budget_of("100s", "proof")
         clock[0] = 80
@@ -130,7 +145,7 @@ class TestTime:
     def test_a_trial_has_room_for_what_nothing_else_needs(self, clock):
         made = budget_of("10m")
         clock[0] = 100.0
-        ablation_s, proof_s = 3 * 10, LOOKS[0] * 20
+        ablation_s, proof_s = 3 * 10, LOOKS[0] * 20 + 3 * 10  # and three lives
         assert made.room_s(TF32) == 500 - ablation_s - proof_s
         made.phase = "ablation"
         assert made.room_s(TF32) == 500 - proof_s

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.finding import RUN, Category, Diagnosis, Finding, Span
 from gpuadvisor.domain.knobs import AppliedKnob, Level, ScriptFacts
 from gpuadvisor.domain.measurement import Trace
+from gpuadvisor.domain.rehearsal import Call, Life
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.study import Objective, TrialState, Verdict
 from gpuadvisor.errors import Interrupted, ScriptError, UsageError
@@ -23,7 +25,7 @@ from gpuadvisor.reports import study_wording as wording
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.statistics import LOOKS
-from gpuadvisor.tuning import evaluator, study, trial_runner
+from gpuadvisor.tuning import evaluator, rehearsal, study, trial_runner
 from gpuadvisor.tuning.budget import BudgetLimit
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.plans import read_plan
@@ -49,6 +51,9 @@ class Script:
         self.speed = {}
         self.fail = lambda names, run: None
         self.lasts_s = 0.0
+        self.harmful = set()
+        """Knobs under which the rehearsal has other results."""
+        self.lives = []
         self._count = itertools.count()
         self._busy = {}
         self._lock = threading.Lock()
@@ -81,6 +86,14 @@ class Script:
             return RunOutcome(failed, "it failed", None, "output", 1.0, "train.py, line 3")
         return RunOutcome(TrialState.COMPLETE, "", measured, "", 1.0)
 
+    def live(self, request, shortening):
+        """Answer a rehearsal: a script that does the same under all knobs, unless they do harm."""
+        names = [each.knob for each in request.specification.applications]
+        self.lives.append(names)
+        losses = (1.5 if set(names) & self.harmful else 1.0,) * 8
+        calls = tuple(Call(n, 64, 64, True, ((1.0,),)) for n in range(40))
+        return Life(TrialState.COMPLETE, wall_s=3.0, losses=losses, calls=calls, written={})
+
 
 @pytest.fixture
 def script(tmp_path, monkeypatch):
@@ -89,6 +102,8 @@ def script(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path / "store"))
     monkeypatch.setattr(trial_runner, "run_script", made.run)
+    monkeypatch.setattr(rehearsal, "run_life", made.live)
+    monkeypatch.setattr(rehearsal, "unavailable", lambda: None)
     python = TargetPython("/usr/bin/python3", "3.12.3", torch="2.7.1")
     monkeypatch.setattr(study, "target_python", lambda command: python)
     monkeypatch.setattr(study, "devices_for", lambda python, jobs: [gpu(n) for n in range(jobs)])
@@ -515,3 +530,35 @@ def test_a_long_search_measures_the_unchanged_script_in_between(script):
     searched = "".join("s" if phase == "search" else "b" for phase in phases)
     assert "s" * evaluator.STALE_AFTER in searched
     assert "s" * (evaluator.STALE_AFTER + 1) not in searched
+
+
+class TestRehearsal:
+    def test_what_does_harm_is_left_out_and_the_rest_is_proven(self, script):
+        script.harmful = {"tf32"}
+        result = tune()
+        assert result.settings == {"channels_last": True}
+        assert result.verdict is Verdict.FASTER
+        assert [each.knob for each in result.dropped] == ["tf32"]
+        assert "relative difference" in result.dropped[0].problem.sentence
+        assert read_plan(Path(result.plan)).settings == {"channels_last": True}
+
+    def test_what_does_harm_in_all_its_parts_is_never_faster(self, script):
+        script.harmful = set(GAINS)
+        result = tune()
+        assert result.verdict is not Verdict.FASTER
+        assert result.plan is None
+        assert {each.knob for each in result.dropped} == {"tf32", "channels_last"}
+
+    def test_what_cannot_be_rehearsed_is_unverified_and_has_no_plan(self, script, monkeypatch):
+        monkeypatch.setattr(rehearsal, "unavailable", lambda: "no private view here")
+        result = tune()
+        assert result.verdict is Verdict.FASTER_UNVERIFIED
+        assert result.speedup.ci99_low > 1
+        assert result.plan is None
+        assert "no private view here" in str(result.rehearsal.not_covered)
+        assert script.lives == []
+
+    def test_the_unchanged_script_lives_twice_however_much_is_left_out(self, script):
+        script.harmful = {"tf32"}
+        tune()
+        assert script.lives.count([]) == 2
