@@ -19,7 +19,7 @@ from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuning.results import proven, with_measured
 from gpuadvisor.tuning.verdicts import candidate, not_tried, time_needed, verdict_of
 from tests.simulation import SimulatedEvaluator, measurement
-from tests.studies import NOTHING, study
+from tests.studies import NOTHING, rehearsal, study
 
 FASTER = Speedup(1.2, 1.15, 1.25, 4)
 NO_GAIN = Speedup(1.0, 0.99, 1.01, 4)
@@ -47,13 +47,15 @@ def proof_of(speedup, **changes):
 @pytest.mark.parametrize(
     ("result", "verdict"),
     [
-        (proof_of(FASTER), Verdict.FASTER),
-        (proof_of(FASTER, untried={"compile": "no room"}), Verdict.FASTER),
+        (proof_of(FASTER, rehearsal=rehearsal()), Verdict.FASTER),
+        (proof_of(FASTER, rehearsal=rehearsal(), untried={"compile": "no room"}), Verdict.FASTER),
+        (proof_of(FASTER), Verdict.FASTER_UNVERIFIED),
+        (proof_of(FASTER, rehearsal=rehearsal(covered=())), Verdict.FASTER_UNVERIFIED),
         (proof_of(NO_GAIN), Verdict.NO_GAIN),
         (proof_of(SLOWER), Verdict.NO_GAIN),
         (proof_of(NO_GAIN, untried={"workers=16": "in vain"}), Verdict.NO_GAIN),
         (proof_of(NO_GAIN, untried={"compile": "no room"}), Verdict.INCONCLUSIVE),
-        (proof_of(FASTER, interrupted="Ctrl-C"), Verdict.INCONCLUSIVE),
+        (proof_of(FASTER, rehearsal=rehearsal(), interrupted="Ctrl-C"), Verdict.INCONCLUSIVE),
         (proof_of(NO_GAIN, interrupted="Ctrl-C"), Verdict.INCONCLUSIVE),
         (proof_of(WIDE), Verdict.INCONCLUSIVE),
         (ended(), Verdict.INCONCLUSIVE),
