@@ -12,7 +12,6 @@ import functools
 import os
 import runpy
 import sys
-import sysconfig
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -99,13 +98,17 @@ class Finder(MetaPathFinder):
             spec: ModuleSpec | None = find(fullname, path, target) if find is not None else None
             if spec is not None:
                 # Other loaders change the code in ways of their own.
-                if type(spec.loader) is SourceFileLoader and self._is_of_interest(fullname, spec):
+                if type(spec.loader) is SourceFileLoader and _is_of_interest(fullname, spec):
                     spec.loader = Loader(spec.loader.name, spec.loader.path, self._rewrite)
                 return spec
         return None
 
-    def _is_of_interest(self, name: str, spec: ModuleSpec) -> bool:
+
+def _is_of_interest(name: str, spec: ModuleSpec) -> bool:
+    try:
         return name in TRAINERS or (spec.origin is not None and is_own(spec.origin))
+    except OSError:  # the working directory is gone
+        return False
 
 
 def is_own(path: str) -> bool:
@@ -128,8 +131,7 @@ def is_own(path: str) -> bool:
 
 @functools.cache
 def _library_folders() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    folders = paths["stdlib"], paths["platstdlib"], __file__.rpartition("gpuadvisor")[0]
+    folders = os.path.dirname(os.__file__), __file__.rpartition("gpuadvisor")[0]
     real = tuple(map(os.path.realpath, folders))
     return tuple(os.path.join(folder, "") for folder in (*folders, *real))
 
@@ -153,10 +155,13 @@ def take_over_main(rewrite: Rewrite) -> None:
     if script is None:
         return
 
+    asked = False
+
     def hook(path: str) -> Any:
-        if os.path.abspath(path) != script:
+        nonlocal asked
+        if asked or os.path.abspath(path) != script:
             raise ImportError
-        sys.path_hooks.remove(hook)
+        asked = True  # not removed: the interpreter is walking through the list
         try:
             with open(path, "rb") as file:
                 code = rewrite(file.read(), path, False)

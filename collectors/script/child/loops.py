@@ -106,6 +106,11 @@ class Loops:
             if each.kind is not None
         ]
 
+    def restart(self) -> None:
+        """Forget what was counted, as a forked process does about its parent's loops."""
+        for watched in self._watched:
+            watched.kind, watched.done, watched.shortened = None, 0, False
+
     def over(self, iterable: Any, number: int) -> Any:
         """Return what a `for` statement runs over instead; the same where it is not watched."""
         watched = self._watched[number]
@@ -321,14 +326,16 @@ class Entry:
         calls = self._evidence == CALL
         is_driven = now.fed(calls) > self._entered.fed(calls)
         if not (self.is_fed or is_driven):
-            return self._steps >= shortening.batches
+            return self._steps >= shortening.steps
         ended = now.ended(calls) - self._entered.ended(calls)
         if ended >= shortening.epochs:
             return True
         if not (self.is_fed or ended or self._may_begin_anew()):
             newest = progress.open.get(progress.newest_pass)
-            given = newest.batches if newest is not None else 0
-            return given + self._most_batches > shortening.batches
+            if newest is None:
+                return self._steps >= shortening.steps
+            left = (newest.short_batches or shortening.batches) - newest.batches
+            return left < self._most_batches
         batches = now.batches - self._entered.batches
         return batches >= SAFE_PASSES * shortening.epochs * shortening.batches
 
@@ -338,8 +345,11 @@ class Entry:
         if self._watched.site.restarts:
             return True
         newest = progress.open.get(progress.newest_pass)
-        whole = newest.whole_batches if newest is not None else None
-        return whole is not None and self._planned is not None and self._planned > whole
+        if newest is None or newest.whole_batches is None:
+            return False
+        if newest.short_batches == newest.whole_batches:  # it ends where it always does
+            return True
+        return self._planned is not None and self._planned > newest.whole_batches
 
 
 def _differences(before: dict[int, int], now: dict[int, int]) -> dict[int, int]:

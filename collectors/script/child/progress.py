@@ -33,6 +33,8 @@ class Pass:
 
     whole_batches: int | None
     """Batches of the pass if it were not shortened; None where that is not known."""
+    short_batches: int | None
+    """Batches after which it ends, shortened; None where that is not known."""
     batches: int = 0
     trained: bool = False
     """Whether there was a step after one of them."""
@@ -99,13 +101,13 @@ class Progress:
             thread.fed_calls += 1
             self._batches_at_call = self.batches
 
-    def pass_began(self, whole_batches: int | None = None) -> int:
-        """Note that a loader begins a pass of so many batches, were it not shortened.
+    def pass_began(self, whole: int | None = None, short: int | None = None) -> int:
+        """Note that a loader begins a pass of so many batches: whole, and as it is shortened.
 
-        Returns the number of the pass, for `batch_given` and `pass_ended`.
+        Returns the number of the pass, for what follows of it.
         """
         self.passes_begun += 1
-        self.open[self.passes_begun] = Pass(whole_batches)
+        self.open[self.passes_begun] = Pass(whole, short)
         return self.passes_begun
 
     def batch_given(self, number: int) -> None:
@@ -126,6 +128,10 @@ class Progress:
         if ended.evaluated:
             self.passes_evaluated += 1
             self.last_evaluated = max(self.last_evaluated, number)
+
+    def pass_left(self, number: int) -> None:
+        """Note that the script reads no more of a pass, which has not ended."""
+        self.open.pop(number, None)
 
     def _took_step(self) -> None:
         self.thread.events += 1

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from gpuadvisor.collectors.script.child import patches
+from gpuadvisor.collectors.script.child import loops, patches
 from gpuadvisor.collectors.script.child.channel import Channel, guarded
 from gpuadvisor.collectors.script.child.clock import HEARTBEAT_S
 from gpuadvisor.collectors.script.child.counters import Counters
 from gpuadvisor.collectors.script.child.dynamo_disable import disable_dynamo
 from gpuadvisor.collectors.script.child.patches import surround_backward
+from gpuadvisor.collectors.script.child.progress import Progress
 from gpuadvisor.collectors.script.child.rehearsal.passes import Passes
 from gpuadvisor.collectors.script.child.rehearsal.record import Record
 from gpuadvisor.collectors.script.child.roots import Roots
@@ -59,7 +60,9 @@ class LifeSession(Session):
 
         torch, registry = self._torch, self._registry
         channel.send("torch", version=str(torch.__version__))
-        patches.patch_optimizers(torch, registry, lambda _: None)
+        self._loops = loops.current()
+        self._progress = progress = self._loops.progress if self._loops else Progress()
+        patches.patch_optimizers(torch, registry, lambda _: progress.optimizer_built())
         surround_backward(torch, registry)
         self._watch_backward()
         roots = Roots(torch, registry, Counters(), self._root_called, self._found_module)
@@ -73,6 +76,7 @@ class LifeSession(Session):
             self._read,
             lambda: self._steps,
             self._pass_ended,
+            progress,
         )
         self._passes.install()
         patches.patch_exit(self._script_ended)
@@ -88,6 +92,8 @@ class LifeSession(Session):
         self._ended = False
         self._losses.clear()
         self._passes.restart()
+        if self._loops is not None:
+            self._loops.restart()
         self._calls = self._steps = 0
         self._marker = ""
 
@@ -97,6 +103,7 @@ class LifeSession(Session):
         if self._torch.compiler.is_dynamo_compiling():
             return
         self._steps += 1
+        self._progress.stepped(optimizer)
         self._alive("optimizer")
         if len(self._losses) >= FLUSH_STEPS:
             self._flush()
@@ -130,6 +137,7 @@ class LifeSession(Session):
                         original(tensors, *args, **kwargs)
                     finally:
                         self._inside = False
+                    self._progress.backward_done()
                     return
                 original(tensors, *args, **kwargs)
 
@@ -151,6 +159,7 @@ class LifeSession(Session):
             self._random = random_state(self._torch)
 
     def _function_called(self, function: Any, result: Any) -> None:
+        self._progress.called(function, self._torch.is_grad_enabled())
         self._alive("forward")
 
     def _root_called(
@@ -158,6 +167,7 @@ class LifeSession(Session):
     ) -> None:
         if self._inside:
             return
+        self._progress.called(module, self._torch.is_grad_enabled())
         self._alive("forward")
         if self._calls >= MOST_CALLS:
             return
@@ -257,6 +267,15 @@ class LifeSession(Session):
         with guarded(self._channel, "write down the end"):
             self._passes.finish()
             self._flush()
+            for each in self._loops.report() if self._loops is not None else ():
+                self._record.write(
+                    "loop",
+                    place=each.place,
+                    loop=str(each.kind),
+                    planned=each.planned,
+                    done=each.done,
+                    shortened=each.shortened,
+                )
             self._record.write("end", steps=self._steps)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from gpuadvisor.collectors.script.child.channel import guarded
 from gpuadvisor.collectors.script.child.counters import nothing
+from gpuadvisor.collectors.script.child.progress import Progress
 from gpuadvisor.collectors.script.child.rehearsal.dataset_state import (
     StateWatch,
     loader_roots,
@@ -22,7 +23,11 @@ from gpuadvisor.collectors.script.child.rehearsal.generators import (
     global_generators,
 )
 from gpuadvisor.collectors.script.child.rehearsal.record import Record
-from gpuadvisor.collectors.script.child.rehearsal.samplers import ShortSampler, whole_batches
+from gpuadvisor.collectors.script.child.rehearsal.samplers import (
+    ShortSampler,
+    short_batches,
+    whole_batches,
+)
 from gpuadvisor.collectors.script.child.rehearsal.worker_evidence import watch_workers
 from gpuadvisor.domain.rehearsal import Moment, StateChange, StateKind, WorkerStart
 
@@ -47,11 +52,12 @@ class Passes:
         read: Callable[[Any], list[tuple[list[int], list[float]]]],
         steps: Callable[[], int],
         ended: Callable[[], None],
+        progress: Progress,
     ) -> None:
         """Prepare to shorten passes to so many batches of the script's own size.
 
         `read` returns, for each part of a batch, fingerprints and moments of its samples; `steps`
-        counts optimizer steps; `ended` is called after each pass.
+        counts optimizer steps; `ended` is called after each pass; `progress` is told of all.
         """
         self._torch = torch
         self._record = record
@@ -59,6 +65,7 @@ class Passes:
         self._read = read
         self._steps = steps
         self._ended = ended
+        self._progress = progress
         self._datasets: list[Callable[[], Any]] = []
         """The data sets of the loaders that gave batches; each gives None once it is gone."""
         self._kinds: list[tuple[type, int | None]] = []
@@ -152,6 +159,7 @@ class Passes:
                 if before is not None:
                     self._states.drawn(pass_.place, pass_.number, before)
                 pass_.take(self._read(batch))
+                self._progress.batch_given(pass_.serial)
             return batch
 
         loader.__iter__, base.__next__ = begin, follow
@@ -165,6 +173,9 @@ class Passes:
         self._states.begin(loader, place)
         pass_ = self._open[place] = Pass(
             loader, place, number, whole_batches(loader._index_sampler), self._steps()
+        )
+        pass_.serial = self._progress.pass_began(
+            pass_.whole_batches, short_batches(loader._index_sampler)
         )
         return pass_
 
@@ -194,6 +205,7 @@ class Passes:
         pass_.over = True
         if self._open.get(pass_.place) is pass_:
             del self._open[pass_.place]
+        (self._progress.pass_ended if finished else self._progress.pass_left)(pass_.serial)
         ended_s = time.perf_counter()
         self._states.end(pass_.loader, pass_.place)
         self._record.write(
@@ -291,6 +303,8 @@ class Pass:
         self.number = number
         self.whole_batches = whole_batches
         self.steps = steps
+        self.serial = 0
+        """Number of the pass among those of all loaders."""
         self.batches: list[dict[str, Any]] = []
         self.rows = 0
         self.over = False

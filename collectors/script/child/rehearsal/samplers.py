@@ -86,3 +86,11 @@ def whole_batches(sampler: Any) -> int | None:
         return len(getattr(sampler, "_sampler", sampler))
     except Exception:  # endless, or of the script's own making
         return None
+
+
+def short_batches(sampler: Any) -> int | None:
+    """Return how many batches a sampler gives in a shortened pass, where it tells."""
+    try:
+        return len(sampler)
+    except Exception:
+        return None

@@ -31,7 +31,7 @@ class Loader:
         return self._whole
 
     def __iter__(self):
-        number = self._progress.pass_began(self._whole)
+        number = self._progress.pass_began(self._whole, self._batches)
         for batch in range(self._batches):
             self._progress.batch_given(number)
             yield batch
@@ -72,7 +72,7 @@ def script(monkeypatch):
     def script(text):
         text = textwrap.dedent(text)
         progress = Progress()
-        watch = loops.begin(Shortening("", batches=BATCHES, epochs=EPOCHS), progress)
+        watch = loops.begin(Shortening("", batches=BATCHES, steps=BATCHES, epochs=EPOCHS), progress)
         done = rewrite(text, "/home/user/train.py", watch.count)
         watch.add(done.sites, done.learns)
         seen = {}
