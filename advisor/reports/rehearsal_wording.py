@@ -14,28 +14,17 @@ from gpuadvisor.domain.study import (
     Verdict,
 )
 from gpuadvisor.reports import figures
-
-ASPECTS = {
-    Aspect.BATCHES: "batches",
-    Aspect.SECOND_EPOCH: "later epochs",
-    Aspect.DATASET_STATE: "the state of the data set",
-    Aspect.ROWS: "rows into and out of the model",
-    Aspect.RESULTS: "losses and outputs",
-    Aspect.FILES: "files",
-    Aspect.END: "the script's end",
-}
-"""The parts of a script's life in the words of sentences."""
+from gpuadvisor.tuners.rehearsal import NAMES, missing
 
 _CURES = {
     Aspect.BATCHES: "read its batches from a DataLoader",
     Aspect.SECOND_EPOCH: "make two epochs or more",
-    Aspect.DATASET_STATE: "read its data set through a DataLoader",
     Aspect.ROWS: "call its model as a module, from its own process",
     Aspect.RESULTS: "draw the same random numbers each time that it runs",
-    Aspect.FILES: "write into its own folder",
     Aspect.END: "end by itself after its last epoch",
 }
-"""What a script has to do for a part to be rehearsed, after `let the script`."""
+"""What a script has to do for a part to be rehearsed that a verdict needs, after `let the
+script`."""
 
 
 def rehearsed(result: StudyResult) -> tuple[str, ...]:
@@ -46,8 +35,8 @@ def rehearsed(result: StudyResult) -> tuple[str, ...]:
     """
     sentences = tuple(_sentences(result.rehearsal)) if result.rehearsal else ()
     if result.verdict is Verdict.FASTER_UNVERIFIED:
-        missing = not_rehearsed(result.rehearsal)
-        sentences = tuple(each for each in sentences if each != missing)
+        told = not_rehearsed(result.rehearsal)
+        sentences = tuple(each for each in sentences if each != told)
     went = (
         f"`{figures.settings({each.knob: each.value})}` was left out: {_difference(each.problem)}."
         for each in result.dropped
@@ -59,17 +48,18 @@ def not_rehearsed(rehearsal: Rehearsal | None) -> str:
     """Return what was not rehearsed and why, as a sentence; empty where all was."""
     if rehearsal is None:
         return "Nothing of the script's life was rehearsed."
-    if not rehearsal.not_covered:
-        return ""
-    parts = [f"{ASPECTS[each]} ({_clause(why)})" for each, why in rehearsal.not_covered.items()]
-    return f"Not rehearsed: {'; '.join(parts)}."
+    parts = [f"{NAMES[each]} ({_clause(why)})" for each, why in rehearsal.not_covered.items()]
+    if parts:
+        return f"Not rehearsed: {'; '.join(parts)}."
+    lacks = missing(rehearsal) or ""
+    return f"{lacks[0].upper()}{lacks[1:]}." if lacks else ""
 
 
 def rehearsal_advice(rehearsal: Rehearsal | None) -> str:
     """Return what gets the rest rehearsed, as a sentence; empty where nothing is known to."""
     if rehearsal is None:
         return "Let the script read its batches from a DataLoader, make two epochs, and end."
-    *most, last = [_CURES[each] for each in rehearsal.not_covered] or [""]
+    *most, last = [_CURES[each] for each in rehearsal.not_covered if each in _CURES] or [""]
     told = f"{', '.join(most)} and {last}" if most else last
     return f"To have that rehearsed, let the script {told}." if told else ""
 
@@ -82,10 +72,10 @@ def _sentences(rehearsal: Rehearsal) -> Iterator[str]:
         if rehearsal.samples:
             amount.append(f"{figures.count(rehearsal.samples, 'sample')} of each side")
         over = f" over {' and '.join(amount)}" if amount else ""
-        parts = ", ".join(ASPECTS[each] for each in rehearsal.covered)
+        parts = ", ".join(NAMES[each] for each in rehearsal.covered)
         yield f"Compared in shortened runs{over}: {parts}."
-    if missing := not_rehearsed(rehearsal):
-        yield missing
+    if lacks := not_rehearsed(rehearsal):
+        yield lacks
     yield from map(_problem, rehearsal.problems)
     if rehearsal.equivalence is not None:
         yield _results(rehearsal.equivalence)
@@ -100,7 +90,7 @@ def _problem(problem: Problem) -> str:
 
 
 def _difference(problem: Problem) -> str:
-    return f"{ASPECTS[problem.aspect]}: {_clause(problem.sentence)}"
+    return f"{NAMES[problem.aspect]}: {_clause(problem.sentence)}"
 
 
 def _results(found: Equivalence) -> str:

@@ -214,18 +214,17 @@ def test_predictions_stand_beside_what_was_measured():
 def test_what_was_rehearsed_and_what_it_means():
     text = printed(study(), width=200)
     assert (
-        "Compared in shortened runs over 2 epochs and 1,280 samples of each side: batches," in text
+        "Compared in shortened runs over 2 epochs and 1,280 samples of each side: the batches,"
+        in text
     )
-    assert "Not rehearsed: files (the script writes none)." in text
+    assert "Not rehearsed: the written files (the script writes none)." in text
     assert "Forecast: it saves 3 h 10 min of the 10 h 42 min of your 90 epochs." in text
     assert (
         "The first step comes 12 s later (compilation, workers), which is earned back after"
         " 540 steps." in text
     )
     assert "A later epoch takes 70.9 % of the unchanged script's time." in text
-    assert (
-        "`persistent_workers` was left out: the state of the data set: `dataset.level` was" in text
-    )
+    assert "`persistent_workers` was left out: the data set's state: `dataset.level` was" in text
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gpuadvisor.domain.study import Equivalence, Objective, Verdict
+from gpuadvisor.domain.study import Aspect, Equivalence, Objective, Verdict
 from gpuadvisor.reports import strict_json
 from gpuadvisor.reports import study_wording as wording
 from gpuadvisor.reports.json_documents import study_json
@@ -22,6 +22,7 @@ from gpuadvisor.storage.database import open_store
 from tests.studies import (
     STUDIES,
     inconclusive_study,
+    rehearsal,
     snippets,
     study,
     study_without_gain,
@@ -126,10 +127,15 @@ class TestTheSentences:
     def test_unverified(self, show):
         text = said(PROSE[show], unverified_study())
         assert "1.42x faster, not verified" in text
-        assert "later epochs (the script makes one pass over its data)" in text
+        assert "a second epoch (the script makes one pass over its data)" in text
         assert "the script's end (it did not end within 60 s)" in text
         assert "let the script make two epochs or more and end by itself after its last" in text
         assert "--plan FILE writes one all the same" in text
+
+    def test_unverified_as_something_was_not_seen(self, show):
+        partly = replace(rehearsal(), covered=(Aspect.BATCHES, Aspect.ROWS), not_covered={})
+        text = said(PROSE[show], unverified_study(rehearsal=partly))
+        assert re.search(r"[A-Z][\w' ]+ (was|were) not rehearsed: it was not seen\.", text)
 
     def test_unverified_with_a_plan_that_was_asked_for(self, show):
         text = said(PROSE[show], unverified_study(plan="mine.toml"))
