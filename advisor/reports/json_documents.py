@@ -13,6 +13,7 @@ from gpuadvisor.domain.study import Equivalence
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.strict_json import strict
 from gpuadvisor.reports.study_wording import verdict
+from gpuadvisor.tuners.rehearsal import missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -119,7 +120,7 @@ def verification_json(found: Verification) -> Json:
         **_fields(found, "outcome reason plan"),
         "promised": found.promised and _fields(found.promised, "ratio ci99_low ci99_high pairs"),
         **_fields(found, "least_ratio"),
-        "is_rehearsed": found.result.rehearsal is not None,
+        "is_rehearsed": missing(found.result.rehearsal) is None,
         "study": study_json(found.result),
     })  # fmt: skip
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from gpuadvisor.collectors.environment import environment
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device, Environment
-from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import (
     Aspect,
@@ -29,8 +28,10 @@ from gpuadvisor.domain.verification import Outcome, Verification
 from gpuadvisor.errors import Interrupted, ScriptError, UsageError
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.equivalence import TOLERANCES
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.proof import NARROW, NARROW_SHARE, Proof, is_faster, prove_point
+from gpuadvisor.tuners.rehearsal import missing
 from gpuadvisor.tuning.application import check_settings, plan_warnings
 from gpuadvisor.tuning.baselines import baseline_warnings, measure_baselines
 from gpuadvisor.tuning.budget import Budget, BudgetLimit
@@ -46,6 +47,7 @@ from gpuadvisor.tuning.preparation import (
     target_python,
 )
 from gpuadvisor.tuning.recorder import StudyRecorder
+from gpuadvisor.tuning.rehearsal import Rehearser
 from gpuadvisor.tuning.results import proven
 from gpuadvisor.tuning.study import schedule_for
 from gpuadvisor.tuning.trial_runner import Progress, Side
@@ -53,12 +55,9 @@ from gpuadvisor.tuning.verdicts import is_no_gain
 
 FAILED = (TrialState.CRASHED, TrialState.HUNG, TrialState.OUT_OF_MEMORY)
 """States of a run under a plan that has to run and does not."""
+BROKEN = (Outcome.RESULTS_DIFFER, Outcome.FAILS)
+"""Outcomes beside which no gain counts."""
 LOSSES_ONLY = "results were compared by the losses or outputs of the measured steps only"
-NOT_REHEARSED = "the script's later epochs, its files and its end were not rehearsed"
-
-Rehearse = Callable[[Side, Settings, Measurement, Measurement | None], Rehearsal]
-"""Rehearses settings on a side, the unchanged script; the measurements are those of the unchanged
-script and of the settings, as far as there is one."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +81,11 @@ def verify(
     options: VerifyOptions,
     progress: Progress,
     cancelled: Callable[[], bool] = lambda: False,
-    rehearse: Rehearse | None = None,
 ) -> Verification:
     """Measure a script with and without a plan, and say whether the plan still holds.
 
-    `rehearse` compares shortened lives of both; without it nothing is claimed of later epochs and
-    of the end. What was measured is stored as a study.
+    Shortened lives of both are compared first, then their costs. What was measured is stored as a
+    study.
 
     Raises UsageError for what cannot be done, ScriptError when the unchanged script cannot be
     measured, Interrupted when it was stopped before that.
@@ -110,7 +108,7 @@ def verify(
         path = str(options.plan.absolute())
         recorder = stack.enter_context(StudyRecorder(store, asked, here, started, path))
         return _Verifying(
-            asked, plan, path, knobs, devices[0], here, recorder, progress, cancelled, rehearse
+            asked, plan, path, knobs, devices[0], here, recorder, progress, cancelled
         ).run()
 
 
@@ -143,7 +141,6 @@ class _Verifying:
     recorder: StudyRecorder
     progress: Progress
     cancelled: Callable[[], bool]
-    rehearse: Rehearse | None
 
     def __post_init__(self) -> None:
         self._began_s = time.monotonic()
@@ -168,10 +165,11 @@ class _Verifying:
             self._note("the plan was proven with other arguments of the script than these")
         try:
             baseline = self._measure_baseline()
-            proof = self._prove()
+            rehearsal = self._rehearse(baseline)
+            proof = self._prove() if rehearsal is None or rehearsal.agrees else Proof()
             self._raise_if_unmeasured(proof)
             result = proven(self._result(baseline), self.plan.settings, (), proof)
-            found = self._judged(result, proof, self._rehearsed(result, proof))
+            found = self._judged(result, proof, rehearsal)
         except Interrupted as interruption:
             found = self._interrupted(str(interruption))
         self.recorder.finish(found.result)
@@ -185,6 +183,24 @@ class _Verifying:
         for sentence in baseline_warnings(baselines, [self.device]):
             self._note(sentence)
         return baselines.runs[0]
+
+    def _rehearse(self, baseline: Measurement) -> Rehearsal | None:
+        """Return what shortened lives of both sides show; None where there is no time for them."""
+        options, settings = self.options, self.plan.settings
+        allowed_s = self._budget.rehearsal_s(settings)
+        if not allowed_s:
+            return None
+        self._enter("rehearsal", "a shortened life, to the script's end; nothing it writes remains")
+        return Rehearser(
+            Side(options.command, self.device),
+            self.knobs,
+            TOLERANCES[options.level] if options.tolerance is None else options.tolerance,
+            seed=options.seed,
+            allowed_s=allowed_s,
+            samples_per_step=baseline.samples_per_step,
+            step_ms=baseline.mean_step_ms,
+            cancelled=self.cancelled,
+        ).rehearse(settings)
 
     def _prove(self) -> Proof:
         self._enter("proof", "fresh processes, the plan and the unchanged script in turn")
@@ -203,25 +219,21 @@ class _Verifying:
         self.recorder.finish(replace(self._result(self._baseline), interrupted=why))
         raise ScriptError(f"{why}; it has to run by itself before a plan can be verified")
 
-    def _rehearsed(self, result: StudyResult, proof: Proof) -> Rehearsal | None:
-        """Return what lives of both sides show; None where nobody can, or the plan failed."""
-        if self.rehearse is None or proof.failed is not None:
-            return None
-        self._enter("rehearsal", "shortened lives of the unchanged script and under the plan")
-        side = Side(self.options.command, self.device)
-        return self.rehearse(side, self.plan.settings, result.baseline, result.best)
-
     def _judged(
         self, result: StudyResult, proof: Proof, rehearsal: Rehearsal | None
     ) -> Verification:
+        if rehearsal is not None:
+            equivalence = rehearsal.equivalence or result.equivalence
+            result = replace(result, rehearsal=rehearsal, equivalence=equivalence)
         outcome, reason = judge(self.plan, proof, result.equivalence, rehearsal)
-        if rehearsal is None:
-            compared = [LOSSES_ONLY] if _is_shown(result.equivalence) else []
-            self._note(": ".join([*compared, NOT_REHEARSED]))
+        lacks = missing(rehearsal)
+        if lacks is not None and outcome not in BROKEN:
+            only = rehearsal is None or rehearsal.equivalence is None
+            compared = [LOSSES_ONLY] if only and _is_shown(result.equivalence) else []
+            self._note("; ".join([*compared, lacks]))
         result = replace(
             result,
-            verdict=_verdict(outcome, proof.speedup, rehearsal),
-            rehearsal=rehearsal,
+            verdict=_verdict(outcome, proof.speedup, lacks),
             equivalence=_failed_equivalence(proof) or result.equivalence,
             plan=self.path if outcome is Outcome.HOLDS else None,
             wall_s=time.monotonic() - self._began_s,
@@ -289,8 +301,8 @@ def judge(
 ) -> tuple[Outcome, str]:
     """Return what became of a plan, and what that rests on.
 
-    `equivalence` is that of the plan's run of median cost. What a rehearsal did not cover is no
-    evidence against a plan; a problem that it found is.
+    `equivalence` is what the rehearsal says of results, else the plan's run of median cost. What a
+    rehearsal did not cover is no evidence against a plan; a problem that it found is.
     """
     if proof.failed is not None:
         return _of_failure(proof.failed)
@@ -299,11 +311,7 @@ def judge(
         outcome = Outcome.RESULTS_DIFFER if problem is None else Outcome.FAILS
         return outcome, (problem or rehearsal.problems[0]).sentence
     outcome, reason = _of_gain(plan.speedup, proof.speedup)
-    if (
-        outcome is Outcome.HOLDS
-        and _promises_results(plan)
-        and not _is_shown(equivalence if rehearsal is None else rehearsal.equivalence)
-    ):
+    if outcome is Outcome.HOLDS and _promises_results(plan) and not _is_shown(equivalence):
         why = equivalence.reason if equivalence and equivalence.reason else "nothing was compared"
         return Outcome.INCONCLUSIVE, f"{reason}, but results could not be checked: {why}"
     return outcome, reason
@@ -362,11 +370,13 @@ def _failed_equivalence(proof: Proof) -> Equivalence | None:
     return failed.equivalence if failed is not None else None
 
 
-def _verdict(outcome: Outcome, speedup: Speedup | None, rehearsal: Rehearsal | None) -> Verdict:
-    """Return what the measurements show as those of any study do, whatever was promised."""
-    if outcome in (Outcome.RESULTS_DIFFER, Outcome.FAILS) or speedup is None:
+def _verdict(outcome: Outcome, speedup: Speedup | None, lacks: str | None) -> Verdict:
+    """Return what the measurements show as those of any study do, whatever was promised.
+
+    `lacks` is what was not rehearsed though a gain needs it.
+    """
+    if outcome in BROKEN or speedup is None:
         return Verdict.INCONCLUSIVE
     if is_faster(speedup):
-        is_whole = rehearsal is not None and not rehearsal.not_covered
-        return Verdict.FASTER if is_whole else Verdict.FASTER_UNVERIFIED
+        return Verdict.FASTER if lacks is None else Verdict.FASTER_UNVERIFIED
     return Verdict.NO_GAIN if is_no_gain(speedup) else Verdict.INCONCLUSIVE

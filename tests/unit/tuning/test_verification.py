@@ -17,6 +17,7 @@ from gpuadvisor.collectors.script.request import Command, RunOutcome
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import AppliedKnob, Level, ScriptFacts
 from gpuadvisor.domain.measurement import Trace
+from gpuadvisor.domain.rehearsal import Call, Life
 from gpuadvisor.domain.study import (
     Aspect,
     Equivalence,
@@ -32,7 +33,7 @@ from gpuadvisor.domain.verification import Outcome
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.proof import prove_point
-from gpuadvisor.tuning import trial_runner, verification
+from gpuadvisor.tuning import rehearsal, trial_runner, verification
 from gpuadvisor.tuning.plans import write_plan
 from gpuadvisor.tuning.trial_runner import Silent
 from gpuadvisor.tuning.verification import VerifyOptions, judge, least_ratio, verify
@@ -150,8 +151,7 @@ class TestJudgement:
     )
     def test_a_rehearsal_that_found_a_problem(self, aspects, outcome):
         problems = tuple(Problem(each, f"{each} differ") for each in aspects)
-        rehearsal = Rehearsal(SETTINGS, problems=problems, equivalence=SAME)
-        found, reason = judge(plan(), proof(1.5), None, rehearsal)
+        found, reason = judge(plan(), proof(1.5), SAME, Rehearsal(SETTINGS, problems=problems))
         assert found is outcome
         assert not aspects or reason == f"{aspects[-1]} differ"
 
@@ -175,6 +175,10 @@ class Script:
         self.failing_from = 0
         self.effective = True
         self.cancel_after = None
+        self.no_rehearsal = None
+        """Why it cannot be rehearsed."""
+        self.later_losses, self.life_ends = (1.0,) * 8, TrialState.COMPLETE
+        """What lives under the plan show."""
         self._count = itertools.count()
 
     def cancelled(self):
@@ -199,6 +203,13 @@ class Script:
         )
         return RunOutcome(TrialState.COMPLETE, "", measured, "", 1.0)
 
+    def live(self, request, shortening):
+        has_plan = bool(request.specification.applications)
+        losses = self.later_losses if has_plan else (1.0,) * 8
+        state = self.life_ends if has_plan else TrialState.COMPLETE
+        calls = tuple(Call(n, 64, 64, True, ((1.0,),)) for n in range(40))
+        return Life(state, wall_s=3.0, losses=losses, calls=calls, written={})
+
 
 GPU = Device("cuda", 0, "H100", f"GPU-verified-{os.getpid()}", 80 << 30, (9, 0), cores=16)
 
@@ -210,6 +221,8 @@ def script(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path / "store"))
     monkeypatch.setattr(trial_runner, "run_script", made.run)
+    monkeypatch.setattr(rehearsal, "run_life", made.live)
+    monkeypatch.setattr(rehearsal, "unavailable", lambda: made.no_rehearsal)
     python = TargetPython("/usr/bin/python3", "3.12.3", torch="2.7.1")
     monkeypatch.setattr(verification, "target_python", lambda command: python)
     monkeypatch.setattr(verification, "devices_for", lambda python, jobs: [GPU])
@@ -235,13 +248,36 @@ def test_a_plan_that_holds(script, capsys):
     assert found["study"]["equivalence"]["status"] == "equivalent"
 
 
-def test_nothing_is_claimed_of_what_was_not_rehearsed(script, capsys):
+def test_a_plan_whose_whole_life_agrees_is_faster(script, capsys):
     _, found = document(capsys)
-    assert found["is_rehearsed"] is False
+    assert found["is_rehearsed"] is True
+    assert found["study"]["verdict"] == "faster"
+    assert "not rehearsed" not in " ".join(found["study"]["notes"])
+
+
+def test_nothing_is_claimed_of_what_was_not_rehearsed(script, capsys):
+    script.no_rehearsal = "no private view here"
+    status, found = document(capsys)
+    assert (status, found["outcome"], found["is_rehearsed"]) == (0, "holds", False)
     assert found["study"]["verdict"] == "faster_unverified"
     notes = " ".join(found["study"]["notes"])
     assert "compared by the losses or outputs of the measured steps only" in notes
-    assert "its files and its end were not rehearsed" in notes
+    assert "no private view here" in notes
+
+
+def test_results_that_differ_later_in_its_life(script, capsys):
+    script.later_losses = (1.5,) * 8
+    status, found = document(capsys)
+    assert (status, found["outcome"], found["study"]["verdict"]) == (
+        *(1, "results_differ", "inconclusive"),
+    )
+    assert found["study"]["speedup"] is None  # nobody needs it any more
+
+
+def test_an_end_that_fails_under_the_plan(script, capsys):
+    script.life_ends = TrialState.CRASHED
+    status, found = document(capsys)
+    assert (status, found["outcome"]) == (1, "fails")
 
 
 def test_a_gain_that_is_gone(script, capsys):
@@ -255,7 +291,7 @@ def test_a_gain_that_got_smaller(script, capsys):
     script.gain = 1.2
     status, found = document(capsys)
     assert (status, found["outcome"]) == (1, "gain_gone")
-    assert found["study"]["verdict"] == "faster_unverified"
+    assert found["study"]["verdict"] == "faster"
 
 
 def test_results_that_differ(script, capsys):
@@ -311,7 +347,7 @@ def test_it_is_stored_as_a_study_and_listed(script, capsys):
     with open_store() as store:
         found = store.load_study("train-1")
     assert found.verifies == str(Path("p.toml").absolute())
-    assert found.verdict is Verdict.FASTER_UNVERIFIED
+    assert found.verdict is Verdict.FASTER
     assert found.settings == SETTINGS
     assert cli.main(["report", "train-1", "--markdown"]) == 0
     assert "this study verified" in capsys.readouterr().out
@@ -344,21 +380,6 @@ def test_a_knob_that_does_nothing_any_more_is_named(script, capsys):
     script.effective = False
     verified()
     assert "found nothing to change any more: tf32" in capsys.readouterr().err
-
-
-def test_a_rehearsal_decides_with_the_proof(script):
-    rehearsed = []
-
-    def rehearse(side, settings, baseline, best):
-        rehearsed.append((side.command.script, side.settings, settings, best is not None))
-        return Rehearsal(settings, covered=tuple(Aspect), equivalence=SAME)
-
-    options = VerifyOptions(Command("python", "train.py"), Path("p.toml"))
-    found = verify(options, Silent(), rehearse=rehearse)
-    assert rehearsed == [("train.py", {}, SETTINGS, True)]
-    assert (found.outcome, found.result.verdict) == (Outcome.HOLDS, Verdict.FASTER)
-    assert found.result.rehearsal.settings == SETTINGS
-    assert not [note for note in found.result.notes if "not rehearsed" in note]
 
 
 def test_an_interruption_leaves_what_was_measured(script):
