@@ -30,9 +30,11 @@ EPILOG = """examples:
   gpuadvisor verify --plan train.plan.toml train.py --budget 5m --json > verified.json
   gpuadvisor verify --plan train.plan.toml train.py --markdown >> "$GITHUB_STEP_SUMMARY"
 
-The script runs with and without the plan, in fresh processes and in turns, as in the proof of
-`gpuadvisor tune`. The gain is there when its whole interval is not below the plan's, less what two
-proofs of the same gain may differ by. What was measured is kept: `gpuadvisor studies` lists it.
+A shortened life of the script, to its end, is compared with one under the plan where the budget has
+room for that; nothing that these lives write remains. Then the script runs with and without the
+plan, in fresh processes and in turns, as in the proof of `gpuadvisor tune`. The gain is there when
+its whole interval is not below the plan's, less what two proofs of the same gain may differ by.
+What was measured is kept: `gpuadvisor studies` lists it.
 """
 
 
@@ -50,6 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         type=float,
         help="how far losses or outputs may differ (default: that of the plan's level)",
+    )
+    group.add_argument(
+        "--scratch",
+        action="store_true",
+        help="run in a private view of the file system: no run leaves files, or has a network",
     )
     group.add_argument("--seed", type=int, default=0, help="for random, numpy and torch")
     group.add_argument(
@@ -129,5 +136,6 @@ def _options(args: argparse.Namespace) -> VerifyOptions:
         None if args.tolerance is None else args.tolerance / 100,
         args.samples_per_step,
         args.timeout,
+        args.scratch,
         args.study,
     )

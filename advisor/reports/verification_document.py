@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.study import Speedup
@@ -47,7 +48,8 @@ def _sections(found: Verification) -> Iterator[Section]:
     if result.best is not None:
         columns += [Column("Plan", "best", strong=True), Column("Change", "change")]
     yield Section("", [Table(figures.comparisons(result), columns)])
-    if notes := result.notes[1:]:  # the first says what was verified
+    # The first of its own says what was verified.
+    if notes := wording.notes(replace(result, notes=result.notes[1:])):
         yield Section("Notes", [Bullets(notes)])
 
 

@@ -27,6 +27,7 @@ from gpuadvisor.domain.study import (
 from gpuadvisor.domain.verification import Outcome, Verification
 from gpuadvisor.errors import Interrupted, ScriptError, UsageError
 from gpuadvisor.storage.database import open_store
+from gpuadvisor.storage.home import home
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import TOLERANCES
 from gpuadvisor.tuners.knobs import load_knobs
@@ -36,10 +37,12 @@ from gpuadvisor.tuning.application import check_settings, plan_warnings
 from gpuadvisor.tuning.baselines import baseline_warnings, measure_baselines
 from gpuadvisor.tuning.budget import Budget, BudgetLimit
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
+from gpuadvisor.tuning.leftovers import left_since, look
 from gpuadvisor.tuning.options import DEFAULT_BUDGET, TuneOptions
 from gpuadvisor.tuning.plans import read_plan
 from gpuadvisor.tuning.preparation import (
     check_objective,
+    check_scratch,
     check_script,
     devices_for,
     gpu_contention,
@@ -73,6 +76,8 @@ class VerifyOptions:
     samples_per_step: float | None = None
     timeout_s: float = 600.0
     """Longest wait for the first step of the unchanged script."""
+    scratch: bool = False
+    """Run the script in private views of the file system: no run leaves anything behind."""
     study: str | None = None
     """Name under which it is stored; None for a new one."""
 
@@ -91,6 +96,7 @@ def verify(
     measured, Interrupted when it was stopped before that.
     """
     check_script(options.command)
+    check_scratch(options.scratch)
     knobs = load_knobs()
     plan = read_plan(options.plan, knobs)
     check_settings(options.plan, plan.settings, knobs)
@@ -123,6 +129,7 @@ def _as_study(command: Command, options: VerifyOptions, plan: Plan) -> TuneOptio
         tolerance=options.tolerance,
         samples_per_step=options.samples_per_step,
         timeout_s=options.timeout_s,
+        scratch=options.scratch,
         study=options.study,
     )
 
@@ -163,6 +170,7 @@ class _Verifying:
             self._note(sentence)
         if self.plan.args != command.args:
             self._note("the plan was proven with other arguments of the script than these")
+        before = None if self.options.scratch else look(command)
         try:
             baseline = self._measure_baseline()
             rehearsal = self._rehearse(baseline)
@@ -172,6 +180,9 @@ class _Verifying:
             found = self._judged(result, proof, rehearsal)
         except Interrupted as interruption:
             found = self._interrupted(str(interruption))
+        if before is not None:
+            left = left_since(before, command, (Path(self.path), home()))
+            found = replace(found, result=replace(found.result, left=left))
         self.recorder.finish(found.result)
         return found
 

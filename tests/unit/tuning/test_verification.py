@@ -175,6 +175,7 @@ class Script:
         self.failing_from = 0
         self.effective = True
         self.cancel_after = None
+        self.writes = None
         self.no_rehearsal = None
         """Why it cannot be rehearsed."""
         self.later_losses, self.life_ends = (1.0,) * 8, TrialState.COMPLETE
@@ -187,6 +188,8 @@ class Script:
     def run(self, request, read_energy_j):
         run = next(self._count)
         has_plan = bool(request.specification.applications)
+        if self.writes is not None:
+            self.writes.write_text("weights")
         if has_plan in self.failing and run >= self.failing_from:
             state = self.failing[has_plan]
             return RunOutcome(state, "it failed", None, "its words", 1.0, "train.py, line 3")
@@ -374,6 +377,13 @@ def test_differences_from_the_proof_are_said(script, capsys):
     assert "proven with torch 2.6, this is 2.7" in said
     assert "the plan was proven for other.py, not for train.py" in said
     assert "proven with other arguments of the script" in said
+
+
+def test_files_that_runs_leave_are_named(script, capsys):
+    script.writes = Path("left.pt")
+    verified()
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Runs left files in the script's folder: `left.pt`" in said
 
 
 def test_a_knob_that_does_nothing_any_more_is_named(script, capsys):
