@@ -170,9 +170,11 @@ class Store(OpenDatabase):
         with self.reading() as session:
             row = _find(session, name)
             if row.baseline is None:
+                again = "can be continued with `gpuadvisor tune --resume`"
+                if row.verifies is not None:
+                    again = "cannot be continued: run `gpuadvisor verify` again"
                 raise UsageError(
-                    f"Study {name} has no result yet: it is running, or it was killed and can be "
-                    "continued with `gpuadvisor tune --resume`."
+                    f"Study {name} has no result yet: it is running, or it was killed and {again}."
                 )
             return StudyResult(
                 **values(row, RESULT),

@@ -104,6 +104,8 @@ def _results(equivalence: Equivalence | None) -> str:
 
 def reason(result: StudyResult) -> str:
     """Return what a verdict other than a gain rests on, as a clause without its full stop."""
+    if result.verifies is not None:
+        return ", ".join(result.notes[:1]) or "the study verified a plan"  # with what came of it
     tried = figures.count(len(settings_tried(result)), "setting")
     if verdict(result) is Verdict.NOT_TRIED:
         return _not_tried(result)
@@ -139,6 +141,8 @@ def _not_tried(result: StudyResult) -> str:
 
 def advice(result: StudyResult) -> str:
     """Return what to do about a verdict, in friendly words; empty where the gain is there."""
+    if result.verifies is not None:
+        return "" if is_gain(result) else "`gpuadvisor tune` makes a new plan."
     match verdict(result):
         case Verdict.FASTER:
             return ""

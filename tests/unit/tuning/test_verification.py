@@ -356,6 +356,17 @@ def test_it_is_stored_as_a_study_and_listed(script, capsys):
     assert "this study verified" in capsys.readouterr().out
 
 
+def test_the_report_of_one_that_failed_speaks_of_the_plan(script, capsys):
+    script.gain = 1.0
+    verified()
+    capsys.readouterr()
+    cli.main(["report", "--markdown"])
+    said = capsys.readouterr().out
+    assert "this study verified" in said.split("####")[0]
+    assert "there is no gain any more: 1.00x" in said
+    assert "best left as it is" not in said
+
+
 def test_its_text_and_markdown_say_the_same(script, capsys):
     verified()
     text = " ".join(capsys.readouterr().out.split())
