@@ -1,6 +1,8 @@
 """A variational autoencoder with `torch.randn_like` in its forward pass; reconstructions are saved.
 
 expected: faster with dataloader_workers
+observed: all passes over the data in 12.7 s instead of 15.4 s (1.21x), on two busy cores; exit
+status 0.
 """
 
 import argparse

@@ -1,6 +1,8 @@
 """An RNN on windows of a series, with the state detached between the batches of an epoch.
 
 expected: faster with dataloader_workers
+observed: all passes over the data in 12.3 s instead of 22.3 s (1.82x), on two busy cores; exit
+status 0.
 """
 
 import time

@@ -2,6 +2,8 @@
 workers already, and keeping them saves their start in each of the short epochs.
 
 expected: faster with persistent_workers
+observed: all passes over the data in 8.8 s instead of 16.2 s (1.85x), on two busy cores; exit
+status 0.
 """
 
 import time

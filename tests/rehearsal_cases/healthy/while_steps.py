@@ -1,6 +1,8 @@
 """A loop over steps, with an iterator that is renewed when it is exhausted.
 
 expected: faster with dataloader_workers, persistent_workers
+observed: all passes over the data in 7.6 s instead of 21.0 s (2.76x), on two busy cores; exit
+status 0.
 """
 
 import time

@@ -2,6 +2,7 @@
 
 expected: not faster with channels_last
 danger: channels_last. `torch.optim.LBFGS` takes `p.grad.view(-1)`: the second phase fails.
+observed: exit status 1 in the first step of L-BFGS, with the same losses until then.
 """
 
 import torch

@@ -3,6 +3,8 @@ by its value.
 
 expected: never faster with compile
 danger: compile. It is compiled again for each new value, and gives up after eight.
+observed: 14 epochs of 0.1 s each take 47, 14 and 21 s at first and more at each depth: 194 s
+instead of 16 s (busy cores).
 """
 
 import torch

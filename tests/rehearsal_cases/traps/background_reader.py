@@ -2,6 +2,8 @@
 
 expected: never faster with dataloader_workers
 danger: dataloader_workers. A forked worker has no such thread: validation waits for ever.
+observed: the first validation never ends (given up after 200 s); the first epoch was read as it
+should be.
 """
 
 import queue

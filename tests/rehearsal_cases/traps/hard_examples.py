@@ -3,6 +3,8 @@
 expected: not faster with dataloader_workers
 danger: dataloader_workers. Workers see the losses of the start of an epoch; those that live on see
 none at all.
+observed: 439 different inputs of 960 in an epoch instead of 938: a sample that comes twice is the
+same.
 """
 
 import time

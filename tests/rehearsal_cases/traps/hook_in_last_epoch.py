@@ -2,6 +2,7 @@
 
 expected: not faster with compile
 danger: compile. A compiled model does not see hooks that come later: nothing is collected.
+observed: exit status 1 at the end: no codes were collected.
 """
 
 import torch

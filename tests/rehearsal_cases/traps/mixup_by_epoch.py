@@ -2,6 +2,8 @@
 
 expected: not faster with persistent_workers
 danger: persistent_workers. The workers' collate function keeps its alpha to the end.
+observed: 320 to 350 pure targets of 640 in the last epochs instead of 640; loss 0.37 instead of
+0.003.
 """
 
 import time

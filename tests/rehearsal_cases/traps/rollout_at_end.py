@@ -1,8 +1,8 @@
 """A one-step model of a pendulum is trained, and then applied two thousand times to its own output.
 
 expected: not faster with bf16_autocast
-danger: bf16_autocast. One step agrees within 0.4 %; two thousand of them leave nothing of the
-amplitude, or too much.
+danger: bf16_autocast. One step agrees within 0.4 %; two thousand of them end elsewhere.
+observed: the amplitude after 2,000 steps is 1.006 instead of 0.768.
 """
 
 import math

@@ -2,6 +2,8 @@
 
 expected: not faster with dataloader_workers
 danger: dataloader_workers. The script's own data set is never read: its statistics stay empty.
+observed: normalization.json has mean 0 and deviation 0 instead of 20.018 and 0.932; losses are the
+same to the last digit.
 """
 
 import json

@@ -2,6 +2,7 @@
 
 expected: not faster with dataloader_workers
 danger: dataloader_workers. Workers ask the teacher as it was at the start of the epoch.
+observed: loss -0.0193 instead of -0.0253 after eight epochs; the labels lag by up to an epoch.
 """
 
 import copy

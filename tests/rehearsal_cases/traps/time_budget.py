@@ -2,6 +2,7 @@
 
 expected: never faster with compile
 danger: compile. Compilation eats the time in which the model should be trained.
+observed: 1 step instead of 622 within the 15 s, and a loss of 0.980 instead of 0.019 (busy cores).
 """
 
 import time

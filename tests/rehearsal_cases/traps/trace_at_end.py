@@ -2,6 +2,7 @@
 
 expected: not faster with compile
 danger: compile. A compiled module cannot be traced: the script fails at its end.
+observed: exit status 1 at the end: jit.trace of a dynamo-optimized function is not supported.
 """
 
 import torch

@@ -3,6 +3,7 @@
 expected: not faster with dataloader_workers
 danger: dataloader_workers. The count begins at 0 in each worker of each epoch, so the length never
 grows.
+observed: 53,504 tokens are read instead of 236,992; loss 3.65 instead of 3.88.
 """
 
 import time

@@ -1,6 +1,8 @@
 """Training in a package, with a trainer class and batches that are dictionaries.
 
 expected: faster with dataloader_workers, persistent_workers
+observed: all passes over the data in 28.1 s instead of 64.1 s (2.28x), on two busy cores; exit
+status 0.
 """
 
 import argparse
