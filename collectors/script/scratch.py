@@ -21,6 +21,8 @@ What a view does not keep away, as it is made against accidents and not against 
 Where a view differs from what the script would find without one:
 
 * Hard links of a file that is written to part: the other names keep the old content.
+* What is written goes to the folder for temporary files (TMPDIR), which has to have room for it.
+* Compiled kernels and other caches are read, but what is added to them is gone as well.
 * Flushing to the disk (`fsync`) does nothing, as nothing is kept.
 * In a user namespace, as there is for users other than root, the script knows one user and one
   group: files of others stay as they are, even if their group may write to them. A folder that has
@@ -75,12 +77,12 @@ OFFLINE = {
     "HF_DATASETS_OFFLINE": "1",
     # Files below ./.neptune: docs.neptune.ai/logging/offline
     "NEPTUNE_MODE": "offline",
+    # huggingface.co/docs/transformers/main_classes/callback: `comet_ml.start` then goes offline
+    "COMET_START_ONLINE": "0",
     # docs.swanlab.cn/en/api/cli-swanlab-offline.html
     "SWANLAB_MODE": "offline",
     # clear.ml/docs/latest/docs/guides/set_offline
     "CLEARML_OFFLINE_MODE": "1",
-    # comet.com/docs/v2/guides/experiment-management/configure-sdk: `start` then goes offline
-    "COMET_START_ONLINE": "0",
     # Seven trials of a server that cannot be reached take minutes: mlflow/environment_variables.py
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     # Asks for newer models' files: docs.ultralytics.com/reference/utils (`is_online`)
@@ -90,6 +92,8 @@ OFFLINE = {
 courtesy: without a network nothing is sent anyhow."""
 MLFLOW_SERVER = "MLFLOW_TRACKING_URI"
 """Where MLflow's runs go: mlflow.org/docs/latest/ml/tracking/backend-stores."""
+MLFLOW_FILES = "MLFLOW_ALLOW_FILE_STORE"
+"""Its newest versions write runs to plain files only with this."""
 MLFLOW_REMOTE = ("http", "databricks", "postgresql", "mysql", "mssql")
 
 
@@ -211,6 +215,7 @@ def _bind(listener: socket.socket, folder: Path) -> None:
 def _offline() -> dict[str, str]:
     environment = dict(OFFLINE)
     if os.environ.get(MLFLOW_SERVER, "").startswith(MLFLOW_REMOTE):
+        environment[MLFLOW_FILES] = "true"
         environment[MLFLOW_SERVER] = f"file:{tempfile.gettempdir()}/mlruns"
     return environment
 

@@ -24,7 +24,8 @@ def watch_reads(between: tuple[float, float], report: Callable[[str], None]) -> 
 
     Only those that were last changed between these two times, in seconds since the epoch; with
     their names relative to it. Until `stop_watching`: an audit hook cannot be removed, so after
-    that it costs a call of a function that returns (0.1 us) for each audited event.
+    that each audited event costs 0.6 us. A step of AdamW with 40 parameters has 40 of them, calls
+    of `id()`, which makes a step of 2.5 ms on a CPU slower by 1 %.
     """
     global _watching
     _watching = True
