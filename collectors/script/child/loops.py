@@ -8,12 +8,10 @@ never ended early: a list of folds, the models of an ensemble, micro-batches of 
 from __future__ import annotations
 
 import builtins
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from operator import length_hint
 from typing import Any
 
-from gpuadvisor.collectors.script.child.imports import after_import
 from gpuadvisor.collectors.script.child.loop_rewriting import LOOP, WHILE, Site
 from gpuadvisor.collectors.script.child.progress import Progress
 from gpuadvisor.collectors.script.specification import Shortening
@@ -361,17 +359,15 @@ def begin(shortening: Shortening, progress: Progress) -> Loops:
     """Provide what rewritten loops call, and return what knows them."""
     global _loops
     _loops = Loops(shortening, progress)
-    after_import("torch", _look_out_for_dynamo)
     setattr(builtins, LOOP, loop)
     setattr(builtins, WHILE, more)
     return _loops
 
 
-def _look_out_for_dynamo() -> None:
-    """Give Dynamo a question that it answers while it traces: it goes past whatever is watched."""
+def look_out_for_dynamo(torch: Any) -> None:
+    """Ask what Dynamo answers while it traces, so that it goes past whatever is watched."""
     global is_traced
-    compiler = sys.modules["torch"].compiler
-    is_traced = compiler.is_dynamo_compiling
+    is_traced = torch.compiler.is_dynamo_compiling
 
 
 def current() -> Loops | None:

@@ -61,6 +61,7 @@ class LifeSession(Session):
         torch, registry = self._torch, self._registry
         channel.send("torch", version=str(torch.__version__))
         self._loops = loops.current()
+        loops.look_out_for_dynamo(torch)
         self._progress = progress = self._loops.progress if self._loops else Progress()
         patches.patch_optimizers(torch, registry, lambda _: progress.optimizer_built())
         surround_backward(torch, registry)

@@ -24,7 +24,6 @@ from gpuadvisor.collectors.script.specification import Shortening
 @pytest.fixture(autouse=True)
 def _provided(monkeypatch):
     monkeypatch.setattr(loops, "_loops", None)
-    monkeypatch.setattr(loops, "after_import", lambda *_: None)
     yield
     import builtins
 

@@ -67,7 +67,6 @@ class Torch:
 def script(monkeypatch):
     """Runs a script's text; returns how often it called `at(name)`, by name, and its loops."""
     monkeypatch.setattr(loops, "_loops", None)
-    monkeypatch.setattr(loops, "after_import", lambda *_: None)
 
     def script(text):
         text = textwrap.dedent(text)
