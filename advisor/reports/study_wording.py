@@ -114,6 +114,9 @@ def reason(result: StudyResult) -> str:
     if result.speedup is None:
         if result.settings:
             return f"the best of {tried}, {figures.settings(result.settings)}, failed in the proof"
+        if result.dropped:
+            names = ", ".join(each.knob for each in result.dropped)
+            return f"what was best of {tried} does something else in a rehearsal: {names}"
         return f"none of {tried} was better beyond the noise, and the best of them was not proven"
     best = f"the best of {tried}, {figures.settings(result.settings)},"
     measured = f"{best} measured {speedup_ratio(result.speedup)} ({evidence(result.speedup)})"
@@ -187,6 +190,9 @@ def _inconclusive_advice(result: StudyResult) -> str:
         return f"{words}the notes say how the proof failed."
     if left := _untried_knobs(result):
         return f"{words}{_only(left)}{_larger_budget(result)} tries what is left."
+    if result.speedup is None and result.dropped:
+        names = ",".join(each.knob for each in result.dropped)
+        return f"{words}`--without {names}` searches among what is left."
     if result.speedup is None:
         return f"{words}{_larger_budget(result)} has room for the proof."
     only = _only(tuple(result.settings))

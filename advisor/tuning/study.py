@@ -30,7 +30,7 @@ from gpuadvisor.tuners.equivalence import TOLERANCES
 from gpuadvisor.tuners.knob_space import KnobSpace, Selection, select_knobs
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.neighbourhood import Neighbourhood
-from gpuadvisor.tuners.proof import prove_point
+from gpuadvisor.tuners.proof import is_faster, prove_point
 from gpuadvisor.tuners.rehearsal import missing
 from gpuadvisor.tuners.search import Best, OrderedSearch
 from gpuadvisor.tuners.space import Space
@@ -308,7 +308,8 @@ class _Study:
 
     def _rehearse(self, settings: Settings) -> Settings:
         """Let the script live its whole life in short, and leave out what does harm there."""
-        self._rehearsed = Rehearsed(settings, None)
+        earlier = self._rehearsed.dropped
+        self._rehearsed = Rehearsed(settings, None, earlier)
         if not settings:
             return settings
         self._enter("rehearsal", "a shortened life, to the script's end; nothing it writes remains")
@@ -325,6 +326,7 @@ class _Study:
         )
         for each in self._rehearsed.dropped:
             self._note(f"{each.knob} is left out: {each.problem.sentence}")
+        self._rehearsed.dropped = earlier + self._rehearsed.dropped
         lacks = missing(self._rehearsed.rehearsal)
         if self._rehearsed.settings and lacks is not None:
             self.progress.on_message(f"not rehearsed enough: {lacks}")
@@ -349,7 +351,8 @@ class _Study:
 
         Only its proof can show that there is no gain.
         """
-        settings = candidate(self._evaluator.trials)
+        dropped = [each.knob for each in self._rehearsed.dropped]
+        settings = candidate(self._evaluator.trials, dropped)
         self._budget.phase = "proof"
         return settings if self._budget.affordable([{}, settings] * LOOKS[0]) else {}
 
@@ -365,8 +368,13 @@ class _Study:
                 f"{_format_settings(settings)}: {proof.failed.state}: {proof.failed.reason}"
             )
         result = proven(self._result(), settings, contributions, proof, self._guessed)
+        if is_faster(result.speedup) and settings != self._rehearsed.settings:
+            # A candidate that was taken for noise is better after all.
+            if self._rehearse(settings) != settings:
+                return self._result()
+            self._budget.phase = "proof"
         rehearsal = self._rehearsed.rehearsal
-        if rehearsal is None or rehearsal.settings != settings:  # of a candidate there is none
+        if rehearsal is None or rehearsal.settings != settings:
             return result
         return replace(result, rehearsal=rehearsal, equivalence=rehearsal.equivalence)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from gpuadvisor.domain.knobs import Settings, Value
 from gpuadvisor.domain.study import Speedup, StudyResult, Trial, TrialState, Verdict
@@ -37,13 +37,14 @@ def verdict_of(result: StudyResult) -> Verdict:
     return Verdict.NO_GAIN
 
 
-def candidate(trials: Sequence[Trial]) -> Settings:
+def candidate(trials: Sequence[Trial], without: Collection[str] = ()) -> Settings:
     """Return the settings that looked best in the search, though not better than noise.
 
-    Only their proof can show that there is no gain. Empty where none was measured to its end;
-    what was stopped early for being slow is proven only where there is nothing else.
+    Only their proof can show that there is no gain. Those with a knob of `without`, which a
+    rehearsal found a problem with, are none. Empty where none was measured to its end; what was
+    stopped early for being slow is proven only where there is nothing else.
     """
-    searched = _searched(trials)
+    searched = [each for each in _searched(trials) if not set(each.settings) & set(without)]
     complete = [trial for trial in searched if trial.state is TrialState.COMPLETE] or searched
     return max(complete, key=lambda trial: trial.gain or 0.0).settings if complete else {}
 
@@ -81,7 +82,8 @@ def time_needed(
     """
     decided = result.verdict not in (Verdict.INCONCLUSIVE, Verdict.NOT_TRIED)
     left = [{name: space[name].values[0]} for name in untried_knobs(result.untried)]
-    best = left[-1] if left else candidate(result.trials)
+    dropped = [each.knob for each in result.dropped]
+    best = left[-1] if left else candidate(result.trials, dropped)
     is_proven = result.speedup is not None or bool(result.settings)
     if decided or result.interrupted or not best or (is_proven and not left):
         return None

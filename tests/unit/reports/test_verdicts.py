@@ -157,6 +157,13 @@ class TestTheSentences:
         assert "which shows neither a gain nor that there is none" in text
         assert "it would probably take 25 min 00 s more" in text
 
+    def test_inconclusive_as_a_rehearsal_refuted_the_best(self, show):
+        gone = {"settings": {}, "speedup": None, "best": None, "dropped": study().dropped}
+        text = said(PROSE[show], inconclusive_study(**gone))
+        assert "best of 18 settings does something else in a rehearsal: persistent_workers" in text
+        assert "--without persistent_workers searches among what is left" in text
+        assert "the data set's state: dataset.level was 1 in the second epoch" in text
+
     def test_not_tried(self, show):
         text = said(PROSE[show], untried_study())
         assert "he budget had no room for a setting" in text

@@ -545,7 +545,10 @@ class TestRehearsal:
     def test_what_does_harm_in_all_its_parts_is_never_faster(self, script):
         script.harmful = set(GAINS)
         result = tune()
-        assert result.verdict is not Verdict.FASTER
+        assert (result.verdict, result.settings) == (Verdict.INCONCLUSIVE, {})
+        assert "in a rehearsal: tf32, channels_last" in wording.reason(result)
+        assert "`--without tf32,channels_last`" in wording.advice(result)
+        assert result.rehearsal is None
         assert result.plan is None
         assert {each.knob for each in result.dropped} == {"tf32", "channels_last"}
 
@@ -557,6 +560,25 @@ class TestRehearsal:
         assert result.plan is None
         assert "no private view here" in str(result.rehearsal.not_covered)
         assert script.lives == []
+
+    def test_what_the_search_took_for_noise_is_rehearsed_if_it_is_proven(self, script):
+        script.gains = {}
+        script.harmful = {"tf32"}
+        phases = Recorder()
+
+        def better(*_):
+            if phases.now == "proof":
+                script.gains = dict.fromkeys(GAINS, 1.2)
+
+        script.fail = better
+        result = tune(progress=phases, only=frozenset({"tf32"}))
+        assert result.verdict is Verdict.INCONCLUSIVE
+        assert [each.knob for each in result.dropped] == ["tf32"]
+        script.harmful = set()
+        script.gains, phases.now = {}, ""
+        result = tune(progress=phases, only=frozenset({"tf32"}))
+        assert result.verdict is Verdict.FASTER
+        assert result.rehearsal.settings == result.settings == {"tf32": True}
 
     def test_the_unchanged_script_lives_twice_however_much_is_left_out(self, script):
         script.harmful = {"tf32"}

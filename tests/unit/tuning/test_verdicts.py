@@ -81,6 +81,12 @@ class TestCandidate:
         wrong = ran({"a": 1}, TrialState.WRONG, gain=3.0)
         assert candidate([wrong, ran({"b": 1}, gain=2.0, phase="proof"), ran({})]) == {}
 
+    def test_what_a_rehearsal_refuted_is_none(self):
+        trials = [ran({"a": 1, "b": 1}, gain=1.8), ran({"b": 1}, gain=1.1), ran({"c": 1})]
+        assert candidate(trials, ["a"]) == {"b": 1}
+        assert candidate(trials, ["a", "b"]) == {"c": 1}
+        assert candidate(trials, ["a", "b", "c"]) == {}
+
     def test_what_was_stopped_early_is_the_last_choice(self):
         slow, done = ran({"a": 1}, TrialState.PRUNED, gain=0.9), ran({"b": 1}, gain=0.8)
         assert candidate([slow, done]) == {"b": 1}
