@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from gpuadvisor.domain.rehearsal import WorkerStart
 
+SEEDED = "seeded "
+"""How the state of a generator begins that was seeded while its first samples were read: what it
+was like after them is compared, and between workers only."""
+
 
 @dataclass(frozen=True)
 class Repetition:
@@ -43,8 +47,10 @@ def repeated(starts: Iterable[WorkerStart]) -> list[Repetition]:
     for key in sorted(merged):
         loader, epoch, worker = key
         for path in sorted(advanced[key]):
-            state = (loader, path, merged[key].get(path, ""))
-            first = first_seen.setdefault(state, (epoch, worker))
+            digest = merged[key].get(path, "")
+            if digest.startswith(SEEDED):  # by a sample's number, perhaps: meant to be the same
+                digest += f" in epoch {epoch}"
+            first = first_seen.setdefault((loader, path, digest), (epoch, worker))
             if first != (epoch, worker):
                 repetition = Repetition(loader, path, first, (epoch, worker))
                 found.setdefault((loader, path, repetition.is_between_workers), repetition)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol
 
 from gpuadvisor.collectors.script.child.rehearsal.inspection import (
@@ -22,58 +24,86 @@ _MAP_COPY = "c"
 """Mode of a `numpy.memmap` whose changes stay in the process."""
 
 
-class Budget(Protocol):
-    """What one state may still cost."""
+class Walk(Protocol):
+    """What one state may still cost, and what it found out."""
 
     array_bytes: int
+    mappings: list[tuple[int, int]] | None
 
 
 def is_array(value: Any) -> bool:
-    """Say whether a value is an array of numpy's or a tensor."""
-    return (
-        is_a(value, "numpy.ndarray") or is_a(value, "torch.Tensor") or is_a(value, "numpy.generic")
-    )
+    """Say whether a value is an array of numpy's, one of its scalars, or a tensor."""
+    return any(is_a(value, name) for name in ("numpy.ndarray", "torch.Tensor", "numpy.generic"))
 
 
-def is_shared(array: Any) -> bool:
+def is_buffer(value: Any) -> bool:
+    """Say whether a value is a piece of memory of Python's own kinds."""
+    names = ("array.array", "builtins.memoryview", "_ctypes._SimpleCData", "_ctypes.Array")
+    return any(is_a(value, name) for name in (*names, "_ctypes.Structure", "_ctypes.Union"))
+
+
+def is_shared(array: Any, walk: Walk) -> bool:
     """Say whether workers would see the same memory, or cannot change it: then it is no state.
 
     Of tensors those on a GPU too, which workers cannot copy.
     """
     if is_a(array, "torch.Tensor"):
-        return array.device.type != "cpu" or (
-            array.layout is sys.modules["torch"].strided and array.is_shared()
-        )
-    if is_a(array, "numpy.memmap"):
-        return attributes_of(array).get("mode") != _MAP_COPY
-    base: Any = array.base if is_a(array, "numpy.ndarray") else None
-    while is_a(base, "numpy.ndarray"):
+        if array.device.type != "cpu":
+            return True
+        if array.layout is not sys.modules["torch"].strided or array.is_nested:
+            return False
+        return array.is_shared() or _is_mapped(array.data_ptr(), walk)
+    base: Any = array
+    while base is not None:
         if is_a(base, "numpy.memmap"):
             return attributes_of(base).get("mode") != _MAP_COPY
-        base = base.base
-    if type(base) is memoryview:
-        base = base.obj
-    return is_a(base, "mmap.mmap") or "_wrapper" in attributes_of(base)
+        if is_a(base, "mmap.mmap") or "_wrapper" in attributes_of(base):  # of multiprocessing
+            return True
+        if type(base) is memoryview:
+            base = base.obj
+        else:
+            base = base.base if is_a(base, "numpy.ndarray") else None
+    return False
 
 
-def array_digest(array: Any, budget: Budget) -> tuple[str, int, bool]:
-    """Return a digest, a witness of what it leaves out, and whether all of it was looked at."""
+def _is_mapped(address: int, walk: Walk) -> bool:
+    """Say whether an address lies in memory that is mapped to be shared by processes."""
+    if walk.mappings is None:
+        walk.mappings = []
+        with suppress(OSError), Path("/proc/self/maps").open() as lines:
+            for line in lines:
+                place, rights, *_ = line.split(" ", 2)
+                if rights.endswith("s"):
+                    start, _, end = place.partition("-")
+                    walk.mappings.append((int(start, 16), int(end, 16)))
+    return any(start <= address < end for start, end in walk.mappings)
+
+
+def buffer_digest(value: Any) -> str:
+    """Return a digest of a piece of memory."""
+    with memoryview(value) as view:
+        head = f"{view.format}{view.shape}".encode()
+        return hashlib.blake2b(head + view.tobytes(), digest_size=8).hexdigest()
+
+
+def array_digest(array: Any, walk: Walk) -> tuple[str, int, bool]:
+    """Return a digest, the address, and whether all of it was looked at."""
     if is_a(array, "torch.Tensor") and (
         array.is_nested or array.layout is not sys.modules["torch"].strided
     ):
         return f"{array.layout}", 0, False
     if is_a(array, "torch.Tensor"):
-        return _tensor_digest(array, budget)
-    return _digest_of(array, f"{array.dtype}{tuple(array.shape)}", budget)
+        return _tensor_digest(array, walk)
+    return _digest_of(array, f"{array.dtype}{tuple(array.shape)}", walk)
 
 
-def _tensor_digest(array: Any, budget: Budget) -> tuple[str, int, bool]:
+def _tensor_digest(array: Any, walk: Walk) -> tuple[str, int, bool]:
     torch = sys.modules["torch"]
     with torch.no_grad(), torch._C.DisableTorchFunction():
-        return _digest_of(array, f"{array.dtype}{tuple(array.shape)}", budget)
+        return _digest_of(array, f"{array.dtype}{tuple(array.shape)}", walk)
 
 
-def _digest_of(array: Any, head: str, budget: Budget) -> tuple[str, int, bool]:
+def _digest_of(array: Any, head: str, walk: Walk) -> tuple[str, int, bool]:
     total = hashlib.blake2b(head.encode(), digest_size=8)
     size = int(array.nbytes)
     if size <= HASHED:
@@ -81,21 +111,18 @@ def _digest_of(array: Any, head: str, budget: Budget) -> tuple[str, int, bool]:
         total.update(content)
         return total.hexdigest(), 0, True
     numpy: Any = sys.modules.get("numpy")
-    is_whole = budget.array_bytes + size <= SUMMED and numpy is not None
-    witness = 0
+    is_whole = walk.array_bytes + size <= SUMMED and numpy is not None
     flat = _flat(array)
     step = max(1, len(flat) // SAMPLES) | 1
     sample, _kept = bytes_of(flat[::step])
     total.update(sample)
     if is_whole:
-        budget.array_bytes += size
+        walk.array_bytes += size
         content, _kept = bytes_of(array)
         words = numpy.frombuffer(content[: size // 8 * 8], numpy.uint64)
         total.update(int(words.sum(dtype=numpy.uint64)).to_bytes(8, "little"))
         total.update(content[size // 8 * 8 :])
-    else:
-        witness = _address(array)
-    return total.hexdigest(), witness, is_whole
+    return total.hexdigest(), _address(array), is_whole
 
 
 def _flat(array: Any) -> Any:

@@ -56,12 +56,22 @@ def is_own(value: Any) -> bool:
     return False
 
 
-def methods_of(cls: type) -> Iterator[types.FunctionType]:
-    """Yield the script's own methods of a class through which samples are read."""
-    for name in ENTRY_METHODS:
+def methods_of(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
+    """Yield the script's own methods of a class through which samples are read.
+
+    Those that these call are among them.
+    """
+    waiting = [(name, LEVELS) for name in ENTRY_METHODS]
+    seen = set(ENTRY_METHODS)
+    for name, levels in waiting:
         method = _method(cls, name)
-        if method is not None and is_own(method):
-            yield method
+        if method is None or not is_own(method):
+            continue
+        yield name, method
+        if levels:
+            called = sorted(_names(method.__code__)[1] - seen)
+            seen.update(called)
+            waiting.extend((name, levels - 1) for name in called)
 
 
 def _method(cls: type, name: str) -> types.FunctionType | None:

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from gpuadvisor.collectors.script.child.rehearsal.generators import global_generators
+from gpuadvisor.collectors.script.child.rehearsal.generators import (
+    GeneratorState,
+    global_generators,
+)
 from gpuadvisor.collectors.script.child.rehearsal.inspection import attributes_of
 from gpuadvisor.collectors.script.child.rehearsal.walk import Part, Walk
 from gpuadvisor.domain.rehearsal import Moment, StateChange, StateKind
 
-ROOTS = ("dataset", "collate_fn", "worker_init_fn", "batch_sampler", "sampler")
-"""Attributes of a DataLoader from which its state is looked for, in this order: what the data set
-shares with a sampler counts as the data set's."""
+MAIN_PROCESS = ("batch_sampler", "sampler")
+"""Attributes of a DataLoader that its workers get no copy of. What the data set shares with one of
+these counts as the data set's."""
+ROOTS = ("dataset", "collate_fn", "worker_init_fn", *MAIN_PROCESS)
+"""Attributes of a DataLoader from which its state is looked for."""
 LOUD = (StateKind.GENERATOR, StateKind.HANDLE, StateKind.ITERATOR)
 """Kinds that are named by themselves also where they came or went with the object around them."""
 
@@ -34,13 +39,20 @@ class State:
     """Paths of what was not looked at, or only in part: too much, or not to be seen from Python."""
     process: int
     """The process in which it was taken: others know the same content by other addresses."""
+    is_cut: bool = False
+    """Whether there were more parts than are looked at, so that one may be missing for that."""
+    generators: Mapping[str, GeneratorState] = field(default_factory=dict)
+    """Those parts that are generators of random numbers."""
 
 
 def state_of(roots: Mapping[str, Any]) -> State:
     """Return the state of some objects, each by the name that its paths begin with."""
     walk = Walk()
-    walk.run({**roots, **global_generators()})
-    return State(walk.parts, tuple(dict.fromkeys(walk.unseen)), os.getpid())
+    walk.run(global_generators())  # first, as a data set may hold one of them
+    walk.run({name: root for name, root in roots.items() if name not in MAIN_PROCESS})
+    walk.run({name: root for name, root in roots.items() if name in MAIN_PROCESS})
+    unseen = tuple(dict.fromkeys(walk.unseen))
+    return State(walk.parts, unseen, os.getpid(), walk.is_cut, walk.generators)
 
 
 def loader_roots(loader: Any) -> dict[str, Any]:
@@ -60,7 +72,8 @@ def changes(before: State, after: State) -> list[tuple[str, StateKind, str]]:
     for path in (*before.parts, *(path for path in after.parts if path not in before.parts)):
         old, new = before.parts.get(path), after.parts.get(path)
         if old is None or new is None:
-            if not _is_below(path, (before if old is None else after).unseen):
+            other = before if old is None else after
+            if not other.is_cut and not _is_below(path, other.unseen):
                 changed[path] = new or old  # type: ignore[assignment]
         elif old.differs(new, same_process):
             changed[path] = new
@@ -74,11 +87,14 @@ def changes(before: State, after: State) -> list[tuple[str, StateKind, str]]:
 
 
 def held(state: State) -> list[tuple[str, StateKind, str]]:
-    """Return path, kind and type of the open handles and the iterators that are there."""
+    """Return path, kind and type of the open handles and the iterators that are there.
+
+    Not of a data set that is an iterator itself: it is known by what it reads from.
+    """
     return [
         (path, part.kind, part.type_name)
         for path, part in state.parts.items()
-        if part.kind in (StateKind.HANDLE, StateKind.ITERATOR)
+        if part.kind in (StateKind.HANDLE, StateKind.ITERATOR) and path not in ROOTS
     ]
 
 

@@ -111,7 +111,7 @@ class _Work:
             return None
         if _is_array(value):
             if (parts := _parts(value)) is not None:  # a sparse or nested one
-                return self._elements(parts, depth) if parts[0] == "nested" else None
+                return self._elements(parts, depth) if parts[0] in ("nested", "objects") else None
             has_rows = tuple(value.shape)[:1] == (count,) and self._rows_of(value) == count
             return self._array(value) if has_rows else None
         parts = _parts(value)

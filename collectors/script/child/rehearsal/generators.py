@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import random
 import sys
+from array import array
+from dataclasses import dataclass
 from types import GetSetDescriptorType
 from typing import Any
 
@@ -15,8 +17,57 @@ from gpuadvisor.collectors.script.child.rehearsal.inspection import (
     mro_of,
 )
 
-GLOBAL_PATHS = ("random", "numpy.random", "torch")
-"""Names of the generators that every module of a process shares."""
+WORDS = 624
+"""32-bit words of the Mersenne Twister's state, made anew when all of them were drawn."""
+BLOCKS_AT_ONCE = 1024
+MOST_BLOCKS = 1 << 14
+"""Times that a state is made anew that are looked through: 10 million words, 0.1 s."""
+
+
+@dataclass(frozen=True)
+class GeneratorState:
+    """The state of one generator."""
+
+    digest: str
+    stream: Any
+    """What stays while numbers are drawn and not when the generator is seeded: a stream's number
+    or, of Python's and numpy's old generators, the Mersenne Twister's words and place."""
+
+    def was_drawn_to(self, later: GeneratorState) -> bool:
+        """Say whether a later state may follow from this one by drawing, with no new seed."""
+        if type(self.stream) is _Twister and type(later.stream) is _Twister:
+            return self.stream.reaches(later.stream)
+        return bool(self.stream == later.stream)
+
+
+@dataclass(frozen=True)
+class _Twister:
+    words: tuple[int, ...]
+    place: int
+
+    def reaches(self, later: _Twister) -> bool:
+        """Say whether drawing leads to a later state, within `MOST_BLOCKS`."""
+        if self.words == later.words:
+            return later.place >= self.place
+        copy = random.Random()
+        copy.setstate((3, (*self.words, WORDS), None))
+        first, second = _tempered(later.words[0]), _tempered(later.words[1])
+        for _ in range(0, MOST_BLOCKS, BLOCKS_AT_ONCE):
+            size = WORDS * BLOCKS_AT_ONCE
+            drawn = array("I", copy.getrandbits(32 * size).to_bytes(4 * size, sys.byteorder))
+            if sys.byteorder == "big":  # the first word drawn is the lowest
+                drawn.reverse()
+            if (first, second) in zip(drawn[::WORDS], drawn[1::WORDS], strict=True):
+                return True
+        return False
+
+
+def _tempered(word: int) -> int:
+    """Return what a word of the Mersenne Twister's state is drawn as (Matsumoto, Nishimura)."""
+    word ^= word >> 11
+    word ^= (word << 7) & 0x9D2C5680
+    word ^= (word << 15) & 0xEFC60000
+    return word ^ (word >> 18)
 
 
 def is_generator(value: Any) -> bool:
@@ -26,13 +77,19 @@ def is_generator(value: Any) -> bool:
     return any(is_a(value, name) for name in _STATES)
 
 
-def generator_digest(value: Any) -> str:
-    """Return a digest of a generator's state, equal in all processes where the state is.
+def generator_state(value: Any) -> GeneratorState:
+    """Return a generator's state; its digest is equal in all processes where the state is.
 
     Raises whatever the library does where it does not tell the state.
     """
-    state = next(state for name, state in _STATES.items() if is_a(value, name))
-    return hashlib.blake2b(repr(state(value)).encode(), digest_size=8).hexdigest()
+    of = next(state for name, state in _STATES.items() if is_a(value, name))
+    state, stream = of(value)
+    return GeneratorState(hashlib.blake2b(repr(state).encode(), digest_size=8).hexdigest(), stream)
+
+
+def generator_digest(value: Any) -> str:
+    """Return a digest of a generator's state."""
+    return generator_state(value).digest
 
 
 def global_generators() -> dict[str, Any]:
@@ -47,31 +104,43 @@ def global_generators() -> dict[str, Any]:
     return found
 
 
-def _of_random(value: Any) -> Any:
-    return random.Random.getstate(value)
+def _of_random(value: Any) -> tuple[Any, Any]:
+    state = random.Random.getstate(value)
+    return state, _Twister(state[1][:-1], state[1][-1])
 
 
-def _of_bit_generator(value: Any) -> Any:
+def _of_bit_generator(value: Any) -> tuple[Any, Any]:
     named = (class_dict(base).get("state") for base in mro_of(type(value)))
-    state = next(member for member in named if type(member) is GetSetDescriptorType)
+    member: Any = next(member for member in named if type(member) is GetSetDescriptorType)
+    state = _plain(member.__get__(value))
     spawned = getattr(getattr(value, "seed_seq", None), "n_children_spawned", 0)
-    return _plain(state.__get__(value)), spawned
+    inner = state.get("state", {})
+    if "pos" in inner:
+        stream: Any = _Twister(tuple(inner["key"]), inner["pos"])
+    else:  # PCG64's increment, Philox's key; SFC64 has none
+        stream = (state["bit_generator"], inner.get("inc"), inner.get("key"))
+    return (state, spawned), stream
 
 
-def _of_numpy(value: Any) -> Any:
-    cls = sys.modules["numpy"].random.Generator
-    return _of_bit_generator(cls.bit_generator.__get__(value))
+def _of_numpy(value: Any) -> tuple[Any, Any]:
+    member: Any = class_dict(sys.modules["numpy"].random.Generator)["bit_generator"]
+    return _of_bit_generator(member.__get__(value))
 
 
-def _of_random_state(value: Any) -> Any:
-    return _plain(sys.modules["numpy"].random.RandomState.get_state(value, legacy=False))
+def _of_random_state(value: Any) -> tuple[Any, Any]:
+    state = _plain(sys.modules["numpy"].random.RandomState.get_state(value, legacy=False))
+    inner = state["state"]
+    stream = _Twister(tuple(inner["key"]), inner["pos"]) if "pos" in inner else None
+    return state, stream
 
 
-def _of_torch(value: Any) -> Any:
-    torch = sys.modules["torch"]
+def _of_torch(value: Any) -> tuple[Any, Any]:
+    torch: Any = sys.modules["torch"]
     with torch.no_grad(), torch._C.DisableTorchFunction():
-        state = torch._C.Generator.get_state(value)
-        return str(value.device.type), bytes(state.tolist())
+        base = torch._C.Generator
+        content = bytes(base.get_state(value).tolist())
+        seed = base.initial_seed(value)
+    return (str(value.device.type), content), seed
 
 
 def _plain(state: Any) -> Any:

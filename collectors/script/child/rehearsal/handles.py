@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
-import io
+import mmap
 import operator
-import os
+import sys
 import types
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,7 +15,7 @@ from gpuadvisor.collectors.script.child.rehearsal.inspection import (
     attributes_of,
     defines,
     is_a,
-    is_of,
+    module_dict,
     module_of,
 )
 
@@ -48,34 +48,43 @@ BUILT_IN_ITERATORS = tuple(
 ) + tuple(map(type, (iter(range(0)), iter(range(1 << 70)), iter(set()), reversed([]), iter(b""))))
 """Iterators over what is in memory, which know how much is left of it."""
 READERS = ("read", "readline", "readinto", "recv")
+STANDARD = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
 DEPTH = 4
+
+
+def may_be_handle(kind: type, value: Any) -> bool:
+    """Say whether values of a type can have an open file behind them, or a stream; not all do."""
+    if is_a(value, "_io._IOBase") or is_a(value, "mmap.mmap") or is_a(value, "PIL.Image.Image"):
+        return True
+    if any(is_a(value, name) for name in HANDLES):
+        return True
+    # By what it can do, for libraries that are not named above.
+    return defines(kind, "fileno") and not is_a(value, "socket.socket")
 
 
 def is_standard_stream(value: Any) -> bool:
     """Say whether a file is the process's own input, output or error output."""
+    if any(value is getattr(sys, f"{name}") for name in STANDARD):
+        return True
     with suppress(Exception):
-        return is_a(value, "_io._IOBase") and is_of(value, "_io") and value.fileno() in (0, 1, 2)
+        return _is_builtin_stream(value) and value.fileno() in (0, 1, 2)
     return False
 
 
 def is_handle(value: Any) -> bool:
-    """Say whether a value has an open file of the operating system's."""
-    cls = type(value)
+    """Say whether a value that may be a handle has an open file of the operating system's."""
     if is_a(value, "_io._IOBase"):
-        return not is_in_memory(value) and not is_a(value, "io.BufferedRWPair")
+        return not is_in_memory(value) and not is_a(value, "_io.BufferedRWPair")
     if is_a(value, "mmap.mmap"):
         return not _is_read_only(value)
     if is_a(value, "PIL.Image.Image"):
         return attributes_of(value).get("fp") is not None
-    if any(is_a(value, name) for name in HANDLES):
-        return True
-    # By what it can do, for libraries that are not named above.
-    return cls is not type and defines(cls, "fileno") and not is_a(value, "socket.socket")
+    return True
 
 
 def is_in_memory(value: Any) -> bool:
     """Say whether a stream lives in memory alone."""
-    if is_a(value, "io.BytesIO") or is_a(value, "io.StringIO"):
+    if is_a(value, "_io.BytesIO") or is_a(value, "_io.StringIO"):
         return True
     inner = _inner_stream(value)
     return inner is not None and is_in_memory(inner)
@@ -90,53 +99,55 @@ def is_iterator(value: Any) -> bool:
         return True
     # A stream of an extension module; of others it is seen what they read from.
     is_stream = defines(cls, "close") and any(defines(cls, name) for name in READERS)
-    return is_stream and not attributes_of(value)
+    return is_stream and not is_a(value, "PIL.Image.Image") and not attributes_of(value)
 
 
 def handle_state(value: Any) -> str:
     """Return where a handle stands: its offset, or that it was closed; empty if it cannot tell."""
     parts = []
     with suppress(Exception):
-        if is_a(value, "_io._IOBase") and is_of(value, "_io"):
+        if _is_builtin_stream(value):
             parts.append(_stream_state(value))
         elif is_a(value, "mmap.mmap"):
-            parts.append(str(value.tell()))
-        elif is_a(value, "sqlite3.Connection"):
+            parts.append(str(mmap.mmap.tell(value)))
+        elif type(value) is module_dict(sys.modules.get("sqlite3")).get("Connection"):
             parts.append(f"{value.total_changes} {value.in_transaction}")
-    own = attributes_of(value) if not is_a(value, "_io._IOBase") else {}
-    for name in ("fp", "fileobj", "file", "_file", "fh", "_fh", "offset", "closed", "_closed"):
+    own = attributes_of(value)
+    for name in ("mode", "_mode", "_size", "fp", "fileobj", "file", "_file", "fh", "_fh", "offset"):
         inner = own.get(name)
-        if type(inner) in (bool, int):
-            parts.append(f"{name} {inner}")
-        elif inner is not None and is_a(inner, "_io._IOBase"):
+        if type(inner) in (bool, int, str, tuple):
+            parts.append(f"{name} {inner!r}")
+        elif inner is not None and _is_builtin_stream(inner):
             parts.append(handle_state(inner))
     return "; ".join(parts)
 
 
+def _is_builtin_stream(value: Any) -> bool:
+    """Say whether a stream is one of Python's own, not of a class that someone derived."""
+    return module_of(type(value)) == "_io"
+
+
 def _stream_state(value: Any) -> str:
-    if value.closed:
-        return "closed"
-    if is_a(value, "io.TextIOWrapper"):
+    if is_a(value, "_io.TextIOWrapper"):
         # Its own `tell` fails while lines are read, and writes what is in its buffer.
         inner = value.buffer
-        return _stream_state(inner) if is_of(inner, "_io") else ""
+        return _stream_state(inner) if _is_builtin_stream(inner) else ""
     raw = _inner_stream(value)
-    if raw is None or is_a(raw, "io.FileIO") or is_in_memory(raw):
-        with suppress(OSError, ValueError):  # a pipe has no offset
-            return str(value.tell())
-    with suppress(OSError, ValueError):
-        return str(os.lseek(value.fileno(), 0, os.SEEK_CUR))
+    if raw is not None and not _is_builtin_stream(raw):
+        return ""
+    if value.closed:
+        return "closed"
+    with suppress(OSError, ValueError):  # a pipe has no offset
+        return str(value.tell())
     return ""
 
 
 def _inner_stream(value: Any) -> Any:
     """Return the stream under a buffer of Python's own, None where there is none."""
     with suppress(Exception):
-        if is_a(value, "io.TextIOWrapper") and is_of(value, "_io"):
-            return io.TextIOWrapper.buffer.__get__(value)
-        if (is_a(value, "io.BufferedReader") or is_a(value, "io.BufferedRandom")) and is_of(
-            value, "_io"
-        ):
+        if _is_builtin_stream(value) and is_a(value, "_io.TextIOWrapper"):
+            return value.buffer
+        if _is_builtin_stream(value) and is_a(value, "_io._BufferedIOBase"):
             return value.raw
     return None
 
@@ -151,14 +162,12 @@ def iterator_state(value: Any, depth: int = 0) -> str:
             return _frame_state(value)
         if cls in BUILT_IN_ITERATORS:
             return str(operator.length_hint(value))
-        if is_a(value, "_io._IOBase") and is_of(value, "_io"):
-            return _stream_state(value) if not is_a(value, "io.StringIO") else str(value.tell())
+        if _is_builtin_stream(value):
+            return _stream_state(value)
         if module_of(cls) in ("builtins", "itertools", "_csv"):
             inner = (iterator_state(item, depth + 1) for item in _referents(value))
             own = str(getattr(value, "line_num", ""))
             return f"{own}({','.join(part for part in inner if part)})"
-        if is_handle(value):
-            return handle_state(value)
         if type(value) is int:
             return str(value)
     return ""
@@ -166,8 +175,10 @@ def iterator_state(value: Any, depth: int = 0) -> str:
 
 def _referents(value: Any) -> Iterator[Any]:
     """Yield the iterators and files that one of Python's own iterators reads from."""
-    for item in gc.get_referents(value):
-        if type(item) is int or (type(item) is not type and is_iterator(item)) or is_handle(item):
+    referents = gc.get_referents(value)
+    inner = [item for group in referents if type(group) is tuple for item in group]
+    for item in (*referents, *inner):
+        if type(item) is int or (not issubclass(type(item), type) and is_iterator(item)):
             yield item
 
 

@@ -45,6 +45,17 @@ def full_name(cls: type) -> str:
 
 def type_name(cls: type) -> str:
     """Return a class's name as its users know it: `numpy.random.Generator`, `list`, `Digits`."""
+    known = _known_names.get(id(cls))
+    if known is None:
+        known = _known_names[id(cls)] = (cls, _type_name(cls))
+    return known[1]
+
+
+_known_names: dict[int, tuple[type, str]] = {}
+"""By a class's address, as its `__hash__` may be anyone's; the class is kept, so is the address."""
+
+
+def _type_name(cls: type) -> str:
     module, name = module_of(cls), str(_NAME.__get__(cls))
     if module in ("builtins", "__main__", "__mp_main__", ""):
         return name
@@ -93,16 +104,33 @@ def defines(cls: type, name: str) -> bool:
 def attributes_of(value: Any) -> dict[str, Any]:
     """Return an object's own attributes, of its dictionary and its slots; not its class's."""
     found: dict[str, Any] = {}
-    for base in reversed(mro_of(type(value))):
-        for name, member in list(_CLASS_DICT.__get__(base).items()):
-            if type(member) is types.GetSetDescriptorType and name == "__dict__":
-                with suppress(Exception):
-                    own = member.__get__(value)
-                    found.update((key, own[key]) for key in list(own) if type(key) is str)
-            elif type(member) is types.MemberDescriptorType and name in _slots(base):
-                with suppress(Exception):  # a slot that was never set
-                    found[name] = member.__get__(value)
+    for name, member in _members(type(value)):
+        if type(member) is types.GetSetDescriptorType:
+            with suppress(Exception):
+                own = member.__get__(value)
+                found.update((key, own[key]) for key in list(own) if type(key) is str)
+        else:
+            with suppress(Exception):  # a slot that was never set
+                found[name] = member.__get__(value)
     return found
+
+
+_known_members: dict[int, tuple[type, list[tuple[str, Any]]]] = {}
+
+
+def _members(cls: type) -> list[tuple[str, Any]]:
+    """Return what gives access to the dictionary and the slots of a class's instances."""
+    known = _known_members.get(id(cls))
+    if known is None:
+        found = [
+            (name, member)
+            for base in reversed(mro_of(cls))
+            for name, member in class_dict(base).items()
+            if (name == "__dict__" and type(member) is types.GetSetDescriptorType)
+            or (type(member) is types.MemberDescriptorType and name in _slots(base))
+        ]
+        known = _known_members[id(cls)] = (cls, found)
+    return known[1]
 
 
 def _slots(cls: type) -> tuple[str, ...]:

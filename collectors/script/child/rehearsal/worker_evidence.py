@@ -13,13 +13,15 @@ from contextlib import suppress
 from typing import Any
 
 from gpuadvisor.collectors.script.child.channel import guarded
-from gpuadvisor.collectors.script.child.rehearsal.dataset_state import State, state_of
-from gpuadvisor.domain.rehearsal import StateKind, WorkerStart
+from gpuadvisor.collectors.script.child.rehearsal.dataset_state import State, changes, state_of
+from gpuadvisor.collectors.script.child.rehearsal.generators import GeneratorState
+from gpuadvisor.domain.rehearsal import Moment, StateChange, WorkerStart
 
 FETCHES = (1, 2, 4, 8)
 """Batches of a pass after which a worker looks which generators were drawn from; it reports again
 when there are more: an augmentation may be left out for many samples."""
 
+ReportChange = Callable[[StateChange], None]
 Report = Callable[[WorkerStart], None]
 """Takes what a worker began with; must be picklable, as workers may be started by `spawn`."""
 
@@ -28,30 +30,49 @@ class WorkerWatch:
     """Stands in for a loader's `worker_init_fn`: runs it, then watches the worker it runs in."""
 
     def __init__(
-        self, init: Callable[[int], Any] | None, loader: int, epoch: int, report: Report
+        self,
+        init: Callable[[int], Any] | None,
+        loader: int,
+        epoch: int,
+        report: Report,
+        report_change: ReportChange | None = None,
     ) -> None:
         self._init = init
         self._loader = loader
         self._epoch = epoch
         self._report = report
+        self._report_change = report_change
 
     def __call__(self, worker: int) -> None:
         if self._init is not None:
             self._init(worker)
         with guarded(None, "watch a loader's worker"):
-            _Watcher(self._init, self._loader, self._epoch, worker, self._report).install()
+            _Watcher(
+                self._init, self._loader, self._epoch, worker, self._report, self._report_change
+            ).install()
 
 
 class _Watcher:
     """Watches the fetchers of a worker: torch makes one for each pass."""
 
-    def __init__(self, init: Any, loader: int, epoch: int, worker: int, report: Report) -> None:
+    def __init__(
+        self,
+        init: Any,
+        loader: int,
+        epoch: int,
+        worker: int,
+        report: Report,
+        report_change: ReportChange | None,
+    ) -> None:
         self._init = init
         self._loader = loader
         self._epoch = epoch - 1
         self._worker = worker
         self._report = report
+        self._report_change = report_change
+        self._state: State
         self._start: dict[str, str] = {}
+        self._changed: set[str] = set()
         self._advanced: dict[str, None] = {}
         self._fetches = 0
 
@@ -88,48 +109,65 @@ class _Watcher:
         self._epoch += 1
         self._fetches = 0
         self._advanced = {}
-        self._start = self._generators(fetcher)
+        self._state = self._state_of(fetcher)
+        self._start = {path: part.digest for path, part in self._state.generators.items()}
+        self._changed = set()
 
     def _fetched(self, fetcher: Any) -> None:
         self._fetches += 1
         if self._fetches not in FETCHES:
             return
         known = len(self._advanced)
-        for path, digest in self._generators(fetcher).items():
-            if path not in self._start:  # made for the first sample: what it is after that counts
-                self._start[path] = f"made {digest}"
-                self._advanced[path] = None
-            elif digest != self._start[path] and not self._start[path].startswith("made"):
-                self._advanced[path] = None
+        state = self._state_of(fetcher)
+        for path, now in state.generators.items():
+            self._compare(path, now)
         if self._fetches == 1 or len(self._advanced) > known:
+            advanced = tuple(self._advanced)
             self._report(
-                WorkerStart(
-                    self._loader,
-                    self._epoch,
-                    self._worker,
-                    dict(self._start),
-                    tuple(self._advanced),
-                )
+                WorkerStart(self._loader, self._epoch, self._worker, dict(self._start), advanced)
             )
+        self._report_changes(state)
 
-    def _generators(self, fetcher: Any) -> dict[str, str]:
+    def _compare(self, path: str, now: GeneratorState) -> None:
+        """Note whether numbers were drawn from a generator since the pass began.
+
+        One that was made or seeded in it counts as it is after that: its seed is not seen.
+        """
+        before = self._state.generators.get(path)
+        if path in self._advanced or (before is not None and before.digest == now.digest):
+            return
+        if before is None or not before.was_drawn_to(now):
+            self._start[path] = f"seeded {now.digest}"
+        self._advanced[path] = None
+
+    def _report_changes(self, state: State) -> None:
+        if self._report_change is None:
+            return
+        for path, kind, detail in changes(self._state, state):
+            if path not in self._changed:
+                self._changed.add(path)
+                self._report_change(
+                    StateChange(self._loader, self._epoch, path, kind, Moment.READING, detail)
+                )
+
+    def _state_of(self, fetcher: Any) -> State:
         roots = {"dataset": fetcher.dataset, "collate_fn": fetcher.collate_fn}
         if self._init is not None:
             roots["worker_init_fn"] = self._init
-        return generators_in(state_of(roots))
+        return state_of(roots)
 
 
-def generators_in(state: State) -> dict[str, str]:
-    """Return the digest of each generator of random numbers in a state, by its path."""
-    return {
-        path: part.digest for path, part in state.parts.items() if part.kind is StateKind.GENERATOR
-    }
-
-
-def watch_workers(torch: Any, numbers: Callable[[Any], tuple[int, int]], report: Report) -> None:
+def watch_workers(
+    torch: Any,
+    numbers: Callable[[Any], tuple[int, int]],
+    report: Report,
+    report_change: ReportChange | None = None,
+) -> None:
     """Have the workers of every DataLoader report what they begin each pass with.
 
     `numbers` returns a loader's number and that of the pass which its new workers begin with.
+    `report_change` gets what changed of the state in a worker while it read its first batches;
+    it must be picklable, too.
     """
     dataloader: Any = sys.modules["torch.utils.data.dataloader"]
     cls = dataloader._MultiProcessingDataLoaderIter
@@ -140,7 +178,7 @@ def watch_workers(torch: Any, numbers: Callable[[Any], tuple[int, int]], report:
         own = vars(loader)
         before = own.get("worker_init_fn")
         with suppress(Exception):
-            own["worker_init_fn"] = WorkerWatch(before, *numbers(loader), report)
+            own["worker_init_fn"] = WorkerWatch(before, *numbers(loader), report, report_change)
         try:
             original(self, loader, *args, **kwargs)
         finally:

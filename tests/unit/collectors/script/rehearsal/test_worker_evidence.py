@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,16 +17,20 @@ from gpuadvisor.tuners.repeated_generators import repeated
 torch = pytest.importorskip("torch")
 
 SCRIPT = """
-import json, sys
+import json, random, sys
 import numpy, torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 from gpuadvisor.collectors.script.child.rehearsal.worker_evidence import watch_workers
+from gpuadvisor.domain.rehearsal import StateChange
 
 class Report:
     def __init__(self, path):
         self.path = path
     def __call__(self, start):
-        line = [start.loader, start.epoch, start.worker, start.generators, start.advanced]
+        if isinstance(start, StateChange):
+            line = [start.loader, start.epoch, start.path, start.kind, start.moment, start.detail]
+        else:
+            line = [start.loader, start.epoch, start.worker, start.generators, start.advanced]
         with open(self.path, "a") as file:
             file.write(json.dumps(line) + "\\n")
 
@@ -45,6 +50,32 @@ class Lazy(Noise):
         if self.rng is None:
             self.rng = numpy.random.default_rng(get_worker_info().seed if self.seeded else 5)
         return float(self.rng.normal())
+
+class ByIndex(Noise):
+    def __init__(self):
+        self.python, self.rng, self.old = random.Random(0), None, numpy.random.RandomState(0)
+        self.torch = torch.Generator()
+    def __getitem__(self, index):
+        self.python.seed(index)
+        self.old.seed(index)
+        self.rng = numpy.random.default_rng(index)
+        self.torch.manual_seed(index)
+        draw = self.python.random() + self.rng.random() + self.old.rand()
+        return draw + float(torch.rand((), generator=self.torch))
+
+class Crop(Noise):
+    # Draws more often than a Mersenne Twister has words, and as often as each sample wants.
+    def __init__(self):
+        self.python, self.old = random.Random(0), numpy.random.RandomState(0)
+    def __getitem__(self, index):
+        self.old.normal(size=1000 * (index + 1))
+        return sum(self.python.random() for _ in range(1000 * (index + 1)))
+
+class Cache(Noise):
+    def __init__(self):
+        self.cache = {}
+    def __getitem__(self, index):
+        return self.cache.setdefault(index, index)
 
 class Global(Noise):
     def __getitem__(self, index):
@@ -67,6 +98,9 @@ CASES = {
     "lazy_same": (lambda: Lazy(False), None, False),
     "global": (Global, None, False),
     "stream": (Stream, None, False),
+    "by_index": (ByIndex, None, False),
+    "crop": (Crop, None, False),
+    "cache": (Cache, None, False),
 }
 
 if __name__ == "__main__":
@@ -75,7 +109,7 @@ if __name__ == "__main__":
         epochs[loader] = epochs.get(loader, -1) + 1
         return names.index(loader.name), epochs[loader]
     path, method, *names = sys.argv[1:]
-    watch_workers(torch, numbers, Report(path))
+    watch_workers(torch, numbers, Report(path), Report(path + ".changes"))
     for name in names:
         dataset, init, persistent = CASES[name]
         loader = DataLoader(dataset(), 2, num_workers=2, worker_init_fn=init,
@@ -112,8 +146,12 @@ def starts_of(folder: Path, method: str, *cases: str) -> Starts:
 
 @pytest.fixture(scope="module")
 def forked(tmp_path_factory: pytest.TempPathFactory) -> Starts:
-    cases = ("noise", "persistent", "seeded", "lazy", "lazy_same", "global", "stream")
-    return starts_of(tmp_path_factory.mktemp("forked"), "fork", *cases)
+    folder = tmp_path_factory.mktemp("forked")
+    cases = "noise persistent seeded lazy lazy_same global stream by_index crop cache"
+    starts = starts_of(folder, "fork", *cases.split())
+    changes = (folder / "out.changes").read_text().splitlines()
+    starts["changes"] = [json.loads(line) for line in changes]
+    return starts
 
 
 def test_each_worker_and_each_epoch_repeats_the_noise(forked: Starts) -> None:
@@ -133,7 +171,7 @@ def test_persistent_workers_go_on_with_their_generators(forked: Starts) -> None:
     assert {r.is_between_workers for r in repeated(starts)} == {True}
 
 
-@pytest.mark.parametrize("case", ["seeded", "lazy", "global"])
+@pytest.mark.parametrize("case", ["seeded", "lazy", "global", "by_index"])
 def test_generators_seeded_by_worker_do_not_repeat(forked: Starts, case: str) -> None:
     assert all(start.advanced for start in forked[case])
     assert repeated(forked[case]) == []
@@ -146,6 +184,16 @@ def test_generators_made_alike_in_each_worker_repeat(forked: Starts) -> None:
 def test_what_is_drawn_when_a_stream_begins_counts(forked: Starts) -> None:
     assert {start.advanced for start in forked["stream"]} == {("dataset.rng",)}
     assert repeated(forked["stream"])
+
+
+def test_draws_of_different_numbers_are_still_the_same_numbers(forked: Starts) -> None:
+    assert {"dataset.old", "dataset.python"} <= {r.path for r in repeated(forked["crop"])}
+
+
+def test_what_reading_changes_in_a_worker_is_reported(forked: Any) -> None:
+    assert {tuple(change[1:]) for change in forked["changes"] if "cache" in change[2]} == {
+        (epoch, "dataset.cache", "container", "reading", "dict") for epoch in (0, 1)
+    }
 
 
 def test_workers_that_spawn_starts_are_watched_too(tmp_path: Path) -> None:
