@@ -51,7 +51,7 @@ def main() -> None:
                 bare_ms = _block_ms(step, chosen.seconds)
             pairs.append((with_ms, bare_ms))
             print(f"{number:3}  without {bare_ms:8.4f} ms  with the daemon {with_ms:8.4f} ms")
-    cost = paired_ratio(pairs, looks=1)
+    cost = paired_ratio(pairs)
     low, high = 100 * (cost.ci99_low - 1), 100 * (cost.ci99_high - 1)
     print(
         f"the daemon at 10 Hz changes a step by {100 * (cost.ratio - 1):+.2f} % "

@@ -35,7 +35,7 @@ from gpuadvisor.domain.study import (
 )
 from gpuadvisor.storage.column_types import AnyText, Json, Member, Number, Numbers
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """Version of the schema, in `PRAGMA user_version` of a file with these tables."""
 
 Texts = Mapping[str, str]
@@ -138,6 +138,7 @@ class TrialRow(Base):
     gain: Mapped[float | None]
     gpu: Mapped[int]
     wall_s: Mapped[float]
+    disturbance: Mapped[str]
 
     measurement: Mapped[MeasurementRow | None] = relationship(
         cascade=CASCADE, single_parent=True, lazy="selectin"

@@ -20,7 +20,7 @@ from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.tuners.ablation import Ablation
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knob_space import knob_parameter
-from gpuadvisor.tuners.proof import Proof, prove_point
+from gpuadvisor.tuners.proof import Delay, Proof, prove_point
 from gpuadvisor.tuners.search import Best, OrderedSearch
 from gpuadvisor.tuners.space import Space
 
@@ -33,6 +33,8 @@ Model = Callable[[Settings], float | TrialState]
 """The cost of settings in ms a step, or the state in which they end."""
 Noise = Iterator[Sequence[float]]
 """For each run in turn, the factors by which its windows are slower."""
+NOTICED_SHARE = 0.1
+"""Part of a run's measured time that a neighbour has to work for it to be noticed, here."""
 
 
 def quiet() -> Noise:
@@ -99,6 +101,85 @@ def recorded_runs() -> list[list[float]]:
 _RUNS: list[list[float]] = []
 
 
+@dataclass
+class Neighbour:
+    """A second job on the machine that comes and goes, in continuous time: a `Noise` with a clock.
+
+    A run starts up, which takes longer beside the neighbour, and is then measured for a fixed
+    time, part of which may be disturbed.
+    """
+
+    generator: random.Random
+    period_s: float
+    slower: float
+    """Factor by which everything takes longer while the neighbour works."""
+    duty: float = 0.5
+    """Part of the period in which it works."""
+    startup_s: float = 5.0
+    measure_s: float = 3.0
+    head_startup_s: float = 0.0
+    """What the tuned side takes longer to start."""
+    between: float = 0.005
+    """Relative standard deviation of runs without the neighbour."""
+    recognised: float = 0.0
+    """Chance that a clearly disturbed run is noticed."""
+    disturbance: str = field(default="", init=False)
+    """What was noticed in the last run."""
+
+    def __post_init__(self) -> None:
+        self._now_s = self.generator.uniform(0, self.period_s)
+        self.wall_s = 0.0
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass without a run."""
+        self._now_s += seconds
+
+    def __iter__(self) -> Iterator[Sequence[float]]:
+        return self
+
+    def __next__(self) -> Sequence[float]:
+        return self.run({})
+
+    def run(self, settings: Settings, delay_s: float = 0.0) -> Sequence[float]:
+        """Return the factors of a run that starts now and is measured later by a delay."""
+        started_s = self._now_s
+        self._start_up(self.startup_s + (self.head_startup_s if settings else 0.0))
+        self._now_s += delay_s
+        began_s, factors = self._now_s, []
+        own = math.exp(self.generator.gauss(0, self.between))
+        for _ in range(WINDOWS):
+            window_s = self.measure_s / WINDOWS
+            busy_s = self._busy_s(self._now_s, self._now_s + window_s)
+            self._now_s += window_s
+            factors.append(own * window_s / (window_s - busy_s * (1 - 1 / self.slower)))
+        share = self._busy_s(began_s, self._now_s) / self.measure_s
+        noticed = share > NOTICED_SHARE and self.generator.random() < self.recognised
+        self.disturbance = f"a neighbour worked for {share:.0%} of it" if noticed else ""
+        self.wall_s = self._now_s - started_s
+        return factors
+
+    def _start_up(self, work_s: float) -> None:
+        """Pass the time in which so much undisturbed work is done."""
+        while work_s > 1e-9:
+            phase_s = self._now_s % self.period_s
+            busy = phase_s < self.duty * self.period_s
+            left_s = (self.duty if busy else 1.0) * self.period_s - phase_s
+            factor = self.slower if busy else 1.0
+            passed_s = min(max(left_s, 1e-6), work_s * factor)
+            self._now_s += passed_s
+            work_s -= passed_s / factor
+
+    def _busy_s(self, begin_s: float, end_s: float) -> float:
+        """Return for how long the neighbour works in an interval of time."""
+
+        def until(moment_s: float) -> float:
+            periods, phase_s = divmod(moment_s, self.period_s)
+            working_s = self.duty * self.period_s
+            return periods * working_s + min(phase_s, working_s)
+
+        return until(end_s) - until(begin_s)
+
+
 def measurement(windows_ms: Sequence[float], **changes: Any) -> Measurement:
     """Return a measurement of windows with these step times."""
     known: dict[str, Any] = {
@@ -126,15 +207,22 @@ class SimulatedEvaluator:
     """What each GPU's reference is off by, as a factor; right where nothing is given."""
     budget: int = 10_000
     """Runs after which nothing is affordable."""
+    seed: str = ""
+    """Decides the order of the proof's pairs."""
+    baselines: int = 1
+    """Runs of the unchanged script before anything else; a study makes two or three."""
     change: Callable[[Settings, Measurement], Measurement] = lambda settings, run: run
     """What else the settings do to a measurement."""
-    ran: list[Trial] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self._delay = Delay(self.seed)
         first = self._run({}, "baseline").measurement
         assert first is not None
         self.baseline = first
         self.reference_ms = first.mean_step_ms
+        for _ in range(self.baselines - 1):
+            self._run({}, "baseline")
 
     def measure(
         self, settings: Sequence[Settings], phase: str, slower_than: float | None = None
@@ -143,26 +231,33 @@ class SimulatedEvaluator:
         return [self._run(each, phase, n % used) for n, each in enumerate(settings)]
 
     def affordable(self, batch: Sequence[Settings]) -> bool:
-        return len(self.ran) + len(batch) <= self.budget
+        return len(self.trials) + len(batch) <= self.budget
 
     def _run(self, settings: Settings, phase: str, gpu: int = 0) -> Trial:
-        cost, factors = self.model(settings), next(self.noise)
+        cost, noise = self.model(settings), self.noise
+        if isinstance(noise, Neighbour):
+            delay_s = self._delay.next_s(self.trials) if phase == "proof" else 0.0
+            factors = noise.run(settings, delay_s)
+        else:
+            factors = next(noise)
         measured = None
         if not isinstance(cost, TrialState):
             measured = self.change(settings, measurement([cost * factor for factor in factors]))
-        reference = self.reference_ms if self.ran else None
+        reference = self.reference_ms if self.trials else None
         if reference and self.references:
             reference *= self.references[gpu]
         trial = Trial(
-            number=len(self.ran),
+            number=len(self.trials),
             settings=dict(settings),
             phase=phase,
             state=TrialState.COMPLETE if measured is not None else cost,
             measurement=measured,
             gain=reference / measured.mean_step_ms if measured and reference else None,
             gpu=gpu,
+            wall_s=noise.wall_s if isinstance(noise, Neighbour) else 0.0,
+            disturbance=noise.disturbance if isinstance(noise, Neighbour) else "",
         )
-        self.ran.append(trial)
+        self.trials.append(trial)
         return trial
 
 
@@ -238,5 +333,8 @@ def tuned(evaluator: SimulatedEvaluator, knobs: Sequence[Switch]) -> Tuned:
     search = searched(evaluator, knobs)
     ablation = Ablation(evaluator, search.space, search.brought)
     settings, _ = ablation.run(search.best.settings)
-    proof = prove_point(evaluator, settings, Objective.THROUGHPUT) if settings else None
+    if settings:
+        proof = prove_point(evaluator, settings, Objective.THROUGHPUT, evaluator.seed)
+    else:
+        proof = None
     return Tuned(search.best, settings, proof)

@@ -167,7 +167,7 @@ class Ablation:
             if pairs:  # the ratio is of costs: without the parameter over with it
                 ratio = math.exp(evidence[name].contribution)
             if len(pairs) >= INTERVAL_ROUNDS:
-                known = paired_ratio(pairs, looks=1)
+                known = paired_ratio(pairs)
                 low, high = known.ci99_low, known.ci99_high
             found.append(Contribution(name, value, ratio, low, high))
         return tuple(sorted(found, key=lambda contribution: -contribution.ratio))

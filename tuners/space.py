@@ -119,6 +119,11 @@ class Evaluator(Protocol):
     """Measures points and compares each with the empty point."""
 
     @property
+    def trials(self) -> Sequence[Trial]:
+        """All that was measured so far, in order; the empty point's first run comes first."""
+        ...
+
+    @property
     def parallel(self) -> int:
         """Points that can be measured side by side, one a GPU."""
         ...

@@ -3,21 +3,54 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from gpuadvisor.domain.study import Speedup, Trial
 
-LOOKS = (4, 6, 10, 16)
-"""Pairs of runs after which the interval is looked at."""
 ERROR = 0.01
-"""Chance, over all looks together, that the interval misses the true ratio. It is split evenly
-(Bonferroni), so each look uses a wider interval than 99 % alone would need."""
+"""Chance that an interval misses the true ratio."""
+LOOK_ERRORS: Mapping[int, float] = {
+    4: 0.0018,
+    6: 0.0018,
+    8: 0.0018,
+    12: 0.0018,
+    16: 0.0018,
+    24: 0.0004,
+    32: 0.0003,
+    48: 0.0002,
+    64: 0.0001,
+}
+"""Pairs of runs after which a proof looks at its interval, and the part of `ERROR` that this look
+may use up (Bonferroni). Most of it goes to the looks that nearly every study can afford."""
+LOOKS = tuple(LOOK_ERRORS)
+
+BY_ORDER_ALONE = 8
+"""Pairs from which their random order alone keeps a second job on the machine from passing for a
+gain: that it slows down one side in all of eight pairs has a chance of 1 in 256."""
+FEW_KNOWN = 2
+"""Earlier runs of the first side without which fewer pairs show nothing: a job that slows down one
+side in all of four pairs, which has a chance of 1 in 16, shows in them too."""
+MOST_PAIRS = 5000
+"""Pairs beyond which nobody will wait for an answer."""
+LIKELY = 1.28
+"""Standard errors by which a gain has to be clearer than its interval is wide, so that nine of ten
+studies of it prove it."""
 
 LEAST_UNCERTAINTY = 0.003
 """Relative difference that two runs of the same settings show on a quiet GPU (0.2 to 0.8 %)."""
 
 
-def paired_ratio(costs: Sequence[tuple[float, float]], looks: int = len(LOOKS)) -> Speedup:
+@dataclass(frozen=True)
+class Pair:
+    """Costs of two fresh processes, one right after the other."""
+
+    base: float
+    head: float
+    base_first: bool = True
+
+
+def paired_ratio(costs: Sequence[tuple[float, float]]) -> Speedup:
     """Return the mean ratio of the first cost over the second with its 99 % interval.
 
     `costs` are pairs of adjacent fresh processes, so that slow drift of the machine cancels. The
@@ -25,17 +58,122 @@ def paired_ratio(costs: Sequence[tuple[float, float]], looks: int = len(LOOKS)) 
     cases instead of 1 %, and pooled steps of a process are not independent. Raises ValueError
     for fewer than two pairs.
     """
-    from scipy.special import stdtrit
-
     logs = [math.log(first / second) for first, second in costs]
-    count = len(logs)
+    if len(logs) < 2:
+        raise ValueError("an interval needs two pairs of runs")
+    half = _quantile(len(logs) - 1, ERROR) * math.sqrt(_variance(logs) / len(logs))
+    return _speedup(_mean(logs), half, len(logs))
+
+
+def proven_ratio(
+    pairs: Sequence[Pair],
+    known_base: Sequence[float] = (),
+    known_head: Sequence[float] = (),
+) -> Speedup:
+    """Return the mean ratio of base over head with an interval that holds over all looks.
+
+    Two intervals share the error of a look, and the narrower one counts: Student's t on the pairs,
+    in which drift of the machine cancels, and one whose variance is pooled over the runs of each
+    side (Welch), which knows more with few pairs. For the latter, `known_base` and `known_head`
+    are costs of earlier runs of the two sides: they say how much such runs differ, never what the
+    ratio is. Its standard error is the largest of those of the pairs, of the sides, and of the
+    sides with the earlier runs, since a job that comes and goes in step with the pairs hides from
+    some of them. What the order within the pairs makes out widens both: where runs of one side
+    last longer, such a job can prefer one order.
+
+    The interval includes one where fewer than `BY_ORDER_ALONE` pairs have nothing earlier to be
+    compared with, or do not separate the sides, and where all pairs had one order. Raises
+    ValueError for fewer than two pairs.
+    """
+    count = len(pairs)
     if count < 2:
         raise ValueError("an interval needs two pairs of runs")
-    mean = math.fsum(logs) / count
-    deviation = math.sqrt(math.fsum((x - mean) ** 2 for x in logs) / (count - 1))
-    quantile = float(stdtrit(count - 1, 1 - ERROR / looks / 2))
-    half = quantile * deviation / math.sqrt(count)
-    return Speedup(math.exp(mean), math.exp(mean - half), math.exp(mean + half), count)
+    differences = [math.log(pair.base / pair.head) for pair in pairs]
+    mean = _mean(differences)
+    of_pairs = math.sqrt(_variance(differences) / count)
+    base, head = [math.log(p.base) for p in pairs], [math.log(p.head) for p in pairs]
+    all_base = base + [math.log(cost) for cost in known_base]
+    all_head = head + [math.log(cost) for cost in known_head]
+    of_sides = math.sqrt((_variance(base) + _variance(head)) / count)
+    of_all = math.sqrt((_variance(all_base) + _variance(all_head)) / count)
+    error = error_of_look(count)
+    enough = count >= BY_ORDER_ALONE
+    share = error / 2 if enough else error
+    freedom = max(count - 1.0, _freedom(all_base, all_head))
+    half = _quantile(freedom, share) * max(of_pairs, of_sides, of_all)
+    if enough:
+        half = min(half, _quantile(count - 1, share) * of_pairs)
+    order = _order_effect(pairs, differences)
+    half = math.hypot(half, order or 0.0)
+    clear = enough or _is_clear(all_base, all_head, len(known_base))
+    if order is None or not clear:
+        half = max(half, abs(mean))
+    return _speedup(mean, half, count)
+
+
+def error_of_look(pairs: int) -> float:
+    """Return the error that an interval may use up after so many pairs.
+
+    A proof that its budget ends between two looks uses up that of the next, which never comes.
+    """
+    return next((error for look, error in LOOK_ERRORS.items() if look >= pairs), ERROR / 100)
+
+
+def pairs_needed(distance: float, spread: float, least: int = LOOKS[0]) -> int | None:
+    """Return the pairs after which a ratio is probably known to within `distance`.
+
+    `distance` is a difference of logarithms, `spread` the relative standard deviation of runs of
+    the same settings. None beyond `MOST_PAIRS`.
+    """
+    if distance <= 0:
+        return None
+    count = max(least, 2)
+    while count <= MOST_PAIRS:
+        error = error_of_look(count) / (2 if count >= BY_ORDER_ALONE else 1)
+        widths = _quantile(2 * count - 2, error) + LIKELY
+        if widths * spread * math.sqrt(2 / count) <= distance:
+            return count
+        count += max(1, count // 16)
+    return None
+
+
+@dataclass
+class Spread:
+    """How much the runs of one side differ, while they come in (Welford's sums)."""
+
+    count: int = 0
+    _mean: float = 0.0
+    squares: float = 0.0
+    """Sum of the squared differences of the logarithms of costs from their mean."""
+
+    def add(self, cost: float) -> None:
+        """Take in the cost of one more run."""
+        log = math.log(cost)
+        self.count += 1
+        before = log - self._mean
+        self._mean += before / self.count
+        self.squares += before * (log - self._mean)
+
+
+def pooled(sides: Iterable[Spread]) -> float:
+    """Return the relative standard deviation of runs of one side, pooled over all sides.
+
+    Sides of fewer than two runs say nothing; `LEAST_UNCERTAINTY` is the least that is believed.
+    """
+    freedom, squares = 0, 0.0
+    for side in sides:
+        freedom += max(0, side.count - 1)
+        squares += side.squares
+    return max(LEAST_UNCERTAINTY, math.sqrt(squares / freedom)) if freedom else LEAST_UNCERTAINTY
+
+
+def spread_of(*sides: Iterable[float]) -> float:
+    """Return the relative standard deviation of runs of one side, pooled, from their costs."""
+    spreads = [Spread() for _ in sides]
+    for spread, costs in zip(spreads, sides, strict=True):
+        for cost in costs:
+            spread.add(cost)
+    return pooled(spreads)
 
 
 def uncertainty(*trials: Trial | None) -> float:
@@ -49,3 +187,45 @@ def uncertainty(*trials: Trial | None) -> float:
         within = trial.measurement.uncertainty if trial and trial.measurement else 0.0
         squares += max(LEAST_UNCERTAINTY, within) ** 2
     return math.sqrt(squares)
+
+
+def _speedup(mean: float, half: float, count: int) -> Speedup:
+    return Speedup(math.exp(mean), math.exp(mean - half), math.exp(mean + half), count)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _variance(values: Sequence[float]) -> float:
+    mean = _mean(values)
+    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
+def _quantile(freedom: float, error: float) -> float:
+    """Return how many standard errors Student's t lies away with this chance, on both sides."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 1 - error / 2))
+
+
+def _freedom(base: Sequence[float], head: Sequence[float]) -> float:
+    """Return the degrees of freedom of a difference of two means (Welch and Satterthwaite)."""
+    first, second = _variance(base), _variance(head)
+    parts = first**2 / (len(base) - 1) + second**2 / (len(head) - 1)
+    return (first + second) ** 2 / parts if parts else len(base) + len(head) - 2.0
+
+
+def _order_effect(pairs: Sequence[Pair], differences: Sequence[float]) -> float | None:
+    """Return half the difference between pairs of one order and those of the other.
+
+    None with one order only: then nothing tells the second place from the second side.
+    """
+    first = [each for pair, each in zip(pairs, differences, strict=True) if pair.base_first]
+    second = [each for pair, each in zip(pairs, differences, strict=True) if not pair.base_first]
+    return abs(_mean(first) - _mean(second)) / 2 if first and second else None
+
+
+def _is_clear(base: Sequence[float], head: Sequence[float], known: int) -> bool:
+    """Say whether no run of one side reaches the other, with earlier runs of the first."""
+    return known >= FEW_KNOWN and (max(head) < min(base) or max(base) < min(head))

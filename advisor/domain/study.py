@@ -108,6 +108,9 @@ class Trial:
     """Baseline's cost over this trial's on the same GPU; above 1 is better."""
     gpu: int = 0
     wall_s: float = 0.0
+    disturbance: str = ""
+    """What else used the machine during the run, with figures, as a clause without a full stop;
+    empty where nothing was seen."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.proof import Delay
 from gpuadvisor.tuning.budget import Budget
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.trial_runner import Progress, Side, TrialRunner
@@ -64,7 +65,9 @@ class ScriptEvaluator:
             cancelled,
             self._record,
             progress,
+            self._delay_s,
         )
+        self._delay = Delay(str(options.seed))
 
     # -- what the search asks ----------------------------------------------------------------
 
@@ -150,6 +153,10 @@ class ScriptEvaluator:
         self._since[device.index] += 1
         trial, _ = self._runner.run(self._side(point, device), phase, slower_than)
         return trial
+
+    def _delay_s(self) -> float:
+        with self._lock:
+            return self._delay.next_s(self.trials)
 
     def _record(self, trial: Trial) -> None:
         """Keep a trial, count its cost, store it and show it."""

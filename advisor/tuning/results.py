@@ -166,7 +166,7 @@ def proven(
         baseline=plain.measurement if plain and plain.measurement else result.baseline,
     )
     if not is_faster(proof.speedup) or proof.speedup is None:
-        return result
+        return replace(result, needed_s=proof.needed.seconds if proof.needed else None)
     if len(settings) == 1:
         whole = proof.speedup
         contributions = tuple(

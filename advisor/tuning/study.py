@@ -360,7 +360,8 @@ class _Study:
         if not settings:
             return self._result()
         self._enter("proof", "fresh processes, best and baseline in turn")
-        proof = prove_point(self._evaluator, settings, self.options.objective)
+        options = self.options
+        proof = prove_point(self._evaluator, settings, options.objective, str(options.seed))
         if proof.failed is not None:
             which = "best" if proof.failed in proof.head else "unchanged script"
             self._note(

@@ -106,6 +106,8 @@ class TrialRunner:
     record: Callable[[Trial], None] = lambda trial: None
     """Called with each trial, from the thread that ran it."""
     progress: Progress = field(default_factory=Silent)
+    delay_s: Callable[[], float] = lambda: 0.0
+    """Returns how much later than usual the next run of a proof is measured."""
 
     def __post_init__(self) -> None:
         self.start_numbers_at(0)
@@ -149,13 +151,16 @@ class TrialRunner:
     ) -> RunRequest:
         settings, validator = side.settings, self.validator
         applications, environment = applied(settings, self.knobs)
+        schedule = self.schedule
+        if phase == "proof":
+            schedule = replace(schedule, warmup_s=schedule.warmup_s + self.delay_s())
         specification = Specification(
             applications=applications,
             seed=self.seed if seed is None else seed,
             reseed=seed,
             cores=side.cores,
             samples_per_step=self.samples_per_step,
-            schedule=self.schedule,
+            schedule=schedule,
         )
         room_s = self.room_s(settings) if settings else None
         return RunRequest(

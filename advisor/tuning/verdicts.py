@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from gpuadvisor.domain.knobs import Settings, Value
-from gpuadvisor.domain.study import Speedup, StudyResult, Trial, TrialState, Verdict
-from gpuadvisor.tuners.proof import is_faster
+from gpuadvisor.domain.study import StudyResult, Trial, TrialState, Verdict
+from gpuadvisor.tuners.proof import is_faster, is_no_gain
 from gpuadvisor.tuners.rehearsal import missing
 from gpuadvisor.tuners.search import OrderedSearch
 from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuners.statistics import LOOKS
 
-SMALLEST_GAIN = 1.03
-"""Smallest gain worth having: runs of the same settings differ by 1 to 2 % where clocks move."""
 MEASURED = (TrialState.COMPLETE, TrialState.PRUNED)
 """States of a run that says how fast its settings are; a pruned one was clearly slower."""
 USELESS = (TrialState.NO_EFFECT, TrialState.UNSUPPORTED)
@@ -49,11 +47,6 @@ def candidate(trials: Sequence[Trial], without: Collection[str] = ()) -> Setting
     return max(complete, key=lambda trial: trial.gain or 0.0).settings if complete else {}
 
 
-def is_no_gain(speedup: Speedup | None) -> bool:
-    """Say whether it is shown that there is no gain worth having."""
-    return speedup is not None and speedup.ci99_high < SMALLEST_GAIN and not is_faster(speedup)
-
-
 def _searched(trials: Sequence[Trial]) -> list[Trial]:
     """Return the runs of the search that say how fast their settings are."""
     return [
@@ -76,8 +69,8 @@ def time_needed(
 ) -> float | None:
     """Return how much longer it would probably take until a study is decided, in seconds.
 
-    That is a run of each knob that was not tried, and a proof. None where it is decided, or where
-    only the proof itself could say. `expected_s` is how long a run of some settings takes,
+    That is a run of each knob that was not tried, and a proof; where all were, what the proof
+    says of itself. None where it is decided. `expected_s` is how long a run of some settings takes,
     `enough_s` a whole budget that would have room for what was not tried, if one is known.
     """
     decided = result.verdict not in (Verdict.INCONCLUSIVE, Verdict.NOT_TRIED)
@@ -85,8 +78,10 @@ def time_needed(
     dropped = [each.knob for each in result.dropped]
     best = left[-1] if left else candidate(result.trials, dropped)
     is_proven = result.speedup is not None or bool(result.settings)
-    if decided or result.interrupted or not best or (is_proven and not left):
+    if decided or result.interrupted or not best:
         return None
+    if is_proven and not left:
+        return result.needed_s
     if left and enough_s is not None:
         return max(0.0, enough_s - result.wall_s)
     return sum(map(expected_s, [*left, *[{}, best] * LOOKS[0]]))

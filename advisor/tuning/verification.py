@@ -31,7 +31,7 @@ from gpuadvisor.storage.home import home
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import TOLERANCES
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuners.proof import NARROW, NARROW_SHARE, Proof, is_faster, prove_point
+from gpuadvisor.tuners.proof import NARROW, NARROW_SHARE, Proof, is_faster, is_no_gain, prove_point
 from gpuadvisor.tuners.rehearsal import missing
 from gpuadvisor.tuning.application import check_settings, plan_warnings
 from gpuadvisor.tuning.baselines import baseline_warnings, measure_baselines
@@ -54,7 +54,6 @@ from gpuadvisor.tuning.rehearsal import Rehearser
 from gpuadvisor.tuning.results import proven
 from gpuadvisor.tuning.study import schedule_for
 from gpuadvisor.tuning.trial_runner import Progress, Side
-from gpuadvisor.tuning.verdicts import is_no_gain
 
 FAILED = (TrialState.CRASHED, TrialState.HUNG, TrialState.OUT_OF_MEMORY)
 """States of a run under a plan that has to run and does not."""
@@ -215,7 +214,9 @@ class _Verifying:
 
     def _prove(self) -> Proof:
         self._enter("proof", "fresh processes, the plan and the unchanged script in turn")
-        proof = prove_point(self._evaluator, self.plan.settings, self.options.objective)
+        options = self.options
+        seed = str(options.seed)
+        proof = prove_point(self._evaluator, self.plan.settings, options.objective, seed)
         idle = sorted(self._evaluator.validator.untried(self.plan.settings))
         if idle and proof.failed is None:
             self._note(f"found nothing to change any more: {', '.join(idle)}")

@@ -59,15 +59,15 @@ def test_clear_knobs_are_measured_once_and_unclear_ones_three_times():
     noise = simulation.gaussian(random.Random(3), 0.001, 0.002)
     evaluator = SimulatedEvaluator(multiplied({"clear": 1.5, "vague": 1.01}), noise)
     ablated(evaluator, all_of("clear", "vague"))
-    assert sum(trial.settings == {"vague": True} for trial in evaluator.ran) == 1
-    assert sum(trial.settings == {"clear": True} for trial in evaluator.ran) == ROUNDS
+    assert sum(trial.settings == {"vague": True} for trial in evaluator.trials) == 1
+    assert sum(trial.settings == {"clear": True} for trial in evaluator.trials) == ROUNDS
 
 
 def test_every_other_round_runs_backwards():
     noise = simulation.drifting(random.Random(1), total=0.05, runs=10)
     evaluator = SimulatedEvaluator(multiplied({"a": 1.005, "b": 1.005}), noise)
     ablated(evaluator, all_of("a", "b"))
-    sizes = [len(trial.settings) for trial in evaluator.ran[1:7]]
+    sizes = [len(trial.settings) for trial in evaluator.trials[1:7]]
     assert sizes == [2, 1, 1, 1, 1, 2]
 
 
@@ -149,13 +149,13 @@ class TestBudget:
         evaluator = SimulatedEvaluator(multiplied({"sure": 2.0, "real": 1.1}), budget=1 + 3)
         fallback = {"sure": 2.0, "real": 1.1, "doubtful": 1.01}
         ablated(evaluator, all_of("sure", "doubtful", "real"), fallback=fallback)
-        assert evaluator.ran[2].settings == all_of("sure", "real")
+        assert evaluator.trials[2].settings == all_of("sure", "real")
 
     def test_it_is_never_exceeded(self):
         for budget in range(1, 20):
             evaluator = SimulatedEvaluator(multiplied({"a": 1.2, "b": 1.1}), budget=budget)
             ablated(evaluator, all_of("a", "b", "idle", "idler"))
-            assert len(evaluator.ran) <= budget
+            assert len(evaluator.trials) <= budget
 
 
 def test_a_knob_is_weighed_against_the_whole_on_its_own_gpu():

@@ -21,9 +21,9 @@ def explored(evaluator, knobs):
     neighbourhood = Neighbourhood(study, search.space, evaluator.baseline)
     for trial in search.trials:
         neighbourhood.record(trial)
-    before = len(evaluator.ran)
+    before = len(evaluator.trials)
     best = neighbourhood.search(evaluator, search.best)
-    return best, evaluator.ran[before:], study
+    return best, evaluator.trials[before:], study
 
 
 @pytest.mark.parametrize("parallel", [1, 4])
@@ -39,7 +39,7 @@ def test_nothing_is_tried_twice(parallel):
     knobs = [Switch("a", (1, 2)), Switch("b", (1, 2)), Switch("c")]
     evaluator = SimulatedEvaluator(multiplied({}), parallel=parallel)
     explored(evaluator, knobs)
-    tried = [frozenset(trial.settings.items()) for trial in evaluator.ran]
+    tried = [frozenset(trial.settings.items()) for trial in evaluator.trials]
     assert len(tried) == len(set(tried))
 
 
@@ -62,7 +62,7 @@ def test_it_keeps_to_what_can_be_set_together():
     ]
     evaluator = SimulatedEvaluator(multiplied({"compile": 1.1}))
     explored(evaluator, knobs)
-    for trial in evaluator.ran:
+    for trial in evaluator.trials:
         assert not {"compile", "graphs"} <= trial.settings.keys()
         assert "persistent" not in trial.settings or "workers" in trial.settings
 
@@ -76,25 +76,25 @@ def test_a_batch_that_did_not_fit_is_not_made_larger():
     evaluator = SimulatedEvaluator(model)
     best, _, _ = explored(evaluator, knobs)
     assert best.settings == {"batch_size": 4}
-    assert max(trial.settings.get("batch_size", 1) for trial in evaluator.ran) == 8
+    assert max(trial.settings.get("batch_size", 1) for trial in evaluator.trials) == 8
 
 
 def test_it_keeps_to_the_budget():
     for budget in range(5, 12):
         evaluator = SimulatedEvaluator(multiplied({"a": 1.2}), budget=budget, parallel=4)
         explored(evaluator, [Switch(n) for n in "abcd"])
-        assert len(evaluator.ran) <= budget
+        assert len(evaluator.trials) <= budget
 
 
 def test_optuna_has_the_record():
     evaluator = SimulatedEvaluator(lambda s: TrialState.CRASHED if "b" in s else 100.0)
     _, _, study = explored(evaluator, [Switch("a"), Switch("b")])
     told = [t for t in study.trials if "number" in t.user_attrs]
-    assert len(told) == len(evaluator.ran) - 1  # all but the baseline
+    assert len(told) == len(evaluator.trials) - 1  # all but the baseline
     assert {t.user_attrs["state"] for t in told} == {"complete", "crashed"}
 
 
 def test_what_failed_alone_is_not_combined():
     evaluator = SimulatedEvaluator(lambda s: TrialState.PRUNED if s.get("workers") == 2 else 100.0)
     explored(evaluator, [Switch("workers", (1, 2)), Switch("a"), Switch("b")])
-    assert sum(trial.settings.get("workers") == 2 for trial in evaluator.ran) == 1
+    assert sum(trial.settings.get("workers") == 2 for trial in evaluator.trials) == 1

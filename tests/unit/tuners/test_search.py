@@ -27,7 +27,7 @@ def switches(*names):
 
 
 def tried(evaluator, **settings):
-    return sum(trial.settings == settings for trial in evaluator.ran)
+    return sum(trial.settings == settings for trial in evaluator.trials)
 
 
 @pytest.mark.parametrize("parallel", [1, 2, 4, 8])
@@ -54,7 +54,7 @@ def test_the_best_of_a_knobs_values_is_kept():
 def test_a_knob_that_fails_twice_is_left_alone():
     evaluator = SimulatedEvaluator(multiplied({}))
     searched(evaluator, [Switch("useless", (1, 2, 3, 4))])
-    assert [trial.settings.get("useless") for trial in evaluator.ran] == [None, 1, 2]
+    assert [trial.settings.get("useless") for trial in evaluator.trials] == [None, 1, 2]
 
 
 def test_patience_is_the_knobs_own():
@@ -69,7 +69,7 @@ def test_patience_is_the_knobs_own():
 def test_what_cannot_work_gets_no_second_value(state):
     evaluator = SimulatedEvaluator(lambda settings: state if settings else 100.0)
     searched(evaluator, [Switch("workers", (8, 4))])
-    assert len(evaluator.ran) == 2
+    assert len(evaluator.trials) == 2
 
 
 @pytest.mark.parametrize("parallel", [1, 4])
@@ -114,7 +114,7 @@ class TestConflicts:
     def test_they_never_run_together(self):
         evaluator = SimulatedEvaluator(multiplied({"graphs": 1.5, "compile": 1.2}), parallel=4)
         searched(evaluator, self.KNOBS)
-        assert not any({"graphs", "compile"} <= trial.settings.keys() for trial in evaluator.ran)
+        assert not any({"graphs", "compile"} <= trial.settings.keys() for trial in evaluator.trials)
 
 
 class TestRefinement:
@@ -182,7 +182,7 @@ class TestBatchSize:
     def test_it_doubles_until_throughput_is_flat(self):
         evaluator = SimulatedEvaluator(self.growing_until(8))
         assert searched(evaluator, [self.KNOB]).best.settings == {"batch_size": 8}
-        assert len(evaluator.ran) == 1 + 4  # 16 was the last tried
+        assert len(evaluator.trials) == 1 + 4  # 16 was the last tried
 
     def test_a_doubling_that_brings_little_is_the_last(self):
         gains = {2: 1.5, 4: 1.5 * (1 + PROGRESSIVE_GAIN / 2), 8: 3.0}
@@ -244,7 +244,7 @@ class TestBottleneck:
         evaluator = SimulatedEvaluator(lambda s: self.cost(s, compute_ms=100.0), change=waits)
         search = searched(evaluator, [Switch("workers", cures=cures), *switches("bf16", "tf32")])
         assert search.best.settings.keys() == {"bf16", "workers", "tf32"}
-        assert [set(trial.settings) for trial in evaluator.ran[1:3]] == [
+        assert [set(trial.settings) for trial in evaluator.trials[1:3]] == [
             {"bf16"},
             {"bf16", "workers"},
         ]
@@ -262,7 +262,7 @@ class TestBottleneck:
 
         evaluator = SimulatedEvaluator(lambda s: self.cost(s, 60.0), change=waits)
         searched(evaluator, [Switch("workers", cures=cures), *switches("bf16", "tf32", "compile")])
-        assert [list(trial.settings)[-1] for trial in evaluator.ran[1:4]] == [
+        assert [list(trial.settings)[-1] for trial in evaluator.trials[1:4]] == [
             "bf16",
             "workers",
             "tf32",
@@ -278,7 +278,7 @@ class TestBottleneck:
 
         evaluator = SimulatedEvaluator(self.cost, change=waits)
         searched(evaluator, switches("bf16", "placebo", "workers", "tf32", "compile"))
-        names = [list(trial.settings)[-1] for trial in evaluator.ran[1:]]
+        names = [list(trial.settings)[-1] for trial in evaluator.trials[1:]]
         assert names == ["bf16", "placebo", "workers", "bf16", "tf32", "compile", "placebo"]
 
 
@@ -300,7 +300,7 @@ class TestBudget:
         for budget in range(1, 12):
             evaluator = SimulatedEvaluator(multiplied(GAINS), budget=budget, parallel=parallel)
             searched(evaluator, switches(*NAMES))
-            assert len(evaluator.ran) <= budget
+            assert len(evaluator.trials) <= budget
 
 
 def test_each_gain_is_told():

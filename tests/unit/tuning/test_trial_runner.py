@@ -112,7 +112,7 @@ def test_a_gate_compares_two_commands(scripts):
     assert [trial.number for trial in trials] == list(range(len(trials)))
     assert {trial.gpu for trial in proof.head} == {1}
     started = [request.command.script for request in scripts.requests[:4]]
-    assert started == ["train.py", "package.train", "package.train", "train.py"]
+    assert set(started) == {"train.py", "package.train"}
 
 
 def test_a_side_that_fails_is_named_with_its_reason(scripts):

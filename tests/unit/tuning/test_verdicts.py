@@ -102,7 +102,7 @@ def searched(space, evaluator):
 def left(space, cost, budget=99, interrupted=""):
     evaluator = SimulatedEvaluator(cost, budget=budget)
     search = searched(space, evaluator)
-    return not_tried(space, search, evaluator.ran, "no room", interrupted)
+    return not_tried(space, search, evaluator.trials, "no room", interrupted)
 
 
 class TestNotTried:
