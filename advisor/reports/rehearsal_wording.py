@@ -76,6 +76,9 @@ def _sentences(rehearsal: Rehearsal) -> Iterator[str]:
         yield f"Compared in shortened runs{over}: {parts}."
     if lacks := not_rehearsed(rehearsal):
         yield lacks
+    if rehearsal.changes_results:
+        names = ", ".join(f"`{name}`" for name in rehearsal.changes_results)
+        yield f"Results were not compared, as these change them on purpose: {names}."
     yield from map(_problem, rehearsal.problems)
     if rehearsal.equivalence is not None:
         yield _results(rehearsal.equivalence)

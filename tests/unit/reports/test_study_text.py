@@ -248,6 +248,12 @@ def test_a_problem_names_its_suspects():
     assert "under the plan; `persistent_workers` can cause that." in text
 
 
+def test_settings_that_change_results_are_named():
+    changing = rehearsal(changes_results=("arg:batch-size",), equivalence=None)
+    text = printed(study(rehearsal=changing), width=200)
+    assert "as these change them on purpose: `arg:batch-size`." in text
+
+
 def test_files_that_runs_left_are_named():
     text = printed(study(left=tuple(f"run{n}.log" for n in range(14))), width=400)
     assert "Runs left files in the script's folder: `run0.log`, " in text
