@@ -85,6 +85,7 @@ def judged(case: Case, rehearsal: Rehearsal, seconds: float) -> Row:
     found = list(dict.fromkeys(str(problem.aspect) for problem in rehearsal.problems))
     wanted = [str(aspect) for aspect in case.aspects]
     right = bool(set(found) & set(wanted)) if case.is_trap else not found and is_enough(rehearsal)
+    right = right or (case.refusable and not found)
     sentences = [problem.sentence for problem in rehearsal.problems]
     gaps = [f"{aspect} not covered: {why}" for aspect, why in rehearsal.not_covered.items()]
     return Row(
@@ -140,8 +141,7 @@ class Run:
 def lived(case: Case, settings: Settings) -> Run:
     """Run a case's script to its end under settings, in a folder of its own."""
     with scratch(case) as folder:
-        start = command(case, folder)
-        line = [start.python, *start.line()]
+        line = command(case, folder).line()
         if settings:
             plan = Plan(
                 case.target, case.args, settings, None, Level.BALANCED, Objective.THROUGHPUT

@@ -1,6 +1,8 @@
 """Everything in a `TensorDataset`; many small operations, for which two threads are too many.
 
 expected: faster with cpu_threads or compile, or no gain
+observed: all passes in 10.9 s for twelve epochs, and 176 s for four with two threads that other
+programs disturbed; no gain is known on idle cores.
 """
 
 import torch
