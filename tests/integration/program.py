@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -27,6 +29,16 @@ def environment(home: Path, **variables: str) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": "",
         **variables,
     }
+
+
+@cache
+def alone() -> tuple[str, ...]:
+    """What starts a study where it cannot see others on this machine; nothing where that needs
+    rights that we lack. Without it, a study of the developer's own would make it refuse to run.
+    """
+    command = ("unshare", "--net")
+    may = shutil.which("unshare") and os.geteuid() == 0
+    return command if may and not subprocess.call([*command, "true"]) else ()
 
 
 @dataclass(frozen=True)
@@ -55,7 +67,10 @@ class Running:
         self, home: Path, *words: str, folder: Path | None = None, **variables: str
     ) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gpuadvisor", *words],
+            [
+                *(alone() if words[0] in ("tune", "verify") else ()),
+                *(sys.executable, "-m", "gpuadvisor", *words),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -71,7 +71,7 @@ def test_3_where_the_script_fails_without_it(home):
 
 @pytest.mark.slow
 def test_1_where_the_gain_is_gone(home):
-    answer = verified(home, "0.03", ("--pause", "0.03", "--steps", "12"))
+    answer = verified(home, "0.08", ("--pause", "0.08", "--steps", "12"))
     assert answer.status == 1
     assert "gain" in answer.err.splitlines()[-1]
 
