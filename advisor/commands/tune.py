@@ -109,7 +109,11 @@ def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--study", metavar="NAME", help="name of the study in the store")
     group.add_argument("--resume", action="store_true", help="go on with an unfinished study")
     group.add_argument(
-        "--plan", metavar="FILE", type=Path, help="where to write the plan (SCRIPT.plan.toml)"
+        "--plan",
+        metavar="FILE",
+        type=Path,
+        help="where to write the plan (SCRIPT.plan.toml); where it is named, also that of a gain"
+        " that could not be rehearsed",
     )
     add_json(group, "print the result as JSON on stdout")
 

@@ -27,7 +27,7 @@ from gpuadvisor.tuners.rehearsal import (
 from gpuadvisor.tuning.arguments import applied, with_arguments
 from gpuadvisor.tuning.budget import USUAL_REHEARSAL_S
 from gpuadvisor.tuning.preparation import check_script, devices_for, target_python
-from gpuadvisor.tuning.trial_runner import Side
+from gpuadvisor.tuning.trial_runner import Progress, Side, Silent
 
 LIVES = 3
 """Lives of a rehearsal: two of the unchanged script, one under the plan."""
@@ -56,6 +56,7 @@ class Rehearser:
     step_ms: float | None = None
     """Step time of the unchanged script, as trials measured it."""
     cancelled: Callable[[], bool] = lambda: False
+    progress: Progress = field(default_factory=Silent)
     _known: dict[frozenset[tuple[str, object]], Rehearsal] = field(default_factory=dict, repr=False)
 
     def rehearse(self, settings: Settings, step_ms: float | None = None) -> Rehearsal:
@@ -127,9 +128,14 @@ class Rehearser:
             cancelled=self.cancelled,
             scratch=True,
         )
+        name = f"with {', '.join(settings)}" if settings else "unchanged script"
+        self.progress.on_life_start(name)
         life = run_life(request, shortening)
         if self.cancelled():
             raise Interrupted("interrupted")
+        is_whole = life.state is TrialState.COMPLETE
+        problem = "" if is_whole else f"{life.state}: {life.reason}".removesuffix(": ")
+        self.progress.on_life_end(name, life.wall_s, problem)
         return life
 
 

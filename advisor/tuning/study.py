@@ -344,6 +344,7 @@ class _Study:
             self._baseline.samples_per_step,
             self._baseline.mean_step_ms,
             self.cancelled,
+            self.progress,
         )
 
     def _candidate(self) -> Settings:

@@ -67,7 +67,7 @@ class Progress(Protocol):
         """Note that a run ended."""
 
     def on_life_start(self, name: str) -> None:
-        """Note that a shortened life begins, of the `unchanged script` or of the `best`."""
+        """Note that a shortened life begins: `unchanged script`, or `with` its settings."""
 
     def on_life_end(self, name: str, seconds: float, problem: str = "") -> None:
         """Note that a shortened life ended after so long, and what was wrong with it if anything.

@@ -210,6 +210,7 @@ class _Verifying:
             samples_per_step=baseline.samples_per_step,
             step_ms=baseline.mean_step_ms,
             cancelled=self.cancelled,
+            progress=self.progress,
         ).rehearse(settings)
 
     def _prove(self) -> Proof:

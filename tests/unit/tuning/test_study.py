@@ -231,9 +231,13 @@ class Recorder(Silent):
     def __init__(self):
         self.now = ""
         self.stood_on = []
+        self.lives = []
 
     def on_phase(self, name, detail=""):
         self.now = name
+
+    def on_life_end(self, name, seconds, problem=""):
+        self.lives.append((name, seconds, problem))
 
     def on_best(self, settings, gain):
         self.stood_on.append(dict(settings))
@@ -580,6 +584,13 @@ class TestRehearsal:
         result = tune(progress=phases, only=frozenset({"tf32"}))
         assert result.verdict is Verdict.FASTER
         assert result.rehearsal.settings == result.settings == {"tf32": True}
+
+    def test_each_life_is_told(self, script):
+        progress = Recorder()
+        tune(progress=progress)
+        unchanged = ("unchanged script", 3.0, "")
+        assert progress.lives[:2] == [unchanged, unchanged]
+        assert progress.lives[2] == ("with tf32, channels_last", 3.0, "")
 
     def test_the_unchanged_script_lives_twice_however_much_is_left_out(self, script):
         script.harmful = {"tf32"}
