@@ -30,6 +30,9 @@ NOT_LOOKED_INTO = frozenset(
 ENVIRONMENT_FILES = ("pyvenv.cfg", "conda-meta")
 """What only the folder of a Python environment holds (docs.python.org/3/library/venv.html)."""
 
+OWN_OUTPUT = ("/proc/self/fd/1", "/proc/self/fd/2")
+"""Where gpuadvisor's own output goes, which may be a file in the same folder."""
+
 
 @dataclass
 class Look:
@@ -55,7 +58,7 @@ def left_since(before: Look, command: Command, own: Iterable[Path]) -> tuple[str
     """
     after = _look(_roots(command), before)
     working = _roots(command)[0]
-    ours = {os.path.realpath(path) for path in own}
+    ours = {os.path.realpath(path) for path in (*own, *map(Path, OWN_OUTPUT))}
     changed = (
         path
         for path, state in after.files.items()

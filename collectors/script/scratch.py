@@ -15,8 +15,8 @@ What a view does not keep away, as it is made against accidents and not against 
   `/proc/<process>/root`. With root's rights it may unmount what is laid over its files.
 * Devices stay what they are, as GPUs have to work; so do block devices where the user may write to
   them, System V shared memory, POSIX message queues, and what the kernel offers in /proc and /sys.
-* Sockets of servers that have a name in the file system cannot be reached through an overlay
-  (docker.sock, X11, a database, an agent with keys), but can where a folder has none.
+* Sockets of servers that have a name in the file system (docker.sock, X11, a database, an agent
+  with keys) cannot be reached through an overlay, but can in a folder that is only read-only.
 
 Where a view differs from what the script would find without one:
 

@@ -1,6 +1,8 @@
 """Files that runs leave are named, and no others."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,29 @@ def test_nothing_is_left_by_tools_environments_and_gpuadvisor(command):
         write(command, name, "new")
     plan, store = write(command, "train.plan.toml"), write(command, "store/studies.db").parent
     assert left_since(before, command, (plan, store)) == ()
+
+
+def test_the_file_that_the_output_goes_to_is_not_left_by_runs(command):
+    text = (
+        "from gpuadvisor.collectors.script.request import Command\n"
+        "from gpuadvisor.tuning.leftovers import left_since, look\n"
+        "import sys\n"
+        "command = Command('python', 'train.py')\n"
+        "before = look(command)\n"
+        "print('more', flush=True)\n"
+        "open('left', 'w').close()\n"
+        "print(left_since(before, command, ()), file=sys.stderr)"
+    )
+    with Path(command.folder, "out.txt").open("w") as out:
+        done = subprocess.run(
+            [sys.executable, "-c", text],
+            cwd=command.folder,
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    assert done.stderr == "('left',)\n"
 
 
 def test_the_folder_of_a_script_elsewhere_is_looked_at_too(command, tmp_path):
