@@ -32,7 +32,7 @@ by 1 to 2 % on one whose clocks move: below 3 % a plan is worth less than the ne
 and to show more than that takes hours."""
 MAX_FAILURES = 2
 """Pairs with a run that failed, after which a proof ends without an answer."""
-MAX_REPEATED = 8
+MAX_REPEATED = 4
 """Pairs with a disturbed run that are run again. Where there are more, others use this machine all
 the time, and that is what there is to measure."""
 
@@ -56,6 +56,8 @@ class Known:
 
     base: Sequence[Trial] = ()
     head: Sequence[Trial] = ()
+    always_disturbed: bool = False
+    """Most runs so far were: to run a pair again would change nothing."""
 
 
 @dataclass(frozen=True)
@@ -125,10 +127,16 @@ def known_runs(evaluator: Evaluator, point: Point) -> Known:
     if evaluator.parallel > 1:
         side_by_side = next((n for n, t in enumerate(trials) if t.settings), len(trials))
         trials = trials[:side_by_side]
-    fair = [trial for trial in trials if trial.gpu == trials[0].gpu and not trial.disturbance]
+    always = 2 * sum(bool(trial.disturbance) for trial in trials) > len(trials)
+    fair = [
+        trial
+        for trial in trials
+        if trial.gpu == trials[0].gpu and (always or not trial.disturbance)
+    ]
     return Known(
         [trial for trial in fair if not trial.settings],
         [trial for trial in fair if trial.settings == dict(point) and trial.phase == "ablation"],
+        always,
     )
 
 
@@ -194,6 +202,7 @@ class _Proving(Generic[SideT]):
 
     def go(self, order: Iterator[bool]) -> Proof:
         proof, failures, repeated = self._proof, 0, 0
+        most = 0 if self.known.always_disturbed else MAX_REPEATED
         while len(self._pairs) < LOOKS[-1]:
             if len(self._pairs) >= LOOKS[0] and not self.affordable([self.base, self.head]):
                 break
@@ -202,7 +211,7 @@ class _Proving(Generic[SideT]):
             pair = [self.run(side) for side in sides]
             plain, tuned = pair if base_first else reversed(pair)
             failed = next((trial for trial in pair if self._cost(trial) is None), None)
-            if failed is None and repeated < MAX_REPEATED and any(t.disturbance for t in pair):
+            if failed is None and repeated < most and any(t.disturbance for t in pair):
                 repeated += 1
                 proof.disturbed += pair
                 order = _and_then(base_first, order)

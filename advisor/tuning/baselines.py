@@ -11,6 +11,7 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import ScriptError, UsageError
+from gpuadvisor.tuners.statistics import spread_of
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.options import TuneOptions
 
@@ -60,6 +61,8 @@ def measure_baselines(evaluator: ScriptEvaluator, options: TuneOptions) -> Basel
         [baseline.trace, second.trace], other.trace if other else None
     )
     runs = (baseline, second, other) if other else (baseline, second)
+    costs = (options.objective.cost(run) for run in runs)
+    evaluator.expect_spread(spread_of(list(filter(None, costs))))
     return Baselines(first, runs, again.read)
 
 

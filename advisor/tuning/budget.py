@@ -12,7 +12,7 @@ from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.statistics import LOOKS
+from gpuadvisor.tuners.statistics import LOOKS, pairs_needed
 
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 LONGEST_S = 30 * 24 * 3600
@@ -40,6 +40,14 @@ and nothing where only two can be tried."""
 PROOF_RUNS = 32
 """Runs of a proof where the budget is in trials of the search: 16 pairs show a gain of 5 % where
 runs differ by 2 %."""
+
+OVERDRAFT = 1 / 3
+"""Part of the budget by which the least proof of the first thing that is tried may exceed it. With
+45 s and a script that takes 5 s there was else no room to try anything, and 30 s were left."""
+USUAL_GAIN = 1.05
+"""Gain for whose proof pairs are kept back, by how much the baselines differ."""
+MOST_PAIRS = 16
+"""Pairs that are kept back at most: enough for it where runs differ by 2 %."""
 
 SLOW_RUN = 2.0
 """Usual durations that each run is granted, whatever is left of the budget."""
@@ -90,6 +98,7 @@ class Budget:
         self._began_s = time.monotonic()
         self._walls_s: dict[frozenset[tuple[str, object]], float] = {}
         self._searched = 0
+        self._proof_pairs = LOOKS[0]
         self._proving = 0
         self.phase = "baseline"
 
@@ -101,6 +110,14 @@ class Budget:
             self._searched += 1
         if trial.phase == "proof":
             self._proving += 1
+
+    def expect_spread(self, spread: float) -> None:
+        """Learn how much runs of the same settings differ, as a relative standard deviation.
+
+        Pairs are kept back for a proof of `USUAL_GAIN`, as many as that takes.
+        """
+        pairs = pairs_needed(math.log(USUAL_GAIN), spread)
+        self._proof_pairs = min(pairs or MOST_PAIRS, MOST_PAIRS)
 
     def expected_s(self, settings: Settings) -> float:
         """Return how long a trial of these settings will probably take."""
@@ -138,6 +155,10 @@ class Budget:
         # With the longest first, each group of trials lasts as long as its first.
         needed_s = sum(lasting_s[::parallel])
         reserve_s = max(map(self._reserve_s, batch), default=0.0)
+        if self.phase == "search" and not self._searched:
+            # A study that tried nothing has kept its reserve for nothing.
+            least_s = max((self._least_proof_s(settings) for settings in batch), default=0.0)
+            reserve_s = min(reserve_s, least_s - OVERDRAFT * (self._limit.seconds or 0.0))
         return (self.left_s or 0.0) - needed_s >= reserve_s
 
     def room_s(self, settings: Settings) -> float | None:
@@ -198,8 +219,15 @@ class Budget:
             return proof_s + min(ABLATION_SHARE * budget_s, ablation_s)
         return proof_s if self.phase == "ablation" else 0.0
 
+    def _least_proof_s(self, settings: Settings) -> float:
+        return LOOKS[0] * (self.expected_s(settings) + self.expected_s({}))
+
     def _later_s(self, settings: Settings) -> tuple[float, float, float]:
-        """Return how long the least proof of these settings takes, an ablation, and a rehearsal."""
+        """Return how long a usual proof of these settings takes, an ablation, and a rehearsal.
+
+        One setting alone needs no ablation.
+        """
         best_s, plain_s = self.expected_s(settings), self.expected_s({})
         rehearsal_s = 2 * plain_s + best_s
-        return LOOKS[0] * (best_s + plain_s), (2 + len(settings)) * best_s, rehearsal_s
+        ablation_s = (2 + len(settings)) * best_s if len(settings) > 1 else 0.0
+        return self._proof_pairs * (best_s + plain_s), ablation_s, rehearsal_s

@@ -116,6 +116,10 @@ class ScriptEvaluator:
         _, outcome = self._runner.run(side, "baseline", seed=seed, reads_since=reads_since)
         return outcome
 
+    def expect_spread(self, spread: float) -> None:
+        """Learn how much runs of the same settings differ, for what the proof will take."""
+        self._budget.expect_spread(spread)
+
     def remember(self, trials: Sequence[Trial]) -> None:
         """Take over the trials of an earlier, interrupted session of this study."""
         self._runner.start_numbers_at(max((trial.number for trial in trials), default=-1) + 1)
@@ -151,8 +155,18 @@ class ScriptEvaluator:
             self._progress.on_trial_end(known)
             return known
         self._since[device.index] += 1
-        trial, _ = self._runner.run(self._side(point, device), phase, slower_than)
+        side = self._side(point, device)
+        trial, _ = self._runner.run(side, phase, slower_than)
+        timed = self._budget.left_s is not None  # the user's number of trials is kept
+        if phase == "search" and timed and self._is_exception(trial) and self.affordable([point]):
+            trial, _ = self._runner.run(side, phase, slower_than)
         return trial
+
+    def _is_exception(self, trial: Trial) -> bool:
+        """Say whether something disturbed a run, as it does not disturb most of them."""
+        with self._lock:
+            disturbed = sum(bool(each.disturbance) for each in self.trials)
+            return bool(trial.disturbance) and 2 * disturbed < len(self.trials)
 
     def _delay_s(self) -> float:
         with self._lock:

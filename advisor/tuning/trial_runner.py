@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gpuadvisor.collectors.energy import EnergyMeter
+from gpuadvisor.collectors.load import LoadMeter
 from gpuadvisor.collectors.script.request import Command, Event, Limits, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.runner import run_script
 from gpuadvisor.collectors.script.specification import Schedule, Specification
@@ -139,7 +140,7 @@ class TrialRunner:
             between = (reads_since, time.time())
             specification = replace(request.specification, reads_between=between)
             request = replace(request, specification=specification)
-        outcome = run_script(request, EnergyMeter(side.device).read_j)
+        outcome = run_script(request, EnergyMeter(side.device).read_j, LoadMeter(side.device))
         if self.cancelled():
             raise Interrupted("interrupted")
         trial = self.validator.validate(number, phase, side.settings, side.device, outcome)

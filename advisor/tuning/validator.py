@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from statistics import fmean
+from statistics import median
 
 from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.device import Device
@@ -42,6 +42,8 @@ class TrialValidator:
         """Knobs that have had an effect in some run."""
         self._references: dict[int, list[Measurement]] = {}
         """Baseline runs on each GPU, by its index: what gains are relative to."""
+        self._disturbed: dict[int, list[Measurement]] = {}
+        """Those beside which something else used the machine: for want of others."""
         self.comparison = Comparison(level, tolerance)
         self.baseline: Measurement | None = None
         """First run of the unchanged script; None until it was measured."""
@@ -59,7 +61,8 @@ class TrialValidator:
             if phase == "baseline" and measurement is not None:
                 self.baseline = self.baseline or measurement
                 if self._objective.cost(measurement) is not None:
-                    self._references.setdefault(device.index, []).append(measurement)
+                    kept = self._disturbed if outcome.disturbance else self._references
+                    kept.setdefault(device.index, []).append(measurement)
             outcome = replace(outcome, measurement=measurement)
             state, reason = self._state(settings, phase, device, outcome, equivalence)
             return Trial(
@@ -73,11 +76,12 @@ class TrialValidator:
                 gain=None if measurement is None else self._gain(device, measurement),
                 gpu=device.index,
                 wall_s=outcome.wall_s,
+                disturbance=outcome.disturbance,
             )
 
     def has_reference(self, device: Device) -> bool:
         """Say whether gains of runs on this device are known."""
-        return device.index in self._references
+        return bool(self._newest(device))
 
     def slowest_ms(
         self, settings: Settings, device: Device, slower_than: float | None
@@ -101,13 +105,14 @@ class TrialValidator:
 
     def _newest(self, device: Device) -> list[Measurement]:
         """Return what the reference of a GPU consists of."""
-        return self._references.get(device.index, [])[-REFERENCES:]
+        known = self._references.get(device.index) or self._disturbed.get(device.index, [])
+        return known[-REFERENCES:]
 
     def _gain(self, device: Device, measurement: Measurement) -> float | None:
         cost_of = self._objective.cost
         costs = [cost for each in self._newest(device) if (cost := cost_of(each)) is not None]
         cost = cost_of(measurement)
-        return fmean(costs) / cost if cost and costs else None
+        return median(costs) / cost if cost and costs else None
 
     def _resizes(self, settings: Settings) -> bool:
         """Say whether a step under these settings may be more or less work than the baseline's."""

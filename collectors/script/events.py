@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuadvisor.collectors.load import LoadMeter
 from gpuadvisor.collectors.script.child.clock import MARKERS
 from gpuadvisor.collectors.script.request import Event
 from gpuadvisor.domain.knobs import AppliedKnob, LoaderFacts, ScriptFacts
@@ -31,6 +32,8 @@ class RunRecorder:
 
     read_energy_j: Callable[[], float | None]
     """Reads the GPU's energy counter, in joules."""
+    load: LoadMeter | None = None
+    """Sees what else uses the machine while the steps are measured."""
     main: int | None = None
     """Process id of the script itself."""
     owner: int | None = None
@@ -118,6 +121,8 @@ class RunRecorder:
                 self.steps = event["steps"]
             case "warm":
                 self.warm = True
+                if self.load is not None:
+                    self.load.begin()
                 self._energy_j = self.read_energy_j()
                 self.steps = event["steps"]
                 if not self.windows:

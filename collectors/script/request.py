@@ -98,6 +98,8 @@ class RunOutcome:
     """Steps seen, counted or not."""
     short: bool = False
     """The script ended by itself before it was measured for as long as wanted."""
+    disturbance: str = ""
+    """What else used the machine meanwhile, as a clause; empty where nothing was seen."""
     read: tuple[str, ...] = ()
     """Files that it opened for reading while it started, of those that were to be looked for."""
     written: Mapping[str, int] | None = None

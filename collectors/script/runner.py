@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+from gpuadvisor.collectors.load import LoadMeter
 from gpuadvisor.collectors.script.bundle import bundle_folder
 from gpuadvisor.collectors.script.child.channel import owner_file
 from gpuadvisor.collectors.script.endings import Ending, conclude
@@ -75,16 +76,20 @@ class Tail:
 
 
 def run_script(
-    request: RunRequest, read_energy_j: Callable[[], float | None] = lambda: None
+    request: RunRequest,
+    read_energy_j: Callable[[], float | None] = lambda: None,
+    load: LoadMeter | None = None,
 ) -> RunOutcome:
     """Run the script until it was measured, ended, failed or ran out of time.
 
-    `read_energy_j` reads the energy counter of the request's GPU in joules. When this returns or
-    raises, no process of the run is left. NoPrivateViewError where a private view of the file
-    system was asked for and cannot be had: the script did not run.
+    `read_energy_j` reads the energy counter of the request's GPU in joules, `load` sees what else
+    uses the machine while the steps are measured. When this returns or raises, no process of the
+    run is left. NoPrivateViewError where a private view of the file system was asked for and
+    cannot be had: the script did not run.
     """
     with run_folder() as folder:
-        return _outcome(request, folder, RunRecorder(read_energy_j))
+        outcome = _outcome(request, folder, RunRecorder(read_energy_j, load))
+    return replace(outcome, disturbance=load.disturbance() if load is not None else "")
 
 
 def run_life(request: RunRequest, shortening: Shortening) -> Life:
@@ -169,6 +174,8 @@ class _Run:
             try:
                 tail = Tail(process.stdout, self._request.on_output) if process.stdout else None
                 ending = self._watch(process)
+                if self._recorder.load is not None:
+                    self._recorder.load.end()
             finally:
                 with to_its_end():
                     stuck = processes.end()

@@ -248,6 +248,14 @@ class TestDisturbedRuns:
         assert len(proof.disturbed) == 2 * MAX_REPEATED
         assert proof.speedup.pairs == 4
 
+    def test_nor_where_most_runs_so_far_were_disturbed(self):
+        noise = simulation.Neighbour(random.Random(1), 1000.0, 1.5, 0.999, recognised=1.0)
+        evaluator = SimulatedEvaluator(multiplied({"knob": 3.0}), noise=noise, baselines=3)
+        assert all(trial.disturbance for trial in evaluator.trials)
+        proof = prove_point(evaluator, TUNED, Objective.THROUGHPUT)
+        assert proof.disturbed == []
+        assert is_faster(proof.speedup)
+
     def test_a_disturbed_earlier_run_says_nothing(self):
         evaluator = SimulatedEvaluator(multiplied({"knob": 2.0}), baselines=3)
         evaluator.trials[1] = replace(

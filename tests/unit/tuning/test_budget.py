@@ -105,20 +105,54 @@ class TestTime:
 
     def test_the_search_leaves_room_for_ablation_and_proof(self, clock):
         made = budget_of("1000s")
-        reserve_s = LOOKS[0] * 20 + 3 * 10 + 3 * 10
+        made.record(trial(10.0, tf32=True))
+        reserve_s = LOOKS[0] * 20 + 3 * 10  # one setting alone needs no ablation
         clock[0] = 1000 - reserve_s - 10
         assert made.affordable([TF32])
         clock[0] += 1
         assert not made.affordable([TF32])
-        made.phase = "ablation"
+        made.phase = "proof"
         assert made.affordable([TF32])
 
     def test_the_reserve_is_a_share_of_the_budget_at_most(self, clock):
         made = budget_of("100s")
+        made.record(trial(10.0, tf32=True))
+        two = {**TF32, "other": True}
         clock[0] = 100 * (1 - PROOF_SHARE - ABLATION_SHARE - REHEARSAL_RESERVE) - 10
-        assert made.affordable([TF32])
+        assert made.affordable([two])
         clock[0] += 1
+        assert not made.affordable([two])
+        clock[0] += 100 * ABLATION_SHARE - 1
+        assert made.affordable([TF32])
+
+    def test_the_first_trial_needs_no_more_than_the_least_proof(self, clock):
+        """45 s and a script of 5 s: three baselines, and 30 s were left with nothing tried."""
+        made = Budget(BudgetLimit.parse("45s"), KNOBS)
+        made.record(trial(5.0, "baseline"))
+        made.phase = "search"
+        clock[0] = 15
+        assert made.affordable([TF32])
+        made.record(trial(5.0, tf32=True))
+        clock[0] = 20
         assert not made.affordable([TF32])
+
+    def test_but_no_proof_that_takes_twice_the_budget(self, clock):
+        made = Budget(BudgetLimit.parse("45s"), KNOBS)
+        made.record(trial(10.0, "baseline"))
+        made.phase = "search"
+        clock[0] = 30
+        assert not made.affordable([TF32])
+
+    def test_pairs_are_kept_back_by_how_much_the_baselines_differ(self, clock):
+        left_s = {}
+        for spread in (0.003, 0.02, 0.2):
+            made = budget_of("1000s")
+            made.record(trial(10.0, tf32=True))
+            made.expect_spread(spread)
+            left_s[spread] = made.room_s(TF32)
+        assert left_s[0.003] == 1000 - LOOKS[0] * 20 - 30
+        assert left_s[0.003] > left_s[0.02] > left_s[0.2]
+        assert left_s[0.2] == 1000 * (1 - PROOF_SHARE) - 30  # and no more than its share
 
     def test_the_proof_may_use_all_that_is_left(self, clock):
         made = budget_of("100s", "proof")
@@ -145,8 +179,8 @@ class TestTime:
     def test_a_trial_has_room_for_what_nothing_else_needs(self, clock):
         made = budget_of("10m")
         clock[0] = 100.0
-        ablation_s, proof_s = 3 * 10, LOOKS[0] * 20 + 3 * 10  # and three lives
-        assert made.room_s(TF32) == 500 - ablation_s - proof_s
+        ablation_s, proof_s = 4 * 10, LOOKS[0] * 20 + 3 * 10  # and three lives
+        assert made.room_s({**TF32, "other": True}) == 500 - ablation_s - proof_s
         made.phase = "ablation"
         assert made.room_s(TF32) == 500 - proof_s
         made.phase = "proof"

@@ -60,7 +60,7 @@ class Script:
         self.beside = []
         """For each run its knobs, and how many others ran when it began."""
 
-    def run(self, request, read_energy_j):
+    def run(self, request, read_energy_j, load):
         with self._lock:
             run = next(self._count)
             self.requests.append(request)
@@ -366,6 +366,24 @@ class TestInterruption:
         monkeypatch.setattr(study, "devices_for", lambda python, jobs: [other])
         with pytest.raises(UsageError, match="was measured on H100, and this is A100"):
             tune(resume=True)
+
+
+def test_a_disturbed_trial_of_the_search_is_run_once_more(script):
+    plain, disturbed = script.run, []
+
+    def run(request, read_energy_j, load):
+        outcome = plain(request, read_energy_j, load)
+        knobs = [each.knob for each in request.specification.applications]
+        if knobs == ["tf32"] and not disturbed:
+            disturbed.append(request)
+            return replace(outcome, disturbance="others used 2.0 of 2 CPU cores")
+        return outcome
+
+    trial_runner.run_script = run  # the fixture puts it back
+    result = tune(budget=BudgetLimit(seconds=600), only=frozenset({"tf32"}))
+    searched = [trial for trial in result.trials if trial.phase == "search"]
+    assert [bool(trial.disturbance) for trial in searched] == [True, False]
+    assert result.verdict.startswith("faster")
 
 
 class TestSeveralGpus:

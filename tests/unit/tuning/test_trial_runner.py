@@ -39,7 +39,7 @@ class Scripts:
         self.requests = []
         self._noise = simulation.gaussian(random.Random(1))
 
-    def run(self, request, read_energy_j):
+    def run(self, request, read_energy_j, load):
         self.requests.append(request)
         script = request.command.script
         if script not in self.step_ms:

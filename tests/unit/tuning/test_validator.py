@@ -66,6 +66,28 @@ def test_gains_are_relative_to_the_newest_baselines_on_the_same_gpu():
     assert made.validate(0, "search", {}, other, outcome).gain is None
 
 
+def test_they_are_relative_to_the_median_as_one_slow_start_would_move_a_mean():
+    made = validator()
+    for ms in (100.0, 400.0):
+        validated(made, {}, measurement([ms] * 8), "baseline")
+    assert validated(made, {}, measurement([50.0] * 8)).gain == pytest.approx(2.0)
+
+
+def test_a_disturbed_baseline_is_no_reference_where_there_is_another():
+    made = TrialValidator(Objective.THROUGHPUT, Level.BALANCED, None, load_knobs())
+
+    def baseline(ms, disturbance):
+        outcome = RunOutcome(TrialState.COMPLETE, "", measurement([ms] * 8), "", 1.0)
+        outcome = replace(outcome, disturbance=disturbance)
+        assert made.validate(0, "baseline", {}, GPU, outcome).disturbance == disturbance
+
+    baseline(300.0, "others used 2.0 of 2 CPU cores")
+    assert made.has_reference(GPU)
+    assert validated(made, {}, measurement([100.0] * 8)).gain == pytest.approx(3.0)
+    baseline(100.0, "")
+    assert validated(made, {}, measurement([100.0] * 8)).gain == pytest.approx(1.0)
+
+
 def test_a_trial_is_hopeless_beside_the_slowest_reference():
     made = validator()
     assert made.slowest_ms({"tf32": True}, GPU, 1.0) == pytest.approx(100 / PRUNE_BELOW)

@@ -185,7 +185,7 @@ class Script:
     def cancelled(self):
         return self.cancel_after is not None and next(self._count) > self.cancel_after
 
-    def run(self, request, read_energy_j):
+    def run(self, request, read_energy_j, load):
         run = next(self._count)
         has_plan = bool(request.specification.applications)
         if self.writes is not None:
