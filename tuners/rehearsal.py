@@ -48,6 +48,9 @@ sampling with replacement has some by chance."""
 FILE_SHARE = 0.05
 """Part by which the size of a written file may differ: numbers in a text have more or fewer
 digits."""
+AMPLIFIED = 10.0
+"""Times the limit by which outputs of a model that was trained for some steps may differ: each step
+adds a rounding error of its own, and random errors of a hundred steps add up to ten."""
 SLOWER = 1.0
 """Ratio of the unchanged script's later epochs to the plan's below which the plan loses time."""
 LATER_LOSS = 0.8
@@ -86,6 +89,21 @@ def draws_samples_at_random(life: Life) -> bool:
     """Say whether a life's samples came from generators of random numbers as they were read."""
     reading = (c.moment is Moment.READING and c.kind is StateKind.GENERATOR for c in life.changes)
     return any(reading) or any(start.advanced for start in life.workers)
+
+
+def enough_batches(life: Life, batches: int) -> int:
+    """Return how many batches a pass needs for enough samples in a life that has no second pass.
+
+    No more than `batches` where it has one, or was not cut short.
+    """
+    passes = [each for each in life.epochs if each.batches]
+    single = bool(passes) and not any(each.number for each in passes)
+    longest = max(passes, key=lambda each: each.rows, default=None)
+    if not single or longest is None or longest.rows >= ENOUGH_SAMPLES:
+        return batches
+    if longest.whole_batches is not None and len(longest.batches) >= longest.whole_batches:
+        return batches
+    return max(batches, math.ceil(ENOUGH_SAMPLES * len(longest.batches) / max(1, longest.rows)))
 
 
 def missing(rehearsal: Rehearsal | None) -> str | None:
@@ -213,12 +231,31 @@ class _Comparison:
         ):
             self._problem(Aspect.END, f"under the plan the script's shortened life {_ending(plan)}")
             return False
+        self._open_files()
         if unchanged is None:
             self.covered.append(Aspect.END)
         else:
             self.cut = f"the unchanged script's shortened life {_ending(unchanged)}"
             self.not_covered[Aspect.END] = self.cut
         return True
+
+    def _open_files(self) -> None:
+        """Look ahead: a whole pass may open more files than the process may have."""
+        limit = self.lives.plan.most_open_files
+        if limit is None:
+            return
+        for ours, theirs in zip(self.lives.first.epochs, self.lives.plan.epochs, strict=False):
+            count = len(theirs.batches)
+            whole = theirs.whole_batches or count
+            if count > 1 and theirs.open_files - ours.open_files >= count - 1:
+                needed = theirs.open_files * whole // (count - 1)
+                if needed > limit:
+                    self._problem(
+                        Aspect.END,
+                        f"each batch leaves {theirs.open_files / (count - 1):.1f} files open, and a"
+                        f" whole pass {needed:,}, more than the {limit:,} that are allowed",
+                        self._loader_knobs,
+                    )
 
     # -- data ------------------------------------------------------------------------------
 
@@ -290,11 +327,15 @@ class _Comparison:
         a, b = _stream(ours, part), _stream(theirs, part)
         if a == b:
             return
+        shuffles = self._shuffles(key[0], part)
+        partial = ours.rows < max(
+            each.rows for place, each in _passes(self.lives.first).items() if place[0] == key[0]
+        )
+        if shuffles and (partial or Counter(a) == Counter(b)):
+            self.moved = True  # of a pass that ends early, other samples come first
+            return
         if Counter(a) == Counter(b):
-            if self._shuffles(key[0], part):
-                self.moved = True
-            else:
-                self._problem(aspect, "the samples come in another order", self._loader_knobs)
+            self._problem(aspect, "the samples come in another order", self._loader_knobs)
             return
         if self._whole_batches_only(ours, part) and self._is_resized:
             self.not_covered.setdefault(aspect, "batches of another size cannot be told apart")
@@ -436,9 +477,8 @@ class _Comparison:
 
     def _between_epochs(self, change: StateChange) -> None:
         """Judge what the script changes between passes: workers that live on do not see it."""
-        if change.path.split(".")[0] in _MAIN_PROCESS_ONLY or "persistent_workers" not in (
-            self.settings
-        ):
+        main_only = change.path.split(".")[0] in _MAIN_PROCESS_ONLY
+        if main_only or "persistent_workers" not in self.settings or self._is_made_once(change):
             return
         self._problem(
             Aspect.DATASET_STATE,
@@ -458,6 +498,8 @@ class _Comparison:
                 " position",
                 suspects,
             )
+        elif self._is_made_once(change):
+            return  # opened or computed with the first sample, as each worker does for itself
         elif change.kind is StateKind.ITERATOR or change.kind is StateKind.VALUE:
             self._problem(
                 Aspect.DATASET_STATE,
@@ -479,6 +521,22 @@ class _Comparison:
                 " in workers draw could not be seen",
                 suspects,
             )
+
+    def _is_made_once(self, change: StateChange) -> bool:
+        """Say whether a part changed in the first pass only, and samples do not depend on it."""
+        passes = {number for loader, number in _passes(self.lives.first) if loader == change.loader}
+        changed = {
+            each.epoch
+            for each in self.lives.first.changes
+            if (each.loader, each.path, each.moment) == (change.loader, change.path, Moment.READING)
+        }
+        fixed = all(self._is_fixed(change.loader, part) for part in self._parts_of(change.loader))
+        once = len(passes) > 1 and changed == {min(passes)} and fixed
+        return once and change.kind not in (StateKind.ITERATOR, StateKind.GENERATOR)
+
+    def _parts_of(self, loader: int) -> range:
+        passes = [each for (place, _), each in _passes(self.lives.first).items() if place == loader]
+        return range(min((len(_parts(each)) for each in passes), default=0))
 
     # -- rows and results ------------------------------------------------------------------
 
@@ -523,8 +581,26 @@ class _Comparison:
                 return self._sampled(metric)
             self._problem(Aspect.RESULTS, f"{metric}: {value:.2%}, above {limit:.2%}")
             return Equivalence("wrong", metric, value, limit)
+        later = self._outputs_far_apart(first, second, plan, limit)
+        if later is not None:
+            return self._unchecked(later)
         self.covered.append(Aspect.RESULTS)
         return Equivalence("equivalent", metric, value, limit)
+
+    def _outputs_far_apart(self, first: Life, second: Life, plan: Life, limit: float) -> str | None:
+        """Return that what a trained model computes differs, though its losses do not.
+
+        Training amplifies rounding, so outputs after it may differ by more than a loss.
+        """
+        if not first.losses or self.moved:
+            return None
+        sides = [[call for call in life.calls if not call.grad] for life in (first, second, plan)]
+        found, usual = _outputs_apart(sides[0], sides[2]), _outputs_apart(sides[0], sides[1])
+        if found is None or usual is None:
+            return None
+        if found[0] <= max(AMPLIFIED * limit, SPREAD_FACTOR * usual[0]):
+            return None
+        return f"losses agree, but outputs without gradients differ by {found[0]:.0%}"
 
     def _sampled(self, metric: str) -> Equivalence:
         """Judge settings that change nothing but which random samples are read."""
@@ -557,22 +633,27 @@ class _Comparison:
 
     def _forecast(self) -> Forecast | None:
         """Return what the settings mean for the whole run, where steps and passes were timed."""
-        if self.lives.step_ms is None:
-            return None
-        base_s, plan_s = (ms / 1e3 for ms in self.lives.step_ms)
+        measured = self.lives.step_ms
+        if measured is not None:
+            base_s, plan_s = (ms / 1e3 for ms in measured)
+        else:
+            least = [_least_step_s(life) for life in (self.lives.first, self.lives.plan)]
+            base_s, plan_s = least[0] or 1.0, least[1] or 1.0
         both = [_Times.of(life, base_s) for life in (self.lives.first, self.lives.second)]
         # A moment in which the machine was busy must not look like a cache that is lost.
         first = max(filter(None, both), key=lambda times: times.later_s, default=None)
         plan = _Times.of(self.lives.plan, plan_s)
         start_s = self.lives.plan.startup_s - self.lives.first.startup_s
         if first is None or plan is None:
-            return self._forecast_of_steps(base_s, plan_s, start_s)
+            self._loop_times(base_s / plan_s if measured is not None else SLOWER)
+            return self._forecast_of_steps(base_s, plan_s, start_s) if measured else None
         start_s += plan.warm_up_s - first.warm_up_s
         ratio = first.later_s / plan.later_s
         planned = [loop.planned for loop in self.lives.first.loops if loop.kind is LoopKind.EPOCHS]
         epochs = max((each for each in planned if each), default=None)
         count = epochs or 1
-        if ratio < SLOWER and ratio < LATER_LOSS * base_s / plan_s and (epochs or 2) > 1:
+        claimed = base_s / plan_s if measured is not None else SLOWER
+        if ratio < SLOWER and ratio < LATER_LOSS * claimed and (epochs or 2) > 1:
             self._problem(
                 Aspect.SECOND_EPOCH,
                 f"later epochs take {1 / ratio:.2f}x as long as the unchanged script's",
@@ -588,6 +669,22 @@ class _Comparison:
             extra_start_s=start_s,
             break_even_steps=_break_even(start_s, each_step_s),
         )
+
+    def _loop_times(self, claimed: float) -> None:
+        """Compare the later epochs of a script without loaders, by its own loops."""
+        known = {loop.place: loop.seconds[1:] for loop in self.lives.first.loops}
+        again = {loop.place: loop.seconds[1:] for loop in self.lives.second.loops}
+        for loop in self.lives.plan.loops:
+            ours, more, theirs = known.get(loop.place), again.get(loop.place), loop.seconds[1:]
+            if not ours or not more or not theirs:
+                continue
+            ratio = max(median(ours), median(more)) / median(theirs)
+            if ratio < SLOWER and ratio < LATER_LOSS * claimed:
+                self._problem(
+                    Aspect.SECOND_EPOCH,
+                    f"later epochs of {loop.place} take {1 / ratio:.2f}x as long as the unchanged"
+                    " script's",
+                )
 
     def _forecast_of_steps(self, base_s: float, plan_s: float, start_s: float) -> Forecast | None:
         planned = [loop.planned for loop in self.lives.first.loops if loop.kind is LoopKind.STEPS]
@@ -612,13 +709,18 @@ class _Comparison:
             self.not_covered[Aspect.FILES] = self.cut or "what the lives wrote is not known"
             return
         self.covered.append(Aspect.FILES)
-        for name, size in first.items():
-            if name not in second:
+        for name, sizes in first.items():
+            if len(second.get(name, ())) != len(sizes):
                 continue
-            if name not in plan:
+            found, size = plan.get(name, []), sum(sizes)
+            if not found:
                 self._problem(Aspect.FILES, f"{name} is not written")
-            elif size == second[name] and abs(plan[name] - size) > FILE_SHARE * size:
-                self._problem(Aspect.FILES, f"{name} has {plan[name]:,} bytes and not {size:,}")
+            elif len(found) != len(sizes):
+                self._problem(
+                    Aspect.FILES, f"{len(found):,} files {name} are written and not {len(sizes):,}"
+                )
+            elif sum(second[name]) == size and abs(sum(found) - size) > FILE_SHARE * size:
+                self._problem(Aspect.FILES, f"{name} has {sum(found):,} bytes and not {size:,}")
 
 
 @dataclass(frozen=True)
@@ -657,6 +759,16 @@ class _Times:
         first = passes[0]
         spent_s = first.start_s + first.seconds - len(first.batches) * step_s
         return cls(whole, median(times_s), max(0.0, spent_s))
+
+
+def _least_step_s(life: Life) -> float | None:
+    """Return the time of a batch in the quickest pass; None without a whole one."""
+    times = [
+        (each.start_s + each.seconds - each.made_s) / len(each.batches)
+        for each in _training(life)
+        if each.finished and each.batches
+    ]
+    return min(times, default=None)
 
 
 def _break_even(start_s: float, saved_s: float) -> int | None:
@@ -774,15 +886,15 @@ def _outputs_apart(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[float,
     return max(apart), f"largest relative difference in {count:,} rows of outputs"
 
 
-def _files_of(life: Life) -> dict[str, int] | None:
-    """Return what a life wrote beneath its folder, under names without dates and numbers."""
+def _files_of(life: Life) -> dict[str, list[int]] | None:
+    """Return the sizes of what a life wrote beneath its folder, by names without numbers."""
     if life.written is None:
         return None
-    files: dict[str, int] = {}
+    files: dict[str, list[int]] = {}
     for name, size in life.written.items():
         path = PurePath(name)
         hidden = any(part.startswith(".") or part == "__pycache__" for part in path.parts)
         if not path.is_absolute() and not hidden:
             usual = re.sub(r"\d+", "#", name)
-            files[usual] = files.get(usual, 0) + size
+            files.setdefault(usual, []).append(size)
     return files

@@ -110,6 +110,8 @@ class Epoch:
     finished: bool
     """Whether the script read it to its (shortened) end."""
     workers: int = 0
+    open_files: int = 0
+    """Open files of the process that were added from the first batch to the last."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,8 @@ class Loop:
     """Iterations that the script meant to make; None where it does not say."""
     done: int
     shortened: bool
+    seconds: tuple[float, ...] = ()
+    """Time of each iteration with several steps, in order."""
 
 
 @dataclass(frozen=True)
@@ -180,5 +184,5 @@ class Life:
     applied: tuple[AppliedKnob, ...] = ()
     written: Mapping[str, int] | None = None
     """Files that it wrote and left, with their sizes in bytes; None where that is not known."""
-    refused: tuple[str, ...] = ()
-    """What it wanted and did not get: writes outside of the copy, connections."""
+    most_open_files: int | None = None
+    """Most files that the process may have open; None where that is not known."""

@@ -23,6 +23,7 @@ from gpuadvisor.tuners.rehearsal import (
     Lives,
     compare,
     draws_samples_at_random,
+    enough_batches,
 )
 from gpuadvisor.tuning.arguments import applied, with_arguments
 from gpuadvisor.tuning.budget import USUAL_REHEARSAL_S
@@ -93,6 +94,10 @@ class Rehearser:
         first = self._live({}, self._shortening, limit_s)
         if first.state not in (TrialState.COMPLETE, TrialState.HUNG):
             self._shortening = replace(self._shortening, batches=WHOLE, steps=WHOLE, epochs=WHOLE)
+            first = self._live({}, self._shortening, limit_s)
+        more = enough_batches(first, self._shortening.batches)
+        if more > self._shortening.batches:
+            self._shortening = replace(self._shortening, batches=more)
             first = self._live({}, self._shortening, limit_s)
         return first, self._live({}, self._shortening, limit_s)
 

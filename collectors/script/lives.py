@@ -47,6 +47,7 @@ def read_life(folder: Path, outcome: RunOutcome, recorder: RunRecorder) -> Life:
         loops=tuple(_loop(r) for r in own if r["kind"] == "loop"),
         applied=tuple(recorder.applied.values()),
         written=outcome.written,
+        most_open_files=next((r["most_open_files"] for r in own if r["kind"] == "end"), None),
         unseen=tuple(r["path"] for r in own if r["kind"] == "unseen"),
     )
 
@@ -80,6 +81,7 @@ def _epoch(record: Record) -> Epoch:
         steps=record["steps"],
         finished=record["finished"],
         workers=record["workers"],
+        open_files=record["open_files"],
     )
 
 
@@ -126,4 +128,5 @@ def _loop(record: Record) -> Loop:
         record["planned"],
         record["done"],
         record["shortened"],
+        tuple(record["seconds"]),
     )

@@ -8,6 +8,7 @@ never ended early: a list of folds, the models of an ensemble, micro-batches of 
 from __future__ import annotations
 
 import builtins
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from operator import length_hint
 from typing import Any
@@ -74,6 +75,8 @@ class Watched:
         self.planned: int | None = None
         self.done = 0
         self.shortened = False
+        self.seconds: list[float] = []
+        """Time of each iteration that was an epoch."""
 
 
 class Loops:
@@ -99,7 +102,14 @@ class Loops:
     def report(self) -> list[Loop]:
         """Return the loops with steps in them, in the order in which their files were loaded."""
         return [
-            Loop(each.site.place, each.kind, each.planned, each.done, each.shortened)
+            Loop(
+                each.site.place,
+                each.kind,
+                each.planned,
+                each.done,
+                each.shortened,
+                tuple(each.seconds),
+            )
             for each in self._watched
             if each.kind is not None
         ]
@@ -246,6 +256,7 @@ class Entry:
 
     def _begin(self) -> None:
         thread = self.progress.thread
+        self._began_s = time.perf_counter()
         self._events = thread.events
         self._before = (
             dict(thread.steps), thread.backwards, dict(thread.calls), dict(thread.calls_with_grad)
@@ -272,6 +283,7 @@ class Entry:
         if self._is_epoch(steps, nested, taken):
             self._epochs += 1
             watched.kind = LoopKind.EPOCHS
+            watched.seconds.append(time.perf_counter() - self._began_s)
         else:
             self._steps += steps
             watched.kind = watched.kind or LoopKind.STEPS

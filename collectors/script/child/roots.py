@@ -75,6 +75,30 @@ class Roots:
 
         self._torch.nn.Module.__call__ = self._looking = call
         _tell_dynamo(original, call)
+        self._hide_from_script()
+
+    def _hide_from_script(self) -> None:
+        """Step aside while TorchScript reads a module: it would compile what stands in it, too.
+
+        Only where that is us alone: what a knob has compiled stays, and fails as it would without
+        us.
+        """
+        original = self._torch.jit.script
+
+        @functools.wraps(original)
+        def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
+            hidden = []
+            for module in obj.modules() if isinstance(obj, self._torch.nn.Module) else ():
+                standing = vars(module).get("_compiled_call_impl")
+                if isinstance(standing, Standing) and standing.is_alone:
+                    hidden.append((module, vars(module).pop("_compiled_call_impl")))
+            try:
+                return original(obj, *args, **kwargs)
+            finally:
+                for module, standing in hidden:
+                    object.__setattr__(module, "_compiled_call_impl", standing)
+
+        self._torch.jit.script = script
 
     def _settle(self) -> None:
         """Stop to look, unless something else has patched our patch meanwhile."""
@@ -170,6 +194,11 @@ class Standing:
             self._call = self._inner
         for around in reversed(arounds):
             self._call = functools.partial(self._through, around, self._call)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nothing else was there before: no compiled form of the module."""
+        return self._compiled is None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._is_traced():

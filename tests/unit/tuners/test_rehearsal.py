@@ -140,6 +140,11 @@ TRAPS = {
         life(written={}), "best.pt is not written", Aspect.FILES),
     "a smaller file": (
         life(written={"best.pt": 900}), "900 bytes and not 1,000", Aspect.FILES),
+    "fewer files": (
+        life(written={"part_0.npy": 1000}), "best.pt is not written", Aspect.FILES),
+    "files that stay open": (
+        life([epoch(0), epoch(1, open_files=14, whole_batches=4000)], most_open_files=64),
+        "files open", Aspect.END),
     "another end": (
         life(state=TrialState.CRASHED, reason="RuntimeError: view", place="a.py, line 3"),
         "RuntimeError: view (a.py, line 3)", Aspect.END),
@@ -165,10 +170,18 @@ class TestState:
         ],
     )
     def test_what_workers_would_have_copies_of(self, kind, moment, words):
-        change = StateChange(0, 0, "dataset.x", kind, moment)
-        found = rehearsed(with_workers(life()), life(changes=(change,)))
+        changes = tuple(StateChange(0, number, "dataset.x", kind, moment) for number in (0, 1))
+        found = rehearsed(with_workers(life()), life(changes=changes))
         assert [words in problem.sentence for problem in found.problems] == [True]
-        assert rehearsed(life(), life(changes=(change,)), settings=BF16).agrees
+        assert rehearsed(life(), life(changes=changes), settings=BF16).agrees
+
+    @pytest.mark.parametrize(
+        ("kind", "agrees"), [(StateKind.VALUE, True), (StateKind.ITERATOR, False)]
+    )
+    def test_what_is_made_with_the_first_sample_each_worker_makes_for_itself(self, kind, agrees):
+        opened = StateChange(0, 0, "dataset.file", kind, Moment.READING, "NoneType")
+        found = rehearsed(with_workers(life()), life(changes=(opened,)))
+        assert found.agrees is agrees
 
     def test_a_cache_of_fixed_samples_does_no_harm(self):
         change = StateChange(0, 0, "dataset.cache", StateKind.CONTAINER, Moment.READING)
@@ -224,6 +237,14 @@ class TestTimes:
         assert any("later epochs take" in p.sentence for p in found.problems)
         assert found.forecast.later_ratio < 0.1
 
+    def test_later_epochs_of_a_script_without_loaders(self):
+        def loop(*seconds):
+            return Loop("train.py, line 3", LoopKind.EPOCHS, 90, 2, True, seconds)
+
+        first, plan = life([], loops=(loop(1.0, 2.0),)), life([], loops=(loop(0.5, 4.0),))
+        found = rehearsed(plan, first, settings=BF16, step_ms=(1000.0, 500.0))
+        assert any("2.00x as long" in p.sentence for p in found.problems)
+
     def test_the_whole_run_is_forecast(self):
         loop = Loop("train.py, line 3", LoopKind.EPOCHS, 90, 2, True)
         first = life([epoch(0, seconds=8.0), epoch(1, seconds=8.0)], loops=(loop,))
@@ -275,6 +296,16 @@ class TestSilence:
         assert "512 samples could be compared" in missing(found)
         many = life([], calls=250, loops=(loop,))
         assert missing(rehearsed(many, many, settings=BF16)) is None
+
+    def test_outputs_far_apart_beside_losses_that_agree(self):
+        def trained(scale):
+            ends = tuple(call(SIZE * n, grad=False, scale=scale) for n in range(4))
+            return life(calls=0) if scale is None else replace(life(), calls=life().calls + ends)
+
+        found = rehearsed(trained(1.3), trained(1.0), settings=BF16)
+        assert found.equivalence.status == "not_checked"
+        assert "outputs without gradients differ by 30%" in missing(found)
+        assert missing(rehearsed(trained(1.05), trained(1.0), settings=BF16)) is None
 
     def test_files_without_a_view(self):
         unseen = life(written=None)

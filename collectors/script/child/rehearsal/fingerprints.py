@@ -323,7 +323,7 @@ def _moments(batch: Any, count: int | None) -> tuple[float, ...]:
     """Return mean and deviation of each sample's first array of numbers; empty without any."""
     if not count or "torch" not in sys.modules:
         return ()
-    for wanted in (_is_floating, _is_bytes):
+    for wanted in (_is_floating, _is_bytes, _is_whole):
         for value in _arrays(batch, 0):
             if wanted(value) and value.shape[0] == count:
                 return _moments_of(value, count)
@@ -343,6 +343,12 @@ def _is_floating(value: Any) -> bool:
 
 def _is_bytes(value: Any) -> bool:
     return str(value.dtype).rpartition(".")[2] == "uint8" and len(value.shape) > 1
+
+
+def _is_whole(value: Any) -> bool:
+    """Say whether an array holds whole numbers: tokens, labels."""
+    name = str(value.dtype).rpartition(".")[2]
+    return name.lstrip("u").startswith("int") and not name.startswith("uint8")
 
 
 def _arrays(value: Any, depth: int) -> Iterator[Any]:

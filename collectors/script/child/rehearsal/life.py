@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import resource
 import time
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -276,8 +277,9 @@ class LifeSession(Session):
                     planned=each.planned,
                     done=each.done,
                     shortened=each.shortened,
+                    seconds=each.seconds,
                 )
-            self._record.write("end", steps=self._steps)
+            self._record.write("end", most_open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def _parts(batch: Any) -> list[Any]:

@@ -7,7 +7,9 @@ import inspect
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from gpuadvisor.collectors.script.child.channel import guarded
@@ -221,6 +223,7 @@ class Passes:
             steps=self._steps() - pass_.steps,
             finished=finished,
             workers=int(pass_.loader.num_workers),
+            open_files=max(0, pass_.files[-1] - pass_.files[0]) if pass_.files else 0,
         )
         pass_.loader = None
         self._ended()
@@ -307,6 +310,8 @@ class Pass:
         """Number of the pass among those of all loaders."""
         self.batches: list[dict[str, Any]] = []
         self.rows = 0
+        self.files: list[int] = []
+        """Open files of the process at each batch."""
         self.over = False
         self.own_s = self.made_s = 0.0
         self.began_s = self.first_s = time.perf_counter()
@@ -317,6 +322,8 @@ class Pass:
             {"parts": [samples for samples, _ in parts], "moments": [m for _, m in parts]}
         )
         self.rows += max((len(samples) for samples, _ in parts), default=0)
+        with suppress(OSError):  # not Linux
+            self.files.append(sum(1 for _ in Path("/proc/self/fd").iterdir()))
 
     def __enter__(self) -> None:
         self._entered_s = time.perf_counter()
