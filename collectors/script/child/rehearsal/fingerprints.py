@@ -320,7 +320,10 @@ def _signed(value: int) -> int:
 
 
 def _moments(batch: Any, count: int | None) -> tuple[float, ...]:
-    """Return mean and deviation of each sample's first array of numbers; empty without any."""
+    """Return mean and deviation of each sample's first array of numbers; empty without any.
+
+    Floating-point numbers come before bytes, and those before other whole numbers.
+    """
     if not count or "torch" not in sys.modules:
         return ()
     for wanted in (_is_floating, _is_bytes, _is_whole):

@@ -199,7 +199,8 @@ def test_moments() -> None:
     moments = samples_of(value, 3)[1]
     assert moments[0] == pytest.approx(8 / 6)
     assert moments[2:] == pytest.approx((2, 1, 3, 1))
-    assert samples_of([torch.arange(3), ["a", "b", "c"]], 3)[1] == ()
+    assert samples_of([["x", "y", "z"], ["a", "b", "c"]], 3)[1] == ()
+    assert samples_of([torch.arange(3), ["a", "b", "c"]], 3)[1] == (0, 0, 1, 0, 2, 0)
     assert samples_of(value.half().numpy(), 3)[1][2:] == pytest.approx((2, 1, 3, 1))
     assert samples_of([torch.ones(2), torch.ones(5), torch.ones(7)], 3)[1] == (1.0, 0.0) * 3
     assert len(samples_of(torch.ones(3, 2, 9, dtype=torch.uint8), 3)[1]) == 6
