@@ -13,7 +13,7 @@ from gpuadvisor.domain.study import Equivalence
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.strict_json import strict
 from gpuadvisor.reports.study_wording import verdict
-from gpuadvisor.tuners.rehearsal import missing
+from gpuadvisor.tuners.rehearsal.comparison import missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -14,7 +14,7 @@ from gpuadvisor.domain.study import (
     Verdict,
 )
 from gpuadvisor.reports import figures
-from gpuadvisor.tuners.rehearsal import NAMES, missing
+from gpuadvisor.tuners.rehearsal.comparison import NAMES, missing
 
 _CURES = {
     Aspect.BATCHES: "read its batches from a DataLoader",

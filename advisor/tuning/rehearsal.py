@@ -18,13 +18,9 @@ from gpuadvisor.errors import Interrupted
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import TOLERANCES
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuners.rehearsal import (
-    ENOUGH_SAMPLES,
-    Lives,
-    compare,
-    draws_samples_at_random,
-    enough_batches,
-)
+from gpuadvisor.tuners.rehearsal.comparison import compare
+from gpuadvisor.tuners.rehearsal.data import ENOUGH_SAMPLES, enough_batches
+from gpuadvisor.tuners.rehearsal.lives import Lives, draws_samples_at_random
 from gpuadvisor.tuning.arguments import applied, with_arguments
 from gpuadvisor.tuning.budget import USUAL_REHEARSAL_S
 from gpuadvisor.tuning.preparation import check_script, devices_for, target_python

@@ -31,7 +31,7 @@ from gpuadvisor.tuners.knob_space import KnobSpace, Selection, select_knobs
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.neighbourhood import Neighbourhood
 from gpuadvisor.tuners.proof import is_faster, prove_point
-from gpuadvisor.tuners.rehearsal import missing
+from gpuadvisor.tuners.rehearsal.comparison import missing
 from gpuadvisor.tuners.search import Best, OrderedSearch
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuners.statistics import LOOKS

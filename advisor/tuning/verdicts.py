@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from gpuadvisor.domain.knobs import Settings, Value
 from gpuadvisor.domain.study import StudyResult, Trial, TrialState, Verdict
 from gpuadvisor.tuners.proof import is_faster, is_no_gain
-from gpuadvisor.tuners.rehearsal import missing
+from gpuadvisor.tuners.rehearsal.comparison import missing
 from gpuadvisor.tuners.search import OrderedSearch
 from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuners.statistics import LOOKS

@@ -32,7 +32,7 @@ from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import TOLERANCES
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.proof import NARROW, NARROW_SHARE, Proof, is_faster, is_no_gain, prove_point
-from gpuadvisor.tuners.rehearsal import missing
+from gpuadvisor.tuners.rehearsal.comparison import missing
 from gpuadvisor.tuning.application import check_settings, plan_warnings
 from gpuadvisor.tuning.baselines import baseline_warnings, measure_baselines
 from gpuadvisor.tuning.budget import Budget, BudgetLimit

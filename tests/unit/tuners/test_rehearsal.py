@@ -21,7 +21,8 @@ from gpuadvisor.domain.rehearsal import (
 )
 from gpuadvisor.domain.study import Aspect, TrialState
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuners.rehearsal import Lives, compare, missing
+from gpuadvisor.tuners.rehearsal.comparison import compare, missing
+from gpuadvisor.tuners.rehearsal.lives import Lives
 
 KNOBS = load_knobs()
 WORKERS = {"dataloader_workers": 2}

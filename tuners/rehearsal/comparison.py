@@ -1,0 +1,124 @@
+"""Lives are compared aspect by aspect; what lacks for a claim is said.
+
+The unchanged script's two lives are seeded alike. What they agree in, the plan's life must have
+too; what they differ in, or draw at random, is compared by its distribution, or is not compared,
+and then that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpuadvisor.domain.knobs import Settings
+from gpuadvisor.domain.study import Aspect, Equivalence, Rehearsal, TrialState
+from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.rehearsal.data import ENOUGH_SAMPLES, DataComparison
+from gpuadvisor.tuners.rehearsal.lives import Findings, Lives, ending, is_complete, training_passes
+from gpuadvisor.tuners.rehearsal.results import ResultComparison
+from gpuadvisor.tuners.rehearsal.state import StateComparison
+from gpuadvisor.tuners.rehearsal.times import TimeComparison
+
+NAMES = {
+    Aspect.BATCHES: "the batches",
+    Aspect.SECOND_EPOCH: "a second epoch",
+    Aspect.DATASET_STATE: "the data set's state",
+    Aspect.ROWS: "the rows in and out of the model",
+    Aspect.RESULTS: "the results",
+    Aspect.FILES: "the written files",
+    Aspect.END: "the script's end",
+}
+"""What each aspect is called in a sentence."""
+_PLURAL = (Aspect.BATCHES, Aspect.ROWS, Aspect.RESULTS, Aspect.FILES)
+
+
+def compare(
+    lives: Lives, settings: Settings, knobs: Mapping[str, Knob], tolerance: float
+) -> Rehearsal:
+    """Return what the lives show of these settings, with results compared within a tolerance."""
+    found = Findings(lives, settings, knobs, tolerance)
+    equivalence = forecast = None
+    if _ends(found):
+        data, results = DataComparison(found), ResultComparison(found)
+        data.compare()
+        StateComparison(found, data).compare()
+        results.rows()
+        equivalence = results.results()
+        results.files()
+        forecast = TimeComparison(found).forecast()
+    if found.problems and equivalence is not None and equivalence.status == "equivalent":
+        equivalence = Equivalence("not_checked", "", reason=found.problems[0].sentence)
+    every = (lives.first, lives.second, lives.plan, lives.numerics)
+    passes = training_passes(lives.first)
+    return Rehearsal(
+        settings=dict(settings),
+        covered=tuple(aspect for aspect in Aspect if aspect in found.covered),
+        not_covered={a: why for a, why in found.not_covered.items() if a not in found.covered},
+        problems=tuple(found.problems),
+        epochs=max((each.number + 1 for each in passes), default=0),
+        samples=found.samples,
+        equivalence=equivalence,
+        changes_results=tuple(found.changing),
+        forecast=forecast,
+        wall_s=sum(life.wall_s for life in every if life is not None),
+    )
+
+
+def missing(rehearsal: Rehearsal | None) -> str | None:
+    """Return what a rehearsal lacks for its settings to be called faster, or None.
+
+    That takes the batches, a second epoch, the rows and the end, or enough samples where the
+    script has no epochs; and results that agree, unless the settings change them on purpose.
+    """
+    if rehearsal is None:
+        return "nothing was rehearsed"
+    needed = [Aspect.ROWS, Aspect.END]
+    if not rehearsal.changes_results:
+        needed.append(Aspect.RESULTS)
+    if rehearsal.samples < ENOUGH_SAMPLES or Aspect.BATCHES in rehearsal.not_covered:
+        needed = [Aspect.BATCHES, Aspect.SECOND_EPOCH, *needed]
+    for aspect in needed:
+        if aspect not in rehearsal.covered:
+            why = rehearsal.not_covered.get(aspect, "it was not seen")
+            return f"{NAMES[aspect]} {'were' if aspect in _PLURAL else 'was'} not rehearsed: {why}"
+    return None
+
+
+def _ends(found: Findings) -> bool:
+    """Compare the ends; say whether the lives are there to be compared in all else."""
+    first, second, plan = found.lives.first, found.lives.second, found.lives.plan
+    unchanged = next((life for life in (first, second) if not is_complete(life)), None)
+    if unchanged is not None and unchanged.state is not TrialState.HUNG:
+        why = f"the unchanged script's shortened life {ending(unchanged)}"
+        found.not_covered.update(dict.fromkeys(Aspect, why))
+        return False
+    if plan.state not in (TrialState.COMPLETE, TrialState.HUNG) or (
+        unchanged is None and not is_complete(plan)
+    ):
+        found.problem(Aspect.END, f"under the plan the script's shortened life {ending(plan)}")
+        return False
+    _open_files(found)
+    if unchanged is None:
+        found.covered.append(Aspect.END)
+    else:
+        found.cut = f"the unchanged script's shortened life {ending(unchanged)}"
+        found.not_covered[Aspect.END] = found.cut
+    return True
+
+
+def _open_files(found: Findings) -> None:
+    """Look ahead: a whole pass may open more files than the process may have."""
+    limit = found.lives.plan.most_open_files
+    if limit is None:
+        return
+    for ours, theirs in zip(found.lives.first.epochs, found.lives.plan.epochs, strict=False):
+        count = len(theirs.batches)
+        whole = theirs.whole_batches or count
+        if count > 1 and theirs.open_files - ours.open_files >= count - 1:
+            needed = theirs.open_files * whole // (count - 1)
+            if needed > limit:
+                found.problem(
+                    Aspect.END,
+                    f"each batch leaves {theirs.open_files / (count - 1):.1f} files open, and a"
+                    f" whole pass {needed:,}, more than the {limit:,} that are allowed",
+                    found.loader_knobs,
+                )

@@ -1,0 +1,142 @@
+"""The lives that are compared, what is asked of them, and what is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gpuadvisor.domain.knobs import Effect, Settings
+from gpuadvisor.domain.rehearsal import Epoch, Life, Moment, StateKind
+from gpuadvisor.domain.study import Aspect, Problem, TrialState
+from gpuadvisor.tuners.base import Knob
+
+Key = tuple[int, int]
+"""A loader and the number of a pass over it."""
+
+
+@dataclass(frozen=True)
+class Lives:
+    """The lives that are compared."""
+
+    first: Life
+    """The unchanged script's."""
+    second: Life
+    """The unchanged script's again, with the same seed."""
+    plan: Life
+    """The script's under the settings."""
+    step_ms: tuple[float, float] | None = None
+    """Step times of the unchanged script and under the plan, as trials measured them."""
+    numerics: Life | None = None
+    """The script's under those of the settings that leave its data alone, where the plan reads
+    other random samples: what both compute from the same input can be compared only there."""
+
+
+def draws_samples_at_random(life: Life) -> bool:
+    """Say whether a life's samples came from generators of random numbers as they were read."""
+    reading = (c.moment is Moment.READING and c.kind is StateKind.GENERATOR for c in life.changes)
+    return any(reading) or any(start.advanced for start in life.workers)
+
+
+@dataclass
+class Findings:
+    """What a comparison of lives has found so far; each aspect adds to it."""
+
+    lives: Lives
+    settings: Settings
+    knobs: Mapping[str, Knob]
+    tolerance: float
+    covered: list[Aspect] = field(default_factory=list)
+    not_covered: dict[Aspect, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    samples: int = 0
+    moved: bool = False
+    """Whether the plan's life read other random samples, or the same ones in another order."""
+    cut: str = ""
+    """Why the unchanged script's lives did not come to their end; empty if they did."""
+
+    def problem(self, aspect: Aspect, sentence: str, suspects: Iterable[str] = ()) -> None:
+        """Note a difference, with the settings that reach so far: those of the data last."""
+        reach = [n for n in self.settings if n in self.knobs and aspect in self.knobs[n].reaches]
+        data = self.loader_knobs
+        reach.sort(key=lambda name: name in data)
+        if aspect is Aspect.RESULTS and not self.moved:
+            reach = [name for name in reach if name not in data] or reach
+        named = tuple(name for name in suspects if name in self.settings) or tuple(reach)
+        if not any((p.aspect, p.suspects) == (aspect, named) for p in self.problems):
+            self.problems.append(Problem(aspect, sentence, named))
+
+    @property
+    def loader_knobs(self) -> list[str]:
+        """The settings that change how data is read."""
+        names = (n for n in self.settings if n in self.knobs)
+        return [name for name in names if Aspect.BATCHES in self.knobs[name].reaches]
+
+    @property
+    def changing(self) -> list[str]:
+        """The settings that change results on purpose."""
+        return [
+            name
+            for name in self.settings
+            if name not in self.knobs
+            or (self.knobs[name].effect is Effect.TRAINING and self.lives.first.losses)
+        ]
+
+    @property
+    def is_resized(self) -> bool:
+        return any(self.knobs[n].progressive for n in self.settings if n in self.knobs)
+
+
+def is_complete(life: Life) -> bool:
+    """Say whether a life came to its own end, with exit status 0."""
+    return life.state is TrialState.COMPLETE
+
+
+def ending(life: Life) -> str:
+    """Return how a life ended otherwise, as a predicate: `failed: KeyError (train.py, line 3)`."""
+    where = f" ({life.place})" if life.place else ""
+    ended = "did not end" if life.state is TrialState.HUNG else "failed"
+    return f"{ended}: {life.reason}{where}".rstrip(": ")
+
+
+def training_passes(life: Life) -> list[Epoch]:
+    """Return the passes in which the optimizer stepped; all where it never did."""
+    trained = [each for each in life.epochs if each.steps]
+    return trained or list(life.epochs)
+
+
+def passes_of(life: Life) -> dict[Key, Epoch]:
+    """Return the passes of which something was read, but for one that a life's end cut off."""
+    passes = {(each.loader, each.number): each for each in life.epochs if each.batches}
+    if life.state is TrialState.HUNG:
+        passes = {key: each for key, each in passes.items() if each.finished}
+    return passes
+
+
+def parts_of(epoch: Epoch) -> range:
+    """Return the places of the parts that all batches of a pass have."""
+    return range(min((len(batch.parts) for batch in epoch.batches), default=0))
+
+
+def stream(epoch: Epoch, part: int) -> list[int]:
+    """Return the fingerprints of a part of all samples of a pass, in order."""
+    return [one for b in epoch.batches if part < len(b.parts) for one in b.parts[part]]
+
+
+def streams(life: Life, loader: int, part: int) -> list[list[int]]:
+    """Return the fingerprints of a part in each of a loader's passes, in order."""
+    return [stream(each, part) for (place, _), each in passes_of(life).items() if place == loader]
+
+
+def moments_of(epoch: Epoch, part: int) -> list[list[float]]:
+    """Return the means and the deviations of a part of all samples of a pass."""
+    flat = [m for batch in epoch.batches if part < len(batch.moments) for m in batch.moments[part]]
+    return [flat[0::2], flat[1::2]]
+
+
+def is_whole(life: Life) -> bool:
+    """Say whether a life was the script's whole run, with nothing of it left out."""
+    cut = any(loop.shortened for loop in life.loops)
+    short = any(
+        each.whole_batches is None or len(each.batches) < each.whole_batches for each in life.epochs
+    )
+    return is_complete(life) and not cut and not short

@@ -1,0 +1,208 @@
+"""Whether the same comes out: rows, losses, outputs and files."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from gpuadvisor.domain.knobs import Effect
+from gpuadvisor.domain.measurement import Trace
+from gpuadvisor.domain.rehearsal import Call, Life
+from gpuadvisor.domain.study import Aspect, Equivalence
+from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, difference, is_broken
+from gpuadvisor.tuners.rehearsal.lives import Findings
+
+FILE_SHARE = 0.05
+"""Part by which the size of a written file may differ: numbers in a text have more or fewer
+digits."""
+AMPLIFIED = 10.0
+"""Times the limit by which outputs of a model that was trained for some steps may differ: each step
+adds a rounding error of its own, and random errors of a hundred steps add up to ten."""
+_ROWS = ("enter", "leave", "enter", "leave")
+
+
+@dataclass
+class ResultComparison:
+    """Compares rows in and out of the model, losses and outputs, and what was written."""
+
+    found: Findings
+
+    def rows(self) -> None:
+        lives = self.found.lives
+        first, second, plan = (_rows_of(each) for each in (lives.first, lives.second, lives.plan))
+        if self.found.cut:
+            self.found.not_covered[Aspect.ROWS] = self.found.cut
+        elif not self.found.lives.first.calls:
+            self.found.not_covered[Aspect.ROWS] = "the script calls no torch module with parameters"
+        elif first != second:
+            self.found.not_covered[Aspect.ROWS] = "two lives of the unchanged script differ in them"
+        else:
+            self.found.covered.append(Aspect.ROWS)
+            for what, ours, theirs in zip(_ROWS, first, plan, strict=True):
+                if ours != theirs:
+                    self.found.problem(
+                        Aspect.ROWS, f"{theirs:,} rows {what} the model and not {ours:,}"
+                    )
+                    return
+
+    def results(self) -> Equivalence:
+        """Compare losses and outputs."""
+        if self.found.changing:
+            reason = f"{', '.join(self.found.changing)} changes what the script computes"
+            return self._unchecked(reason)
+        first, second = self.found.lives.first, self.found.lives.second
+        plan = self.found.lives.numerics or self.found.lives.plan
+        if is_broken(Trace(first.losses), Trace(plan.losses)) or _breaks(first, plan):
+            self.found.problem(Aspect.RESULTS, "NaN or infinity turns up in losses or outputs")
+            return Equivalence("wrong", "NaN or infinity", None, self.found.tolerance)
+        random = bool(first.probes) or (self.found.moved and self.found.lives.numerics is None)
+        found = self._losses_or_outputs(first, plan, by_probe=random)
+        if found is None:
+            return self._unchecked("no loss and no output could be compared")
+        value, metric = found
+        known = self._losses_or_outputs(first, second, by_probe=random)
+        spread = 0.0 if known is None else known[0]
+        if not math.isfinite(value) or not math.isfinite(spread):
+            return self._unchecked("the unchanged script computes NaN or infinity itself")
+        limit = max(self.found.tolerance, SPREAD_FACTOR * spread)
+        if value > limit:
+            if random and not first.probes:  # other samples: nothing to compare one by one
+                return self._sampled(metric)
+            self.found.problem(Aspect.RESULTS, f"{metric}: {value:.2%}, above {limit:.2%}")
+            return Equivalence("wrong", metric, value, limit)
+        later = self._outputs_far_apart(first, second, plan, limit)
+        if later is not None:
+            return self._unchecked(later)
+        self.found.covered.append(Aspect.RESULTS)
+        return Equivalence("equivalent", metric, value, limit)
+
+    def _outputs_far_apart(self, first: Life, second: Life, plan: Life, limit: float) -> str | None:
+        """Return that what a trained model computes differs, though its losses do not.
+
+        Training amplifies rounding, so outputs after it may differ by more than a loss.
+        """
+        if not first.losses or self.found.moved:
+            return None
+        sides = [[call for call in life.calls if not call.grad] for life in (first, second, plan)]
+        found, usual = _outputs_apart(sides[0], sides[2]), _outputs_apart(sides[0], sides[1])
+        if found is None or usual is None:
+            return None
+        if found[0] <= max(AMPLIFIED * limit, SPREAD_FACTOR * usual[0]):
+            return None
+        return f"losses agree, but outputs without gradients differ by {found[0]:.0%}"
+
+    def _sampled(self, metric: str) -> Equivalence:
+        """Judge settings that change nothing but which random samples are read."""
+        numerics = [
+            n
+            for n in self.found.settings
+            if n in self.found.knobs and self.found.knobs[n].effect is Effect.NUMERICS
+        ]
+        if numerics or not {Aspect.BATCHES, Aspect.SECOND_EPOCH} <= set(self.found.covered):
+            return self._unchecked("the plan reads other random samples")
+        self.found.covered.append(Aspect.RESULTS)
+        return Equivalence(
+            "equivalent",
+            f"distribution of {self.found.samples:,} random samples; the model is the same",
+        )
+
+    def _unchecked(self, reason: str) -> Equivalence:
+        self.found.not_covered[Aspect.RESULTS] = reason
+        return Equivalence("not_checked", "", reason=reason)
+
+    def _losses_or_outputs(
+        self, ours: Life, theirs: Life, by_probe: bool
+    ) -> tuple[float, str] | None:
+        if by_probe and ours.probes and theirs.probes:
+            apart = [_apart(a, b) for a, b in zip(ours.probes, theirs.probes, strict=False)]
+            return max(apart), "largest relative difference of outputs in evaluation mode"
+        found = difference(Trace(ours.losses), Trace(theirs.losses))
+        if found is not None or ours.losses:
+            return found
+        return _outputs_apart(ours.calls, theirs.calls)
+
+    def files(self) -> None:
+        lives = self.found.lives
+        first, second, plan = (_files_of(each) for each in (lives.first, lives.second, lives.plan))
+        if self.found.cut or first is None or second is None or plan is None:
+            self.found.not_covered[Aspect.FILES] = (
+                self.found.cut or "what the lives wrote is not known"
+            )
+            return
+        self.found.covered.append(Aspect.FILES)
+        for name, sizes in first.items():
+            if len(second.get(name, ())) != len(sizes):
+                continue
+            found, size = plan.get(name, []), sum(sizes)
+            if not found:
+                self.found.problem(Aspect.FILES, f"{name} is not written")
+            elif len(found) != len(sizes):
+                self.found.problem(
+                    Aspect.FILES, f"{len(found):,} files {name} are written and not {len(sizes):,}"
+                )
+            elif sum(second[name]) == size and abs(sum(found) - size) > FILE_SHARE * size:
+                self.found.problem(
+                    Aspect.FILES, f"{name} has {sum(found):,} bytes and not {size:,}"
+                )
+
+
+def _rows_of(life: Life) -> tuple[int, int, int, int]:
+    """Return the rows into and out of the model with gradients, and those without."""
+    sums = [0, 0, 0, 0]
+    for call in life.calls:
+        place = 0 if call.grad else 2
+        sums[place] += call.rows_in
+        sums[place + 1] += call.rows_out
+    return sums[0], sums[1], sums[2], sums[3]
+
+
+def _breaks(ours: Life, theirs: Life) -> bool:
+    def finite(life: Life) -> bool:
+        return all(math.isfinite(v) for call in life.calls for row in call.values for v in row)
+
+    return finite(ours) and not finite(theirs)
+
+
+def _apart(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return the relative L2 difference; infinite where there are not as many numbers."""
+    if len(ours) != len(theirs):
+        return math.inf
+    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if math.isfinite(a)]
+    if any(not math.isfinite(b) for _, b in pairs):
+        return math.inf
+    scale = math.sqrt(math.fsum(a * a for a, _ in pairs))
+    apart = math.sqrt(math.fsum((a - b) ** 2 for a, b in pairs))
+    return apart / scale if scale else (0.0 if apart == 0 else math.inf)
+
+
+def _outputs_apart(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[float, str] | None:
+    """Compare the rows of outputs in order, however they are divided into calls."""
+    rows = [row for call in theirs for row in call.values]
+    start, apart, count = 0, [], 0
+    for call in ours:
+        mine = rows[start : start + len(call.values)]
+        start += len(call.values)
+        if not call.values or len(mine) < len(call.values):
+            continue
+        count += len(mine)
+        apart.append(_apart([v for r in call.values for v in r], [v for r in mine for v in r]))
+    if not apart:
+        return None
+    return max(apart), f"largest relative difference in {count:,} rows of outputs"
+
+
+def _files_of(life: Life) -> dict[str, list[int]] | None:
+    """Return the sizes of what a life wrote beneath its folder, by names without numbers."""
+    if life.written is None:
+        return None
+    files: dict[str, list[int]] = {}
+    for name, size in life.written.items():
+        path = PurePath(name)
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in path.parts)
+        if not path.is_absolute() and not hidden:
+            usual = re.sub(r"\d+", "#", name)
+            files.setdefault(usual, []).append(size)
+    return files

@@ -1,0 +1,156 @@
+"""What a plan means for the time of the whole run: later epochs, the start, the break-even."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import median
+
+from gpuadvisor.domain.rehearsal import Life, LoopKind
+from gpuadvisor.domain.study import Aspect, Forecast
+from gpuadvisor.tuners.rehearsal.lives import Findings, training_passes
+
+SLOWER = 1.0
+"""Ratio of the unchanged script's later epochs to the plan's below which the plan loses time."""
+LATER_LOSS = 0.8
+"""Part of the first epoch's gain below which a later epoch's is another one, and not the noise of a
+pass of a few batches."""
+
+
+@dataclass
+class TimeComparison:
+    """Compares times of passes and loops, and forecasts the whole run."""
+
+    found: Findings
+
+    def forecast(self) -> Forecast | None:
+        """Return what the settings mean for the whole run, where steps and passes were timed."""
+        measured = self.found.lives.step_ms
+        if measured is not None:
+            base_s, plan_s = (ms / 1e3 for ms in measured)
+        else:
+            least = [
+                _least_step_s(life) for life in (self.found.lives.first, self.found.lives.plan)
+            ]
+            base_s, plan_s = least[0] or 1.0, least[1] or 1.0
+        both = [
+            _Times.of(life, base_s) for life in (self.found.lives.first, self.found.lives.second)
+        ]
+        # A moment in which the machine was busy must not look like a cache that is lost.
+        first = max(filter(None, both), key=lambda times: times.later_s, default=None)
+        plan = _Times.of(self.found.lives.plan, plan_s)
+        start_s = self.found.lives.plan.startup_s - self.found.lives.first.startup_s
+        if first is None or plan is None:
+            self._loop_times(base_s / plan_s if measured is not None else SLOWER)
+            return self._forecast_of_steps(base_s, plan_s, start_s) if measured else None
+        start_s += plan.warm_up_s - first.warm_up_s
+        ratio = first.later_s / plan.later_s
+        planned = [
+            loop.planned for loop in self.found.lives.first.loops if loop.kind is LoopKind.EPOCHS
+        ]
+        epochs = max((each for each in planned if each), default=None)
+        count = epochs or 1
+        claimed = base_s / plan_s if measured is not None else SLOWER
+        if ratio < SLOWER and ratio < LATER_LOSS * claimed and (epochs or 2) > 1:
+            self.found.problem(
+                Aspect.SECOND_EPOCH,
+                f"later epochs take {1 / ratio:.2f}x as long as the unchanged script's",
+                self.found.loader_knobs,
+            )
+        saved_s = count * (first.later_s - plan.later_s) - start_s
+        each_step_s = (first.later_s - plan.later_s) / first.batches
+        return Forecast(
+            saved_s=saved_s,
+            whole_s=self.found.lives.first.startup_s + first.warm_up_s + count * first.later_s,
+            epochs=epochs,
+            later_ratio=ratio,
+            extra_start_s=start_s,
+            break_even_steps=_break_even(start_s, each_step_s),
+        )
+
+    def _loop_times(self, claimed: float) -> None:
+        """Compare the later epochs of a script without loaders, by its own loops."""
+        known = {loop.place: loop.seconds[1:] for loop in self.found.lives.first.loops}
+        again = {loop.place: loop.seconds[1:] for loop in self.found.lives.second.loops}
+        for loop in self.found.lives.plan.loops:
+            ours, more, theirs = known.get(loop.place), again.get(loop.place), loop.seconds[1:]
+            if not ours or not more or not theirs:
+                continue
+            ratio = max(median(ours), median(more)) / median(theirs)
+            if ratio < SLOWER and ratio < LATER_LOSS * claimed:
+                self.found.problem(
+                    Aspect.SECOND_EPOCH,
+                    f"later epochs of {loop.place} take {1 / ratio:.2f}x as long as the unchanged"
+                    " script's",
+                )
+
+    def _forecast_of_steps(self, base_s: float, plan_s: float, start_s: float) -> Forecast | None:
+        planned = [
+            loop.planned for loop in self.found.lives.first.loops if loop.kind is LoopKind.STEPS
+        ]
+        steps = max((each for each in planned if each), default=0)
+        if not steps:
+            return None
+        return Forecast(
+            saved_s=steps * (base_s - plan_s) - start_s,
+            whole_s=self.found.lives.first.startup_s + steps * base_s,
+            epochs=None,
+            later_ratio=None,
+            extra_start_s=start_s,
+            break_even_steps=_break_even(start_s, base_s - plan_s),
+        )
+
+
+@dataclass(frozen=True)
+class _Times:
+    """Times of a side's passes over the data that it trains on, as if they were whole."""
+
+    batches: int
+    """Batches of a whole pass."""
+    later_s: float
+    """A later pass."""
+    warm_up_s: float
+    """What the first pass takes longer than its batches do in trials: compilation, workers."""
+
+    @classmethod
+    def of(cls, life: Life, step_s: float) -> _Times | None:
+        """Return the times of a life whose steps take `step_s` in trials of its first pass.
+
+        What a short pass takes longer than its steps is counted once a pass: its workers start, or
+        something is compiled. Where it takes less, as where samples were kept in memory, all of
+        the whole pass's batches do.
+        """
+        passes = [each for each in training_passes(life) if each.finished and each.batches]
+        later = [each for each in passes if each.number > 0]
+        if not passes or not later:
+            return None
+        whole = passes[0].whole_batches or len(passes[0].batches)
+        times_s = []
+        for each in later:
+            count = len(each.batches)
+            spent_s = each.start_s + each.seconds
+            steady_s = (spent_s - each.made_s) / count
+            if steady_s < step_s:
+                times_s.append(each.made_s + whole * steady_s)
+            else:
+                times_s.append(whole * step_s + spent_s - count * step_s)
+        first = passes[0]
+        spent_s = first.start_s + first.seconds - len(first.batches) * step_s
+        return cls(whole, median(times_s), max(0.0, spent_s))
+
+
+def _least_step_s(life: Life) -> float | None:
+    """Return the time of a batch in the quickest pass; None without a whole one."""
+    times = [
+        (each.start_s + each.seconds - each.made_s) / len(each.batches)
+        for each in training_passes(life)
+        if each.finished and each.batches
+    ]
+    return min(times, default=None)
+
+
+def _break_even(start_s: float, saved_s: float) -> int | None:
+    """Return after how many steps a longer start is earned back; None where it never is."""
+    if start_s <= 0:
+        return 0
+    return math.ceil(start_s / saved_s) if saved_s > 0 else None
