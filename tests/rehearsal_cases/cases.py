@@ -165,7 +165,7 @@ TRAPS = (
     trap("annealed_attribute", COMPILED, SECOND),
     trap("time_budget", COMPILED, RESULTS, END, SECOND),
     # Numbers.
-    trap("flat_parameters", NHWC, RESULTS),
+    trap("flat_parameters", NHWC, RESULTS, FILES),
     trap("rollout_at_end", BF16, RESULTS, FILES),
     trap("near_duplicates", BF16, RESULTS, FILES),
     trap("counting_layer", BF16, RESULTS, FILES),

@@ -4,7 +4,8 @@ expected: not faster with channels_last
 danger: channels_last. `weight.data = ...` cuts the convolutions off from the flat tensor: they are
 never trained again, while losses go on falling because of the last layer.
 observed: a loss of 1.82 instead of 1.63 after twelve epochs (1.848 and 1.839 after five); the
-filters of the convolutions are those of the start.
+filters of the convolutions are those of the start; model.pt has 485,071 bytes instead of 263,579,
+as two sets of weights are in it.
 """
 
 import torch
