@@ -224,7 +224,7 @@ def _trial(trial: Trial) -> Json:
     return {
         **_fields(trial, "number phase knobs=settings state reason?"),
         **_fields(figures.quantities(trial.measurement), "step_ms=mean_ms throughput"),
-        **_fields(trial, "gain gpu wall_s"),
+        **_fields(trial, "gain gpu wall_s disturbance?"),
     }
 
 

@@ -273,7 +273,8 @@ def _trials(trials: Sequence[Trial]) -> Table:
 
 
 def _state(trial: Trial) -> Cell:
-    below = (trial.reason,) if trial.reason else ()
+    disturbed = f"disturbed: {trial.disturbance}" if trial.disturbance else ""
+    below = tuple(filter(None, (trial.reason, disturbed)))
     return Cell(wording.STATES[trial.state], below, mark=_mark(trial.state))
 
 

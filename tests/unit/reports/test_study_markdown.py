@@ -1,6 +1,7 @@
 """Markdown for a pull request: the conclusion first, the evidence folded."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from markdown_it import MarkdownIt
@@ -93,6 +94,12 @@ def test_an_interrupted_study_judges_no_knob():
     assert "Ctrl-C after 12 trials" in text
     assert "no gain beyond the noise" not in text
     assert "--resume" in text
+
+
+def test_a_run_that_something_disturbed_is_marked():
+    shaken = replace(study().trials[1], disturbance="other processes took 31 % of the CPU")
+    text = study_markdown(study(trials=(shaken,)))
+    assert "complete (disturbed: other processes took 31 % of the CPU)" in text
 
 
 def test_what_did_not_help_has_its_reason():
