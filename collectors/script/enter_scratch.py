@@ -36,8 +36,7 @@ MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 """Flags of `unshare` and `mount`, from <linux/sched.h> and <linux/mount.h>."""
 SYS_MOUNT_SETATTR = 442
 """The number of `mount_setattr`, on every architecture; there since Linux 5.12."""
-AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = -100, 0x8000, 1
-PR_SET_PDEATHSIG = 1
+AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY, PR_SET_PDEATHSIG = -100, 0x8000, 1, 1
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 
 FLAGS = {"nosuid": MS_NOSUID, "nodev": MS_NODEV, "noexec": MS_NOEXEC}
@@ -132,12 +131,10 @@ class View:
         if _libc.unshare(wanted) != 0:
             _check(_libc.unshare(wanted | CLONE_NEWUSER), "make a user namespace")
             self.in_user_namespace = True
-            try:
-                _write("/proc/self/setgroups", "deny")
-                _write("/proc/self/uid_map", f"{user} {user} 1")
-                _write("/proc/self/gid_map", f"{group} {group} 1")
-            except OSError as error:
-                raise RefusedError(f"cannot use a user namespace: {error.strerror}") from None
+            known = {"uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
+            for name, text in {"setgroups": "deny", **known}.items():
+                with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+                    file.write(text)
         if not self.request["network"]:
             _start_loopback()
         _mount(None, "/", None, MS_REC | MS_PRIVATE, None, "separate the mounts")
@@ -209,7 +206,7 @@ class View:
                 for entry in os.scandir(path):
                     if entry.is_dir(follow_symlinks=False):
                         inner.add(entry.path)
-                    elif has_mounts and _is_socket(entry):
+                    elif has_mounts and stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
                         self.sockets.append(entry.path)
         for each in sorted(inner):
             self._add_writable(each, mounts, targets, depth + 1, covered or not has_mounts)
@@ -226,12 +223,10 @@ class View:
 
     def _cover(self, target: Target, number: int, scratch: int) -> None:
         if target.overlay:
-            if self.disk_works:
-                layer = f"layers/{number}"
-                if self._overlay(target, scratch, layer, None):
-                    return
-            memory = self.memory
-            if memory is not None and self._overlay(target, memory, f"layers/{number}", 0):
+            layer, memory = f"layers/{number}", self.memory
+            if self.disk_works and self._overlay(target, scratch, layer, None):
+                return
+            if memory is not None and self._overlay(target, memory, layer, 0):
                 self.disk_works = False
                 return
             if target.writable:
@@ -390,15 +385,9 @@ def _set_read_only(path: str, value: bool, recursive: bool = False) -> bool:
     bit = MOUNT_ATTR_RDONLY
     attributes = struct.pack("QQQQ", bit if value else 0, 0 if value else bit, 0, 0)
     flags = AT_RECURSIVE if recursive else 0
-    status = _libc.syscall(
-        ctypes.c_long(SYS_MOUNT_SETATTR),
-        ctypes.c_int(AT_FDCWD),
-        os.fsencode(path),
-        ctypes.c_uint(flags),
-        attributes,
-        ctypes.c_size_t(len(attributes)),
-    )
-    return bool(status == 0)
+    place = (ctypes.c_int(AT_FDCWD), os.fsencode(path), ctypes.c_uint(flags))
+    size = ctypes.c_size_t(len(attributes))
+    return bool(_libc.syscall(ctypes.c_long(SYS_MOUNT_SETATTR), *place, attributes, size) == 0)
 
 
 def _start_loopback() -> None:
@@ -419,10 +408,9 @@ def _through(descriptor: int) -> str:
 
 def _leads_to(path: str, below: int) -> bool:
     """Say whether a path still leads to what was opened there."""
-    try:
+    with contextlib.suppress(OSError):
         return os.path.samestat(os.stat(path), os.fstat(below))
-    except OSError:
-        return False
+    return False
 
 
 def _look_alike(upper: str, status: os.stat_result, writable: bool) -> None:
@@ -433,15 +421,6 @@ def _look_alike(upper: str, status: os.stat_result, writable: bool) -> None:
     except OSError:  # an owner that a user namespace does not know: it becomes the user's
         mode = mode if writable else mode & 0o7555
     os.chmod(upper, mode)
-
-
-def _is_socket(entry: os.DirEntry[str]) -> bool:
-    return stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)
-
-
-def _write(path: str, text: str) -> None:
-    with open(path, "w", encoding="ascii") as file:
-        file.write(text)
 
 
 # -- the program ---------------------------------------------------------------------------------
@@ -468,11 +447,7 @@ def main(scratch: str, command: list[str]) -> int:
             _report(own, {"refused": str(error) or type(error).__name__})
             print(f"gpuadvisor: no private view of the file system: {error}", file=sys.stderr)
             return REFUSED
-        state = {
-            "layers": view.layers,
-            "read_only": view.read_only,
-            "in_user_namespace": view.in_user_namespace,
-        }
+        state = {"layers": view.layers, "read_only": view.read_only}
         socket.send_fds(parent, [b"layers"], view.memories)
     if not command:
         _report(own, state)
