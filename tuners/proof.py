@@ -36,10 +36,10 @@ MAX_REPEATED = 4
 """Pairs with a disturbed run that are run again. Where there are more, others use this machine all
 the time, and that is what there is to measure."""
 
-LONGEST_DELAY_S = 6.0
+LONGEST_DELAY_S = 10.0
 """Most by which a run's measurement is delayed. In simulated studies beside jobs of periods from
 4 s to 5 min, whose runs' starts took different time on both sides, up to 5 in 100 claimed a gain
-without, up to 1.5 with 3 s, and 0.3 with 6 s (`benchmarks/false_claims.py`)."""
+without, and 0.7 with 6 s at a period of 15 s (`benchmarks/false_claims.py`)."""
 RESTLESS = 0.01
 """Relative spread of runs of one side from which measurements are delayed: on a quiet GPU they
 differ by less, and nothing needs to be waited for."""
