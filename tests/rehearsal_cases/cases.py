@@ -163,7 +163,7 @@ TRAPS = (
     # Later epochs, and the whole run.
     trap("growing_pictures", COMPILED, END, SECOND),
     trap("annealed_attribute", COMPILED, SECOND),
-    trap("time_budget", COMPILED, RESULTS, END, SECOND),
+    trap("time_budget", COMPILED, ROWS, RESULTS, END, SECOND),
     # Numbers.
     trap("flat_parameters", NHWC, RESULTS, FILES),
     trap("rollout_at_end", BF16, RESULTS, FILES),
