@@ -2,7 +2,8 @@
 
 expected: not faster with batch_size
 danger: batch_size. Windows that used to follow one another are now beside each other.
-observed: other scores in a file of the same size; even the number of alarms agrees (77).
+observed: scores differ by 4 % in the median and by up to 14 % among the first 128 rows; 73 alarms
+instead of 67, in a file of the same size.
 """
 
 import time
@@ -31,6 +32,8 @@ class Detector(nn.Module):
         super().__init__()
         self.rnn = nn.GRU(1, 48, batch_first=True)
         self.out = nn.Linear(48, 1)
+        with torch.no_grad():
+            self.rnn.bias_ih_l0[48:96] += 4  # remembers for hundreds of steps (Tallec & Ollivier)
 
     def forward(self, x, state):
         if state is None or state.size(1) != len(x):
