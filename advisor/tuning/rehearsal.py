@@ -91,7 +91,7 @@ class Rehearser:
         if first.state not in (TrialState.COMPLETE, TrialState.HUNG):
             self._shortening = replace(self._shortening, batches=WHOLE, steps=WHOLE, epochs=WHOLE)
             first = self._live({}, self._shortening, limit_s)
-        more = enough_batches(first, self._shortening.batches)
+        more = enough_batches(first, self._shortening.batches, limit_s / 2)
         if more > self._shortening.batches:
             self._shortening = replace(self._shortening, batches=more)
             first = self._live({}, self._shortening, limit_s)

@@ -96,6 +96,11 @@ def _ends(found: Findings) -> bool:
     ):
         found.problem(Aspect.END, f"under the plan the script's shortened life {ending(plan)}")
         return False
+    if _is_idle(found):
+        found.not_covered.update(
+            dict.fromkeys(Aspect, "the settings changed nothing in this script")
+        )
+        return False
     _open_files(found)
     if unchanged is None:
         found.covered.append(Aspect.END)
@@ -103,6 +108,13 @@ def _ends(found: Findings) -> bool:
         found.cut = f"the unchanged script's shortened life {ending(unchanged)}"
         found.not_covered[Aspect.END] = found.cut
     return True
+
+
+def _is_idle(found: Findings) -> bool:
+    """Say whether each setting found nothing to change, so that agreement says nothing of it."""
+    if not found.settings or any(name not in found.knobs for name in found.settings):
+        return False
+    return not any(each.state == "effective" for each in found.lives.plan.applied)
 
 
 def _open_files(found: Findings) -> None:

@@ -31,19 +31,22 @@ REPEATS_SHARE = 0.01
 sampling with replacement has some by chance."""
 
 
-def enough_batches(life: Life, batches: int) -> int:
+def enough_batches(life: Life, batches: int, room_s: float) -> int:
     """Return how many batches a pass needs for enough samples in a life that has no second pass.
 
-    No more than `batches` where it has one, or was not cut short.
+    All of the pass where `room_s` has room for them. No more than `batches` where it has a second
+    pass, or was not cut short.
     """
     passes = [each for each in life.epochs if each.batches]
-    single = bool(passes) and not any(each.number for each in passes)
     longest = max(passes, key=lambda each: each.rows, default=None)
-    if not single or longest is None or longest.rows >= ENOUGH_SAMPLES:
+    if longest is None or any(each.number for each in passes):
         return batches
-    if longest.whole_batches is not None and len(longest.batches) >= longest.whole_batches:
+    count, whole = len(longest.batches), longest.whole_batches
+    if whole is not None and count >= whole:
         return batches
-    return max(batches, math.ceil(ENOUGH_SAMPLES * len(longest.batches) / max(1, longest.rows)))
+    wanted = math.ceil(ENOUGH_SAMPLES * count / max(1, longest.rows))
+    fitting = int(room_s * count / max(1e-3, longest.start_s + longest.seconds))
+    return max(batches, wanted, min(whole or 0, fitting))
 
 
 @dataclass

@@ -21,6 +21,14 @@ digits."""
 AMPLIFIED = 10.0
 """Times the limit by which outputs of a model that was trained for some steps may differ: each step
 adds a rounding error of its own, and random errors of a hundred steps add up to ten."""
+_NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.]*\w)")
+"""A number that stands alone: not part of a word, a version or an address."""
+_TIMES = re.compile(
+    r"\d:\d\d|/s\b|s/|\d *(?:s|ms|us|sec|secs|seconds?|min|minutes?|h|hours?)\b"
+    r"|time|took|elapsed|eta\b|speed|throughput|per second",
+    re.IGNORECASE,
+)
+"""What tells that a line speaks of time, which a plan is to change."""
 _ROWS = ("enter", "leave", "enter", "leave")
 
 
@@ -74,6 +82,7 @@ class ResultComparison:
             self.found.problem(Aspect.RESULTS, f"{metric}: {value:.2%}, above {limit:.2%}")
             return Equivalence("wrong", metric, value, limit)
         later = self._outputs_far_apart(first, second, plan, limit)
+        later = later or self._prints_otherwise(limit)
         if later is not None:
             return self._unchecked(later)
         self.found.covered.append(Aspect.RESULTS)
@@ -93,6 +102,26 @@ class ResultComparison:
         if found[0] <= max(AMPLIFIED * limit, SPREAD_FACTOR * usual[0]):
             return None
         return f"losses agree, but outputs without gradients differ by {found[0]:.0%}"
+
+    def _prints_otherwise(self, limit: float) -> str | None:
+        """Return that the script prints other numbers: a metric, a count of what it wrote.
+
+        Numbers that two unchanged lives print alike are compared; times are not among them.
+        """
+        lives = self.found.lives
+        if self.found.cut or self.found.moved or lives.numerics is not None:
+            return None
+        ours, again, theirs = (_numbers(each.output) for each in (lives.first, lives.second,
+                                                                  lives.plan))  # fmt: skip
+        if len(ours) != len(again):
+            return None
+        if len(ours) != len(theirs):
+            return f"{len(theirs)} numbers are printed and not {len(ours)}"
+        allowed = AMPLIFIED * limit if lives.first.losses else limit
+        for a, b, c in zip(ours, again, theirs, strict=True):
+            if a == b and abs(c - a) > allowed * max(abs(a), abs(c)):
+                return f"{c:g} is printed and not {a:g}"
+        return None
 
     def _sampled(self, metric: str) -> Equivalence:
         """Judge settings that change nothing but which random samples are read."""
@@ -192,6 +221,13 @@ def _outputs_apart(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[float,
     if not apart:
         return None
     return max(apart), f"largest relative difference in {count:,} rows of outputs"
+
+
+def _numbers(output: str) -> list[float]:
+    """Return the numbers in the lines that a script printed, but for those with times in them."""
+    lines = (line for line in output.splitlines() if not _TIMES.search(line))
+    found = (float(text) for line in lines for text in _NUMBER.findall(line))
+    return [number for number in found if math.isfinite(number)]
 
 
 def _files_of(life: Life) -> dict[str, list[int]] | None:

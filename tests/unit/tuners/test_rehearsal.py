@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from gpuadvisor.domain.knobs import AppliedKnob
 from gpuadvisor.domain.rehearsal import (
     Batch,
     Call,
@@ -22,6 +23,7 @@ from gpuadvisor.domain.rehearsal import (
 from gpuadvisor.domain.study import Aspect, TrialState
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.rehearsal.comparison import compare, missing
+from gpuadvisor.tuners.rehearsal.data import enough_batches
 from gpuadvisor.tuners.rehearsal.lives import Lives
 
 KNOBS = load_knobs()
@@ -76,6 +78,7 @@ def life(epochs=None, calls=8, **changes):
         "calls": tuple(call(SIZE * n) for n in range(calls)),
         "losses": tuple(1.0 / (n + 1) for n in range(16)),
         "written": {"best.pt": 1000},
+        "applied": (AppliedKnob("some knob", "effective"),),
     }
     return Life(**{**known, **changes})
 
@@ -307,6 +310,35 @@ class TestSilence:
         assert found.equivalence.status == "not_checked"
         assert "outputs without gradients differ by 30%" in missing(found)
         assert missing(rehearsed(trained(1.05), trained(1.0), settings=BF16)) is None
+
+    @pytest.mark.parametrize(
+        ("printed", "lacks"),
+        [
+            ("AUC 0.515 of 992 rows", "0.515 is printed and not 0.568"),
+            ("AUC 0.568 of 896 rows", "896 is printed and not 992"),
+            ("AUC 0.568", "1 numbers are printed and not 2"),
+            ("AUC 0.568 of 992 rows\n16/16 [00:01<00:00, 99.3it/s]\nepoch took 1 s", None),
+        ],
+    )
+    def test_numbers_that_the_script_prints(self, printed, lacks):
+        known = "AUC 0.568 of 992 rows\n16/16 [00:09<00:00, 9.3it/s]\nepoch took 2 s"
+        found = rehearsed(
+            life(output=printed, losses=()), life(output=known, losses=()), settings=BF16
+        )
+        assert (lacks or "") in (missing(found) or "")
+        assert (missing(found) is None) == (lacks is None)
+
+    def test_a_single_pass_is_read_whole_where_there_is_time(self):
+        short = life([epoch(0, range(128), whole_batches=300, seconds=1.6)])
+        assert enough_batches(short, 16, room_s=60) == 300
+        assert enough_batches(short, 16, room_s=5) == 2000 // SIZE
+        assert enough_batches(life(), 16, room_s=60) == 16
+
+    def test_settings_that_change_nothing(self):
+        idle = life(applied=(AppliedKnob("bf16_autocast", "no_effect"),))
+        found = rehearsed(idle, settings=BF16)
+        assert found.covered == ()
+        assert "changed nothing" in missing(found)
 
     def test_files_without_a_view(self):
         unseen = life(written=None)

@@ -92,7 +92,15 @@ class Script:
         self.lives.append(names)
         losses = (1.5 if set(names) & self.harmful else 1.0,) * 8
         calls = tuple(Call(n, 64, 64, True, ((1.0,),)) for n in range(40))
-        return Life(TrialState.COMPLETE, wall_s=3.0, losses=losses, calls=calls, written={})
+        applied = tuple(AppliedKnob(name, "effective") for name in names)
+        return Life(
+            TrialState.COMPLETE,
+            wall_s=3.0,
+            losses=losses,
+            calls=calls,
+            written={},
+            applied=applied,
+        )
 
 
 @pytest.fixture

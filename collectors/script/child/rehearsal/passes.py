@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
 import time
 import weakref
@@ -191,6 +192,10 @@ class Passes:
         place = next((n for n, each in enumerate(known) if each is dataset), None)
         if place is None:
             kind = _kind(dataset)
+            if kind in self._kinds:
+                del known
+                gc.collect()  # a loader and its workers' iterator keep each other alive
+                known = [find() for find in self._datasets]
             gone = (n for n, each in enumerate(known) if each is None and self._kinds[n] == kind)
             place = next(gone, None)
         if place is None:
