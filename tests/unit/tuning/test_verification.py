@@ -200,18 +200,27 @@ class Script:
             [cost] * 8,
             facts=ScriptFacts(device="cuda", roots=("Net",), optimizers=("SGD",)),
             trace=Trace(self.losses if has_plan else (1.0, 0.9, 0.8)),
-            applied=(AppliedKnob("tf32", "effective" if self.effective else "no_effect"),)
-            if has_plan
-            else (),
+            applied=self.applied(has_plan),
         )
         return RunOutcome(TrialState.COMPLETE, "", measured, "", 1.0)
+
+    def applied(self, has_plan):
+        state = "effective" if self.effective else "no_effect"
+        return (AppliedKnob("tf32", state),) if has_plan else ()
 
     def live(self, request, shortening):
         has_plan = bool(request.specification.applications)
         losses = self.later_losses if has_plan else (1.0,) * 8
         state = self.life_ends if has_plan else TrialState.COMPLETE
         calls = tuple(Call(n, 64, 64, True, ((1.0,),)) for n in range(40))
-        return Life(state, wall_s=3.0, losses=losses, calls=calls, written={})
+        return Life(
+            state,
+            wall_s=3.0,
+            losses=losses,
+            calls=calls,
+            written={},
+            applied=self.applied(has_plan),
+        )
 
 
 GPU = Device("cuda", 0, "H100", f"GPU-verified-{os.getpid()}", 80 << 30, (9, 0), cores=16)
@@ -266,6 +275,14 @@ def test_nothing_is_claimed_of_what_was_not_rehearsed(script, capsys):
     notes = " ".join(found["study"]["notes"])
     assert "compared by the losses or outputs of the measured steps only" in notes
     assert "no private view here" in notes
+
+
+def test_a_life_in_which_the_plan_changed_nothing_shows_nothing(script, capsys):
+    script.effective = False
+    _, found = document(capsys)
+    assert found["is_rehearsed"] is False
+    assert found["study"]["verdict"] == "faster_unverified"
+    assert "the settings changed nothing in this script" in " ".join(found["study"]["notes"])
 
 
 def test_results_that_differ_later_in_its_life(script, capsys):
