@@ -20,7 +20,7 @@ from gpuadvisor.tuners.equivalence import TOLERANCES
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.rehearsal.comparison import compare
 from gpuadvisor.tuners.rehearsal.data import ENOUGH_SAMPLES, enough_batches
-from gpuadvisor.tuners.rehearsal.lives import Lives, draws_samples_at_random
+from gpuadvisor.tuners.rehearsal.lives import Lives, draws_samples_at_random, ending
 from gpuadvisor.tuning.arguments import applied, with_arguments
 from gpuadvisor.tuning.budget import USUAL_REHEARSAL_S
 from gpuadvisor.tuning.preparation import check_script, devices_for, target_python
@@ -71,7 +71,11 @@ class Rehearser:
         return self._known[key]
 
     def _rehearse(self, settings: Settings, step_ms: float | None) -> Rehearsal:
-        first, second = self._unchanged
+        first = self._first
+        if first.state is TrialState.HUNG and not any(each.number for each in first.epochs):
+            why = f"the unchanged script's shortened life {ending(first)}"
+            return Rehearsal(dict(settings), not_covered=dict.fromkeys(Aspect, why))
+        second = self._second
         limit_s = max(self.allowed_s / LIVES, SLACK * first.wall_s) + sum(
             self.knobs[name].extra_startup_s for name in settings if name in self.knobs
         )
@@ -84,18 +88,25 @@ class Rehearser:
         return compare(lives, settings, self.knobs, self.tolerance)
 
     @cached_property
-    def _unchanged(self) -> tuple[Life, Life]:
-        """Two lives of the unchanged script, shortened unless it cannot bear that."""
+    def _first(self) -> Life:
+        """A life of the unchanged script, shortened unless it cannot bear that."""
         limit_s = self.allowed_s / LIVES
         first = self._live({}, self._shortening, limit_s)
-        if first.state not in (TrialState.COMPLETE, TrialState.HUNG):
+        if first.state is TrialState.HUNG:
+            return first
+        if first.state is not TrialState.COMPLETE:
             self._shortening = replace(self._shortening, batches=WHOLE, steps=WHOLE, epochs=WHOLE)
-            first = self._live({}, self._shortening, limit_s)
+            return self._live({}, self._shortening, limit_s)
         more = enough_batches(first, self._shortening.batches, limit_s / 2)
         if more > self._shortening.batches:
             self._shortening = replace(self._shortening, batches=more)
             first = self._live({}, self._shortening, limit_s)
-        return first, self._live({}, self._shortening, limit_s)
+        return first
+
+    @cached_property
+    def _second(self) -> Life:
+        """Another life of the unchanged script, to see what two of them agree in."""
+        return self._live({}, self._shortening, self.allowed_s / LIVES)
 
     @cached_property
     def _shortening(self) -> Shortening:

@@ -18,6 +18,8 @@ from gpuadvisor.tuners.rehearsal.lives import Findings
 FILE_SHARE = 0.05
 """Part by which the size of a written file may differ: numbers in a text have more or fewer
 digits."""
+LOSSES = 10
+"""First losses that are held against the limit, as in trials: later ones have been amplified."""
 AMPLIFIED = 10.0
 """Times the limit by which outputs of a model that was trained for some steps may differ: each step
 adds a rounding error of its own, and random errors of a hundred steps add up to ten."""
@@ -82,7 +84,7 @@ class ResultComparison:
             self.found.problem(Aspect.RESULTS, f"{metric}: {value:.2%}, above {limit:.2%}")
             return Equivalence("wrong", metric, value, limit)
         later = self._outputs_far_apart(first, second, plan, limit)
-        later = later or self._prints_otherwise(limit)
+        later = later or self._losses_drift(limit) or self._prints_otherwise(limit)
         if later is not None:
             return self._unchecked(later)
         self.found.covered.append(Aspect.RESULTS)
@@ -102,6 +104,20 @@ class ResultComparison:
         if found[0] <= max(AMPLIFIED * limit, SPREAD_FACTOR * usual[0]):
             return None
         return f"losses agree, but outputs without gradients differ by {found[0]:.0%}"
+
+    def _losses_drift(self, limit: float) -> str | None:
+        """Return that later losses differ by more than training amplifies rounding."""
+        lives = self.found.lives
+        if self.found.moved or lives.first.probes:
+            return None
+        ours = Trace(lives.first.losses)
+        found = difference(ours, Trace((lives.numerics or lives.plan).losses))
+        usual = difference(ours, Trace(lives.second.losses))
+        if found is None or usual is None:
+            return None
+        if found[0] <= max(AMPLIFIED * limit, SPREAD_FACTOR * usual[0]):
+            return None
+        return f"{found[1]}: {found[0]:.0%}"
 
     def _prints_otherwise(self, limit: float) -> str | None:
         """Return that the script prints other numbers: a metric, a count of what it wrote.
@@ -148,7 +164,7 @@ class ResultComparison:
         if by_probe and ours.probes and theirs.probes:
             apart = [_apart(a, b) for a, b in zip(ours.probes, theirs.probes, strict=False)]
             return max(apart), "largest relative difference of outputs in evaluation mode"
-        found = difference(Trace(ours.losses), Trace(theirs.losses))
+        found = difference(Trace(ours.losses[:LOSSES]), Trace(theirs.losses[:LOSSES]))
         if found is not None or ours.losses:
             return found
         return _outputs_apart(ours.calls, theirs.calls)

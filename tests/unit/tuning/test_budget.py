@@ -9,6 +9,7 @@ from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.budget import (
     ABLATION_SHARE,
+    LIFE_TRIALS,
     PROOF_SHARE,
     REHEARSAL_RESERVE,
     Budget,
@@ -106,7 +107,7 @@ class TestTime:
     def test_the_search_leaves_room_for_ablation_and_proof(self, clock):
         made = budget_of("1000s")
         made.record(trial(10.0, tf32=True))
-        reserve_s = LOOKS[0] * 20 + 3 * 10  # one setting alone needs no ablation
+        reserve_s = LOOKS[0] * 20 + LIFE_TRIALS * 30  # one setting alone needs no ablation
         clock[0] = 1000 - reserve_s - 10
         assert made.affordable([TF32])
         clock[0] += 1
@@ -150,9 +151,9 @@ class TestTime:
             made.record(trial(10.0, tf32=True))
             made.expect_spread(spread)
             left_s[spread] = made.room_s(TF32)
-        assert left_s[0.003] == 1000 - LOOKS[0] * 20 - 30
+        assert left_s[0.003] == 1000 - LOOKS[0] * 20 - LIFE_TRIALS * 30
         assert left_s[0.003] > left_s[0.02] > left_s[0.2]
-        assert left_s[0.2] == 1000 * (1 - PROOF_SHARE) - 30  # and no more than its share
+        assert left_s[0.2] == 1000 * (1 - PROOF_SHARE) - LIFE_TRIALS * 30  # and no more than its share
 
     def test_the_proof_may_use_all_that_is_left(self, clock):
         made = budget_of("100s", "proof")
@@ -164,8 +165,8 @@ class TestTime:
     def test_a_rehearsal_takes_a_third_and_leaves_room_for_the_proof(self, clock):
         made = budget_of("600s")
         assert made.rehearsal_s(TF32) == 200
-        clock[0] = 600 - LOOKS[0] * 20 - 35
-        assert made.rehearsal_s(TF32) == 35
+        clock[0] = 600 - LOOKS[0] * 20 - 55
+        assert made.rehearsal_s(TF32) == 55
         clock[0] += 10
         assert made.rehearsal_s(TF32) == 0
         assert budget_of("9 trials").rehearsal_s(TF32) == 200
@@ -179,7 +180,7 @@ class TestTime:
     def test_a_trial_has_room_for_what_nothing_else_needs(self, clock):
         made = budget_of("10m")
         clock[0] = 100.0
-        ablation_s, proof_s = 4 * 10, LOOKS[0] * 20 + 3 * 10  # and three lives
+        ablation_s, proof_s = 4 * 10, LOOKS[0] * 20 + LIFE_TRIALS * 3 * 10  # and three lives
         assert made.room_s({**TF32, "other": True}) == 500 - ablation_s - proof_s
         made.phase = "ablation"
         assert made.room_s(TF32) == 500 - proof_s
