@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpuadvisor.domain.knobs import Settings
+from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Settings
 from gpuadvisor.domain.study import Aspect, Equivalence, Rehearsal, TrialState
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.rehearsal.data import ENOUGH_SAMPLES, DataComparison
@@ -112,7 +112,7 @@ def _ends(found: Findings) -> bool:
 
 def _is_idle(found: Findings) -> bool:
     """Say whether each setting found nothing to change, so that agreement says nothing of it."""
-    if not found.settings or any(name not in found.knobs for name in found.settings):
+    if not found.settings or any(name.startswith(ARGUMENT_PREFIX) for name in found.settings):
         return False
     return not any(each.state == "effective" for each in found.lives.plan.applied)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from gpuadvisor.domain.knobs import Effect, Settings
+from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Effect, Settings
 from gpuadvisor.domain.rehearsal import Epoch, Life, Moment, StateKind
 from gpuadvisor.domain.study import Aspect, Problem, TrialState
 from gpuadvisor.tuners.base import Knob
@@ -77,7 +77,7 @@ class Findings:
         return [
             name
             for name in self.settings
-            if name not in self.knobs
+            if name.startswith(ARGUMENT_PREFIX)
             or (self.knobs[name].effect is Effect.TRAINING and self.lives.first.losses)
         ]
 

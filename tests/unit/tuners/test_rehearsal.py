@@ -334,6 +334,11 @@ class TestSilence:
         assert enough_batches(short, 16, room_s=5) == 2000 // SIZE
         assert enough_batches(life(), 16, room_s=60) == 16
 
+    def test_the_scripts_own_arguments_always_change_something(self):
+        found = rehearsed(life(applied=()), settings={"arg:pause": "0.03"})
+        assert found.changes_results == ("arg:pause",)
+        assert missing(found) is None
+
     def test_settings_that_change_nothing(self):
         idle = life(applied=(AppliedKnob("bf16_autocast", "no_effect"),))
         found = rehearsed(idle, settings=BF16)

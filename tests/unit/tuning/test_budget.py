@@ -153,7 +153,9 @@ class TestTime:
             left_s[spread] = made.room_s(TF32)
         assert left_s[0.003] == 1000 - LOOKS[0] * 20 - LIFE_TRIALS * 30
         assert left_s[0.003] > left_s[0.02] > left_s[0.2]
-        assert left_s[0.2] == 1000 * (1 - PROOF_SHARE) - LIFE_TRIALS * 30  # and no more than its share
+        assert (
+            left_s[0.2] == 1000 * (1 - PROOF_SHARE) - LIFE_TRIALS * 30
+        )  # and no more than its share
 
     def test_the_proof_may_use_all_that_is_left(self, clock):
         made = budget_of("100s", "proof")
