@@ -352,6 +352,10 @@ def _add_trial(session: Session, study: StudyRow, trial: Trial) -> TrialRow:
             f"Trial {trial.number} of study {study.name} is stored already: another process "
             "may be running the same study."
         )
+    return _new_trial(session, study, trial)
+
+
+def _new_trial(session: Session, study: StudyRow, trial: Trial) -> TrialRow:
     row = TrialRow(study_id=study.id)
     _fill_trial(row, trial)
     session.add(row)
@@ -366,7 +370,7 @@ def _put_trials(session: Session, study: StudyRow, trials: Iterable[Trial]) -> d
     stored = {row.number: row for row in _trial_rows(session, study)}
     for trial in trials:
         if trial.number not in stored:
-            stored[trial.number] = _add_trial(session, study, trial)
+            stored[trial.number] = _new_trial(session, study, trial)
         elif _trial_of(stored[trial.number]) != trial:
             _fill_trial(stored[trial.number], trial)
     return stored
