@@ -46,6 +46,7 @@ def home(cpu, tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_0_where_the_plan_holds(home):
     answer = verified(home, "0.03", ("--pause", "0.06", "--steps", "12"), "--json")
     assert answer.status == 0, answer.err

@@ -97,19 +97,19 @@ class TestJudgement:
 
     @pytest.mark.parametrize("gain", [1.05, 1.5, 3.0])
     def test_a_second_proof_of_the_same_gain_holds(self, gain):
-        """Of 60 plans, each promised by one proof and verified by another on a usual machine."""
+        """Of 30 plans, each promised by one proof and verified by another on a usual machine."""
         outcomes = []
-        for seed in range(60):
+        for seed in range(30):
             promised = proof(gain, gaussian(random.Random(seed))).speedup
             again = proof(gain, gaussian(random.Random(1000 + seed)))
             outcomes.append(judge(plan(speedup=promised), again, SAME, None)[0])
         assert Outcome.GAIN_GONE not in outcomes
-        assert outcomes.count(Outcome.HOLDS) >= 57
+        assert outcomes.count(Outcome.HOLDS) >= 28
 
     @pytest.mark.parametrize("gain", [1.2, 1.5, 3.0])
     def test_a_gain_that_is_gone_never_holds(self, gain):
         promised = Speedup(gain, gain * 0.98, gain * 1.02, 8)
-        for seed in range(60):
+        for seed in range(20):
             noise = gaussian(random.Random(seed), between=0.02)
             assert judge(plan(speedup=promised), proof(1.0, noise), SAME, None)[0] is not (
                 Outcome.HOLDS

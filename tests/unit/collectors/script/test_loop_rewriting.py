@@ -244,7 +244,7 @@ ITERABLES = [
 ]  # fmt: skip
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(statements(), st.booleans())
 def test_any_program_does_what_it_did(body, in_function):
     # `break` and `continue` need a loop around them; `n` bounds the work.

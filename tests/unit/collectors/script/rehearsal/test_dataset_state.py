@@ -504,7 +504,7 @@ def copies(value: Any) -> Iterator[Any]:
         yield ("another",)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(NESTED)
 def test_any_change_of_a_nested_value_is_seen(value: Any) -> None:
     before = state(Data(x=value))

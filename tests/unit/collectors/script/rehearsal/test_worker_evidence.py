@@ -196,6 +196,7 @@ def test_what_reading_changes_in_a_worker_is_reported(forked: Any) -> None:
     }
 
 
+@pytest.mark.slow
 def test_workers_that_spawn_starts_are_watched_too(tmp_path: Path) -> None:
     starts = starts_of(tmp_path, "spawn", "persistent")["persistent"]
     assert {(s.epoch, s.worker) for s in starts} == {(0, 0), (0, 1), (1, 0), (1, 1)}
