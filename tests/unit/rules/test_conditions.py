@@ -1,7 +1,7 @@
 """What each condition says of hand-made frames: when it begins, when it ends, when it is silent."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuadvisor.domain.clock_reasons import SLOWING
@@ -280,6 +280,7 @@ FRAMES = st.lists(
 )
 
 
+@settings(max_examples=50)
 @given(FRAMES)
 def test_no_frames_confuse_it(frames):
     conditions = Conditions()

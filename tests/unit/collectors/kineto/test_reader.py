@@ -351,7 +351,7 @@ KEYS = st.dictionaries(TEXTS.map(lambda key: f"_{key}"), VALUES, max_size=2)
 LAYOUTS = st.sampled_from([(None, True), (None, False), (1, True), ("\t", False)])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(EVENTS, max_size=8), KEYS, KEYS, st.integers(1, 300), LAYOUTS)
 def test_any_events_in_any_layout_and_blocks_say_what_json_says(
     events: list[dict[str, Any]],
