@@ -192,7 +192,7 @@ def study_row(case: Case, budget: str) -> Row:
 
 def concluded(case: Case, result: dict[str, Any], seconds: float) -> Row:
     """Compare a study's result with what it may conclude."""
-    settings = result.get("settings") or {}
+    settings = (result["best"] or {}).get("knobs", {})
     faster = result["verdict"] == str(Verdict.FASTER)
     spoiled = faster and bool(set(case.dangerous) & set(settings))
     ratio = (result.get("speedup") or {}).get("ratio")
