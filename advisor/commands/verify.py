@@ -31,10 +31,14 @@ EPILOG = """examples:
   gpuadvisor verify --plan train.plan.toml train.py --markdown >> "$GITHUB_STEP_SUMMARY"
 
 A shortened life of the script, to its end, is compared with one under the plan where the budget has
-room for that; nothing that these lives write remains. Then the script runs with and without the
-plan, in fresh processes and in turns, as in the proof of `gpuadvisor tune`. The gain is there when
-its whole interval is not below the plan's, less what two proofs of the same gain may differ by.
-What was measured is kept: `gpuadvisor studies` lists it.
+room for that; nothing that these lives write remains. Where `tune`, or `verify` before, compared
+them already, that still holds as long as the source and configuration files in the script's folder
+or repository, its arguments, Python, torch, gpuadvisor and the device are the same. Changes of data
+and of other packages are not seen: --rehearse compares in any case.
+
+Then the script runs with and without the plan, in fresh processes and in turns, as in the proof of
+`gpuadvisor tune`. The gain is there when its whole interval is not below the plan's, less what two
+proofs of the same gain may differ by. What was measured is kept: `gpuadvisor studies` lists it.
 """
 
 
@@ -57,6 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scratch",
         action="store_true",
         help="run in a private view of the file system: no run leaves files, or has a network",
+    )
+    group.add_argument(
+        "--rehearse",
+        action="store_true",
+        help="rehearse anew, also where an earlier rehearsal of the plan still holds",
     )
     group.add_argument("--seed", type=int, default=0, help="for random, numpy and torch")
     group.add_argument(
@@ -138,4 +147,5 @@ def _options(args: argparse.Namespace) -> VerifyOptions:
         args.timeout,
         args.scratch,
         args.study,
+        args.rehearse,
     )

@@ -141,6 +141,10 @@ class Plan:
     """UTC, ISO 8601."""
     is_module: bool = False
     """Whether `script` is a module, as after `python -m`."""
+    study: str = ""
+    """Name of the study that made the plan; empty where it is not known."""
+    verdict: Verdict | None = None
+    """What that study showed: `faster`, or `faster_unverified`. None where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -239,6 +243,25 @@ class Forecast:
 
 
 @dataclass(frozen=True)
+class Premises:
+    """What a rehearsal rests on. Where any of it is different, the rehearsal says nothing."""
+
+    facts: Mapping[str, str]
+    """What was run, how, and with which versions: `torch` to `2.7.1`, `arguments` to `--epochs 3`.
+    What could not be read is missing."""
+    code: Mapping[str, str]
+    """Source files that the script may load: path from `root` to a digest of the content."""
+    configuration: Mapping[str, str]
+    """Small files that it may be configured by: path from `root` to a digest of the content."""
+    incomplete: str = ""
+    """Why the files are not all known, as a clause without a full stop; empty where they are."""
+    study: str = ""
+    """Name of the study that made the rehearsal; empty until it is stored."""
+    made: str = ""
+    """Start of that study: UTC, ISO 8601."""
+
+
+@dataclass(frozen=True)
 class Rehearsal:
     """What two shortened lives, the unchanged script's and the plan's, showed."""
 
@@ -260,6 +283,8 @@ class Rehearsal:
     forecast: Forecast | None = None
     wall_s: float = 0.0
     """Time that all lives together took."""
+    premises: Premises | None = None
+    """What it rests on; None until it is stored."""
 
     @property
     def agrees(self) -> bool:

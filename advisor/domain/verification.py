@@ -41,3 +41,6 @@ class Verification:
     """Least ratio that keeps the promise; None where the plan promises none."""
     result: StudyResult
     """All that was measured, as it is stored."""
+    rehearsed_by: str | None = None
+    """Name of the earlier study whose rehearsal still holds, so that there was no other; None
+    where there was one now, or none at all."""

@@ -121,6 +121,7 @@ def verification_json(found: Verification) -> Json:
         "promised": found.promised and _fields(found.promised, "ratio ci99_low ci99_high pairs"),
         **_fields(found, "least_ratio"),
         "is_rehearsed": missing(found.result.rehearsal) is None,
+        **_fields(found, "rehearsed_by"),
         "study": study_json(found.result),
     })  # fmt: skip
 

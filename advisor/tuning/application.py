@@ -16,7 +16,7 @@ from gpuadvisor.collectors.script.runner import replace_process
 from gpuadvisor.collectors.script.specification import Specification
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Settings
-from gpuadvisor.domain.study import Plan
+from gpuadvisor.domain.study import Plan, Verdict
 from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knobs import load_knobs
@@ -76,7 +76,13 @@ def _warnings(plan: Plan, command: Command) -> list[str]:
         platform=platform.platform(),
         gpuadvisor="",
     )
-    return plan_warnings(plan, command, environment)
+    warnings = plan_warnings(plan, command, environment)
+    if plan.verdict is Verdict.FASTER_UNVERIFIED:
+        warnings.append(
+            "the plan's gain is not verified: not enough of the script's life was rehearsed, so "
+            "check its results yourself"
+        )
+    return warnings
 
 
 def plan_warnings(plan: Plan, command: Command, environment: Environment) -> list[str]:

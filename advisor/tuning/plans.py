@@ -16,12 +16,14 @@ from typing import Any
 
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Contribution, Level, Settings, Value
-from gpuadvisor.domain.study import Equivalence, Objective, Plan, Speedup
+from gpuadvisor.domain.study import Equivalence, Objective, Plan, Speedup, Verdict
 from gpuadvisor.errors import UsageError
 from gpuadvisor.printable import MOST_SHOWN, brief, printable
 
-FORMAT = 1
+FORMAT = 2
 """Version of the file's layout; a reader refuses those that are newer than itself."""
+FIRST_LINE = "# A plan of gpuadvisor: settings for a script, and what they were measured to bring."
+"""By which a plan's file is known from other files of its format."""
 MAX_BYTES = 1 << 20
 """Most that a plan's file may have; it has some kilobytes, and more is another file."""
 LONGEST_VALUE = 4096
@@ -29,6 +31,8 @@ LONGEST_VALUE = 4096
 LONGEST_INTEGER = 4096
 """Most bits of a setting. Python refuses to print an integer of more than 4,300 digits."""
 _STATUSES = ("equivalent", "wrong", "not_checked")
+_VERDICTS = (Verdict.FASTER, Verdict.FASTER_UNVERIFIED)
+"""Verdicts of studies that write plans."""
 
 
 # Writing. ---------------------------------------------------------------------------------------
@@ -58,13 +62,24 @@ def _header(plan: Plan, path: Path) -> str:
     command = ["gpuadvisor", "run", "--plan", path.name, *script]
     words = shlex.join([*command, "--", *plan.args] if plan.args else command)
     return (
-        "# A plan of gpuadvisor: settings for a script, and what they were measured to bring.\n"
+        f"{FIRST_LINE}\n"
         "# It holds no code. To run the script with them, unchanged:\n"
         "#\n"
         f"#   {printable(words)}\n"  # a line break in a name must not end the comment
         "#\n"
         "# Lines under [knobs] may be removed or changed, but the figures were measured with\n"
-        "# all of them as they are.\n\n"
+        f"# all of them as they are.\n{_doubt(plan)}\n"
+    )
+
+
+def _doubt(plan: Plan) -> str:
+    """Return a comment on a gain that is not verified; empty for one that is."""
+    if plan.verdict is not Verdict.FASTER_UNVERIFIED:
+        return ""
+    return (
+        "#\n"
+        "# Not verified: the gain was measured, but not enough of the script's life was rehearsed\n"
+        "# to say that its results are the same. Check them yourself.\n"
     )
 
 
@@ -78,6 +93,8 @@ def _document(plan: Plan) -> dict[str, Any]:
             "level": str(plan.level),
             "objective": str(plan.objective),
             "created": plan.created,
+            **({"study": plan.study} if plan.study else {}),
+            **({"verdict": str(plan.verdict)} if plan.verdict else {}),
         },
         "knobs": dict(plan.settings),
     }
@@ -137,6 +154,8 @@ class _Head:
     objective: str
     args: tuple[str, ...] = ()
     created: str = ""
+    study: str = ""
+    verdict: str = ""
     module: bool = False
 
 
@@ -216,6 +235,8 @@ def _plan(content: dict[str, Any], known_knobs: Collection[str] | None) -> Plan:
         equivalence=file.equivalence,
         environment=_values("environment", file.environment),
         is_module=file.plan.module,
+        study=file.plan.study,
+        verdict=_verdict(file.plan.verdict),
     )
     _check_figures(file)
     _refuse_unknown_keys(content, file)
@@ -289,6 +310,10 @@ def _one_of(place: str, value: str, names: Iterable[object]) -> str:
     if value not in known:
         raise _must_be(place, f"one of {', '.join(known)}", value)
     return value
+
+
+def _verdict(name: str) -> Verdict | None:
+    return Verdict(_one_of("plan.verdict", name, _VERDICTS)) if name else None
 
 
 def _settings(table: dict[str, Any] | None, known: Collection[str] | None) -> Settings:

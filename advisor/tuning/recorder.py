@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from gpuadvisor.domain.device import Environment
-from gpuadvisor.domain.study import StudyResult, Trial
+from gpuadvisor.domain.study import Plan, Rehearsal, StudyResult, Trial
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.database import Store, StudyRecord
+from gpuadvisor.tuners.equivalence import TOLERANCES
 from gpuadvisor.tuning.options import TuneOptions
+from gpuadvisor.tuning.premises import earlier_rehearsal, premises, without
 
 if TYPE_CHECKING:
     import optuna
@@ -36,6 +39,14 @@ class StudyRecorder:
         self._options = options
         self._environment = environment
         self._verifies = verifies
+        tolerance = options.tolerance
+        # As they are before anything runs: whoever edits the script meanwhile makes them differ.
+        self._premises = premises(
+            options.command,
+            environment,
+            TOLERANCES[options.level] if tolerance is None else tolerance,
+            options.seed,
+        )
         self._lock = ExitStack()
         self.started = started
         """Time at which the study began, in its first session: UTC, ISO 8601."""
@@ -83,8 +94,20 @@ class StudyRecorder:
         self._store.add_trial(str(self.study), trial)
 
     def finish(self, result: StudyResult) -> None:
-        """Store the result."""
+        """Store the result, its rehearsal with what that rests on."""
+        rehearsal = result.rehearsal
+        if rehearsal is not None and rehearsal.premises is None:
+            known = without(self._premises, self._options.command, result.left)
+            made = replace(known, study=result.study, made=self.started)
+            result = replace(result, rehearsal=replace(rehearsal, premises=made))
         self._store.finish_study(result)
+
+    def earlier_rehearsal(self, plan: Plan, path: str) -> tuple[Rehearsal | None, str]:
+        """Return a plan's stored rehearsal that still holds here, and a clause that says so.
+
+        None where there is none, with the reason; `path` is the plan's.
+        """
+        return earlier_rehearsal(self._store, plan, path, self._premises)
 
     def optuna_study(self) -> optuna.Study:
         """Return a new record in Optuna's tables, over that of an earlier session.

@@ -241,6 +241,8 @@ def keep_plan(result: StudyResult, path: Path) -> StudyResult:
         environment=environment_fingerprint(result.environment),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         is_module=result.is_module,
+        study=result.study,
+        verdict=result.verdict,
     )
     write_plan(plan, path)
     return replace(result, plan=str(path))

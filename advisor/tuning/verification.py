@@ -79,6 +79,8 @@ class VerifyOptions:
     """Run the script in private views of the file system: no run leaves anything behind."""
     study: str | None = None
     """Name under which it is stored; None for a new one."""
+    rehearse: bool = False
+    """Rehearse anew, whatever earlier rehearsals showed."""
 
 
 def verify(
@@ -113,7 +115,16 @@ def verify(
         path = str(options.plan.absolute())
         recorder = stack.enter_context(StudyRecorder(store, asked, here, started, path))
         return _Verifying(
-            asked, plan, path, knobs, devices[0], here, recorder, progress, cancelled
+            asked,
+            plan,
+            path,
+            knobs,
+            devices[0],
+            here,
+            recorder,
+            progress,
+            cancelled,
+            options.rehearse,
         ).run()
 
 
@@ -147,11 +158,15 @@ class _Verifying:
     recorder: StudyRecorder
     progress: Progress
     cancelled: Callable[[], bool]
+    anew: bool
+    """Whether to rehearse in any case."""
 
     def __post_init__(self) -> None:
         self._began_s = time.monotonic()
         self._budget = Budget(self.options.budget, self.knobs)
         self._notes: list[str] = []
+        self._rehearsed_by: str | None = None
+        """Study whose rehearsal still holds."""
         self._evaluator = ScriptEvaluator(
             self.options,
             [self.device],
@@ -195,7 +210,16 @@ class _Verifying:
         return baselines.runs[0]
 
     def _rehearse(self, baseline: Measurement) -> Rehearsal | None:
-        """Return what shortened lives of both sides show; None where there is no time for them."""
+        """Return what shortened lives of both sides show, those of an earlier study if they can.
+
+        None where there is no time for new ones.
+        """
+        if not self.anew:
+            earlier, sentence = self.recorder.earlier_rehearsal(self.plan, self.path)
+            self._note(sentence)
+            if earlier is not None and earlier.premises is not None:
+                self._rehearsed_by = earlier.premises.study
+                return earlier
         options, settings = self.options, self.plan.settings
         allowed_s = self._budget.rehearsal_s(settings)
         if not allowed_s:
@@ -263,6 +287,7 @@ class _Verifying:
             promised,
             None if promised is None else least_ratio(promised),
             replace(result, notes=notes),
+            self._rehearsed_by if result.rehearsal is not None else None,
         )
 
     def _interrupted(self, why: str) -> Verification:

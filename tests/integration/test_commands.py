@@ -204,7 +204,7 @@ NONSENSE = [
     ("tf32 = true", "tf32 = [1]", "`knobs.tf32` must be true, false, a finite number or text"),
     ("tf32 = true", "dataloader_workers = 100000", "it must be a whole number from 0 to 256"),
     ("tf32 = true", "compile = 'default'\ncompile_cudagraphs = true", "cannot be set together"),
-    ("format = 1", "format = 9", "is 9, but this gpuadvisor reads plans up to format 1"),
+    ("format = 2", "format = 9", "is 9, but this gpuadvisor reads plans up to format 2"),
     ("[plan]", "[plam]", "x.toml is not a plan: it has no [plan] table"),
     ("ratio = 1.42", "ratio = -1", "`speedup.ratio` must be a number above 0"),
     ("[knobs]", "[knobs", "it is not valid TOML"),

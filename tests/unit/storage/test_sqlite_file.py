@@ -115,7 +115,7 @@ def test_a_new_file_has_the_tables_and_indexes_of_the_models(path):
     }
     assert ("profile_chunk", "profile_id", "profile", "CASCADE") in references
     assert ("tuning_trial", "study_id", "tuning_study", "CASCADE") in references
-    assert rows(path, "PRAGMA user_version") == [(SCHEMA_VERSION,)] == [(8,)]
+    assert rows(path, "PRAGMA user_version") == [(SCHEMA_VERSION,)] == [(9,)]
     assert not OPTUNAS_TABLES & set(Base.metadata.tables)
 
 

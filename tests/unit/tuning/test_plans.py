@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuadvisor.domain.knobs import Contribution, Level
-from gpuadvisor.domain.study import Equivalence, Objective, Plan, Speedup
+from gpuadvisor.domain.study import Equivalence, Objective, Plan, Speedup, Verdict
 from gpuadvisor.errors import UsageError
 from gpuadvisor.tuning.plans import read_plan, write_plan
 
@@ -29,6 +29,8 @@ PLAN = Plan(
     equivalence=Equivalence("equivalent", "mean relative difference of 10 losses", 0.002, 0.01),
     environment={"device": "NVIDIA H100 80GB HBM3", "torch": "2.7.1", "git_dirty": False},
     created="2026-10-02T14:12:07+00:00",
+    study="train-3",
+    verdict=Verdict.FASTER,
 )
 
 # Lone surrogates are not text: no file holds them.
@@ -60,6 +62,8 @@ plans = st.builds(
     ),
     environment=st.dictionaries(text, value),
     created=text,
+    study=text,
+    verdict=st.sampled_from([None, Verdict.FASTER, Verdict.FASTER_UNVERIFIED]),
 )
 one_file = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -86,6 +90,16 @@ def test_the_file_is_readable(tmp_path):
     tables = ["plan", "knobs", "speedup", "equivalence", "environment", "contributions"]
     assert list(document) == tables
     assert document["knobs"]["arg:batch"] == 64
+
+
+def test_a_gain_that_is_not_verified_says_so(tmp_path):
+    path = tmp_path / "plan.toml"
+    write_plan(PLAN, path)
+    assert "verdict" in path.read_text("utf-8")
+    assert "Not verified" not in path.read_text("utf-8")
+    write_plan(replace(PLAN, verdict=Verdict.FASTER_UNVERIFIED), path)
+    assert "# Not verified: the gain was measured, but" in path.read_text("utf-8")
+    assert tomllib.loads(path.read_text("utf-8"))["plan"]["verdict"] == "faster_unverified"
 
 
 def test_a_plan_is_replaced_and_nothing_is_left_beside_it(tmp_path):
@@ -154,8 +168,9 @@ def edited(**tables):
 WRONG = [
     ({"plan": None}, r"is not a plan: it has no \[plan\]"),
     ({"plan": {"format": None}}, r"`plan.format` is missing; add it"),
-    ({"plan": {"format": 2}}, r"`plan.format` is 2, .* up to format 1; update gpuadvisor"),
-    ({"plan": {"format": 2, "new": 1}}, r"update gpuadvisor"),
+    ({"plan": {"format": 3}}, r"`plan.format` is 3, .* up to format 2; update gpuadvisor"),
+    ({"plan": {"format": 3, "new": 1}}, r"update gpuadvisor"),
+    ({"plan": {"verdict": "no_gain"}}, r"`plan.verdict` must be one of faster, faster_unverified"),
     ({"plan": {"format": 0}}, r"`plan.format` must be 1"),
     ({"plan": {"format": True}}, r"`plan.format` must be a whole number"),
     ({"plan": {"script": 3}}, r"`plan.script` must be text in quotes, not 3"),

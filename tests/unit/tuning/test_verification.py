@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,8 @@ class Script:
         """Why it cannot be rehearsed."""
         self.later_losses, self.life_ends = (1.0,) * 8, TrialState.COMPLETE
         """What lives under the plan show."""
+        self.lives = 0
+        """Shortened lives that it had."""
         self._count = itertools.count()
 
     def cancelled(self):
@@ -209,6 +212,7 @@ class Script:
         return (AppliedKnob("tf32", state),) if has_plan else ()
 
     def live(self, request, shortening):
+        self.lives += 1
         has_plan = bool(request.specification.applications)
         losses = self.later_losses if has_plan else (1.0,) * 8
         state = self.life_ends if has_plan else TrialState.COMPLETE
@@ -235,8 +239,8 @@ def script(tmp_path, monkeypatch):
     monkeypatch.setattr(trial_runner, "run_script", made.run)
     monkeypatch.setattr(rehearsal, "run_life", made.live)
     monkeypatch.setattr(rehearsal, "unavailable", lambda: made.no_rehearsal)
-    python = TargetPython("/usr/bin/python3", "3.12.3", torch="2.7.1")
-    monkeypatch.setattr(verification, "target_python", lambda command: python)
+    made.python = TargetPython("/usr/bin/python3", "3.12.3", torch="2.7.1")
+    monkeypatch.setattr(verification, "target_python", lambda command: made.python)
     monkeypatch.setattr(verification, "devices_for", lambda python, jobs: [GPU])
     write_plan(plan(), tmp_path / "p.toml")
     return made
@@ -298,6 +302,89 @@ def test_an_end_that_fails_under_the_plan(script, capsys):
     script.life_ends = TrialState.CRASHED
     status, found = document(capsys)
     assert (status, found["outcome"]) == (1, "fails")
+
+
+class TestEarlierRehearsals:
+    """Whether a second verification rehearses again after a first one, `train-1`, that did."""
+
+    @pytest.fixture(autouse=True)
+    def rehearsed(self, script, capsys):
+        Path("helper.py").write_text("")
+        verified()
+        capsys.readouterr()
+        assert script.lives == 3
+        script.lives = 0
+
+    def test_it_is_not_repeated_where_nothing_changed(self, script, capsys):
+        status, found = document(capsys)
+        assert (script.lives, status, found["outcome"]) == (0, 0, "holds")
+        assert (found["rehearsed_by"], found["is_rehearsed"]) == ("train-1", True)
+        assert found["study"]["verdict"] == "faster"
+        notes = " ".join(found["study"]["notes"])
+        assert "rehearsal of study train-1 from 20" in notes
+        assert "still holds: the same script, arguments, versions and device" in notes
+        assert document(capsys)[1]["rehearsed_by"] == "train-1"  # the second made none
+
+    def test_that_of_the_study_which_made_the_plan_holds_too(self, script, capsys):
+        write_plan(plan(study="train-1"), Path("other.toml"))
+        found = document(capsys, "--plan", "other.toml")[1]
+        assert (script.lives, found["rehearsed_by"]) == (0, "train-1")
+
+    @pytest.mark.parametrize("made_by", ["", "train-7"])
+    def test_a_plan_of_an_unknown_study_is_rehearsed(self, script, capsys, made_by):
+        write_plan(plan(study=made_by), Path("other.toml"))
+        found = document(capsys, "--plan", "other.toml")[1]
+        assert (script.lives, found["rehearsed_by"]) == (3, None)
+        assert "no earlier rehearsal of this plan is stored here" in str(found["study"]["notes"])
+
+    @pytest.mark.parametrize("name", ["train.py", "helper.py"])
+    def test_changed_code_is_rehearsed(self, script, capsys, name):
+        Path(name).write_text("pass")
+        found = document(capsys)[1]
+        assert (script.lives, found["rehearsed_by"]) == (3, None)
+        assert f"does not hold any more: {name} has changed" in str(found["study"]["notes"])
+
+    def test_another_torch_is_rehearsed(self, script, capsys):
+        script.python = replace(script.python, torch="2.8.0")
+        found = document(capsys)[1]
+        assert script.lives == 3
+        assert "does not hold any more: torch: 2.8.0 now" in str(found["study"]["notes"])
+
+    @pytest.mark.parametrize(
+        "words", [("--", "--epochs", "3"), ("--tolerance", "5"), ("--rehearse",)]
+    )
+    def test_other_words_on_the_command_line_are_rehearsed(self, script, words):
+        verified(*words)
+        assert script.lives == 3
+
+    def test_other_settings_are_rehearsed(self, script):
+        write_plan(plan(settings={**SETTINGS, "arg:epochs": 3}, study="train-1"), Path("p.toml"))
+        verified()
+        assert script.lives == 3
+
+    def test_one_that_found_a_problem_is_repeated(self, script, capsys):
+        script.later_losses = (1.5,) * 8
+        assert verified("--rehearse") == 1
+        script.lives, script.later_losses = 0, (1.0,) * 8
+        capsys.readouterr()
+        found = document(capsys)[1]
+        assert script.lives == 3
+        assert "the rehearsal of study train-2" in str(found["study"]["notes"])
+        assert "found a problem" in str(found["study"]["notes"])
+
+    def test_one_that_covered_little_is_repeated(self, script, capsys):
+        script.no_rehearsal = "no private view here"
+        verified("--rehearse")
+        script.no_rehearsal = None
+        capsys.readouterr()
+        found = document(capsys)[1]
+        assert script.lives == 3
+        assert "did not cover enough" in str(found["study"]["notes"])
+
+    def test_a_script_that_got_wrong_since_is_told_by_its_runs(self, script, capsys):
+        script.losses = (1.0, 0.5, 0.3)  # for a reason that no file shows
+        status, found = document(capsys)
+        assert (script.lives, status, found["outcome"]) == (0, 1, "results_differ")
 
 
 def test_a_gain_that_is_gone(script, capsys):
