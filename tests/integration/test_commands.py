@@ -15,7 +15,7 @@ import pytest
 from gpuadvisor import cli
 from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.domain.knobs import Level
-from gpuadvisor.domain.study import Objective, Plan, Speedup
+from gpuadvisor.domain.study import Objective, Plan, Speedup, Verdict
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuning import study
 from gpuadvisor.tuning.plans import write_plan
@@ -190,6 +190,7 @@ class TestStore:
         assert "GPUADVISOR_HOME" in said
 
 
+UNVERIFIED = Verdict.FASTER_UNVERIFIED
 PLAN = Plan(
     script="train.py",
     args=(),
@@ -233,13 +234,14 @@ class TestRun:
 
     def test_a_plan_from_elsewhere_warns_and_runs(self, home):
         known = {"device": "NVIDIA H100\x1b[31m", "torch": "1.0.0"}
-        changes = {"script": "other.py", "environment": known}
+        changes = {"script": "other.py", "environment": known, "verdict": UNVERIFIED}
         write_plan(Plan(**{**vars(PLAN), **changes}), home / "x.toml")
         answer = program.run(home, "run", "--plan", "x.toml", "train.py")
         assert answer.status == 0
         assert "the plan was proven on NVIDIA H100?[31m, this is" in answer.err
         assert "the plan was proven with torch 1.0" in answer.err
         assert "the plan was proven for other.py, not for train.py" in answer.err
+        assert "the plan's gain is not verified" in answer.err
         assert all(line.startswith("gpuadvisor: ") for line in answer.err.splitlines())
 
     def test_signals_reach_the_script(self, home, plan):

@@ -20,12 +20,13 @@ from gpuadvisor.domain.measurement import Trace
 from gpuadvisor.domain.rehearsal import Call, Life
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.study import Objective, TrialState, Verdict
+from gpuadvisor.domain.verification import Outcome
 from gpuadvisor.errors import Interrupted, ScriptError, UsageError
 from gpuadvisor.reports import study_wording as wording
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.statistics import LOOKS
-from gpuadvisor.tuning import evaluator, rehearsal, study, trial_runner
+from gpuadvisor.tuning import evaluator, rehearsal, study, trial_runner, verification
 from gpuadvisor.tuning.budget import BudgetLimit
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.plans import read_plan
@@ -136,7 +137,9 @@ def test_what_pays_is_kept_proven_and_written(script):
         "tf32": 1.5,
         "channels_last": 1.2,
     }
-    assert read_plan(study.Path("train.plan.toml")).settings == result.settings
+    written = read_plan(study.Path("train.plan.toml"))
+    assert (written.settings, written.study) == (result.settings, "train-1")
+    assert written.verdict is Verdict.FASTER
     with open_store() as store:
         assert store.load_study("train-1").speedup == result.speedup
 
@@ -610,6 +613,16 @@ class TestRehearsal:
         result = tune(progress=phases, only=frozenset({"tf32"}))
         assert result.verdict is Verdict.FASTER
         assert result.rehearsal.settings == result.settings == {"tf32": True}
+
+    def test_a_verification_of_the_plan_uses_it(self, script, monkeypatch):
+        result = tune()
+        for name in ("target_python", "devices_for"):
+            monkeypatch.setattr(verification, name, getattr(study, name))
+        script.lives.clear()
+        asked = verification.VerifyOptions(Command("python", "train.py"), Path(result.plan))
+        found = verification.verify(asked, Silent())
+        assert (found.outcome, found.rehearsed_by) == (Outcome.HOLDS, result.study)
+        assert script.lives == []
 
     def test_each_life_is_told(self, script):
         progress = Recorder()
