@@ -137,7 +137,7 @@ def test_a_file_of_an_older_checkout_is_refused_and_left_as_it_is(path, version)
     before = path.read_bytes()
     refused = (
         f"{path} was written by a gpuadvisor from before the first release (its schema is "
-        f"{version}, this one needs 8) and is left as it is: move it away to start a new one, or "
+        f"{version}, this one needs 9) and is left as it is: move it away to start a new one, or "
         "set GPUADVISOR_HOME to another folder."
     )
     with pytest.raises(StoreError) as raised:
