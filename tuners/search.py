@@ -95,7 +95,8 @@ class OrderedSearch:
         self._tried_at: dict[str, float] = {}
         self._harmful: dict[str, str] = {}
         self._slowing: set[str] = set()
-        """Those of them that ran, so that what refines them might have worked."""
+        """Harmful parameters whose runs were complete, only slower: what refines such a parameter
+        might have worked."""
         self._promising: dict[str, int] = {}
         self._covered: dict[str, float] = {}
         self._work(deque(_Item(parameter, 0) for parameter in self.space.parameters))

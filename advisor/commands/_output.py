@@ -19,7 +19,10 @@ def output() -> Console:
 
 
 def messages() -> Console:
-    """Return the console of the standard error, for progress; BrokenPipeError as above."""
+    """Return the console of the standard error, for progress.
+
+    BrokenPipeError where its reader is gone.
+    """
     return _console(stderr=True)
 
 

@@ -72,7 +72,7 @@ class WorkerStart:
     generators: Mapping[str, str] = field(default_factory=dict)
     """Attribute path (`dataset.rng`, `numpy.random`) to a digest of the state."""
     advanced: tuple[str, ...] = ()
-    """Those of them that the first samples drew from."""
+    """Attribute paths of the generators that the first samples drew from."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from gpuadvisor.printable import MOST_SHOWN, brief, printable
 FORMAT = 2
 """Version of the file's layout; a reader refuses those that are newer than itself."""
 FIRST_LINE = "# A plan of gpuadvisor: settings for a script, and what they were measured to bring."
-"""By which a plan's file is known from other files of its format."""
+"""First line of a plan's file, which tells it from other TOML files."""
 MAX_BYTES = 1 << 20
 """Most that a plan's file may have; it has some kilobytes, and more is another file."""
 LONGEST_VALUE = 4096

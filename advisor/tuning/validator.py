@@ -43,7 +43,8 @@ class TrialValidator:
         self._references: dict[int, list[Measurement]] = {}
         """Baseline runs on each GPU, by its index: what gains are relative to."""
         self._disturbed: dict[int, list[Measurement]] = {}
-        """Those beside which something else used the machine: for want of others."""
+        """Baseline runs on each GPU, by its index, beside which something else used the machine;
+        they count where there are no quiet ones."""
         self.comparison = Comparison(level, tolerance)
         self.baseline: Measurement | None = None
         """First run of the unchanged script; None until it was measured."""

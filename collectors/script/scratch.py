@@ -93,7 +93,7 @@ courtesy: without a network nothing is sent anyhow."""
 MLFLOW_SERVER = "MLFLOW_TRACKING_URI"
 """Where MLflow's runs go: mlflow.org/docs/latest/ml/tracking/backend-stores."""
 MLFLOW_FILES = "MLFLOW_ALLOW_FILE_STORE"
-"""Its newest versions write runs to plain files only with this."""
+"""Variable without which MLflow's newest versions write no runs to plain files."""
 MLFLOW_REMOTE = ("http", "databricks", "postgresql", "mysql", "mssql")
 
 

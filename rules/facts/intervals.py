@@ -114,7 +114,10 @@ def depths(sets: tuple[Intervals, ...]) -> tuple[IntArray, IntArray]:
 
 
 def depths_of(begin_ns: IntArray, end_ns: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the same of intervals that may overlap each other; empty ones count nowhere."""
+    """Return the times at which intervals begin or end, and how many cover each stretch between.
+
+    They may overlap each other; empty ones count nowhere.
+    """
     filled = end_ns > begin_ns
     begin, end = np.sort(begin_ns[filled]), np.sort(end_ns[filled])
     time = distinct(np.concatenate((begin, end)))

@@ -34,7 +34,8 @@ class State:
     """What a DataLoader's state was at one moment."""
 
     parts: Mapping[str, Part]
-    """By attribute path: `dataset.rng`, `collate_fn.alpha`, `global LEVEL`, `numpy.random`."""
+    """Attribute path (`dataset.rng`, `collate_fn.alpha`, `global LEVEL`, `numpy.random`) to what is
+    there."""
     unseen: tuple[str, ...]
     """Paths of what was not looked at, or only in part: too much, or not to be seen from Python."""
     process: int
@@ -42,7 +43,7 @@ class State:
     is_cut: bool = False
     """Whether there were more parts than are looked at, so that one may be missing for that."""
     generators: Mapping[str, GeneratorState] = field(default_factory=dict)
-    """Those parts that are generators of random numbers."""
+    """Attribute path to the state of each generator of random numbers among the parts."""
 
 
 def state_of(roots: Mapping[str, Any]) -> State:

@@ -168,7 +168,7 @@ class _Work:
 
 
 Parts = tuple[str, "list[tuple[Any, Any]]"]
-"""Of a value: what it is, and its parts with their keys."""
+"""What sort of value it is, such as `dict` or `list`, and its parts with their keys."""
 SEQUENCES = ("list", "tuple", "deque", "objects")
 UNORDERED = ("set", "frozenset")
 

@@ -52,7 +52,8 @@ def type_name(cls: type) -> str:
 
 
 _known_names: dict[int, tuple[type, str]] = {}
-"""By a class's address, as its `__hash__` may be anyone's; the class is kept, so is the address."""
+"""Address of a class to the class and its name for users. Classes are found by address, as a
+metaclass may define `__hash__`; each is kept, so that no other gets its address."""
 
 
 def _type_name(cls: type) -> str:

@@ -80,7 +80,7 @@ class Part:
 
     kind: StateKind
     digest: str
-    """Of its content; the same in every process."""
+    """Digest of the part's content, which is the same in every process."""
     type_name: str
     elements: Elements = ()
     """What the digest left out, such as the middle of a long list: the objects themselves, or an
