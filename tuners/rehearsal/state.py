@@ -8,7 +8,7 @@ from gpuadvisor.domain.rehearsal import Moment, StateChange, StateKind
 from gpuadvisor.domain.study import Aspect
 from gpuadvisor.tuners.rehearsal.data import DataComparison
 from gpuadvisor.tuners.rehearsal.lives import Findings, parts_of, passes_of
-from gpuadvisor.tuners.repeated_generators import repeated
+from gpuadvisor.tuners.rehearsal.repeated_generators import repeated
 
 _MAIN_PROCESS_ONLY = ("sampler", "batch_sampler", "random", "numpy", "torch")
 """Where paths begin of what a worker does not read from: samplers give indices in the process of

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpuadvisor.domain.rehearsal import WorkerStart
-from gpuadvisor.tuners.repeated_generators import repeated
+from gpuadvisor.tuners.rehearsal.repeated_generators import repeated
 
 torch = pytest.importorskip("torch")
 
