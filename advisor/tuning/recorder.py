@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from gpuadvisor.domain.device import Environment
-from gpuadvisor.domain.study import Plan, Rehearsal, StudyResult, Trial
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import Plan, Rehearsal, StudyResult, Trial, Verdict
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.database import Store, StudyRecord
 from gpuadvisor.tuners.equivalence import TOLERANCES
@@ -92,6 +94,24 @@ class StudyRecorder:
             )
             self._open(name)
         self._store.add_trial(str(self.study), trial)
+
+    def undecided(self, baseline: Measurement, trials: Iterable[Trial]) -> StudyResult:
+        """Return the result of the study while nothing is shown but the unchanged script's run."""
+        options, command = self._options, self._options.command
+        return StudyResult(
+            study=str(self.study),
+            script=command.script,
+            args=command.args,
+            is_module=command.is_module,
+            environment=self._environment,
+            level=options.level,
+            objective=options.objective,
+            verdict=Verdict.INCONCLUSIVE,
+            baseline=baseline,
+            trials=tuple(trials),
+            started=self.started,
+            verifies=self._verifies,
+        )
 
     def finish(self, result: StudyResult) -> None:
         """Store the result, its rehearsal with what that rests on."""

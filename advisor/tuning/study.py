@@ -13,12 +13,12 @@ from pathlib import Path
 from gpuadvisor.collectors.environment import environment
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.collectors.script.specification import Schedule
-from gpuadvisor.domain.device import Device, Environment
+from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.knobs import Contribution, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.study import Expectation, StudyResult, TrialState, Verdict
+from gpuadvisor.domain.study import Expectation, StudyResult, TrialState
 from gpuadvisor.errors import AdvisorError, Interrupted, ScriptError
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
@@ -109,13 +109,12 @@ def tune(
     with ExitStack() as stack:
         stack.enter_context(reserved(devices))
         store = stack.enter_context(open_store())
-        fingerprint = environment(python, devices[0], options.command.script)
-        recorder = stack.enter_context(StudyRecorder(store, options, fingerprint, started))
+        here = environment(python, devices[0], options.command.script)
+        recorder = stack.enter_context(StudyRecorder(store, options, here, started))
         study = _Study(
             options,
             devices,
             knobs,
-            fingerprint,
             recorder,
             progress,
             cancelled,
@@ -141,7 +140,6 @@ class _Study:
     options: TuneOptions
     devices: list[Device]
     knobs: Mapping[str, Knob]
-    environment: Environment
     recorder: StudyRecorder
     progress: Progress
     cancelled: Callable[[], bool]
@@ -401,21 +399,10 @@ class _Study:
 
     def _result(self) -> StudyResult:
         """Return the result of a study without a gain; the proof adds what it knows."""
-        options = self.options
-        return StudyResult(
-            study=str(self.recorder.study),
-            script=options.command.script,
-            args=options.command.args,
-            is_module=options.command.is_module,
-            environment=self.environment,
-            level=options.level,
-            objective=options.objective,
-            verdict=Verdict.INCONCLUSIVE,  # until `_concluded`
-            baseline=self._baseline,
-            trials=tuple(self._evaluator.trials),
+        return replace(
+            self.recorder.undecided(self._baseline, self._evaluator.trials),
             dropped=self._rehearsed.dropped,
             expectations=self._expectations,
-            started=self.recorder.started,
         )
 
     def _concluded(self, result: StudyResult) -> StudyResult:

@@ -304,22 +304,10 @@ class _Verifying:
 
     def _result(self, baseline: Measurement) -> StudyResult:
         """Return the result of a verification that has shown nothing yet."""
-        options = self.options
-        return StudyResult(
-            study=str(self.recorder.study),
-            script=options.command.script,
-            args=options.command.args,
-            is_module=options.command.is_module,
-            environment=self.environment,
-            level=options.level,
-            objective=options.objective,
-            verdict=Verdict.INCONCLUSIVE,
-            baseline=baseline,
+        return replace(
+            self.recorder.undecided(baseline, self._evaluator.trials),
             settings=self.plan.settings,
-            trials=tuple(self._evaluator.trials),
-            started=self.recorder.started,
             wall_s=time.monotonic() - self._began_s,
-            verifies=self.path,
         )
 
     def _enter(self, phase: str, detail: str) -> None:
