@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
     from rich.console import Console
 
 
@@ -71,3 +74,26 @@ def write_or_print(target: str, text: str, said_on: TextIO) -> None:
         sys.stdout.write(text)
     else:
         write(Path(target), text, said_on)
+
+
+def write_formats(
+    args: argparse.Namespace,
+    json: Callable[[], dict[str, Any]],
+    markdown: Callable[[], str],
+    html: Callable[[], str] | None = None,
+) -> bool:
+    """Write what `--json`, `--markdown` and `--html` ask for, and say whether any of them did.
+
+    Without `html` the command has no such option. UsageError where a file cannot be written.
+    """
+    from gpuadvisor.reports import strict_json
+
+    said_on = messages_stream(json=args.json, markdown=args.markdown)
+    if args.json:
+        print(strict_json.text(json()), flush=True)
+    if args.markdown is not None:
+        write_or_print(args.markdown, markdown(), said_on)
+    if html is None or args.html is None:
+        return bool(args.json) or args.markdown is not None
+    write(args.html, html(), said_on)
+    return True

@@ -26,10 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpuadvisor.commands._output import messages_stream, write_or_print
+    from gpuadvisor.commands._output import write_formats
     from gpuadvisor.profiling.resolving import resolve_profile
     from gpuadvisor.reports import comparison_document as report
-    from gpuadvisor.reports import strict_json
     from gpuadvisor.reports.json_documents import comparison_json
     from gpuadvisor.rules.facts.comparison import compare
     from gpuadvisor.rules.facts.summary import Facts
@@ -37,12 +36,11 @@ def run(args: argparse.Namespace) -> int:
     before, after = (resolve_profile(name) for name in (args.before, args.after))
     names = (before.name, after.name) if before.name != after.name else (args.before, args.after)
     comparison = compare(Facts(before.profile), Facts(after.profile), names)
-    if args.json:
-        print(strict_json.text(comparison_json(comparison)))
-    if args.markdown is not None:
-        said_on = messages_stream(json=args.json, markdown=args.markdown)
-        write_or_print(args.markdown, report.comparison_markdown(comparison), said_on)
-    if not args.json and args.markdown is None:
+    if not write_formats(
+        args,
+        lambda: comparison_json(comparison),
+        lambda: report.comparison_markdown(comparison),
+    ):
         for line in report.comparison_lines(comparison, args.all):
             print(line)
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,13 +123,7 @@ def _write(
     html: Callable[[], str],
 ) -> None:
     """Write what was asked for; the page in a file of this name where nothing was."""
-    from gpuadvisor.commands._output import messages_stream, write, write_or_print
-    from gpuadvisor.reports import strict_json
+    from gpuadvisor.commands._output import write, write_formats
 
-    said_on = messages_stream(json=args.json, markdown=args.markdown)
-    if args.json:
-        print(strict_json.text(json()))
-    if args.markdown is not None:
-        write_or_print(args.markdown, markdown(), said_on)
-    if args.html or not (args.json or args.markdown):
-        write(args.html or Path(name), html(), said_on)
+    if not write_formats(args, json, markdown, html):
+        write(Path(name), html(), sys.stdout)

@@ -14,9 +14,6 @@ from gpuadvisor.commands._arguments import add_json, add_markdown, check_positiv
 from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from gpuadvisor.tuning.selection import StudyFilter
 
 FILTERS = ("script", "folder", "verdict", "last")
@@ -59,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     wanted = _filter(args)
-    from gpuadvisor.commands._output import note, output
+    from gpuadvisor.commands._output import note, output, write_formats
     from gpuadvisor.reports import studies_document as report
     from gpuadvisor.reports.json_documents import studies_json
     from gpuadvisor.tuning.selection import StudyFilter, stored_studies
@@ -69,13 +66,14 @@ def _list(args: argparse.Namespace) -> int:
         note("no study is stored yet: `gpuadvisor tune script.py` makes one")
     elif not records:
         note("no study fits: leave a filter out, `gpuadvisor studies` lists all")
-    _write(
+    written = write_formats(
         args,
         lambda: studies_json(records),
         lambda: report.studies_markdown(records),
         lambda: report.studies_html(records),
-        lambda: report.print_studies(records, output()) if records else None,
     )
+    if records and not written:
+        report.print_studies(records, output())
     return 0
 
 
@@ -83,7 +81,7 @@ def _compare(args: argparse.Namespace) -> int:
     given = [f"--{name}" for name in FILTERS if getattr(args, name) is not None]
     if given:
         raise UsageError(f"{given[0]} narrows the list: leave it out, or the names of studies")
-    from gpuadvisor.commands._output import output
+    from gpuadvisor.commands._output import output, write_formats
     from gpuadvisor.reports import studies_document as report
     from gpuadvisor.reports.json_documents import studies_comparison_json
     from gpuadvisor.reports.studies_comparison import ComparedStudy, compare_studies
@@ -91,13 +89,13 @@ def _compare(args: argparse.Namespace) -> int:
 
     studies = [ComparedStudy(result, folder) for result, folder in load_studies(args.names)]
     comparison = compare_studies(studies)
-    _write(
+    if not write_formats(
         args,
         lambda: studies_comparison_json(comparison),
         lambda: report.comparison_markdown(comparison),
         lambda: report.comparison_html(comparison),
-        lambda: report.print_comparison(comparison, output()),
-    )
+    ):
+        report.print_comparison(comparison, output())
     return 0
 
 
@@ -108,25 +106,3 @@ def _filter(args: argparse.Namespace) -> StudyFilter:
     check_positive(args, "--last")
     verdicts = tuple(Verdict(each) for each in args.verdict or ())
     return StudyFilter(args.script, args.folder, verdicts, args.last)
-
-
-def _write(
-    args: argparse.Namespace,
-    json: Callable[[], dict[str, Any]],
-    markdown: Callable[[], str],
-    html: Callable[[], str],
-    show: Callable[[], None],
-) -> None:
-    """Write what was asked for; show it where nothing was."""
-    from gpuadvisor.commands._output import messages_stream, write, write_or_print
-    from gpuadvisor.reports import strict_json
-
-    said_on = messages_stream(json=args.json, markdown=args.markdown)
-    if args.json:
-        print(strict_json.text(json()))
-    if args.markdown is not None:
-        write_or_print(args.markdown, markdown(), said_on)
-    if args.html is not None:
-        write(args.html, html(), said_on)
-    if not (args.json or args.html) and args.markdown is None:
-        show()

@@ -97,18 +97,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write(args: argparse.Namespace, found: Verification) -> None:
-    from gpuadvisor.commands._output import messages_stream, output, write_or_print
+    from gpuadvisor.commands._output import output, write_formats
     from gpuadvisor.reports import verification_document as report
+    from gpuadvisor.reports.json_documents import verification_json
 
-    if args.json:
-        from gpuadvisor.reports import strict_json
-        from gpuadvisor.reports.json_documents import verification_json
-
-        print(strict_json.text(verification_json(found)), flush=True)
-    if args.markdown is not None:
-        said_on = messages_stream(json=args.json, markdown=args.markdown)
-        write_or_print(args.markdown, report.verification_markdown(found), said_on)
-    if not args.json and args.markdown is None:
+    if not write_formats(
+        args, lambda: verification_json(found), lambda: report.verification_markdown(found)
+    ):
         report.print_verification(found, output())
 
 
