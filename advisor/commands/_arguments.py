@@ -109,6 +109,37 @@ def add_timeout(arguments: Arguments, help_: str, default: float | None = None) 
     arguments.add_argument("--timeout", metavar="SECONDS", type=float, default=default, help=help_)
 
 
+def add_tolerance(arguments: Arguments, default: str) -> None:
+    """Declare `--tolerance`, in percent; `default` says in words which one holds without it."""
+    arguments.add_argument(
+        "--tolerance",
+        metavar="PERCENT",
+        type=float,
+        help=f"how far losses or outputs may differ (default: {default})",
+    )
+
+
+def tolerance_of(args: argparse.Namespace) -> float | None:
+    """Return `--tolerance` as a relative difference of results; None where it was not given."""
+    return None if args.tolerance is None else args.tolerance / 100
+
+
+def add_measuring_arguments(arguments: Arguments) -> None:
+    """Declare how runs of a script are measured: `--scratch`, `--seed`, `--samples-per-step` and
+    `--timeout`."""
+    arguments.add_argument(
+        "--scratch",
+        action="store_true",
+        help="run in a private view of the file system: no run leaves files, or has a network",
+    )
+    arguments.add_argument("--seed", type=int, default=0, help="for random, numpy and torch")
+    arguments.add_argument(
+        "--samples-per-step", metavar="N", type=float, help="where the script does not show it"
+    )
+    help_ = "longest wait for the unchanged script's first step (default: 600)"
+    add_timeout(arguments, help_, 600.0)
+
+
 def add_profile_name(arguments: Arguments) -> None:
     """Declare `--name`: how a recorded profile is called in the store."""
     arguments.add_argument(

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.commands._arguments import (
     add_json,
+    add_measuring_arguments,
     add_script_arguments,
-    add_timeout,
+    add_tolerance,
     check_positive,
     command_of,
+    tolerance_of,
 )
 
 if TYPE_CHECKING:
@@ -74,12 +76,7 @@ def _add_choice_arguments(parser: argparse.ArgumentParser) -> None:
         group.add_argument(
             option, metavar="KNOB,...", action="extend", type=_names, default=[], help=help_
         )
-    group.add_argument(
-        "--tolerance",
-        metavar="PERCENT",
-        type=float,
-        help="how far losses or outputs may differ (default: the level's)",
-    )
+    add_tolerance(group, "the level's")
 
 
 def _add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,16 +89,7 @@ def _add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not profile the unchanged script first (on a GPU; takes about two of its runs)",
     )
-    group.add_argument(
-        "--scratch",
-        action="store_true",
-        help="run in a private view of the file system: no run leaves files, or has a network",
-    )
-    group.add_argument("--seed", type=int, default=0, help="for random, numpy and torch")
-    group.add_argument(
-        "--samples-per-step", metavar="N", type=float, help="where the script does not show it"
-    )
-    add_timeout(group, "longest wait for the unchanged script's first step (default: 600)", 600.0)
+    add_measuring_arguments(group)
 
 
 def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
@@ -177,7 +165,7 @@ def _options(args: argparse.Namespace) -> TuneOptions:
         arguments=parse_arguments(args.arg),
         jobs=args.jobs,
         seed=args.seed,
-        tolerance=None if args.tolerance is None else args.tolerance / 100,
+        tolerance=tolerance_of(args),
         samples_per_step=args.samples_per_step,
         timeout_s=args.timeout,
         scratch=args.scratch,

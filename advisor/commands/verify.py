@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 from gpuadvisor.commands._arguments import (
     add_json,
     add_markdown,
+    add_measuring_arguments,
     add_script_arguments,
-    add_timeout,
+    add_tolerance,
     check_positive,
     command_of,
+    tolerance_of,
 )
 from gpuadvisor.errors import BrokenPlanError, InconclusiveError
 
@@ -51,27 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--budget", metavar="TIME", default="10m", help="most that it may take (default: 10m)"
     )
     group = parser.add_argument_group("how to measure")
-    group.add_argument(
-        "--tolerance",
-        metavar="PERCENT",
-        type=float,
-        help="how far losses or outputs may differ (default: that of the plan's level)",
-    )
-    group.add_argument(
-        "--scratch",
-        action="store_true",
-        help="run in a private view of the file system: no run leaves files, or has a network",
-    )
+    add_tolerance(group, "that of the plan's level")
     group.add_argument(
         "--rehearse",
         action="store_true",
         help="rehearse anew, also where an earlier rehearsal of the plan still holds",
     )
-    group.add_argument("--seed", type=int, default=0, help="for random, numpy and torch")
-    group.add_argument(
-        "--samples-per-step", metavar="N", type=float, help="where the script does not show it"
-    )
-    add_timeout(group, "longest wait for the unchanged script's first step (default: 600)", 600.0)
+    add_measuring_arguments(group)
     group = parser.add_argument_group("what is kept")
     group.add_argument("--study", metavar="NAME", help="name under which it is stored")
     add_markdown(parser)
@@ -137,7 +125,7 @@ def _options(args: argparse.Namespace) -> VerifyOptions:
         args.plan,
         budget,
         args.seed,
-        None if args.tolerance is None else args.tolerance / 100,
+        tolerance_of(args),
         args.samples_per_step,
         args.timeout,
         args.scratch,
