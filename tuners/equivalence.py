@@ -61,7 +61,18 @@ def _losses_apart(reference: Sequence[float], losses: Sequence[float]) -> float:
 def _outputs_apart(reference: OutputSample, output: OutputSample) -> float | None:
     if len(reference.values) != len(output.values):
         return None
-    pairs = list(zip(reference.values, output.values, strict=True))
+    return relative_difference(reference.values, output.values)
+
+
+def relative_difference(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return the L2 norm of the difference over that of `ours`.
+
+    Infinite where there are not as many numbers, where NaN and infinity are not in the same places,
+    and where `ours` are all 0 and the others are not.
+    """
+    if len(ours) != len(theirs):
+        return math.inf
+    pairs = list(zip(ours, theirs, strict=True))
     if any(math.isfinite(a) != math.isfinite(b) for a, b in pairs):
         return math.inf
     pairs = [(a, b) for a, b in pairs if math.isfinite(a)]

@@ -6,7 +6,7 @@ and end. The unchanged script and the plan both live one, where nothing that the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -156,6 +156,31 @@ class Loop:
 
 
 @dataclass(frozen=True)
+class Numbers:
+    """Numbers that stand together in a file: an array, a column, the values of one key."""
+
+    count: int
+    """How many there are."""
+    values: Sequence[float] = field(repr=False)
+    """All of them, or evenly spread ones where they are many. A text stands as its CRC-32, so that
+    texts can be compared for being the same."""
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A file that a script wrote in its private view."""
+
+    size: int
+    """Size in bytes; -1 where it was there before and was deleted."""
+    digest: str = ""
+    """Digest of the whole content; empty where it was not read, as it was too large."""
+    numbers: Mapping[str, Numbers] | None = None
+    """The content by names: of arrays, keys, columns. None where its format is not known."""
+    is_text: bool = False
+    """Whether people can read it, so that each of its numbers has a meaning of its own."""
+
+
+@dataclass(frozen=True)
 class Life:
     """What the harness saw of one shortened life."""
 
@@ -182,7 +207,8 @@ class Life:
     losses: tuple[float, ...] = ()
     loops: tuple[Loop, ...] = ()
     applied: tuple[AppliedKnob, ...] = ()
-    written: Mapping[str, int] | None = None
-    """Files that it wrote and left, with their sizes in bytes; None where that is not known."""
+    written: Mapping[str, WrittenFile] | None = None
+    """Files that it created, changed or deleted; None where that is not known. Their names are
+    relative to the working directory, or absolute where they are not in it."""
     most_open_files: int | None = None
     """Most files that the process may have open; None where that is not known."""

@@ -10,6 +10,7 @@ from typing import Any
 from gpuadvisor.collectors.script.specification import Specification
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.rehearsal import WrittenFile
 from gpuadvisor.domain.study import TrialState
 
 Event = Mapping[str, Any]
@@ -102,6 +103,6 @@ class RunOutcome:
     """What else used the machine meanwhile, as a clause; empty where nothing was seen."""
     read: tuple[str, ...] = ()
     """Files that it opened for reading while it started, of those that were to be looked for."""
-    written: Mapping[str, int] | None = None
-    """Files that it created or changed in its private view, with their sizes in bytes, -1 for what
-    it deleted; relative to the working directory where they are in it. None without a view."""
+    written: Mapping[str, WrittenFile] | None = None
+    """Files that it created, changed or deleted in its private view; None without one. Their names
+    are relative to the working directory, or absolute where they are not in it."""

@@ -117,7 +117,8 @@ def _outcome(request: RunRequest, folder: Path, recorder: RunRecorder) -> RunOut
     with scratch(folder, request.command.folder, _shared_folders(request)) as view:
         outcome = _Run(_viewed(request, view), folder, recorder).go()
         view.check(ended=outcome.state is not TrialState.PRUNED)
-        return replace(outcome, written=view.written())
+        is_life = request.specification.shortening is not None
+        return replace(outcome, written=view.written(contents=is_life))
 
 
 def _shared_folders(request: RunRequest) -> Iterator[Path]:

@@ -46,9 +46,11 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from gpuadvisor.collectors.script.contents import ContentReader
 from gpuadvisor.collectors.script.run_folder import remove_folder, run_folder
+from gpuadvisor.domain.rehearsal import WrittenFile
 from gpuadvisor.errors import AdvisorError
 
 WRAPPER = Path(__file__).with_name("enter_scratch.py")
@@ -130,13 +132,14 @@ class View:
         """Return the folders that the user can write to and the command could not."""
         return tuple(self._state().get("read_only", ()))
 
-    def written(self) -> dict[str, int]:
-        """Return the files that were created or changed, and their sizes in bytes.
+    def written(self, contents: bool = False) -> dict[str, WrittenFile]:
+        """Return the files that were created, changed or deleted, and what is in them if asked.
 
-        Names are relative to the working directory, or absolute where they are not in it. A file
-        that was deleted has the size `DELETED`. Call it when the command has ended.
+        Names are relative to the working directory, or absolute where they are not in it. Call it
+        when the command has ended.
         """
-        found: dict[str, int] = {}
+        found: dict[str, WrittenFile] = {}
+        reader = ContentReader()
         state = self._state()
         # The working directory's first, as the list is bounded.
         layers = sorted(
@@ -149,8 +152,12 @@ class View:
                     self.scratch if memory is None else Path(f"/proc/self/fd/{memories[memory]}")
                 )
                 upper = place / layer["layer"] / "upper" if layer["layer"] else place
-                for path, size in _changes(upper, Path(layer["path"])):
-                    found[_shown(path, self.folder)] = size
+                for change in _changes(upper, Path(layer["path"])):
+                    name = _shown(change.shown, self.folder)
+                    if contents and change.place is not None:
+                        found[name] = reader.read(change.place, name, change.size)
+                    else:
+                        found[name] = WrittenFile(change.size)
                     if len(found) >= MOST_WRITTEN:
                         return found
         return found
@@ -242,7 +249,18 @@ def _received(listener: socket.socket) -> Iterator[list[int]]:
 # -- what was written ----------------------------------------------------------------------------
 
 
-def _changes(upper: Path, lower: Path) -> Iterator[tuple[Path, int]]:
+class _Change(NamedTuple):
+    """A file that an overlay's upper layer adds, changes or hides."""
+
+    shown: Path
+    """Where the command saw it."""
+    size: int
+    """In bytes; `DELETED` where it is hidden."""
+    place: Path | None = None
+    """Where its content is to be found."""
+
+
+def _changes(upper: Path, lower: Path) -> Iterator[_Change]:
     """Yield what an overlay's upper layer changes of the folder `lower`, file by file.
 
     See docs.kernel.org/filesystems/overlayfs.html: a device 0/0 hides what is below, an opaque
@@ -251,39 +269,36 @@ def _changes(upper: Path, lower: Path) -> Iterator[tuple[Path, int]]:
     yield from _compare(upper, lower, lower, lower)
 
 
-def _compare(upper: Path, shown: Path, lower: Path, root: Path) -> Iterator[tuple[Path, int]]:
-    names = set()
+def _compare(upper: Path, shown: Path, lower: Path, root: Path) -> Iterator[_Change]:
     for entry in _entries(upper):
-        names.add(entry.name)
         path, below = shown / entry.name, lower / entry.name
         status = entry.stat(follow_symlinks=False)
         if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
-            yield from ((gone, DELETED) for gone in _files(below))
+            yield from (_Change(gone, DELETED) for gone in _files(below))
         elif entry.is_dir(follow_symlinks=False):
             yield from _compare_folder(Path(entry.path), path, below, root)
         elif _is_content(status.st_mode) and not _is_same(status, below):
-            yield path, status.st_size
+            yield _Change(path, status.st_size, Path(entry.path))
 
 
-def _compare_folder(
-    upper: Path, shown: Path, below: Path, root: Path
-) -> Iterator[tuple[Path, int]]:
+def _compare_folder(upper: Path, shown: Path, below: Path, root: Path) -> Iterator[_Change]:
     """Yield what a folder of an upper layer changes."""
     moved = _attribute(upper, "redirect")
     if moved:
         source = root / moved[1:] if moved.startswith("/") else below.parent / moved
-        changed = dict(_compare(upper, shown, source, root))
+        changed = {each.shown: each for each in _compare(upper, shown, source, root)}
         for file in _files(source):  # they are now here, but for what was changed since
-            changed.setdefault(shown / file.relative_to(source), _size(file))
-        yield from ((path, size) for path, size in changed.items() if size != DELETED)
+            place = shown / file.relative_to(source)
+            changed.setdefault(place, _Change(place, _size(file), file))
+        yield from (each for each in changed.values() if each.size != DELETED)
         return
     if _attribute(upper, "opaque") == "y":
-        again = dict(_compare(upper, shown, below, root))
+        again = {each.shown: each for each in _compare(upper, shown, below, root)}
         kept = set(_files(upper))
         for file in _files(below):
             if upper / file.relative_to(below) not in kept:
-                again[file] = DELETED
-        yield from again.items()
+                again[file] = _Change(file, DELETED)
+        yield from again.values()
         return
     yield from _compare(upper, shown, below, root)
 

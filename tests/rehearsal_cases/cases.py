@@ -145,6 +145,9 @@ TRAPS = (
     trap("mean_of_batch_metrics", DOUBLE, FILES, RESULTS),
     trap("first_batches", DOUBLE, ROWS, RESULTS),
     trap("file_per_batch", DOUBLE, FILES),
+    trap("standardised_outputs", DOUBLE, RESULTS),
+    trap("rank_in_batch", DOUBLE, RESULTS, FILES),
+    trap("scaled_bytes", DOUBLE, RESULTS),
     trap("adaptation_at_test_time", DOUBLE, RESULTS),
     # The end.
     trap("script_at_end", ONE_THREAD, END),
@@ -197,6 +200,7 @@ HEALTHY = (
     Case("streamed_one_worker", ONE_WORKER, gains=False, refusable=True),
     # Loops.
     Case("train_and_validate", KEPT),
+    Case("checkpoint_and_history", WORKERS),
     Case("accumulation", WORKERS),
     Case("while_steps", KEPT),
     Case("short_epochs", OWN_KEPT),

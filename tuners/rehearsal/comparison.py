@@ -13,6 +13,7 @@ from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Settings
 from gpuadvisor.domain.study import Aspect, Equivalence, Rehearsal, TrialState
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.rehearsal.data import ENOUGH_SAMPLES, DataComparison
+from gpuadvisor.tuners.rehearsal.files import compare_files
 from gpuadvisor.tuners.rehearsal.lives import Findings, Lives, ending, is_complete, training_passes
 from gpuadvisor.tuners.rehearsal.results import ResultComparison
 from gpuadvisor.tuners.rehearsal.state import StateComparison
@@ -43,7 +44,7 @@ def compare(
         StateComparison(found, data).compare()
         results.rows()
         equivalence = results.results()
-        results.files()
+        compare_files(found)
         forecast = TimeComparison(found).forecast()
     if found.problems and equivalence is not None and equivalence.status == "equivalent":
         equivalence = Equivalence("not_checked", "", reason=found.problems[0].sentence)

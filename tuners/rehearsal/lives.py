@@ -82,6 +82,19 @@ class Findings:
         ]
 
     @property
+    def is_redrawn(self) -> bool:
+        """Whether other random numbers are a reason for other results: those of samples, or of a
+        model with dropout."""
+        other_samples = self.moved and self.lives.numerics is None
+        return other_samples or bool(self.lives.first.probes)
+
+    @property
+    def rounds(self) -> bool:
+        """Whether settings compute at another precision, or by another algorithm."""
+        effects = {self.knobs[n].effect for n in self.settings if n in self.knobs}
+        return Effect.NUMERICS in effects
+
+    @property
     def is_resized(self) -> bool:
         return any(self.knobs[n].progressive for n in self.settings if n in self.knobs)
 

@@ -1,42 +1,35 @@
-"""Whether the same comes out: rows, losses, outputs and files."""
+"""Whether the same comes out: rows, losses, outputs, what is printed and written."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 
-from gpuadvisor.domain.knobs import Effect
 from gpuadvisor.domain.measurement import Trace
+from gpuadvisor.domain.printed import numbers_in, tells_time
 from gpuadvisor.domain.rehearsal import Call, Life
 from gpuadvisor.domain.study import Aspect, Equivalence
-from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, difference, is_broken
+from gpuadvisor.tuners.equivalence import (
+    SPREAD_FACTOR,
+    difference,
+    is_broken,
+    relative_difference,
+)
+from gpuadvisor.tuners.rehearsal.files import ContentDifference, contents_apart
 from gpuadvisor.tuners.rehearsal.lives import Findings
 
-FILE_SHARE = 0.05
-"""Part by which the size of a written file may differ: numbers in a text have more or fewer
-digits."""
 LOSSES = 10
 """First losses that are held against the limit, as in trials: later ones have been amplified."""
 AMPLIFIED = 10.0
 """Times the limit by which outputs of a model that was trained for some steps may differ: each step
 adds a rounding error of its own, and random errors of a hundred steps add up to ten."""
-_NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.]*\w)")
-"""A number that stands alone: not part of a word, a version or an address."""
-_TIMES = re.compile(
-    r"\d:\d\d|/s\b|s/|\d *(?:s|ms|us|sec|secs|seconds?|min|minutes?|h|hours?)\b"
-    r"|time|took|elapsed|eta\b|speed|throughput|per second",
-    re.IGNORECASE,
-)
-"""What tells that a line speaks of time, which a plan is to change."""
 _ROWS = ("enter", "leave", "enter", "leave")
 
 
 @dataclass
 class ResultComparison:
-    """Compares rows in and out of the model, losses and outputs, and what was written."""
+    """Compares rows in and out of the model, losses, outputs, and what was printed and written."""
 
     found: Findings
 
@@ -68,7 +61,7 @@ class ResultComparison:
         if is_broken(Trace(first.losses), Trace(plan.losses)) or _breaks(first, plan):
             self.found.problem(Aspect.RESULTS, "NaN or infinity turns up in losses or outputs")
             return Equivalence("wrong", "NaN or infinity", None, self.found.tolerance)
-        random = bool(first.probes) or (self.found.moved and self.found.lives.numerics is None)
+        random = self.found.is_redrawn
         found = self._losses_or_outputs(first, plan, by_probe=random)
         if found is None:
             return self._unchecked("no loss and no output could be compared")
@@ -83,12 +76,23 @@ class ResultComparison:
                 return self._sampled(metric)
             self.found.problem(Aspect.RESULTS, f"{metric}: {value:.2%}, above {limit:.2%}")
             return Equivalence("wrong", metric, value, limit)
+        written = self._written_apart(plan, limit)
+        if written is not None and written.is_wrong:
+            self.found.problem(Aspect.RESULTS, written.sentence)
+            return Equivalence("wrong", written.sentence, None, limit)
         later = self._outputs_far_apart(first, second, plan, limit)
         later = later or self._losses_drift(limit) or self._prints_otherwise(limit)
+        later = later or (written.sentence if written is not None else None)
         if later is not None:
             return self._unchecked(later)
         self.found.covered.append(Aspect.RESULTS)
         return Equivalence("equivalent", metric, value, limit)
+
+    def _written_apart(self, plan: Life, limit: float) -> ContentDifference | None:
+        """Return what files hold otherwise, where random samples are no reason for it."""
+        if self.found.is_redrawn or self.found.cut:
+            return None
+        return contents_apart(self.found, plan, limit, AMPLIFIED * limit)
 
     def _outputs_far_apart(self, first: Life, second: Life, plan: Life, limit: float) -> str | None:
         """Return that what a trained model computes differs, though its losses do not.
@@ -141,12 +145,9 @@ class ResultComparison:
 
     def _sampled(self, metric: str) -> Equivalence:
         """Judge settings that change nothing but which random samples are read."""
-        numerics = [
-            n
-            for n in self.found.settings
-            if n in self.found.knobs and self.found.knobs[n].effect is Effect.NUMERICS
-        ]
-        if numerics or not {Aspect.BATCHES, Aspect.SECOND_EPOCH} <= set(self.found.covered):
+        if self.found.rounds or not {Aspect.BATCHES, Aspect.SECOND_EPOCH} <= set(
+            self.found.covered
+        ):
             return self._unchecked("the plan reads other random samples")
         self.found.covered.append(Aspect.RESULTS)
         return Equivalence(
@@ -162,36 +163,14 @@ class ResultComparison:
         self, ours: Life, theirs: Life, by_probe: bool
     ) -> tuple[float, str] | None:
         if by_probe and ours.probes and theirs.probes:
-            apart = [_apart(a, b) for a, b in zip(ours.probes, theirs.probes, strict=False)]
+            apart = [
+                relative_difference(a, b) for a, b in zip(ours.probes, theirs.probes, strict=False)
+            ]
             return max(apart), "largest relative difference of outputs in evaluation mode"
         found = difference(Trace(ours.losses[:LOSSES]), Trace(theirs.losses[:LOSSES]))
         if found is not None or ours.losses:
             return found
         return _outputs_apart(ours.calls, theirs.calls)
-
-    def files(self) -> None:
-        lives = self.found.lives
-        first, second, plan = (_files_of(each) for each in (lives.first, lives.second, lives.plan))
-        if self.found.cut or first is None or second is None or plan is None:
-            self.found.not_covered[Aspect.FILES] = (
-                self.found.cut or "what the lives wrote is not known"
-            )
-            return
-        self.found.covered.append(Aspect.FILES)
-        for name, sizes in first.items():
-            if len(second.get(name, ())) != len(sizes):
-                continue
-            found, size = plan.get(name, []), sum(sizes)
-            if not found:
-                self.found.problem(Aspect.FILES, f"{name} is not written")
-            elif len(found) != len(sizes):
-                self.found.problem(
-                    Aspect.FILES, f"{len(found):,} files {name} are written and not {len(sizes):,}"
-                )
-            elif sum(second[name]) == size and abs(sum(found) - size) > FILE_SHARE * size:
-                self.found.problem(
-                    Aspect.FILES, f"{name} has {sum(found):,} bytes and not {size:,}"
-                )
 
 
 def _rows_of(life: Life) -> tuple[int, int, int, int]:
@@ -211,18 +190,6 @@ def _breaks(ours: Life, theirs: Life) -> bool:
     return finite(ours) and not finite(theirs)
 
 
-def _apart(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Return the relative L2 difference; infinite where there are not as many numbers."""
-    if len(ours) != len(theirs):
-        return math.inf
-    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if math.isfinite(a)]
-    if any(not math.isfinite(b) for _, b in pairs):
-        return math.inf
-    scale = math.sqrt(math.fsum(a * a for a, _ in pairs))
-    apart = math.sqrt(math.fsum((a - b) ** 2 for a, b in pairs))
-    return apart / scale if scale else (0.0 if apart == 0 else math.inf)
-
-
 def _outputs_apart(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[float, str] | None:
     """Compare the rows of outputs in order, however they are divided into calls."""
     rows = [row for call in theirs for row in call.values]
@@ -233,7 +200,9 @@ def _outputs_apart(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[float,
         if not call.values or len(mine) < len(call.values):
             continue
         count += len(mine)
-        apart.append(_apart([v for r in call.values for v in r], [v for r in mine for v in r]))
+        apart.append(
+            relative_difference([v for r in call.values for v in r], [v for r in mine for v in r])
+        )
     if not apart:
         return None
     return max(apart), f"largest relative difference in {count:,} rows of outputs"
@@ -241,20 +210,6 @@ def _outputs_apart(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[float,
 
 def _numbers(output: str) -> list[float]:
     """Return the numbers in the lines that a script printed, but for those with times in them."""
-    lines = (line for line in output.splitlines() if not _TIMES.search(line))
-    found = (float(text) for line in lines for text in _NUMBER.findall(line))
+    lines = (line for line in output.splitlines() if not tells_time(line))
+    found = (number for line in lines for number in numbers_in(line))
     return [number for number in found if math.isfinite(number)]
-
-
-def _files_of(life: Life) -> dict[str, list[int]] | None:
-    """Return the sizes of what a life wrote beneath its folder, by names without numbers."""
-    if life.written is None:
-        return None
-    files: dict[str, list[int]] = {}
-    for name, size in life.written.items():
-        path = PurePath(name)
-        hidden = any(part.startswith(".") or part == "__pycache__" for part in path.parts)
-        if not path.is_absolute() and not hidden:
-            usual = re.sub(r"\d+", "#", name)
-            files.setdefault(usual, []).append(size)
-    return files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
@@ -16,9 +17,11 @@ from gpuadvisor.domain.rehearsal import (
     Loop,
     LoopKind,
     Moment,
+    Numbers,
     StateChange,
     StateKind,
     WorkerStart,
+    WrittenFile,
 )
 from gpuadvisor.domain.study import Aspect, TrialState
 from gpuadvisor.tuners.knobs import load_knobs
@@ -77,7 +80,7 @@ def life(epochs=None, calls=8, **changes):
         "epochs": tuple([epoch(0), epoch(1)] if epochs is None else epochs),
         "calls": tuple(call(SIZE * n) for n in range(calls)),
         "losses": tuple(1.0 / (n + 1) for n in range(16)),
-        "written": {"best.pt": 1000},
+        "written": {"best.pt": WrittenFile(1000, "digest")},
         "applied": (AppliedKnob("some knob", "effective"),),
     }
     return Life(**{**known, **changes})
@@ -143,9 +146,9 @@ TRAPS = {
     "a file that is not written": (
         life(written={}), "best.pt is not written", Aspect.FILES),
     "a smaller file": (
-        life(written={"best.pt": 900}), "900 bytes and not 1,000", Aspect.FILES),
+        life(written={"best.pt": WrittenFile(900)}), "900 bytes and not 1,000", Aspect.FILES),
     "fewer files": (
-        life(written={"part_0.npy": 1000}), "best.pt is not written", Aspect.FILES),
+        life(written={"part_0.npy": WrittenFile(1000)}), "best.pt is not written", Aspect.FILES),
     "files that stay open": (
         life([epoch(0), epoch(1, open_files=14, whole_batches=4000)], most_open_files=64),
         "files open", Aspect.END),
@@ -354,3 +357,127 @@ class TestSilence:
         found = rehearsed(with_workers(life()), life(), other)
         assert Aspect.BATCHES not in found.covered
         assert missing(found) is not None
+
+
+def file(values=None, name="", digest=None, is_text=False, size=1000):
+    """A file that holds these values, or some of a format that cannot be read."""
+    numbers = None if values is None else {name: Numbers(len(values), tuple(map(float, values)))}
+    digest = digest if digest is not None else f"{name} {values}"
+    return WrittenFile(size, digest, numbers, is_text)
+
+
+VALUES = tuple(math.sin(n) for n in range(64))
+APART = tuple(v + 0.3 * math.cos(7 * n) for n, v in enumerate(VALUES))
+CLOSE = tuple(v * 1.002 for v in VALUES)
+LABELS = tuple(n * n % 7 for n in range(64))
+
+
+def written(first, plan, second=None, losses=(), name="out.npy", settings=BF16, **more):
+    """Compare lives that wrote these files; without losses they only infer."""
+    lives = [
+        life(written={name: each}, losses=losses, **more)
+        for each in (first, second if second is not None else first, plan)
+    ]
+    return rehearsed(lives[2], lives[0], lives[1], settings)
+
+
+class TestWhatIsWritten:
+    """Outputs of the model may agree where what is made of them does not."""
+
+    def test_outputs_within_the_limit(self):
+        found = written(file(VALUES), file(CLOSE))
+        assert found.agrees
+        assert found.equivalence.status == "equivalent"
+        assert Aspect.FILES in found.covered
+
+    @pytest.mark.parametrize(
+        ("plan", "words"),
+        [
+            (file(APART), "out.npy differs by"),
+            (file(VALUES[:60]), "out.npy has 60 values and not 64"),
+            (file((math.nan, *VALUES[1:])), "out.npy has NaN or infinity"),
+            (file(VALUES, name="_orig_mod.w"), "out.npy is not written"),
+        ],
+    )
+    def test_outputs_of_a_script_that_does_not_train(self, plan, words):
+        found = written(file(VALUES), plan)
+        assert [p.aspect for p in found.problems] == [Aspect.RESULTS]
+        assert words in found.problems[0].sentence
+        assert found.problems[0].suspects == ("bf16_autocast",)
+        assert missing(found) is not None
+
+    def test_classes_are_either_the_same_or_others(self):
+        other = (*LABELS[:-8], *(label + 1 for label in LABELS[-8:]))
+        found = written(file(LABELS), file(other))
+        assert "differs by 12.50%" in found.problems[0].sentence
+        one = (*LABELS[:-1], 6000)
+        found = written(file(LABELS), file(one))
+        assert "differs by 1.56%" in found.problems[0].sentence
+
+    def test_a_figure_that_one_sample_moves_is_not_called_wrong_or_equivalent(self):
+        found = written(file((0.5,), "acc", is_text=True), file((0.45,), "acc", is_text=True))
+        assert found.agrees
+        assert found.equivalence.status == "equivalent"
+        found = written(file((0.5,), "acc", is_text=True), file((0.3,), "acc", is_text=True))
+        assert found.agrees
+        assert found.equivalence.status == "not_checked"
+        assert "out.npy (acc) differs by 40.00%" in missing(found)
+
+    def test_what_training_amplifies(self):
+        losses = life().losses
+        assert written(file(VALUES), file(CLOSE), losses=losses).equivalence.status == "equivalent"
+        found = written(file(VALUES), file(APART), losses=losses)
+        assert found.agrees
+        assert found.equivalence.status == "not_checked"
+
+    def test_a_model_is_compared_as_a_whole(self):
+        def model(bias):
+            parts = {"w": Numbers(64, VALUES), "b": Numbers(4, (bias,) * 4)}
+            return WrittenFile(1000, str(bias), parts)
+
+        found = written(model(0.001), model(-0.001), losses=life().losses)
+        assert found.equivalence.status == "equivalent"
+
+    def test_a_checkpoint_with_other_names_or_shapes(self):
+        losses = life().losses
+        for plan in (file(VALUES, "_orig_mod.w"), file(VALUES[:32], "w")):
+            found = written(file(VALUES, "w"), plan, losses=losses, name="best.pt")
+            assert "best.pt (w)" in found.problems[0].sentence
+
+    def test_what_unchanged_lives_do_not_agree_in(self):
+        found = written(file(VALUES), file(APART), second=file(tuple(-v for v in VALUES)))
+        assert found.equivalence.status == "equivalent"
+        noisy = tuple(v + 0.2 * math.sin(5 * n) for n, v in enumerate(VALUES))
+        found = written(file(VALUES), file(APART), second=file(noisy))
+        assert found.equivalence.status == "equivalent"
+
+    def test_a_format_that_cannot_be_read(self):
+        first, plan = file(digest="a"), file(digest="b")
+        found = written(first, first, name="mask_1.png")
+        assert found.equivalence.status == "equivalent"
+        assert Aspect.FILES in found.covered
+        found = written(first, plan, name="mask_1.png")
+        assert found.agrees
+        assert found.equivalence.status == "not_checked"
+        assert "mask_1.png is not the same, and its format" in missing(found)
+
+    def test_a_picture_of_training_is_no_result_and_not_said_to_be_compared(self):
+        found = written(file(digest="a"), file(digest="b"), losses=life().losses, name="loss.png")
+        assert found.equivalence.status == "equivalent"
+        assert "loss.png" in found.not_covered[Aspect.FILES]
+
+    def test_what_differs_between_unchanged_lives_and_cannot_be_read(self):
+        sides = file(digest="a"), file(digest="b"), file(digest="c")
+        assert written(*sides).equivalence.status == "not_checked"
+        found = written(*sides, settings=WORKERS)
+        assert found.equivalence.status == "equivalent"
+        assert "out.npy" in found.not_covered[Aspect.FILES]
+
+    def test_names_with_numbers_belong_together(self):
+        first = life(losses=(), written={"run_17/p.npy": file(VALUES)})
+        plan = life(losses=(), written={"run_18/p.npy": file(APART)})
+        assert "run_17/p.npy differs" in rehearsed(plan, first, first, BF16).problems[0].sentence
+
+    def test_hidden_files_are_caches(self):
+        found = written(file(VALUES), file(APART), name=".cache/x.npy")
+        assert found.equivalence.status == "equivalent"

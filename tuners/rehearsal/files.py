@@ -1,0 +1,191 @@
+"""Whether the same files are written, with the same in them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from gpuadvisor.domain.rehearsal import Life, WrittenFile
+from gpuadvisor.domain.study import Aspect
+from gpuadvisor.tuners.equivalence import ERRATIC, SPREAD_FACTOR, relative_difference
+from gpuadvisor.tuners.rehearsal.lives import Findings
+
+FILE_SHARE = 0.05
+"""Part by which the size of a written file may differ: numbers in a text have more or fewer
+digits."""
+FEW = 16
+"""Values below which a part of a file is a figure, such as a metric, and not a list of outputs: one
+sample of a hundred on the other side of a threshold moves it by more than rounding does."""
+
+_UNREADABLE = "its format is none that can be compared"
+
+Trio = tuple[WrittenFile, WrittenFile, WrittenFile]
+"""A file of the first, the second and the plan's life."""
+
+
+@dataclass(frozen=True)
+class ContentDifference:
+    """What a plan's life writes otherwise."""
+
+    sentence: str
+    is_wrong: bool
+    """Whether outputs differ by more than the limit; else it cannot be told what it means."""
+
+
+def compare_files(found: Findings) -> None:
+    """Compare the names, numbers and sizes of the files that the lives wrote in their folder, and
+    say of which the content was not compared. See `contents_apart` for those that were."""
+    lives = found.lives
+    first, second, plan = (_in_folder(each) for each in (lives.first, lives.second, lives.plan))
+    if found.cut or first is None or second is None or plan is None:
+        found.not_covered[Aspect.FILES] = found.cut or "what the lives wrote is not known"
+        return
+    unread = _unread(found)
+    if unread is None:
+        found.covered.append(Aspect.FILES)
+    else:
+        found.not_covered[Aspect.FILES] = unread
+    for name, files in first.items():
+        if len(second.get(name, ())) != len(files):
+            continue
+        theirs, size = plan.get(name, []), sum(files)
+        if not theirs:
+            found.problem(Aspect.FILES, f"{name} is not written")
+        elif len(theirs) != len(files):
+            found.problem(
+                Aspect.FILES, f"{len(theirs):,} files {name} are written and not {len(files):,}"
+            )
+        elif sum(second[name]) == size and abs(sum(theirs) - size) > FILE_SHARE * size:
+            found.problem(Aspect.FILES, f"{name} has {sum(theirs):,} bytes and not {size:,}")
+
+
+def _unread(found: Findings) -> str | None:
+    """Return why what is in the files was not compared; None where it was."""
+    lives = found.lives
+    for name, trio in _trios(lives.first, lives.second, lives.numerics or lives.plan):
+        if trio[0].digest and trio[0].digest == trio[2].digest:
+            continue
+        if found.is_redrawn:
+            return f"what is in {name} depends on random numbers: only sizes were compared"
+        if any(file.numbers is None for file in trio):
+            return f"{name} is not the same, and {_UNREADABLE}"
+    return None
+
+
+def contents_apart(
+    found: Findings, plan: Life, limit: float, amplified: float
+) -> ContentDifference | None:
+    """Return the first difference in what files hold, where the unchanged lives agree in it.
+
+    Outputs of a script that does not train may differ by `limit`, what a trained one has written by
+    `amplified`: training amplifies rounding. None where nothing differs by more.
+    """
+    trained = bool(found.lives.first.losses)
+    unknown = None
+    for name, trio in _trios(found.lives.first, found.lives.second, plan):
+        ours, again, theirs = trio
+        if ours.digest and ours.digest == theirs.digest:
+            continue
+        if ours.numbers is not None and again.numbers is not None and theirs.numbers is not None:
+            difference = _difference(name, trio, trained, limit, amplified)
+            if difference is not None:
+                return difference
+        elif not trained and (ours.digest == again.digest or found.is_resized or found.rounds):
+            sentence = f"{name} is not the same, and {_UNREADABLE}"
+            unknown = unknown or ContentDifference(sentence, False)
+    return unknown
+
+
+def _difference(
+    name: str, trio: Trio, trained: bool, limit: float, amplified: float
+) -> ContentDifference | None:
+    """Return what differs in a file whose numbers are known."""
+    ours, again, theirs = (file.numbers or {} for file in trio)
+    is_output = not (trained and trio[0].is_text)  # a log of training has other lines at times
+    together: tuple[list[float], list[float], list[float]] = ([], [], [])
+    for key, part in ours.items():
+        if key not in again or again[key].count != part.count:
+            continue
+        label = f"{name} ({key})" if key else name
+        if key not in theirs:
+            return ContentDifference(f"{label} is not written", is_output)
+        if theirs[key].count != part.count:
+            sentence = f"{label} has {theirs[key].count:,} values and not {part.count:,}"
+            return ContentDifference(sentence, is_output)
+        values = part.values, again[key].values, theirs[key].values
+        if trained and not trio[0].is_text:  # a small part, such as a bias, moves most
+            for kept, more in zip(together, values, strict=True):
+                kept.extend(more)
+            continue
+        is_few = part.count < FEW
+        apart = _beyond(values, amplified if trained or is_few else limit)
+        if apart is not None:
+            return _differing(label, apart, is_wrong=not trained and not is_few)
+    apart = _beyond(together, amplified)
+    return None if apart is None else _differing(name, apart, is_wrong=False)
+
+
+def _differing(label: str, apart: float, is_wrong: bool) -> ContentDifference:
+    if math.isinf(apart):
+        return ContentDifference(f"{label} has NaN or infinity, or lacks it", True)
+    return ContentDifference(f"{label} differs by {apart:.2%}", is_wrong)
+
+
+def _beyond(
+    values: tuple[Sequence[float], Sequence[float], Sequence[float]], limit: float
+) -> float | None:
+    """Return how far the plan's values are from the first life's; None where that is no more than
+    the limit, or the two unchanged lives are far apart themselves."""
+    ours, again, theirs = values
+    usual = _distance(ours, again)
+    if usual > ERRATIC:
+        return None
+    apart = _distance(ours, theirs)
+    return apart if apart > max(limit, SPREAD_FACTOR * usual) else None
+
+
+def _distance(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return the relative L2 difference, or of whole numbers the part that differs if that is
+    less: a class, or a text's checksum, is either the same or another."""
+    apart = relative_difference(ours, theirs)
+    if 0 < apart < math.inf and all(map(float.is_integer, (*ours, *theirs))):
+        differing = sum(a != b for a, b in zip(ours, theirs, strict=True))
+        return min(apart, differing / len(ours))
+    return apart
+
+
+def _trios(first: Life, second: Life, plan: Life) -> Iterator[tuple[str, Trio]]:
+    """Yield the files that all three lives wrote, by a name for each.
+
+    Names that differ in numbers alone, such as those of times and processes, belong together.
+    """
+    sides = [_by_usual_name(life) for life in (first, second, plan)]
+    for usual, ours in sides[0].items():
+        files = [side.get(usual, []) for side in sides]
+        if len(ours) == len(files[1]) == len(files[2]):
+            for a, b, c in zip(*files, strict=True):
+                yield a[0], (a[1], b[1], c[1])
+
+
+def _by_usual_name(life: Life) -> dict[str, list[tuple[str, WrittenFile]]]:
+    """Return what a life wrote and left, but for hidden files, by names without numbers."""
+    files: dict[str, list[tuple[str, WrittenFile]]] = {}
+    for name, file in sorted((life.written or {}).items()):
+        hidden = any(p.startswith(".") or p == "__pycache__" for p in PurePath(name).parts)
+        if file.size >= 0 and not hidden:
+            files.setdefault(re.sub(r"\d+", "#", name), []).append((name, file))
+    return files
+
+
+def _in_folder(life: Life) -> dict[str, list[int]] | None:
+    """Return the sizes of what a life wrote beneath its folder, by names without numbers."""
+    if life.written is None:
+        return None
+    return {
+        usual: [file.size for _, file in files]
+        for usual, files in _by_usual_name(life).items()
+        if not PurePath(usual).is_absolute()
+    }
