@@ -1,6 +1,7 @@
 """Training that writes what most do: checkpoints with the optimizer, a history, a table, a log.
 
-expected: faster with dataloader_workers; all files hold the same
+expected: faster with dataloader_workers
+observed: 1.81x from start to end; all files hold the same but for times.
 """
 
 import csv
