@@ -100,8 +100,8 @@ def prove(
 
     A side is whatever `run` can run: a point of a space, a command, a plan, an interpreter. Each
     call of `run` is to be a fresh process, on the same device for both. The first look's pairs
-    are run whatever `affordable` says of one more pair: the budget kept room for them. The same
-    `seed` gives the same order.
+    are run whatever `affordable` says of one more pair: whoever begins a proof has kept room for
+    them. The same `seed` gives the same order.
     """
     return _Proving(run, base, head, objective, affordable, known or Known()).go(orders(seed))
 
@@ -172,6 +172,15 @@ class Delay:
 
     def next_s(self, trials: Sequence[Trial]) -> float:
         """Return the next delay, from all runs of the study so far; 0 on a quiet machine."""
+        longest_s = self._longest_s(trials)
+        return self._generator.uniform(0, longest_s) if longest_s else 0.0
+
+    def mean_s(self, trials: Sequence[Trial]) -> float:
+        """Return how long the next delays will be on average, from all runs so far."""
+        return self._longest_s(trials) / 2
+
+    def _longest_s(self, trials: Sequence[Trial]) -> float:
+        """Return how long the next delay may be; 0 on a quiet machine."""
         for trial in trials[self._seen :]:
             if trial.measurement is not None and trial.phase in ("baseline", "proof"):
                 side = trial.gpu, frozenset(trial.settings.items())
@@ -180,7 +189,7 @@ class Delay:
         self._seen = len(trials)
         if pooled(self._sides.values()) < RESTLESS:
             return 0.0
-        return self._generator.uniform(0, self._shortest_s)
+        return self._shortest_s
 
 
 @dataclass
@@ -211,7 +220,8 @@ class _Proving(Generic[SideT]):
             pair = [self.run(side) for side in sides]
             plain, tuned = pair if base_first else reversed(pair)
             failed = next((trial for trial in pair if self._cost(trial) is None), None)
-            if failed is None and repeated < most and any(t.disturbance for t in pair):
+            disturbed = failed is None and any(trial.disturbance for trial in pair)
+            if disturbed and repeated < most and self._may_repeat():
                 repeated += 1
                 proof.disturbed += pair
                 order = _and_then(base_first, order)
@@ -231,6 +241,14 @@ class _Proving(Generic[SideT]):
         proof.speedup = self._speedup()
         proof.needed = self._needed(proof.speedup)
         return proof
+
+    def _may_repeat(self) -> bool:
+        """Say whether a pair can be run again and the first look's pairs be run to their end.
+
+        Without time for that, a disturbed pair counts: it widens the interval.
+        """
+        left = LOOKS[0] - len(self._pairs)
+        return left <= 0 or self.affordable([self.base, self.head] * left)
 
     def _speedup(self) -> Speedup:
         return proven_ratio(self._pairs, self._known_base, self._known_head)

@@ -341,3 +341,9 @@ class StudyResult:
     """Whether `script` is a module, as after `python -m`."""
     verifies: str | None = None
     """Path of the plan that was verified; None where settings were searched."""
+
+    @property
+    def was_in_proof(self) -> bool:
+        """Whether the proof of `settings` was begun; it may have failed, or never ended."""
+        proofs = (trial for trial in self.trials if trial.phase == "proof")
+        return any(trial.settings == self.settings for trial in proofs)

@@ -113,7 +113,8 @@ def reason(result: StudyResult) -> str:
         return f"the study ended early, after trying {tried}"
     if result.speedup is None:
         if result.settings:
-            return f"the best of {tried}, {figures.settings(result.settings)}, failed in the proof"
+            what = "failed in the proof" if result.was_in_proof else "was not proven in the budget"
+            return f"the best of {tried}, {figures.settings(result.settings)}, {what}"
         if result.dropped:
             names = ", ".join(each.knob for each in result.dropped)
             return f"what was best of {tried} does something else in a rehearsal: {names}"
@@ -186,11 +187,11 @@ def _inconclusive_advice(result: StudyResult) -> str:
     if result.interrupted:
         return "Nothing was changed. Run it again with `--resume` to go on from here."
     words = "Nothing was changed, and a gain is possible: "
-    if result.speedup is None and result.settings:
+    if result.speedup is None and result.settings and result.was_in_proof:
         return f"{words}the notes say how the proof failed."
     if left := _untried_knobs(result):
         return f"{words}{_only(left)}{_larger_budget(result)} tries what is left."
-    if result.speedup is None and result.dropped:
+    if result.speedup is None and result.dropped and not result.settings:
         names = ",".join(each.knob for each in result.dropped)
         return f"{words}`--without {names}` searches among what is left."
     if result.speedup is None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuadvisor.domain.knobs import Settings
-from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.domain.study import Aspect, Trial, TrialState
 from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.statistics import LOOKS, pairs_needed
@@ -21,16 +21,14 @@ MOST_TRIALS = 100_000
 LONGEST_TEXT = 20
 
 REHEARSAL_SHARE = 1 / 3
-"""Most of the whole budget that a rehearsal may take."""
-REHEARSAL_RESERVE = 0.2
-"""Most of the whole budget that is kept back for it."""
+"""Most of the whole budget that a rehearsal may take, and that is kept back for it."""
 USUAL_REHEARSAL_S = 200.0
 """Most that a rehearsal takes where the budget is in trials: a third of the default budget."""
 LIFE_TRIALS = 1.75
 """Trials that a life lasts: beside the start and some steps it has a second epoch's start, an
 evaluation and checkpoints. ResNet-50 of pytorch/examples: 30 s beside 17 s on an H200."""
 PROOF_SHARE = 0.3
-"""Most of the whole budget that is kept back for the proof."""
+"""Most of the whole budget that is kept back for more of a proof than its first look."""
 ABLATION_SHARE = 0.1
 """Most of the whole budget that is kept back for the ablation."""
 
@@ -39,14 +37,20 @@ PROFILE_RUNS = 2.0
 PROFILE_SHARE = 0.15
 """Most of the budget that a profile may take: it saves more than that where it orders ten knobs,
 and nothing where only two can be tried."""
+PROFILE_TRIALS = 4
+"""Trials of the search for which there has to be room after a profile."""
 
 PROOF_RUNS = 32
 """Runs of a proof where the budget is in trials of the search: 16 pairs show a gain of 5 % where
 runs differ by 2 %."""
 
 OVERDRAFT = 1 / 3
-"""Part of the budget by which the least proof of the first thing that is tried may exceed it. With
-45 s and a script that takes 5 s there was else no room to try anything, and 30 s were left."""
+"""Part of a budget for few runs by which the least proof of the first thing that is tried may
+exceed it. With 45 s and a script that takes 5 s there was else no room to try anything, and 30 s
+were left."""
+JITTER = 0.05
+"""Part of the budget by which all that precedes a proof may take longer than expected. The first
+look of a proof may exceed the budget by twice that: without it the whole search was for nothing."""
 USUAL_GAIN = 1.05
 """Gain for whose proof pairs are kept back, by how much the baselines differ."""
 MOST_PAIRS = 16
@@ -100,15 +104,25 @@ class Budget:
         self._knobs = knobs
         self._began_s = time.monotonic()
         self._walls_s: dict[frozenset[tuple[str, object]], float] = {}
+        """Time of the last run of some settings."""
+        self._starts_s: dict[frozenset[tuple[str, object]], float] = {}
+        """The same of any settings that take as long to start, by those that decide that."""
         self._searched = 0
         self._proof_pairs = LOOKS[0]
+        self._delay_s = 0.0
+        self._life_trials = LIFE_TRIALS
         self._proving = 0
         self.phase = "baseline"
 
     def record(self, trial: Trial) -> None:
-        """Learn what a trial took."""
-        if trial.wall_s > 0 and trial.state is not TrialState.PRUNED:
-            self._walls_s[self._slow(trial.settings)] = trial.wall_s
+        """Learn what a trial took. One that did not reach its end says little of those that do."""
+        slow = self._slow(trial.settings)
+        # Runs of a proof wait by chance before they are measured, which `_delay_s` stands for.
+        if trial.wall_s > 0 and trial.state is TrialState.COMPLETE and trial.phase != "proof":
+            self._walls_s[frozenset(trial.settings.items())] = trial.wall_s
+            self._starts_s[slow] = trial.wall_s
+        elif slow and trial.state is not TrialState.PRUNED:
+            self._starts_s[slow] = max(self.expected_s(trial.settings), trial.wall_s)
         if trial.phase == "search":
             self._searched += 1
         if trial.phase == "proof":
@@ -122,11 +136,17 @@ class Budget:
         pairs = pairs_needed(math.log(USUAL_GAIN), spread)
         self._proof_pairs = min(pairs or MOST_PAIRS, MOST_PAIRS)
 
+    def expect_delay(self, seconds: float) -> None:
+        """Learn how long runs of a proof wait on average before they are measured."""
+        self._delay_s = seconds
+
     def expected_s(self, settings: Settings) -> float:
         """Return how long a trial of these settings will probably take."""
-        slow = self._slow(settings)
-        if slow in self._walls_s:
-            return self._walls_s[slow]
+        known, slow = frozenset(settings.items()), self._slow(settings)
+        if known in self._walls_s:
+            return self._walls_s[known]
+        if slow in self._starts_s:
+            return self._starts_s[slow]
         plain = self._walls_s.get(frozenset(), 30.0)
         return plain + sum(self._knobs[name].first_start_s for name, _ in slow)
 
@@ -154,42 +174,73 @@ class Budget:
             if self.phase == "proof":
                 return self._proving + len(batch) <= PROOF_RUNS
             return self.phase != "search" or self._searched + len(batch) <= self._limit.trials
-        lasting_s = sorted((self.expected_s(settings) for settings in batch), reverse=True)
+        delay_s = self._delay_s if self.phase == "proof" else 0.0
+        lasting_s = sorted((self.expected_s(each) + delay_s for each in batch), reverse=True)
         # With the longest first, each group of trials lasts as long as its first.
         needed_s = sum(lasting_s[::parallel])
         reserve_s = max(map(self._reserve_s, batch), default=0.0)
         if self.phase == "search" and not self._searched:
             # A study that tried nothing has kept its reserve for nothing.
             least_s = max((self._least_proof_s(settings) for settings in batch), default=0.0)
-            reserve_s = min(reserve_s, least_s - OVERDRAFT * (self._limit.seconds or 0.0))
+            reserve_s = min(reserve_s, least_s - self._overdraft_s)
         return (self.left_s or 0.0) - needed_s >= reserve_s
+
+    def has_room_for_proof(self, settings: Settings) -> bool:
+        """Say whether a proof of these settings can have its first look."""
+        if self._limit.seconds is None:
+            return True
+        jitter_s = JITTER * self._limit.seconds
+        room_s = (self.left_s or 0.0) + self._overdraft_s + jitter_s
+        return room_s >= self._least_proof_s(settings)
+
+    @property
+    def _overdraft_s(self) -> float:
+        """Seconds by which the first look of a proof may be expected to exceed the budget."""
+        budget_s = self._limit.seconds or 0.0
+        has_few = budget_s < FEW_RUNS * self.expected_s({})
+        return (OVERDRAFT if has_few else JITTER) * budget_s
 
     def room_s(self, settings: Settings) -> float | None:
         """Return how long a trial may last without taking from what must follow.
 
-        None where that is no matter: the budget is in trials, or nothing follows.
+        None where that is no matter: the budget is in trials, or the runs of a proof may take as
+        long as they need, as nobody knows how long that is.
         """
-        if self.left_s is None or self.phase not in ("search", "ablation"):
+        is_known = frozenset(settings.items()) in self._walls_s
+        if self.left_s is None or (self.phase == "proof" and not is_known):
             return None
-        return max(self.left_s - self._reserve_s(settings), SLOW_RUN * self.expected_s(settings))
+        least_s = SLOW_RUN * (self.expected_s(settings) + self._delay_s)
+        return max(self.left_s - self._reserve_s(settings), least_s)
 
     def has_room_for_profile(self) -> bool:
         """Say whether profiling the unchanged script leaves nearly all of the budget."""
         if self._limit.seconds is None:
             return True
-        return PROFILE_RUNS * self.expected_s({}) <= PROFILE_SHARE * self._limit.seconds
+        run_s = self.expected_s({})
+        later_s = self._least_proof_s({}) + self._rehearsal_reserve_s({}) + PROFILE_TRIALS * run_s
+        room_s = min(PROFILE_SHARE * self._limit.seconds, (self.left_s or 0.0) - later_s)
+        return PROFILE_RUNS * run_s <= room_s
 
-    def rehearsal_s(self, settings: Settings) -> float:
+    def rehearsal_s(self, settings: Settings, again: bool = False) -> float:
         """Return how long a rehearsal of these settings may take now; 0 where there is no room.
 
-        What the proof needs is left out.
+        What the proof needs is left out. `again` where the unchanged script's lives are known.
         """
         if self._limit.seconds is None:
             return USUAL_REHEARSAL_S
-        proof_s, _, least_s = self._later_s(settings)
-        proof_s = min(PROOF_SHARE * self._limit.seconds, proof_s)
-        room_s = min(REHEARSAL_SHARE * self._limit.seconds, (self.left_s or 0.0) - proof_s)
-        return room_s if room_s >= least_s else 0.0
+        needed_s = self._lives_s(settings, 0 if again else 2)
+        share_s = REHEARSAL_SHARE * self._limit.seconds
+        room_s = (self.left_s or 0.0) - self._proof_s(settings)
+        # Without the jitter, a search that took a little longer than expected was not rehearsed.
+        if needed_s > min(share_s, room_s + JITTER * self._limit.seconds):
+            return 0.0
+        return max(needed_s, min(share_s, room_s))
+
+    def record_rehearsal(self, settings: Settings, wall_s: float) -> None:
+        """Learn what all lives of a rehearsal took."""
+        usual_s = self._lives_s(settings) / self._life_trials
+        if wall_s > 0:
+            self._life_trials = wall_s / usual_s
 
     def advice(self) -> str | None:
         """Return a sentence if the budget is too small for a study of this script, else None."""
@@ -207,29 +258,57 @@ class Budget:
             return BudgetLimit(trials=self._searched + len(trials))
         search_s = self._limit.seconds - (self.left_s or 0.0) + sum(map(self.expected_s, trials))
         later_s = max((sum(self._later_s(settings)) for settings in trials), default=0.0)
-        shares = PROOF_SHARE + ABLATION_SHARE + REHEARSAL_RESERVE
+        shares = PROOF_SHARE + ABLATION_SHARE + REHEARSAL_SHARE
         needed_s = min(search_s + later_s, search_s / (1 - shares))
         return BudgetLimit(seconds=60 * math.ceil(max(needed_s, self._limit.seconds + 1) / 60))
 
     def _reserve_s(self, settings: Settings) -> float:
-        """Return what ablation and proof will take if these settings turn out best."""
+        """Return what ablation, rehearsal and proof will take if these settings turn out best."""
+        if self.phase not in ("search", "ablation"):
+            return 0.0
         budget_s = self._limit.seconds or 0.0
-        proof_s, ablation_s, rehearsal_s = self._later_s(settings)
-        proof_s = min(PROOF_SHARE * budget_s, proof_s)
-        proof_s += min(REHEARSAL_RESERVE * budget_s, rehearsal_s)
-        if self.phase == "search":
-            return proof_s + min(ABLATION_SHARE * budget_s, ablation_s)
-        return proof_s if self.phase == "ablation" else 0.0
+        reserve_s = self._proof_s(settings) + self._rehearsal_reserve_s(settings)
+        if self.phase == "ablation":
+            return reserve_s
+        return reserve_s + min(ABLATION_SHARE * budget_s, self._ablation_s(settings))
+
+    def _rehearsal_reserve_s(self, settings: Settings) -> float:
+        """Return what a rehearsal will take; nothing is kept back for one that may not be made."""
+        lives_s = self._lives_s(settings)
+        return lives_s if lives_s <= REHEARSAL_SHARE * (self._limit.seconds or 0.0) else 0.0
 
     def _least_proof_s(self, settings: Settings) -> float:
-        return LOOKS[0] * (self.expected_s(settings) + self.expected_s({}))
+        """Return how long it takes to the first look of a proof."""
+        return LOOKS[0] * self._pair_s(settings)
+
+    def _pair_s(self, settings: Settings) -> float:
+        return self.expected_s(settings) + self.expected_s({}) + 2 * self._delay_s
+
+    def _proof_s(self, settings: Settings) -> float:
+        """Return how long a usual proof takes, if that is no more than its share."""
+        usual_s = self._proof_pairs * self._pair_s(settings)
+        share_s = PROOF_SHARE * (self._limit.seconds or 0.0)
+        return max(self._least_proof_s(settings), min(share_s, usual_s))
+
+    def _ablation_s(self, settings: Settings) -> float:
+        """Return how long an ablation takes; one setting alone needs none."""
+        return (2 + len(settings)) * self.expected_s(settings) if len(settings) > 1 else 0.0
+
+    def _lives_s(self, settings: Settings, unchanged: int = 2) -> float:
+        """Return how long the lives of a rehearsal take, so many of them the unchanged script's.
+
+        Where only some of the settings reach the data, the others may live alone, too.
+        """
+        reach = [n for n in settings if n in self._knobs and _reaches_data(self._knobs[n])]
+        lives = 2 if 0 < len(reach) < len(settings) else 1
+        trials_s = unchanged * self.expected_s({}) + lives * self.expected_s(settings)
+        return self._life_trials * trials_s
 
     def _later_s(self, settings: Settings) -> tuple[float, float, float]:
-        """Return how long a usual proof of these settings takes, an ablation, and a rehearsal.
+        """Return how long a usual proof of these settings takes, an ablation, and a rehearsal."""
+        proof_s = self._proof_pairs * self._pair_s(settings)
+        return proof_s, self._ablation_s(settings), self._lives_s(settings)
 
-        One setting alone needs no ablation.
-        """
-        best_s, plain_s = self.expected_s(settings), self.expected_s({})
-        rehearsal_s = LIFE_TRIALS * (2 * plain_s + best_s)
-        ablation_s = (2 + len(settings)) * best_s if len(settings) > 1 else 0.0
-        return self._proof_pairs * (best_s + plain_s), ablation_s, rehearsal_s
+
+def _reaches_data(knob: Knob) -> bool:
+    return Aspect.BATCHES in knob.reaches

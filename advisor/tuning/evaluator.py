@@ -83,7 +83,7 @@ class ScriptEvaluator:
     ) -> list[Trial]:
         """Run the points, one a GPU at a time; Interrupted if the user ended the study."""
         devices = self._devices[: len(points)]
-        self._refresh_references(devices, phase)
+        self._refresh_references(devices, phase, points)
         if len(devices) < 2:
             return [self._trial(point, phase, devices[0], slower_than) for point in points]
         free: SimpleQueue[Device] = SimpleQueue()  # one for each thread
@@ -177,16 +177,21 @@ class ScriptEvaluator:
         with self._lock:
             self.trials.append(trial)
             self._budget.record(trial)
+            self._budget.expect_delay(self._delay.mean_s(self.trials))
             self._store(trial)
         self._progress.on_trial_end(trial)
         self._progress.on_time_left(self._budget.left_s)
 
-    def _refresh_references(self, devices: Sequence[Device], phase: str) -> None:
+    def _refresh_references(
+        self, devices: Sequence[Device], phase: str, points: Sequence[Settings]
+    ) -> None:
         """Measure the unchanged script where it was not yet, or too long ago for the search.
 
-        Several GPUs do that side by side, as they do with what is compared with it.
+        Several GPUs do that side by side, as they do with what is compared with it. A budget that
+        has room for these points, but not for this run, too, is left to them.
         """
-        fresh = phase != "search" or not self._budget.affordable([{}])
+        references: list[Settings] = [{} for _ in devices]
+        fresh = phase != "search" or not self.affordable([*references, *points])
         stale = [
             device
             for device in devices

@@ -18,7 +18,7 @@ from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.knobs import Contribution, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.study import Expectation, StudyResult, TrialState
+from gpuadvisor.domain.study import Expectation, Rehearsal, StudyResult, TrialState
 from gpuadvisor.errors import AdvisorError, Interrupted, ScriptError
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
@@ -316,11 +316,18 @@ class _Study:
             [t for t in self._evaluator.trials if t.settings == settings], self.options.objective
         )
         step_ms = best.measurement.mean_step_ms if best and best.measurement else None
+        seen: list[Rehearsal] = []
+
+        def rehearse(some: Settings) -> Rehearsal:
+            seen.append(rehearser.rehearse(some, step_ms))
+            self._budget.record_rehearsal(some, seen[-1].wall_s)
+            return seen[-1]
+
         self._rehearsed = harmless_part(
-            lambda some: rehearser.rehearse(some, step_ms),
+            rehearse,
             settings,
             self._chosen.space.without,
-            lambda: self._budget.rehearsal_s(settings) > 0,
+            lambda: self._budget.rehearsal_s(settings, again=bool(seen)) > 0,
         )
         for each in self._rehearsed.dropped:
             self._note(f"{each.knob} is left out: {each.problem.sentence}")
@@ -358,6 +365,9 @@ class _Study:
     def _prove(self, settings: Settings, contributions: tuple[Contribution, ...]) -> StudyResult:
         if not settings:
             return self._result()
+        if not self._budget.has_room_for_proof(settings):
+            self._note(f"the budget left no room to prove {_format_settings(settings)}")
+            return replace(self._result(), settings=settings)
         self._enter("proof", "fresh processes, best and baseline in turn")
         options = self.options
         proof = prove_point(self._evaluator, settings, options.objective, str(options.seed))

@@ -76,8 +76,8 @@ def time_needed(
     decided = result.verdict not in (Verdict.INCONCLUSIVE, Verdict.NOT_TRIED)
     left = [{name: space[name].values[0]} for name in untried_knobs(result.untried)]
     dropped = [each.knob for each in result.dropped]
-    best = left[-1] if left else candidate(result.trials, dropped)
-    is_proven = result.speedup is not None or bool(result.settings)
+    best = left[-1] if left else result.settings or candidate(result.trials, dropped)
+    is_proven = result.speedup is not None or result.was_in_proof
     if decided or result.interrupted or not best:
         return None
     if is_proven and not left:

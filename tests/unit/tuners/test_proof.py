@@ -222,7 +222,7 @@ def test_an_undecided_proof_says_what_it_would_still_take():
 class TestDisturbedRuns:
     """Runs of which something else used the machine are put aside with their pair."""
 
-    def proof(self, disturbed, pairs=4):
+    def proof(self, disturbed, has_room=True):
         self.ran = count()
 
         def run(side):
@@ -234,7 +234,11 @@ class TestDisturbedRuns:
 
         known = Known([run(100.0) for _ in range(3)])
         self.ran = count()
-        return prove(run, 100.0, 50.0, Objective.THROUGHPUT, lambda _: False, "", known)
+
+        def affordable(sides):
+            return has_room and len(sides) > 2  # pairs once more, but none beyond the first look
+
+        return prove(run, 100.0, 50.0, Objective.THROUGHPUT, affordable, "", known)
 
     def test_their_pair_is_run_again(self):
         proof = self.proof({1, 4})
@@ -242,6 +246,11 @@ class TestDisturbedRuns:
         assert proof.speedup.ratio == pytest.approx(2.0)
         assert [trial.number for trial in proof.disturbed] == [0, 1, 4, 5]
         assert len(proof.base) == len(proof.head) == 4
+
+    def test_but_counts_where_the_budget_ends(self):
+        proof = self.proof({1, 4}, has_room=False)
+        assert (proof.speedup.pairs, proof.disturbed) == (4, [])
+        assert next(self.ran) == 8
 
     def test_but_not_for_ever(self):
         proof = self.proof(set(range(1000)))

@@ -9,9 +9,10 @@ from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.budget import (
     ABLATION_SHARE,
+    JITTER,
     LIFE_TRIALS,
     PROOF_SHARE,
-    REHEARSAL_RESERVE,
+    REHEARSAL_SHARE,
     Budget,
     BudgetLimit,
 )
@@ -116,15 +117,61 @@ class TestTime:
         assert made.affordable([TF32])
 
     def test_the_reserve_is_a_share_of_the_budget_at_most(self, clock):
-        made = budget_of("100s")
+        made = budget_of("200s")
         made.record(trial(10.0, tf32=True))
-        two = {**TF32, "other": True}
-        clock[0] = 100 * (1 - PROOF_SHARE - ABLATION_SHARE - REHEARSAL_RESERVE) - 10
-        assert made.affordable([two])
+        made.expect_spread(0.2)  # many pairs
+        proof_s, lives_s = LOOKS[0] * 20, LIFE_TRIALS * 30
+        assert proof_s > PROOF_SHARE * 200 and lives_s < REHEARSAL_SHARE * 200
+        clock[0] = 200 - proof_s - lives_s - ABLATION_SHARE * 200 - 10
+        assert made.affordable([{**TF32, "other": True}])
         clock[0] += 1
-        assert not made.affordable([two])
-        clock[0] += 100 * ABLATION_SHARE - 1
+        assert not made.affordable([{**TF32, "other": True}])
         assert made.affordable([TF32])
+
+    def test_nothing_is_kept_back_for_a_rehearsal_that_takes_too_much(self, clock):
+        made = budget_of("150s")
+        made.record(trial(10.0, tf32=True))
+        assert LIFE_TRIALS * 30 > REHEARSAL_SHARE * 150
+        clock[0] = 150 - LOOKS[0] * 20 - 10
+        assert made.affordable([TF32])
+        assert made.rehearsal_s(TF32) == 0
+
+    def test_delays_of_a_proof_are_kept_back(self, clock):
+        made = budget_of("1000s")
+        made.record(trial(10.0, tf32=True))
+        room_s = made.room_s(TF32)
+        made.expect_delay(5.0)
+        assert made.room_s(TF32) == room_s - 2 * LOOKS[0] * 5
+        made.record(trial(19.0, "proof", tf32=True))  # its own delay says nothing of the next run
+        assert made.room_s(TF32) == room_s - 2 * LOOKS[0] * 5
+        made.phase = "proof"
+        clock[0] = 971
+        assert not made.affordable([{}, TF32])
+        made.expect_delay(4.0)
+        assert made.affordable([{}, TF32])
+
+    def test_the_unchanged_script_may_take_longer_than_what_is_tried(self, clock):
+        made = budget_of("1000s")
+        made.record(trial(2.0, tf32=True))
+        assert (made.expected_s({}), made.expected_s(TF32)) == (10, 2)
+        assert made.expected_s({"new": True}) == 2
+
+    @pytest.mark.parametrize("state", [TrialState.CRASHED, TrialState.NO_EFFECT])
+    def test_a_run_that_ended_early_says_nothing_of_others(self, state):
+        made = budget_of("1000s")
+        made.record(replace(trial(1.0, tf32=True), state=state))
+        assert made.expected_s(TF32) == 10
+        made.record(replace(trial(90.0, compile=True), state=state))
+        assert made.expected_s({"compile": True}) == 90  # at least as long as that
+
+    def test_a_profile_leaves_room_for_a_search(self, clock):
+        made = budget_of("8m", "baseline")
+        made.record(trial(17.0, "baseline"))
+        clock[0] = 3 * 17
+        assert made.has_room_for_profile()
+        made.record(trial(24.0, "baseline"))
+        clock[0] = 3 * 24
+        assert not made.has_room_for_profile()
 
     def test_the_first_trial_needs_no_more_than_the_least_proof(self, clock):
         """45 s and a script of 5 s: three baselines, and 30 s were left with nothing tried."""
@@ -166,12 +213,31 @@ class TestTime:
 
     def test_a_rehearsal_takes_a_third_and_leaves_room_for_the_proof(self, clock):
         made = budget_of("600s")
+        lives_s = LIFE_TRIALS * 30
         assert made.rehearsal_s(TF32) == 200
         clock[0] = 600 - LOOKS[0] * 20 - 55
         assert made.rehearsal_s(TF32) == 55
-        clock[0] += 10
+        clock[0] += 55 - lives_s + JITTER * 600
+        assert made.rehearsal_s(TF32) == lives_s
+        clock[0] += 1
         assert made.rehearsal_s(TF32) == 0
+        assert LIFE_TRIALS * 10 < made.rehearsal_s(TF32, again=True) < lives_s
         assert budget_of("9 trials").rehearsal_s(TF32) == 200
+
+    def test_lives_take_as_long_as_those_of_the_first_rehearsal(self, clock):
+        made = budget_of("600s")
+        made.record_rehearsal(TF32, 90.0)
+        clock[0] = 600 - LOOKS[0] * 20
+        assert made.rehearsal_s(TF32, again=True) == 30
+        assert made.rehearsal_s(TF32) == 0
+
+    def test_a_proof_is_begun_where_its_first_look_fits_or_nearly_so(self, clock):
+        made = budget_of("600s", "rehearsal")
+        clock[0] = 600 - LOOKS[0] * 20 + 2 * JITTER * 600
+        assert made.has_room_for_proof(TF32)
+        clock[0] += 1
+        assert not made.has_room_for_proof(TF32)
+        assert budget_of("9 trials").has_room_for_proof(TF32)
 
     def test_what_runs_side_by_side_takes_as_long_as_the_longest(self, clock):
         made = budget_of("100s", "proof")
@@ -187,7 +253,7 @@ class TestTime:
         made.phase = "ablation"
         assert made.room_s(TF32) == 500 - proof_s
         made.phase = "proof"
-        assert made.room_s(TF32) is None
+        assert made.room_s(TF32) is None  # it never ran to its end
         assert budget_of("9 trials").room_s(TF32) is None
 
     def test_it_has_always_room_for_twice_its_usual_time(self, clock):
@@ -221,9 +287,9 @@ class TestTime:
     def test_a_budget_for_what_was_left_out(self, clock):
         made = budget_of("100s")
         clock[0] = 60
-        later_s = LOOKS[0] * 20 + 3 * 10
-        assert made.enough_for([TF32]) == BudgetLimit(seconds=180)  # 70 s are 40 % of 175 s
-        assert 70 + later_s > 175
+        later_s = LOOKS[0] * 20 + LIFE_TRIALS * 30
+        assert 180 < 70 + later_s < 240
+        assert made.enough_for([TF32]) == BudgetLimit(seconds=240)
         made = budget_of("10m")
         clock[0] += 360
         assert made.enough_for([TF32]) == BudgetLimit(seconds=660)  # 370 s and 110 s would do: more

@@ -1,0 +1,197 @@
+"""How long whole studies take, on a script and a clock that are only simulated."""
+
+from __future__ import annotations
+
+import os
+import random
+from types import SimpleNamespace
+
+import pytest
+
+from gpuadvisor.collectors.interpreter import TargetPython
+from gpuadvisor.collectors.script.request import Command, RunOutcome
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.finding import Diagnosis
+from gpuadvisor.domain.knobs import AppliedKnob, Level, LoaderFacts, ScriptFacts
+from gpuadvisor.domain.measurement import Trace
+from gpuadvisor.domain.rehearsal import Call, Life
+from gpuadvisor.domain.study import TrialState, Verdict
+from gpuadvisor.reports import study_wording as wording
+from gpuadvisor.reports.study_wording import settings_tried
+from gpuadvisor.tuning import budget, rehearsal, study, trial_runner
+from gpuadvisor.tuning.budget import LIFE_TRIALS, OVERDRAFT, BudgetLimit
+from gpuadvisor.tuning.options import TuneOptions
+from gpuadvisor.tuning.trial_runner import Silent
+from tests.simulation import measurement
+
+FACTS = ScriptFacts(
+    device="cuda",
+    training=True,
+    roots=("Net",),
+    has_convolution=True,
+    optimizers=("SGD",),
+    loaders=(LoaderFacts(64, 0, False, False, None),),
+    draws_random=True,
+)
+COMPILES_S = 20.0
+
+
+class Machine:
+    """A clock, and a script whose runs, profiles and shortened lives let time pass on it."""
+
+    def __init__(
+        self,
+        run_s,
+        gains=None,
+        spread=0.002,
+        jitter=0.1,
+        life_trials=LIFE_TRIALS,
+        harmful=(),
+        crashing=(),
+        disturbed=0.0,
+    ):
+        self.now_s = self.warmup_s = 0.0
+        self.run_s = run_s
+        self.gains = gains or {}
+        self.spread, self.jitter = spread, jitter
+        """Relative deviation of what steps cost, and of how long runs take."""
+        self.life_trials = life_trials
+        self.harmful, self.crashing = set(harmful), set(crashing)
+        self.disturbed = disturbed
+        """Chance that something else is seen to use the machine in a run."""
+        self.stalls_s = 0.0
+        """Time that passes after each life."""
+        self._random = random.Random(f"{run_s}")
+
+    def monotonic(self):
+        return self.now_s
+
+    def profile(self, *_):
+        self.now_s += 2 * self.run_s
+        return Diagnosis(())
+
+    def run(self, request, read_energy_j, load):
+        names = [each.knob for each in request.specification.applications]
+        wall_s = self._lasting_s(names)
+        if set(names) & self.crashing:
+            wall_s /= 4
+        wall_s += max(0.0, request.specification.schedule.warmup_s - self.warmup_s)
+        self.now_s += min(wall_s, request.limits.total_s)
+        if set(names) & self.crashing:
+            return RunOutcome(TrialState.CRASHED, "it failed", None, "", wall_s)
+        cost = 100.0 * self._random.lognormvariate(0, self.spread)
+        for name in names:
+            cost /= self.gains.get(name, 1.0)
+        measured = measurement(
+            [cost] * 8,
+            facts=FACTS,
+            trace=Trace((1.0, 0.9, 0.8)),
+            applied=tuple(AppliedKnob(name, "effective") for name in names),
+            startup_s=wall_s / 2,
+            wall_s=wall_s,
+        )
+        disturbed = "others used the GPU" if self._random.random() < self.disturbed else ""
+        return RunOutcome(TrialState.COMPLETE, "", measured, "", wall_s, disturbance=disturbed)
+
+    def live(self, request, shortening):
+        names = [each.knob for each in request.specification.applications]
+        wall_s = self._lasting_s(names) * self.life_trials
+        limit_s = request.limits.total_s
+        self.now_s += min(wall_s, limit_s) + self.stalls_s
+        if wall_s > limit_s:
+            return Life(TrialState.HUNG, wall_s=limit_s)
+        losses = (1.5 if set(names) & self.harmful else 1.0,) * 8
+        calls = tuple(Call(n, 64, 64, True, ((1.0,),)) for n in range(40))
+        return Life(
+            TrialState.COMPLETE,
+            wall_s=wall_s,
+            losses=losses,
+            calls=calls,
+            written={},
+            applied=tuple(AppliedKnob(name, "effective") for name in names),
+        )
+
+    def _lasting_s(self, names):
+        compiling_s = COMPILES_S * any(name.startswith("compile") for name in names)
+        return self.run_s * self._random.uniform(1 - self.jitter, 1 + self.jitter) + compiling_s
+
+
+@pytest.fixture
+def tune(tmp_path, monkeypatch):
+    """Returns the result of a study with a budget on a machine, and the seconds it took."""
+
+    def tuned(machine, limit, **changes):
+        clock = SimpleNamespace(monotonic=machine.monotonic)
+        machine.warmup_s = study.schedule_for(BudgetLimit.parse(limit)).warmup_s
+        monkeypatch.setattr(budget, "time", clock)
+        monkeypatch.setattr(study, "time", clock)
+        monkeypatch.setattr(trial_runner, "run_script", machine.run)
+        monkeypatch.setattr(rehearsal, "run_life", machine.live)
+        options = {"level": Level.BALANCED, "budget": BudgetLimit.parse(limit), **changes}
+        command = Command("python", "train.py")
+        result = study.tune(
+            TuneOptions(command, **options), Silent(), lambda: False, machine.profile
+        )
+        return result, machine.now_s
+
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path / "store"))
+    monkeypatch.setattr(rehearsal, "unavailable", lambda: None)
+    python = TargetPython("/usr/bin/python3", "3.12.3", torch="2.7.1")
+    h100 = Device("cuda", 0, "H100", f"GPU-{os.getpid()}-0", 80 << 30, (9, 0), cores=16)
+    monkeypatch.setattr(study, "target_python", lambda command: python)
+    monkeypatch.setattr(study, "devices_for", lambda python, jobs: [h100])
+    return tuned
+
+
+GAINS = {"dataloader_workers": 1.6, "tf32": 1.3, "channels_last": 1.15, "compile": 1.2}
+
+
+@pytest.mark.parametrize(
+    ("limit", "run_s", "machine"),
+    [
+        ("2m", 5.0, {"gains": GAINS, "spread": 0.03, "disturbed": 0.3}),
+        ("5m", 12.0, {"gains": GAINS, "harmful": {"tf32"}, "life_trials": 2.5, "spread": 0.03}),
+        ("8m", 17.0, {"spread": 0.03, "disturbed": 0.3}),
+        ("8m", 24.0, {"gains": GAINS, "spread": 0.03, "disturbed": 0.3}),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("2m", 5.0, {"gains": GAINS, "spread": 0.03}),
+                ("5m", 12.0, {"gains": GAINS, "harmful": {"tf32"}}),
+                ("8m", 17.0, {"gains": GAINS, "crashing": {"channels_last"}, "jitter": 0.2}),
+                ("8m", 24.0, {"gains": GAINS, "disturbed": 0.3}),
+                ("8m", 24.0, {"gains": GAINS, "spread": 0.03, "life_trials": 2.5}),
+            )
+        ),
+    ],
+)
+def test_a_study_ends_within_its_budget(tune, limit, run_s, machine):
+    result, took_s = tune(Machine(run_s, **machine), limit)
+    assert took_s <= 1.1 * BudgetLimit.parse(limit).seconds
+    assert settings_tried(result)
+    assert result.speedup is not None or result.needed_s > 0
+
+
+def test_with_a_budget_for_few_runs_something_is_tried(tune):
+    result, took_s = tune(Machine(5.0, {"tf32": 1.5}), "45s", only=frozenset({"tf32"}))
+    assert result.verdict is Verdict.FASTER_UNVERIFIED
+    assert took_s <= (1 + OVERDRAFT) * 45 + 5
+    result, took_s = tune(Machine(5.0), "45s")
+    assert settings_tried(result)
+    assert took_s <= 45 + 5
+
+
+def test_what_there_is_no_time_to_prove_is_not_claimed(tune):
+    """The rehearsal of a script that hangs now and then may take all that was left."""
+    machine = Machine(20.0, {"tf32": 1.5})
+    machine.stalls_s = 80.0
+    result, took_s = tune(machine, "8m", only=frozenset({"tf32"}))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert (result.settings, result.speedup, result.plan) == ({"tf32": True}, None, None)
+    assert result.needed_s == pytest.approx(8 * 20, rel=0.2)
+    assert took_s <= 480
+    assert "the budget left no room to prove tf32=True" in result.notes
+    assert wording.reason(result).endswith("tf32, was not proven in the budget")
+    assert wording.advice(result).endswith("has room for the proof.")
