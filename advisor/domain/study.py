@@ -212,6 +212,8 @@ class Problem:
     """What differs, with figures, as a sentence without a full stop."""
     suspects: tuple[str, ...] = ()
     """Knobs that can have caused it, the likeliest first; empty where all can."""
+    is_timed: bool = False
+    """Whether it is a time alone, which a busy moment of the machine can change."""
 
 
 @dataclass(frozen=True)

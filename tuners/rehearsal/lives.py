@@ -54,7 +54,14 @@ class Findings:
     cut: str = ""
     """Why the unchanged script's lives did not come to their end; empty if they did."""
 
-    def problem(self, aspect: Aspect, sentence: str, suspects: Iterable[str] = ()) -> None:
+    def problem(
+        self,
+        aspect: Aspect,
+        sentence: str,
+        suspects: Iterable[str] = (),
+        *,
+        is_timed: bool = False,
+    ) -> None:
         """Note a difference, with the settings that reach so far: those of the data last."""
         reach = [n for n in self.settings if n in self.knobs and aspect in self.knobs[n].reaches]
         data = self.loader_knobs
@@ -63,7 +70,7 @@ class Findings:
             reach = [name for name in reach if name not in data] or reach
         named = tuple(name for name in suspects if name in self.settings) or tuple(reach)
         if not any((p.aspect, p.suspects) == (aspect, named) for p in self.problems):
-            self.problems.append(Problem(aspect, sentence, named))
+            self.problems.append(Problem(aspect, sentence, named, is_timed))
 
     @property
     def loader_knobs(self) -> list[str]:

@@ -56,6 +56,7 @@ class TimeComparison:
                 Aspect.SECOND_EPOCH,
                 f"later epochs take {1 / ratio:.2f}x as long as the unchanged script's",
                 self.found.loader_knobs,
+                is_timed=True,
             )
         saved_s = count * (first.later_s - plan.later_s) - start_s
         each_step_s = (first.later_s - plan.later_s) / first.batches
@@ -82,6 +83,7 @@ class TimeComparison:
                     Aspect.SECOND_EPOCH,
                     f"later epochs of {loop.place} take {1 / ratio:.2f}x as long as the unchanged"
                     " script's",
+                    is_timed=True,
                 )
 
     def _forecast_of_steps(self, base_s: float, plan_s: float, start_s: float) -> Forecast | None:
