@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.study import Aspect, Trial, TrialState
@@ -96,6 +97,21 @@ class BudgetLimit:
         return f"{seconds / 60:.0f}m" if seconds % 60 == 0 else f"{seconds:g}s"
 
 
+class Reserve(Enum):
+    """What a search leaves of the budget while nothing looks better, in the order of searches."""
+
+    USUAL = auto()
+    """What a usual study takes after its search."""
+    LEAST = auto()
+    """A rehearsal and the first look of a proof."""
+    NOTHING = auto()
+    """Nothing: what it finds now is not proven."""
+
+
+PROVING = ("ablation", "rehearsal", "proof")
+"""Phases after a search."""
+
+
 class Budget:
     """A study's budget while it is spent: decides what there is still room for."""
 
@@ -112,7 +128,26 @@ class Budget:
         self._delay_s = 0.0
         self._life_trials = LIFE_TRIALS
         self._proving = 0
-        self.phase = "baseline"
+        self._phase = "baseline"
+        self._phase_began_s = self._began_s
+        self._proving_s = 0.0
+        self.reserve = Reserve.USUAL
+        self.stands = False
+        """Whether the search stands on something that looks better than nothing."""
+
+    @property
+    def phase(self) -> str:
+        """What the study does now: what is affordable depends on what comes after it."""
+        return self._phase
+
+    @phase.setter
+    def phase(self, name: str) -> None:
+        now_s = time.monotonic()
+        if self._phase in PROVING:
+            self._proving_s += now_s - self._phase_began_s
+        if name == "proof" != self._phase:
+            self._proving = 0
+        self._phase, self._phase_began_s = name, now_s
 
     def record(self, trial: Trial) -> None:
         """Learn what a trial took. One that did not reach its end says little of those that do."""
@@ -224,17 +259,19 @@ class Budget:
     def rehearsal_s(self, settings: Settings, again: bool = False) -> float:
         """Return how long a rehearsal of these settings may take now; 0 where there is no room.
 
-        What the proof needs is left out. `again` where the unchanged script's lives are known.
+        What the first look of a proof needs is left out, and what a usual proof needs where there
+        is time for both. `again` where the unchanged script's lives are known.
         """
         if self._limit.seconds is None:
             return USUAL_REHEARSAL_S
         needed_s = self._lives_s(settings, 0 if again else 2)
         share_s = REHEARSAL_SHARE * self._limit.seconds
-        room_s = (self.left_s or 0.0) - self._proof_s(settings)
+        left_s = self.left_s or 0.0
         # Without the jitter, a search that took a little longer than expected was not rehearsed.
-        if needed_s > min(share_s, room_s + JITTER * self._limit.seconds):
+        most_s = left_s - self._least_proof_s(settings) + JITTER * self._limit.seconds
+        if needed_s > min(share_s, most_s):
             return 0.0
-        return max(needed_s, min(share_s, room_s))
+        return max(needed_s, min(share_s, left_s - self._proof_s(settings)))
 
     def record_rehearsal(self, settings: Settings, wall_s: float) -> None:
         """Learn what all lives of a rehearsal took."""
@@ -253,10 +290,14 @@ class Budget:
         )
 
     def enough_for(self, trials: Sequence[Settings]) -> BudgetLimit:
-        """Return a budget that has room for these trials, too, at the end of the search."""
+        """Return a budget that has room for these trials, too, at the end of the search.
+
+        What proofs and rehearsals took so far is not counted: it comes after them then.
+        """
         if self._limit.seconds is None:
             return BudgetLimit(trials=self._searched + len(trials))
-        search_s = self._limit.seconds - (self.left_s or 0.0) + sum(map(self.expected_s, trials))
+        spent_s = time.monotonic() - self._began_s - self._proving_s
+        search_s = spent_s + sum(map(self.expected_s, trials))
         later_s = max((sum(self._later_s(settings)) for settings in trials), default=0.0)
         shares = PROOF_SHARE + ABLATION_SHARE + REHEARSAL_SHARE
         needed_s = min(search_s + later_s, search_s / (1 - shares))
@@ -267,7 +308,12 @@ class Budget:
         if self.phase not in ("search", "ablation"):
             return 0.0
         budget_s = self._limit.seconds or 0.0
-        reserve_s = self._proof_s(settings) + self._rehearsal_reserve_s(settings)
+        if self.phase == "search" and self.reserve is Reserve.NOTHING:
+            return 0.0
+        rehearsal_s = self._rehearsal_reserve_s(settings)
+        if self.phase == "search" and self.reserve is Reserve.LEAST and not self.stands:
+            return self._least_proof_s(settings) + rehearsal_s
+        reserve_s = self._proof_s(settings) + rehearsal_s
         if self.phase == "ablation":
             return reserve_s
         return reserve_s + min(ABLATION_SHARE * budget_s, self._ablation_s(settings))

@@ -50,7 +50,10 @@ class ScriptEvaluator:
         self._since: Counter[int] = Counter()
         """Runs on each GPU since its reference was measured."""
         self._known: dict[frozenset[tuple[str, object]], Trial] = {}
-        """Trials of an earlier session, by their settings."""
+        """Runs that a search need not repeat, by their settings: those of an earlier session, and
+        of this study's searches before."""
+        self._told: set[int] = set()
+        """Numbers of those that count in this session."""
         self.trials: list[Trial] = []
         self.validator = TrialValidator(options.objective, options.level, options.tolerance, knobs)
         self._runner = TrialRunner(
@@ -76,7 +79,8 @@ class ScriptEvaluator:
         return len(self._devices)
 
     def affordable(self, batch: Sequence[Settings]) -> bool:
-        return self._budget.affordable(batch, self.parallel)
+        new = [point for point in batch if self._known_trial(point, self._budget.phase) is None]
+        return not new or self._budget.affordable(new, self.parallel)
 
     def measure(
         self, points: Sequence[Settings], phase: str, slower_than: float | None = None
@@ -123,10 +127,21 @@ class ScriptEvaluator:
     def remember(self, trials: Sequence[Trial]) -> None:
         """Take over the trials of an earlier, interrupted session of this study."""
         self._runner.start_numbers_at(max((trial.number for trial in trials), default=-1) + 1)
+        self._know(trials)
+        self.trials.extend(trials)
+
+    def search_again(self) -> None:
+        """Let the next search have the runs of those before it, without running them again."""
+        with self._lock:
+            self._know(self.trials)
+
+    def _know(self, trials: Sequence[Trial]) -> None:
         for trial in trials:
             if trial.phase == "search" and trial.state is not TrialState.PRUNED:
                 self._known[frozenset(trial.settings.items())] = trial
-            self.trials.append(trial)
+
+    def _known_trial(self, point: Settings, phase: str) -> Trial | None:
+        return self._known.get(frozenset(point.items())) if phase == "search" else None
 
     def share_of_cores(self, device: Device) -> tuple[int, ...]:
         """Return this GPU's share of the cores, so that parallel trials do not disturb others.
@@ -148,11 +163,9 @@ class ScriptEvaluator:
     def _trial(
         self, point: Settings, phase: str, device: Device, slower_than: float | None
     ) -> Trial:
-        known = self._known.get(frozenset(point.items())) if phase == "search" else None
+        known = self._known_trial(point, phase)
         if known is not None:
-            with self._lock:
-                self._budget.record(known)
-            self._progress.on_trial_end(known)
+            self._tell(known)
             return known
         self._since[device.index] += 1
         side = self._side(point, device)
@@ -161,6 +174,16 @@ class ScriptEvaluator:
         if phase == "search" and timed and self._is_exception(trial) and self.affordable([point]):
             trial, _ = self._runner.run(side, phase, slower_than)
         return trial
+
+    def _tell(self, known: Trial) -> None:
+        """Count and show a run of an earlier session where this one needs it first."""
+        with self._lock:
+            is_told = known.number in self._told
+            self._told.add(known.number)
+            if not is_told:
+                self._budget.record(known)
+        if not is_told:
+            self._progress.on_trial_end(known)
 
     def _is_exception(self, trial: Trial) -> bool:
         """Say whether something disturbed a run, as it does not disturb most of them."""
@@ -176,6 +199,7 @@ class ScriptEvaluator:
         """Keep a trial, count its cost, store it and show it."""
         with self._lock:
             self.trials.append(trial)
+            self._told.add(trial.number)
             self._budget.record(trial)
             self._budget.expect_delay(self._delay.mean_s(self.trials))
             self._store(trial)
@@ -191,6 +215,8 @@ class ScriptEvaluator:
         has room for these points, but not for this run, too, is left to them.
         """
         references: list[Settings] = [{} for _ in devices]
+        if all(self._known_trial(point, phase) for point in points):
+            return
         fresh = phase != "search" or not self.affordable([*references, *points])
         stale = [
             device

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
 from gpuadvisor.collectors.environment import environment
@@ -24,21 +25,19 @@ from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.storage.database import Store, open_store
 from gpuadvisor.storage.home import home
-from gpuadvisor.tuners.ablation import Ablation
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import TOLERANCES
-from gpuadvisor.tuners.knob_space import KnobSpace, Selection, select_knobs
+from gpuadvisor.tuners.knob_space import Selection, select_knobs
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuners.neighbourhood import Neighbourhood
-from gpuadvisor.tuners.proof import is_faster, prove_point
+from gpuadvisor.tuners.proof import is_faster, is_no_gain, prove_point
 from gpuadvisor.tuners.rehearsal.comparison import missing
-from gpuadvisor.tuners.search import Best, OrderedSearch
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.arguments import ArgumentKnob
 from gpuadvisor.tuning.baselines import baseline_warnings, measure_baselines
-from gpuadvisor.tuning.budget import Budget, BudgetLimit
+from gpuadvisor.tuning.budget import Budget, BudgetLimit, Reserve
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
+from gpuadvisor.tuning.knob_search import KnobSearch
 from gpuadvisor.tuning.leftovers import left_since, look
 from gpuadvisor.tuning.options import TuneOptions, check_knob_names
 from gpuadvisor.tuning.preparation import (
@@ -68,7 +67,7 @@ from gpuadvisor.tuning.results import (
     with_measured,
 )
 from gpuadvisor.tuning.trial_runner import Progress, Side
-from gpuadvisor.tuning.verdicts import candidate, not_tried, time_needed, verdict_of
+from gpuadvisor.tuning.verdicts import candidate, time_needed, untried_knobs, verdict_of
 
 ProfileBaseline = Callable[[Command, Measurement, Device, tuple[int, ...]], Diagnosis]
 """Diagnoses the unchanged script on a GPU and these CPU cores, none of them for all. ScriptError
@@ -161,33 +160,28 @@ class _Study:
             schedule_for(self.options.budget),
         )
         self._notes: list[str] = []
-        self._guessed: list[str] = []
-        """Knobs that were kept on the word of single runs."""
         self._enough_s: float | None = None
         """Budget that would have room for what was left out."""
         self._no_room = "the budget had no room for it"
         self._expectations: tuple[Expectation, ...] = ()
-        self._chosen = KnobSpace(Space(), {})
-        self._search: OrderedSearch | None = None
-        self._best = Best({}, 1.0)
+        self._search: KnobSearch | None = None
         self._rehearsed = Rehearsed({}, None)
+        self._has_lived = False
+        """Whether the unchanged script's lives are known."""
 
     # -- the phases ----------------------------------------------------------------------------
 
     def run(self, store: Store) -> StudyResult:
         if self.options.resume:
             self._resume()
-        contributions: tuple[Contribution, ...] = ()
         before = None if self.options.scratch else look(self.options.command)
         try:
             self._measure_baselines()
             self._diagnose()
-            self._search_knobs()
-            with store.recording():
-                self._explore()
-            settings, contributions = self._ablate()
-            settings = self._rehearse(settings)
-            result = self._prove(settings or self._candidate(), contributions)
+            self._prepare_search(store)
+            assert self._search is not None
+            result = self._decide(self._search)
+            self._note_left_out(self._search.wanting())
         except Interrupted as interruption:
             result = self._interrupted(str(interruption))
         result = self._concluded(result)
@@ -240,8 +234,8 @@ class _Study:
                 self._note("the budget left no room for a profile: a larger one may find more")
         return diagnose(Evidence(measured=baseline))
 
-    def _search_knobs(self) -> None:
-        """Try the knobs one at a time, those that the findings point to first."""
+    def _prepare_search(self, store: Store) -> None:
+        """Choose the knobs, those that the findings point to first."""
         baseline = self._baseline
         first = [name for each in self._expectations for name in each.knobs]
         options = self.options
@@ -249,58 +243,65 @@ class _Study:
         asked = {n for n, knob in self.knobs.items() if isinstance(knob, ArgumentKnob)}
         only = options.only | asked if options.only else options.only
         selection = Selection(options.level, options.objective, only, options.without)
-        self._chosen = select_knobs(self.knobs, selection, self.devices[0], baseline.facts, first)
-        names = list(self._chosen.space.by_name)
-        self._enter("search", f"{len(names)} knobs: {', '.join(names)}" if names else "no knobs")
-        self._search = OrderedSearch(
-            self._evaluator, self._chosen.space, baseline, on_best=self._on_best
+        chosen = select_knobs(self.knobs, selection, self.devices[0], baseline.facts, first)
+        self._search = KnobSearch(
+            chosen,
+            baseline,
+            self._evaluator,
+            self._budget,
+            store,
+            self.recorder,
+            self.progress,
+            self._enter,
         )
-        self._search.run()
-        self._note_left_out(self._search)
 
-    def _note_left_out(self, search: OrderedSearch) -> None:
+    def _decide(self, search: KnobSearch) -> StudyResult:
+        """Search, rehearse and prove until something is faster or nothing is left to try.
+
+        What does harm or brings nothing is left aside, and the search goes on with the rest.
+        """
+        result: StudyResult | None = None
+        best_proven: Settings = {}
+        for reserve in Reserve:
+            if reserve is Reserve.NOTHING and result is None:
+                # Only the proof of what looked best shows that there is no gain.
+                best_proven = self._candidate()
+                result = self._prove(best_proven, ())
+                search.leave_aside(each.knob for each in self._rehearsed.dropped)
+                if is_faster(result.speedup):
+                    return result
+            self._budget.reserve = reserve
+            while search.find():
+                settings, contributions = self._ablate(search)
+                rest = self._rehearse(settings)
+                if rest:
+                    result = self._prove(rest, contributions)
+                    best_proven = self._looks_best()
+                    if not is_no_gain(result.speedup):
+                        return result
+                search.leave_aside(rest or settings)
+                search.leave_aside(each.knob for each in self._rehearsed.dropped)
+        left = untried_knobs(search.untried(self._no_room, ""))
+        # Where all was tried, what was found since the last proof must not look better.
+        if result is not None and (left or self._looks_best() == best_proven):
+            return result
+        return self._prove(self._candidate(), ())
+
+    def _note_left_out(self, wanting: Sequence[Settings]) -> None:
         """Say what the budget had no room for, and which would have."""
-        tried = {name for trial in search.trials for name in trial.settings}
-        space = search.space
-        settings = {
-            name: space.combined(search.best.settings, name, space[name].values[0])
-            for name in search.left_out
-            if name not in tried
-        }
-        if settings:
-            limit = self._budget.enough_for(list(settings.values()))
+        if wanting:
+            limit = self._budget.enough_for(wanting)
             self._enough_s, enough = limit.seconds, shlex.quote(str(limit))
             self._no_room += f": `--budget {enough}` would have"
-            names = ", ".join(settings)
+            names = ", ".join(list(settings)[-1] for settings in wanting)  # the new one comes last
             self.progress.on_message(
                 f"not tried for want of budget: {names}; --budget {enough} would have room"
             )
 
-    def _explore(self) -> None:
-        """Try combinations near the best."""
-        if not self._chosen.space.parameters or self._search is None:
-            return
-        neighbourhood = Neighbourhood(
-            self.recorder.optuna_study(), self._chosen.space, self._baseline
-        )
-        for trial in self._search.trials:
-            neighbourhood.record(trial)
-        neighbourhood.search(self._evaluator, self._best, self._on_best)
-
-    def _on_best(self, best: Best) -> None:
-        self._best = best
-        self.progress.on_best(best.settings, best.gain)
-
-    def _ablate(self) -> tuple[Settings, tuple[Contribution, ...]]:
-        best = self._best.settings
-        if len(best) < 2 or self._search is None:
-            return best, ()
-        self._enter("ablation", f"taking out each of {', '.join(best)}")
-        ablation = Ablation(self._evaluator, self._chosen.space, self._search.brought)
-        settings, contributions = ablation.run(best)
-        self._guessed = ablation.unmeasured
-        if self._guessed:
-            names = ", ".join(self._guessed)
+    def _ablate(self, search: KnobSearch) -> tuple[Settings, tuple[Contribution, ...]]:
+        settings, contributions = search.ablate()
+        if search.guessed:
+            names = ", ".join(search.guessed)
             self._note(f"the budget left no room to measure {names} alone: as seen in the search")
         return settings, contributions
 
@@ -311,23 +312,24 @@ class _Study:
         if not settings:
             return settings
         self._enter("rehearsal", "a shortened life, to the script's end; nothing it writes remains")
-        rehearser = self._rehearser(settings)
+        rehearser = self._rehearser
+        rehearser.allowed_s = self._budget.rehearsal_s(settings, self._has_lived)
         best = typical(
             [t for t in self._evaluator.trials if t.settings == settings], self.options.objective
         )
         step_ms = best.measurement.mean_step_ms if best and best.measurement else None
-        seen: list[Rehearsal] = []
 
         def rehearse(some: Settings) -> Rehearsal:
-            seen.append(rehearser.rehearse(some, step_ms))
-            self._budget.record_rehearsal(some, seen[-1].wall_s)
-            return seen[-1]
+            self._has_lived = True
+            found = rehearser.rehearse(some, step_ms)
+            self._budget.record_rehearsal(some, found.wall_s)
+            return found
 
         self._rehearsed = harmless_part(
             rehearse,
             settings,
-            self._chosen.space.without,
-            lambda: self._budget.rehearsal_s(settings, again=bool(seen)) > 0,
+            self._space.without,
+            lambda: self._budget.rehearsal_s(settings, self._has_lived) > 0,
         )
         for each in self._rehearsed.dropped:
             self._note(f"{each.knob} is left out: {each.problem.sentence}")
@@ -337,7 +339,9 @@ class _Study:
             self.progress.on_message(f"not rehearsed enough: {lacks}")
         return self._rehearsed.settings
 
-    def _rehearser(self, settings: Settings) -> Rehearser:
+    @cached_property
+    def _rehearser(self) -> Rehearser:
+        """Rehearses all that a study finds: the unchanged script lives for all of it together."""
         options, device = self.options, self.devices[0]
         tolerance = TOLERANCES[options.level] if options.tolerance is None else options.tolerance
         return Rehearser(
@@ -345,20 +349,20 @@ class _Study:
             self.knobs,
             tolerance,
             options.seed,
-            self._budget.rehearsal_s(settings),
-            self._baseline.samples_per_step,
-            self._baseline.mean_step_ms,
-            self.cancelled,
-            self.progress,
+            samples_per_step=self._baseline.samples_per_step,
+            step_ms=self._baseline.mean_step_ms,
+            cancelled=self.cancelled,
+            progress=self.progress,
         )
 
-    def _candidate(self) -> Settings:
-        """Return what looked best without being better than noise, if there is time to prove it.
-
-        Only its proof can show that there is no gain.
-        """
+    def _looks_best(self) -> Settings:
+        """Return what looks best of all that the search measured and no rehearsal objected to."""
         dropped = [each.knob for each in self._rehearsed.dropped]
-        settings = candidate(self._evaluator.trials, dropped)
+        return candidate(self._evaluator.trials, dropped)
+
+    def _candidate(self) -> Settings:
+        """Return what looked best without being better than noise, if there is time to prove it."""
+        settings = self._looks_best()
         self._budget.phase = "proof"
         return settings if self._budget.affordable([{}, settings] * LOOKS[0]) else {}
 
@@ -377,7 +381,8 @@ class _Study:
                 f"the {which} failed in the proof, so nothing is claimed for "
                 f"{_format_settings(settings)}: {proof.failed.state}: {proof.failed.reason}"
             )
-        result = proven(self._result(), settings, contributions, proof, self._guessed)
+        guessed = self._search.guessed if self._search else ()
+        result = proven(self._result(), settings, contributions, proof, guessed)
         if is_faster(result.speedup) and settings != self._rehearsed.settings:
             # A candidate that was taken for noise is better after all.
             if self._rehearse(settings) != settings:
@@ -396,6 +401,10 @@ class _Study:
         assert baseline is not None  # without it, `_measure_baselines` raised
         return baseline
 
+    @property
+    def _space(self) -> Space:
+        return self._search.chosen.space if self._search else Space()
+
     def _note(self, sentence: str) -> None:
         self._notes.append(sentence)
         self.progress.on_message(sentence)
@@ -403,9 +412,10 @@ class _Study:
     def _interrupted(self, why: str) -> StudyResult:
         if self._evaluator.validator.baseline is None:
             raise Interrupted(f"{why} before the unchanged script was measured")
-        if self._best.settings:
-            self._note(f"best so far, not proven: {_format_settings(self._best.settings)}")
-        return replace(self._result(), settings=self._best.settings, interrupted=why)
+        best = self._search.best.settings if self._search else {}
+        if best:
+            self._note(f"best so far, not proven: {_format_settings(best)}")
+        return replace(self._result(), settings=best, interrupted=why)
 
     def _result(self) -> StudyResult:
         """Return the result of a study without a gain; the proof adds what it knows."""
@@ -420,15 +430,11 @@ class _Study:
         useless = self._without_effect()
         untried: dict[str, str] = {}
         if self._search is not None:
-            untried = not_tried(
-                self._chosen.space,
-                self._search,
-                result.trials,
-                self._no_room,
-                result.interrupted,
-            )
+            untried = self._search.untried(self._no_room, result.interrupted)
         result = replace(
             result,
+            trials=tuple(self._evaluator.trials),
+            dropped=self._rehearsed.dropped,
             no_effect={name: why for name, why in useless.items() if name not in untried},
             untried=untried,
             wall_s=time.monotonic() - self._began_s,
@@ -438,7 +444,7 @@ class _Study:
             verdict=verdict_of(result),
             expectations=tuple(with_measured(each, result) for each in self._expectations),
         )
-        needed_s = time_needed(result, self._chosen.space, self._budget.expected_s, self._enough_s)
+        needed_s = time_needed(result, self._space, self._budget.expected_s, self._enough_s)
         result = replace(result, needed_s=needed_s)
         if deserves_plan(result, self.options.plan):
             result = self._with_plan(result)
@@ -446,10 +452,12 @@ class _Study:
 
     def _without_effect(self) -> dict[str, str]:
         """Return the knobs that could not do anything here, with the reason."""
-        found = dict(self._chosen.unavailable)
-        found.update(self._search.pointless if self._search else {})
-        for trial in self._search.trials if self._search else ():
-            if trial.state in (TrialState.NO_EFFECT, TrialState.UNSUPPORTED):
+        if self._search is None:
+            return {}
+        found = {**self._search.chosen.unavailable, **self._search.pointless}
+        for trial in self._evaluator.trials:
+            useless = trial.state in (TrialState.NO_EFFECT, TrialState.UNSUPPORTED)
+            if useless and trial.phase == "search":
                 name = list(trial.settings)[-1]  # the search puts the new one last
                 found.setdefault(name, trial.reason)
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from types import SimpleNamespace
@@ -59,6 +60,10 @@ class Machine:
         self.harmful, self.crashing = set(harmful), set(crashing)
         self.disturbed = disturbed
         """Chance that something else is seen to use the machine in a run."""
+        self.masked = {}
+        """Knob to another beside which it brings nothing."""
+        self.lives = []
+        """Knobs of each life."""
         self.stalls_s = 0.0
         """Time that passes after each life."""
         self._random = random.Random(f"{run_s}")
@@ -81,7 +86,8 @@ class Machine:
             return RunOutcome(TrialState.CRASHED, "it failed", None, "", wall_s)
         cost = 100.0 * self._random.lognormvariate(0, self.spread)
         for name in names:
-            cost /= self.gains.get(name, 1.0)
+            if self.masked.get(name) not in names:
+                cost /= self.gains.get(name, 1.0)
         measured = measurement(
             [cost] * 8,
             facts=FACTS,
@@ -95,6 +101,7 @@ class Machine:
 
     def live(self, request, shortening):
         names = [each.knob for each in request.specification.applications]
+        self.lives.append(names)
         wall_s = self._lasting_s(names) * self.life_trials
         limit_s = request.limits.total_s
         self.now_s += min(wall_s, limit_s) + self.stalls_s
@@ -195,3 +202,50 @@ def test_what_there_is_no_time_to_prove_is_not_claimed(tune):
     assert "the budget left no room to prove tf32=True" in result.notes
     assert wording.reason(result).endswith("tf32, was not proven in the budget")
     assert wording.advice(result).endswith("has room for the proof.")
+
+
+def phases(result):
+    """The phases in which settings were run, each named once for a row of them."""
+    tuned = (trial.phase for trial in result.trials if trial.settings)
+    return [phase for phase, _ in itertools.groupby(tuned)]
+
+
+def searched(result):
+    return [trial.settings for trial in result.trials if trial.phase == "search"]
+
+
+def test_without_what_does_harm_the_search_goes_on(tune):
+    machine = Machine(5.0, {"tf32": 1.5, "channels_last": 1.3}, harmful={"tf32"})
+    machine.masked = {"channels_last": "tf32"}
+    result, _ = tune(machine, "15m", only=frozenset({"tf32", "channels_last"}))
+    assert (result.verdict, result.settings) == (Verdict.FASTER, {"channels_last": True})
+    assert [each.knob for each in result.dropped] == ["tf32"]
+    assert machine.lives == [[], [], ["tf32"], ["channels_last"]]
+    assert searched(result).count({"tf32": True}) == 1
+    assert phases(result) == ["search", "proof"]
+
+
+def test_what_had_no_room_beside_a_proof_is_tried_after_it(tune):
+    result, took_s = tune(Machine(17.0), "8m")
+    assert (result.verdict, phases(result)[-2:]) == (Verdict.INCONCLUSIVE, ["proof", "search"])
+    assert 0.85 * 480 < took_s <= 1.1 * 480
+    names = [frozenset(settings.items()) for settings in searched(result)]
+    assert len(names) == len(set(names))
+    assert "knob was not tried" in wording.reason(result)
+    assert result.speedup is not None
+
+
+def test_what_is_found_when_no_proof_has_room_is_named_and_not_claimed(tune):
+    result, took_s = tune(Machine(17.0, {"compile": 1.3}), "8m")
+    assert phases(result)[-2:] == ["proof", "search"]
+    assert (result.verdict, result.speedup, result.plan) == (Verdict.INCONCLUSIVE, None, None)
+    assert wording.reason(result).endswith("compile=default, was not proven in the budget")
+    assert result.needed_s > 0
+    assert took_s <= 1.1 * 480
+
+
+def test_where_all_was_tried_in_vain_the_rest_of_the_budget_is_kept(tune):
+    result, took_s = tune(Machine(5.0), "15m", only=frozenset({"tf32", "channels_last"}))
+    assert (result.verdict, result.untried) == (Verdict.NO_GAIN, {})
+    assert phases(result) == ["search", "proof"]
+    assert took_s < 0.3 * 900

@@ -1,0 +1,149 @@
+"""Searches for settings that look better: knob by knob, then combinations, then what each is worth.
+
+A study searches on without what a rehearsal found harmful or a proof useless, while there is
+something else to try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from gpuadvisor.domain.knobs import Contribution, Settings
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.storage.database import Store
+from gpuadvisor.tuners.ablation import Ablation
+from gpuadvisor.tuners.knob_space import KnobSpace
+from gpuadvisor.tuners.neighbourhood import Neighbourhood
+from gpuadvisor.tuners.search import Best, OrderedSearch
+from gpuadvisor.tuners.space import Space
+from gpuadvisor.tuning.budget import Budget
+from gpuadvisor.tuning.evaluator import ScriptEvaluator
+from gpuadvisor.tuning.recorder import StudyRecorder
+from gpuadvisor.tuning.trial_runner import Progress
+from gpuadvisor.tuning.verdicts import not_tried
+
+
+@dataclass
+class KnobSearch:
+    """The search of one study, in as many rounds as it takes."""
+
+    chosen: KnobSpace
+    """The knobs that are to be tried, and why the others are not."""
+    baseline: Measurement
+    evaluator: ScriptEvaluator
+    budget: Budget
+    store: Store
+    recorder: StudyRecorder
+    progress: Progress
+    enter: Callable[[str, str], None]
+    """Begins a phase, of which it gets the name and a few words."""
+    best: Best = field(default_factory=lambda: Best({}, 1.0))
+    """What the present round stands on."""
+    guessed: list[str] = field(default_factory=list)
+    """Knobs that were kept on the word of single runs."""
+    left_aside: list[str] = field(default_factory=list)
+    """Knobs that did harm or brought nothing, so that later rounds do without."""
+    _last: OrderedSearch | None = None
+    _goes_on: bool = True
+    """Whether the next round has another space than the last one."""
+
+    def leave_aside(self, names: Iterable[str]) -> None:
+        """Do without these knobs from now on."""
+        new = [name for name in names if name not in self.left_aside]
+        self.left_aside += new
+        self._goes_on |= bool(new)
+
+    def find(self) -> Settings:
+        """Search, and return what looks best; empty where nothing does, or there is no more to try.
+
+        What earlier rounds ran is not run again.
+        """
+        self.budget.stands = False
+        self.best = Best({}, 1.0)
+        parameters = self.chosen.space.parameters
+        left = tuple(each for each in parameters if each.name not in self.left_aside)
+        space = replace(self.chosen.space, parameters=left)
+        if not self._has_more(space):
+            return {}
+        self._goes_on = False
+        self._enter(space)
+        self.evaluator.search_again()
+        search = OrderedSearch(self.evaluator, space, self.baseline, on_best=self._on_best)
+        self._last = search
+        search.run()
+        # What had no room is to be tried before combinations of what brought nothing.
+        if space.parameters and (self.best.settings or not search.left_out):
+            self._explore(space)
+        return self.best.settings
+
+    def _has_more(self, space: Space) -> bool:
+        """Say whether another round can find what the last one did not."""
+        if self._last is None:
+            return True
+        self.budget.phase = "search"
+        if self._goes_on:
+            return bool(space.parameters)
+        left = [n for n in (*self._last.left_out, *self._last.discouraged) if n in space]
+        firsts = ({name: space[name].values[0]} for name in left)
+        return any(self.evaluator.affordable([first]) for first in firsts)
+
+    def _enter(self, space: Space) -> None:
+        names = list(space.by_name)
+        what = f"{len(names)} knobs: {', '.join(names)}" if names else "no knobs"
+        self.enter("search", what if self._last is None else f"once more, {what}")
+
+    def _explore(self, space: Space) -> None:
+        """Try combinations near the best."""
+        with self.store.recording():
+            neighbourhood = Neighbourhood(self.recorder.optuna_study(), space, self.baseline)
+            for trial in self.evaluator.trials:
+                if trial.phase == "search":
+                    neighbourhood.record(trial)
+            neighbourhood.search(self.evaluator, self.best, self._on_best)
+
+    def _on_best(self, best: Best) -> None:
+        self.best = best
+        self.budget.stands = True
+        self.progress.on_best(best.settings, best.gain)
+
+    def ablate(self) -> tuple[Settings, tuple[Contribution, ...]]:
+        """Return what is left of the best when each knob is taken out, and what each brings."""
+        best, self.guessed = self.best.settings, []
+        if len(best) < 2 or self._last is None:
+            return best, ()
+        self.enter("ablation", f"taking out each of {', '.join(best)}")
+        ablation = Ablation(self.evaluator, self.chosen.space, self._last.brought)
+        settings, contributions = ablation.run(best)
+        self.guessed = ablation.unmeasured
+        return settings, contributions
+
+    # -- what is said of it --------------------------------------------------------------------
+
+    @property
+    def pointless(self) -> Mapping[str, str]:
+        """Knobs that had nothing to cure, and why."""
+        return self._last.pointless if self._last else {}
+
+    def wanting(self) -> list[Settings]:
+        """Return settings of each knob that was not tried for want of budget."""
+        if self._last is None:
+            return []
+        tried = {name for trial in self._last.trials for name in trial.settings}
+        space = self.chosen.space
+        stands_on = self._last.best.settings
+        return [
+            space.combined(stands_on, name, space[name].values[0])
+            for name in self._last.left_out
+            if name not in tried
+        ]
+
+    def untried(self, no_room: str, interrupted: str) -> dict[str, str]:
+        """Return the knobs and values that were not tried, and why.
+
+        `no_room` says that the budget was spent, `interrupted` why the study ended early.
+        """
+        if self._last is None:
+            return {}
+        trials = self.evaluator.trials
+        return not_tried(self.chosen.space, self._last, trials, no_room, interrupted)
