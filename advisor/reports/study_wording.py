@@ -189,9 +189,12 @@ def _inconclusive_advice(result: StudyResult) -> str:
     words = "Nothing was changed, and a gain is possible: "
     if result.speedup is None and result.settings and result.was_in_proof:
         return f"{words}the notes say how the proof failed."
+    if result.speedup is None and result.settings:
+        rest = " and for what is left" if _untried_knobs(result) else ""
+        return f"{words}{_larger_budget(result)} has room for the proof{rest}."
     if left := _untried_knobs(result):
         return f"{words}{_only(left)}{_larger_budget(result)} tries what is left."
-    if result.speedup is None and result.dropped and not result.settings:
+    if result.speedup is None and result.dropped:
         names = ",".join(each.knob for each in result.dropped)
         return f"{words}`--without {names}` searches among what is left."
     if result.speedup is None:

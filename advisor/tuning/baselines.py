@@ -95,7 +95,15 @@ def measured_baseline(outcome: RunOutcome, command: Command) -> Measurement:
 def _advice_for(outcome: RunOutcome) -> str:
     match outcome.state:
         case TrialState.HUNG if outcome.steps == 0:
-            return "raise --timeout if it needs longer to start"
+            return (
+                "if it trains elsewhere, name that script; raise --timeout if it needs longer to "
+                "start"
+            )
+        case TrialState.PRUNED:
+            return (
+                "if it trains elsewhere, name that script; give it a larger --budget if it needs "
+                "longer"
+            )
         case TrialState.HUNG:
             return "give it less to do between two steps"
         case TrialState.UNSUPPORTED if outcome.steps:

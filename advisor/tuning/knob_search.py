@@ -6,7 +6,7 @@ something else to try.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuadvisor.domain.knobs import Contribution, Settings
@@ -45,6 +45,7 @@ class KnobSearch:
     left_aside: list[str] = field(default_factory=list)
     """Knobs that did harm or brought nothing, so that later rounds do without."""
     _last: OrderedSearch | None = None
+    _entered: bool = False
     _goes_on: bool = True
     """Whether the next round has another space than the last one."""
 
@@ -67,7 +68,8 @@ class KnobSearch:
         if not self._has_more(space):
             return {}
         self._goes_on = False
-        self._enter(space)
+        if not space.parameters or self._affordable(space, list(space.by_name)):
+            self._enter(space)
         self.evaluator.search_again()
         search = OrderedSearch(self.evaluator, space, self.baseline, on_best=self._on_best)
         self._last = search
@@ -81,17 +83,22 @@ class KnobSearch:
         """Say whether another round can find what the last one did not."""
         if self._last is None:
             return True
-        self.budget.phase = "search"
         if self._goes_on:
             return bool(space.parameters)
         left = [n for n in (*self._last.left_out, *self._last.discouraged) if n in space]
-        firsts = ({name: space[name].values[0]} for name in left)
+        return self._affordable(space, left)
+
+    def _affordable(self, space: Space, names: Sequence[str]) -> bool:
+        """Say whether the budget has room for the first value of one of these knobs."""
+        self.budget.phase = "search"
+        firsts = ({name: space[name].values[0]} for name in names)
         return any(self.evaluator.affordable([first]) for first in firsts)
 
     def _enter(self, space: Space) -> None:
         names = list(space.by_name)
         what = f"{len(names)} knobs: {', '.join(names)}" if names else "no knobs"
-        self.enter("search", what if self._last is None else f"once more, {what}")
+        self.enter("search", f"once more, {what}" if self._entered else what)
+        self._entered = True
 
     def _explore(self, space: Space) -> None:
         """Try combinations near the best."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,9 @@ BASELINE_S = 1800.0
 """Most that the unchanged script may take after its first step, until it is measured."""
 BASELINE_IDLE_S = 300.0
 """Longest silence of the unchanged script between two steps: an evaluation, a checkpoint."""
+IMPORT_SHARE = 0.2
+"""Part of the longest wait for a first step within which torch has to be imported: most scripts do
+that first, and one that serves or computes with numpy would be waited for to the end."""
 STARTUP_SLACK_S = 60.0
 """Time that any run may take to start beyond three times what the unchanged script took."""
 
@@ -163,7 +167,8 @@ class TrialRunner:
             samples_per_step=self.samples_per_step,
             schedule=schedule,
         )
-        room_s = self.room_s(settings) if settings else None
+        is_first = validator.baseline is None
+        room_s = self.room_s(settings) if settings or is_first else None
         return RunRequest(
             replace(side.command, args=with_arguments(side.command.args, settings)),
             specification,
@@ -173,9 +178,18 @@ class TrialRunner:
             scratch=self.scratch,
             slower_than_ms=validator.slowest_ms(settings, side.device, slower_than),
             needed=validator.untried(settings) if phase == "search" else frozenset(),
-            on_event=lambda event: self.progress.on_event(number, event),
+            on_event=lambda event: self._tell(number, event),
             cancelled=self.cancelled,
         )
+
+    def _tell(self, number: int, event: Event) -> None:
+        if event["event"] == "waiting":
+            seconds, limit_s = round(event["seconds"]), round(event["limit_s"])
+            what = "though torch is imported:" if event["torch"] else "nor torch imported: without,"
+            self.progress.on_message(
+                f"no step was seen in {seconds} s, {what} the run is given up after {limit_s} s"
+            )
+        self.progress.on_event(number, event)
 
 
 def limits_for(
@@ -191,7 +205,14 @@ def limits_for(
     budget has left for this run, if that matters.
     """
     if baseline is None:
-        return Limits(timeout_s, BASELINE_IDLE_S, timeout_s + BASELINE_S)
+        room_s = math.inf if room_s is None else room_s
+        return Limits(
+            min(timeout_s, room_s),
+            min(BASELINE_IDLE_S, room_s),
+            min(timeout_s + BASELINE_S, room_s),
+            room_s,
+            IMPORT_SHARE * timeout_s,
+        )
     slow_s = sum(knobs[name].extra_startup_s for name in settings if name in knobs)
     startup_s = min(timeout_s, STARTUP_SLACK_S + 3 * baseline.startup_s) + slow_s
     idle_s = max(120.0, 20 * baseline.mean_step_ms / 1e3) + slow_s

@@ -33,6 +33,7 @@ class Ending(Enum):
     FINISHED = auto()
     EXITED = auto()
     NO_STEP = auto()
+    NO_TORCH = auto()
     STUCK = auto()
     OUT_OF_TIME = auto()
     TOO_SLOW = auto()
@@ -76,7 +77,10 @@ def _explain(
     match ending:
         case Ending.NO_STEP:
             state, reason = _late("no step within", limits.startup_s, limits)
-            return state, f"{reason}: {_unseen(recorder)}" if state is TrialState.HUNG else reason
+            says_why = state is TrialState.HUNG or recorder.torch is None
+            return state, f"{reason}: {_unseen(recorder)}" if says_why else reason
+        case Ending.NO_TORCH:
+            return _late("it did not import torch within", limits.import_s, limits)
         case Ending.STUCK:
             return _late("no sign of life for", limits.idle_s, limits)
         case Ending.OUT_OF_TIME:

@@ -47,6 +47,9 @@ class Limits:
     total_s: float = 1800.0
     room_s: float = math.inf
     """What the budget has left for the run. A limit that equals it says nothing of the script."""
+    import_s: float = math.inf
+    """Limit from the start until a process of the script has imported torch: without, there will
+    be no step."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,9 @@ class RunRequest:
     """Knobs of which one at least must have had an effect when the script is warm; without, there
     is nothing to measure, and the run ends."""
     on_event: Callable[[Event], None] | None = None
-    """Told of every event as it comes, for progress."""
+    """Told of every event as it comes, for progress; and of `waiting`, once, where the first step
+    takes long: `seconds` since the start, `torch` if it was imported, and `limit_s`, the seconds
+    since the start after which the run is given up."""
     on_output: Callable[[bytes], object] | None = None
     """Given all that the script prints, in a thread of its own."""
     cancelled: Callable[[], bool] | None = None

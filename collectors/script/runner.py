@@ -35,6 +35,9 @@ disk, and never waits for a reader."""
 CHUNK_BYTES = 16 * 1024
 POLL_S = 0.2
 """How often time-outs and cancellation are looked at."""
+WAITING_S = 20.0
+"""Time without a step after which that is said. To import torch and build a model
+takes 5 to 15 s."""
 EXIT_S = 10.0
 """How long a script that ended by itself may take for its exit handlers."""
 DEFAULTS = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
@@ -167,6 +170,8 @@ class _Run:
         # Read and write, so that the pipe has a writer, and no end, for as long as we live.
         self._pipe = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._rest = b""
+        self._told = False
+        """Whether it was said that there is no step yet."""
 
     def go(self) -> RunOutcome:
         try:
@@ -240,13 +245,32 @@ class _Run:
         if request.needed and self._recorder.warm and not self._has_effect():
             return Ending.IDLE_KNOBS
         if self._recorder.owner is None:
-            late = now - self._began_s > request.limits.startup_s
-            return Ending.NO_STEP if late else None
+            return self._without_step(now - self._began_s)
         if self._recorder.released:
             return None
         if self._since_heard_s() > request.limits.idle_s:
             return Ending.STUCK
         return Ending.OUT_OF_TIME if now - self._began_s > request.limits.total_s else None
+
+    def _without_step(self, since_s: float) -> Ending | None:
+        """Say whether to give up a run that had no step yet; tell of it before that."""
+        limits, has_torch = self._request.limits, self._recorder.torch is not None
+        if since_s > limits.startup_s:
+            return Ending.NO_STEP
+        if not has_torch and since_s > limits.import_s:
+            return Ending.NO_TORCH
+        if since_s > WAITING_S and not self._told and self._request.on_event is not None:
+            self._told = True
+            limit_s = limits.startup_s if has_torch else min(limits.startup_s, limits.import_s)
+            self._request.on_event(
+                {
+                    "event": "waiting",
+                    "seconds": since_s,
+                    "torch": self._recorder.torch,
+                    "limit_s": limit_s,
+                }
+            )
+        return None
 
     def _has_effect(self) -> bool:
         applied = self._recorder.applied.values()

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpuadvisor.collectors.script.request import Command, Limits, RunOutcome
+from gpuadvisor.collectors.script.request import Command, Event, Limits, RunOutcome
 from gpuadvisor.collectors.script.runner import run_script
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import AdvisorError
@@ -132,7 +132,25 @@ def test_a_script_that_hangs_before_its_first_step(run, also):
 def test_what_the_budget_has_no_room_for_is_not_called_hung(run):
     outcome = run("import time; time.sleep(60)", limits=Limits(startup_s=1, room_s=1))
     assert outcome.state is TrialState.PRUNED
-    assert outcome.reason == "no step within 1 s, which is all that the budget has room for"
+    assert outcome.reason == (
+        "no step within 1 s, which is all that the budget has room for: it did not import torch"
+    )
+
+
+def test_a_script_that_never_imports_torch_is_told_so_before_the_time_out(tmp_path, monkeypatch):
+    monkeypatch.setattr("gpuadvisor.collectors.script.runner.WAITING_S", 0.3)
+    (tmp_path / "script.py").write_text("while True: pass")
+    command = Command(sys.executable, "script.py", folder=str(tmp_path))
+    request = runs.request(command, limits=Limits(startup_s=60, import_s=1))
+    heard: list[Event] = []
+    outcome = run_script(replace(request, on_event=heard.append))
+    assert (outcome.state, outcome.reason) == (
+        TrialState.HUNG,
+        "it did not import torch within 1 s",
+    )
+    assert 1 <= outcome.wall_s < 10
+    (waiting,) = [event for event in heard if event["event"] == "waiting"]
+    assert (waiting["torch"], waiting["limit_s"]) == (None, 1)
 
 
 def test_cancelling(tmp_path):

@@ -240,6 +240,7 @@ def test_what_is_found_when_no_proof_has_room_is_named_and_not_claimed(tune):
     assert phases(result)[-2:] == ["proof", "search"]
     assert (result.verdict, result.speedup, result.plan) == (Verdict.INCONCLUSIVE, None, None)
     assert wording.reason(result).endswith("compile=default, was not proven in the budget")
+    assert "has room for the proof and for what is left" in wording.advice(result)
     assert result.needed_s > 0
     assert took_s <= 1.1 * 480
 

@@ -15,7 +15,7 @@ from gpuadvisor.errors import Interrupted
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.proof import is_faster, prove
 from gpuadvisor.tuning import trial_runner
-from gpuadvisor.tuning.trial_runner import Side, Silent, TrialRunner
+from gpuadvisor.tuning.trial_runner import Side, Silent, TrialRunner, limits_for
 from gpuadvisor.tuning.validator import TrialValidator
 from tests import simulation
 
@@ -156,3 +156,34 @@ def test_a_run_that_was_cancelled_is_no_trial(scripts):
     with pytest.raises(Interrupted):
         runner(cancelled=lambda: True, record=trials.append).run(BASE, "proof")
     assert trials == []
+
+
+@pytest.mark.parametrize(
+    ("torch", "words"),
+    [
+        (None, "in 20 s, nor torch imported: without, the run is given up after 120 s"),
+        ("2.7.1", "in 20 s, though torch is imported: the run is given up after 120 s"),
+    ],
+)
+def test_a_first_step_that_takes_long_is_told(scripts, torch, words):
+    said = []
+
+    class Heard(Silent):
+        def on_message(self, sentence):
+            said.append(sentence)
+
+    runner(progress=Heard()).run(BASE, "baseline")
+    waiting = {"event": "waiting", "seconds": 20.1, "torch": torch, "limit_s": 120.0}
+    scripts.requests[0].on_event(waiting)
+    assert said == [f"no step was seen {words}"]
+
+
+def test_the_first_run_is_waited_for_as_long_as_the_budget_lasts(scripts):
+    made = runner(timeout_s=600.0, room_s=lambda settings: 90.0)
+    made.run(BASE, "baseline")
+    made.run(BASE, "baseline")  # from now on, the first one says what is too long
+    first, second = (request.limits for request in scripts.requests)
+    assert (first.startup_s, first.total_s, first.room_s, first.import_s) == (90, 90, 90, 120)
+    assert second.startup_s > 60 and second.room_s > 1e6
+    unlimited = limits_for({}, {}, None, 600.0)
+    assert (unlimited.startup_s, unlimited.import_s) == (600, 120)
