@@ -77,7 +77,9 @@ def _explain(
     match ending:
         case Ending.NO_STEP:
             state, reason = _late("no step within", limits.startup_s, limits)
-            says_why = state is TrialState.HUNG or recorder.torch is None
+            # With knobs, time may have been too short for what is known to have steps.
+            is_plain = not request.specification.applications
+            says_why = state is TrialState.HUNG or is_plain
             return state, f"{reason}: {_unseen(recorder)}" if says_why else reason
         case Ending.NO_TORCH:
             return _late("it did not import torch within", limits.import_s, limits)
