@@ -82,4 +82,5 @@ def describe(torch: Any, index: int) -> "dict[str, Any]":
 
 
 if __name__ == "__main__":
-    print("\n" + MARK + json.dumps(probe()))
+    print("\n" + MARK + json.dumps(probe()), flush=True)
+    os._exit(0)  # taking torch down again takes 0.4 s of 1.6

@@ -51,7 +51,7 @@ def interrupt_and_resume(home: Path) -> Stopped:
     """What comes first is slower than the unchanged script; what is left is a gain."""
     (home / "paced.plan.toml").write_text("an old one")
     words = (*TUNE, "--arg", "pause=0.08,0.03", "--budget", "2 trials", "--json")
-    arguments = ("--", "--steps", "16")
+    arguments = ("--", "--steps", "10")
     first = Running(home, *words, *arguments)
     first.wait_for("^Baseline")
     intruder = program.run(home, *words, *arguments)
@@ -109,7 +109,7 @@ class TestGain:
     def test_its_figures_are_those_of_the_script(self, gain):
         assert gain.result["baseline"]["step_ms"]["p50"] == pytest.approx(61, rel=0.2)
         assert gain.result["baseline"]["samples_per_step"] == 2
-        assert gain.result["args"] == ["--steps", "16"]
+        assert gain.result["args"] == ["--steps", "10"]
         assert gain.result["device"]["kind"] == "cpu"
 
     def test_a_knob_alone_is_worth_the_whole(self, gain):
@@ -130,7 +130,7 @@ class TestGain:
         assert gain.result["untried"] == {
             "cpu_threads": "the budget had no room for it: `--budget '3 trials'` would have"
         }
-        assert "the script ends after 16 steps" in notes
+        assert "the script ends after 10 steps" in notes
         assert "the plan that was in paced.plan.toml before is replaced" in notes
 
     def test_progress_goes_to_stderr_without_control_characters(self, gain):
@@ -191,7 +191,7 @@ class TestInterruption:
         folder = str(stopped.home.resolve())
         with open_store() as store:
             found = store.load_unfinished(
-                "paced.py", ("--steps", "16"), Level.BALANCED, Objective.THROUGHPUT, folder
+                "paced.py", ("--steps", "10"), Level.BALANCED, Objective.THROUGHPUT, folder
             )
         assert found is None
 

@@ -1,6 +1,7 @@
 """Steps that take as long as they are told, whoever else uses the machine: known figures."""
 
 import argparse
+import os
 import time
 
 import torch
@@ -16,4 +17,5 @@ for _ in range(chosen.steps):
     model(torch.ones(2, 4)).mean().backward()
     due_s += chosen.pause
     time.sleep(max(0.0, due_s - time.perf_counter()))
-print("trained", chosen.pause)
+print("trained", chosen.pause, flush=True)
+os._exit(0)  # taking torch down again takes a fifth of a run's time

@@ -1,6 +1,7 @@
 """What the scripts beside this file share: a small model, random data, and their own clock."""
 
 import json
+import os
 import time
 
 import torch
@@ -41,5 +42,8 @@ class Clock:
         self.times.append(time.perf_counter())
 
     def report(self):
+        """Say what was counted, and leave without taking torch down, a fifth of a run's time."""
         gaps = sorted(b - a for a, b in zip(self.times, self.times[1:], strict=False))
-        print(json.dumps({"steps": len(self.times), "step_ms": 1e3 * gaps[len(gaps) // 2]}))
+        report = {"steps": len(self.times), "step_ms": 1e3 * gaps[len(gaps) // 2]}
+        print(json.dumps(report), flush=True)
+        os._exit(0)
