@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from gpuadvisor.storage.database import Store
+
 
 @pytest.fixture(scope="session", autouse=True)
 def migrations_are_read_once() -> Iterator[None]:
@@ -22,3 +24,20 @@ def migrations_are_read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ScriptDirectory, "from_config", once)
         yield
+
+
+@pytest.fixture
+def on_disk() -> None:
+    """Optuna's record of a study lies beside ours, as it does for users."""
+
+
+@pytest.fixture
+def in_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Optuna keeps its record of a study in memory, which takes a third off a simulated study.
+
+    Not where the test asks for `on_disk`.
+    """
+    if "on_disk" not in request.fixturenames:
+        from optuna.storages import InMemoryStorage
+
+        monkeypatch.setattr(Store, "optuna_storage", InMemoryStorage())

@@ -105,7 +105,7 @@ class Script:
 
 
 @pytest.fixture
-def script(tmp_path, monkeypatch):
+def script(tmp_path, monkeypatch, in_memory):
     made = Script()
     (tmp_path / "train.py").write_text("")
     monkeypatch.chdir(tmp_path)
@@ -128,7 +128,7 @@ def tune(cancelled=lambda: False, progress=None, profile=None, **changes):
     return study.tune(options(**changes), progress or Silent(), cancelled, profile)
 
 
-def test_what_pays_is_kept_proven_and_written(script):
+def test_what_pays_is_kept_proven_and_written(script, on_disk):
     result = tune()
     assert result.verdict == "faster"
     assert result.settings == {"tf32": True, "channels_last": True}
@@ -327,7 +327,7 @@ class TestInterruption:
     @pytest.mark.parametrize(
         "runs", [2, 8, *(pytest.param(runs, marks=pytest.mark.slow) for runs in (3, 5, 12))]
     )
-    def test_at_any_time_there_is_a_result_and_a_way_on(self, script, runs):
+    def test_at_any_time_there_is_a_result_and_a_way_on(self, script, runs, on_disk):
         result = tune(self.after(script, runs))
         assert result.verdict == ("not_tried" if runs < 3 else "inconclusive")
         assert result.interrupted == "interrupted"
