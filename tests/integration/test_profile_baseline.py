@@ -15,7 +15,10 @@ from tests.simulation import measurement
 
 pytest.importorskip("torch")
 
+CORE = max(os.sched_getaffinity(0))
 SCRIPT = """
+import os, pathlib
+pathlib.Path("cores.txt").write_text(str(os.sched_getaffinity(0)))
 import torch
 from torch.utils.data import DataLoader
 
@@ -31,23 +34,29 @@ def command(folder, text):
     return Command(sys.executable, "train.py", folder=str(folder))
 
 
-def test_it_says_what_the_profile_and_the_harness_saw(tmp_path):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("profiled")
+
+
+@pytest.fixture(scope="module")
+def diagnosis(folder):
     measured = measurement(
         [10.0] * 8,
         windows=(StepWindow(100, 1.0, data_wait_s=0.5),),
         facts=ScriptFacts(loaders=(LoaderFacts(2, 0, False, False, None),)),
     )
-    diagnosis = profile_baseline(command(tmp_path, SCRIPT), measured, cpu_device())
+    return profile_baseline(command(folder, SCRIPT), measured, cpu_device(), (CORE,))
+
+
+def test_it_says_what_the_profile_and_the_harness_saw(diagnosis):
     assert diagnosis.failed == ()
     assert "input_bound" in {finding.rule for finding in diagnosis.shown}
     assert {each.rule for each in diagnosis.not_measured} >= {"tf32_off", "power_capped"}
 
 
-def test_it_keeps_to_the_cores_that_it_is_given(tmp_path):
-    core = max(os.sched_getaffinity(0))
-    text = f"import os\nassert os.sched_getaffinity(0) == {{{core}}}\n{SCRIPT}"
-    measured = measurement([10.0] * 8)
-    assert profile_baseline(command(tmp_path, text), measured, cpu_device(), (core,)).failed == ()
+def test_it_keeps_to_the_cores_that_it_is_given(diagnosis, folder):
+    assert (folder / "cores.txt").read_text() == str({CORE})
 
 
 def test_a_script_that_cannot_be_profiled_is_a_script_error(tmp_path):

@@ -4,12 +4,12 @@ import argparse
 import os
 import time
 
-import torch
-
 parser = argparse.ArgumentParser()
 parser.add_argument("--pause", type=float, default=0.06)
 parser.add_argument("--steps", type=int, default=40)
 chosen = parser.parse_args()
+
+import torch  # noqa: E402 - a wrong command line is told before it, in no time
 
 model = torch.nn.Linear(4, 1)
 due_s = time.perf_counter()  # a step that is late, on a busy machine, makes the next one shorter
