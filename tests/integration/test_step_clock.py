@@ -60,7 +60,7 @@ CASES = [
     Case("compiled.py model", "optimizer", *loaded(16), COMPILED),
     Case("compiled.py module", "optimizer", *loaded(16), COMPILED, slow=True),
     Case("compiled.py step", "optimizer", *loaded(16), {**COMPILED, "roots": ()}, slow=True),
-    Case("evaluation.py", "optimizer", *loaded(16)),
+    Case("evaluation.py", "backward", *loaded(16), WITHOUT_OPTIMIZER),
     Case(
         "graphs.py",
         "backward",

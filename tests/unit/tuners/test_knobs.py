@@ -313,7 +313,7 @@ class Target:
 
 if sys.argv[2:]:
     KNOB.apply(sys.argv[2], Target)
-for times in (2, 20):  # the first ones are new to any heap
+for times in (2, 6):  # the first ones are new to any heap
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(times):
         blocks = [ctypes.create_string_buffer(int(sys.argv[1])) for _ in range(4)]
