@@ -63,6 +63,11 @@ class TargetPython:
     architectures: tuple[str, ...] = ()
     """Architectures of torch's kernels, such as `sm_90` and `compute_90`; empty without a GPU."""
 
+    packages: tuple[str, ...] = ()
+    """Installed packages with their versions, such as `numpy-2.1.0`; sorted."""
+    editable: tuple[str, ...] = ()
+    """Folders of packages that are installed from their source, which may change."""
+
     @property
     def runs_harness(self) -> bool:
         """Say whether gpuadvisor's code for the target process can run in it."""
@@ -111,7 +116,8 @@ def inspect_python(python: str, timeout_s: float = TIMEOUT_S) -> TargetPython:
     found = json.loads(told[-1].removeprefix(MARK))
     found["cudnn"] = _dotted(found.get("cudnn"))
     found["gpus"] = tuple(map(_gpu, found.get("gpus", ())))
-    found["architectures"] = tuple(found.get("architectures", ()))
+    for name in ("architectures", "packages", "editable"):
+        found[name] = tuple(found.get(name, ()))
     return TargetPython(path, **found)
 
 

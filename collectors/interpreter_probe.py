@@ -15,9 +15,12 @@ import os  # noqa: E402
 import sysconfig  # noqa: E402
 import warnings  # noqa: E402
 from importlib import import_module  # noqa: E402
+from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
+from urllib.parse import unquote  # noqa: E402
 
 MARK = "@gpuadvisor-probe "
+INSTALLED = (".dist-info", ".egg-info")
 
 
 def probe() -> "dict[str, Any]":
@@ -26,6 +29,8 @@ def probe() -> "dict[str, Any]":
     found: dict[str, Any] = {
         "version": "{}.{}.{}".format(*sys.version_info),
         "has_header": os.path.exists(header),  # noqa: PTH110 - old versions
+        "packages": packages(),
+        "editable": editable_folders(),
     }
     try:
         torch = import_module("torch")
@@ -41,6 +46,36 @@ def probe() -> "dict[str, Any]":
         found["triton"] = triton_version()
         found.update(cuda_state(torch))
     return found
+
+
+def installed() -> "list[str]":
+    """Return the folders with what installers wrote down, one for each package."""
+    found = []
+    for folder in map(Path, sys.path):
+        try:
+            found += [str(each) for each in folder.iterdir() if each.suffix in INSTALLED]
+        except OSError:  # not there, a zip file, or not for us to read
+            continue
+    return found
+
+
+def packages() -> "list[str]":
+    """Return what is installed, such as `numpy-2.1.0`, without opening a file."""
+    return sorted({Path(folder).stem for folder in installed()})
+
+
+def editable_folders() -> "list[str]":
+    """Return the folders of packages that are installed from their source, which may change."""
+    found = []
+    for folder in installed():
+        try:
+            # packaging.python.org/specifications/direct-url
+            origin = json.loads((Path(folder) / "direct_url.json").read_text("utf-8"))
+            if origin.get("dir_info", {}).get("editable"):
+                found.append(unquote(origin["url"].partition("://")[2]))
+        except (OSError, ValueError, KeyError, AttributeError):
+            continue
+    return sorted(found)
 
 
 def triton_version() -> "str | None":

@@ -35,8 +35,8 @@ EPILOG = """examples:
 A shortened life of the script, to its end, is compared with one under the plan where the budget has
 room for that; nothing that these lives write remains. Where `tune`, or `verify` before, compared
 them already, that still holds as long as the source and configuration files in the script's folder
-or repository, its arguments, Python, torch, gpuadvisor and the device are the same. Changes of data
-and of other packages are not seen: --rehearse compares in any case.
+or repository, its arguments, Python, the installed packages and the device are the same. Changes of
+data and environment variables are not seen: --rehearse compares in any case.
 
 Then the script runs with and without the plan, in fresh processes and in turns, as in the proof of
 `gpuadvisor tune`. The gain is there when its whole interval is not below the plan's, less what two

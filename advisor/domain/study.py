@@ -255,6 +255,8 @@ class Premises:
     """Source files that the script may load: path from `root` to a digest of the content."""
     configuration: Mapping[str, str]
     """Small files that it may be configured by: path from `root` to a digest of the content."""
+    packages: tuple[str, ...] = ()
+    """Packages installed beside the script, with versions: `numpy-2.1.0`."""
     incomplete: str = ""
     """Why the files are not all known, as a clause without a full stop; empty where they are."""
     study: str = ""

@@ -1,9 +1,9 @@
-"""What a rehearsal rests on, and what of it has changed since: code, arguments, versions, device.
+"""What a rehearsal rests on, and what of it has changed since: code, arguments, packages, device.
 
 A rehearsal holds for the files that it ran. Which of them a script loads is not known before it
 runs, so all are looked at that it may: source and configuration files in the work tree of its
-repository, else in its folder and below, and in the folders of PYTHONPATH. Data, other environment
-variables and installed packages other than torch are not compared.
+repository, else in its folder and below, in the folders of PYTHONPATH, and of packages that are
+installed from their source. Data and other environment variables are not compared.
 """
 
 from __future__ import annotations
@@ -45,14 +45,22 @@ PLAN = "plan"
 """Stands for the digest of a plan, which studies write and scripts do not read."""
 
 
-def premises(command: Command, environment: Environment, tolerance: float, seed: int) -> Premises:
+def premises(
+    command: Command,
+    environment: Environment,
+    tolerance: float,
+    seed: int,
+    packages: Iterable[str] = (),
+    editable: Iterable[str] = (),
+) -> Premises:
     """Return what a rehearsal of a script would rest on now; it never raises.
 
-    `tolerance` is the relative difference of results that it allows.
+    `tolerance` is the relative difference of results that it allows, `packages` are those of the
+    script's Python, and `editable` the folders of those of them that are installed from source.
     """
     working = Path(command.folder or ".").resolve()
     root = _root(working, command)
-    files, incomplete = _files([root, *_search_path()])
+    files, incomplete = _files([root, *_search_path(), *map(Path, editable)])
     if command.is_module and not _is_in(working, command.script):
         incomplete = f"the module {command.script} does not lie in {working}"
     named = list(_named_in(command.args, working))
@@ -65,7 +73,7 @@ def premises(command: Command, environment: Environment, tolerance: float, seed:
         }
         for kind in (CODE, CONFIGURATION)
     )
-    return Premises(facts, code, configuration, incomplete)
+    return Premises(facts, code, configuration, tuple(packages), incomplete)
 
 
 def without(found: Premises, command: Command, left: Iterable[str]) -> Premises:
@@ -106,7 +114,7 @@ def earlier_rehearsal(
                 return None, f"{which} found a problem: {rehearsal.problems[0].sentence}"
             if (lacks := missing(rehearsal)) is not None:
                 return None, f"{which} did not cover enough: {lacks}"
-            same = "the same script, arguments, versions and device"
+            same = "the same script, arguments, packages and device"
             return rehearsal, f"{which} still holds: {same}"
         why = why or f"{which} does not hold any more: {changed}"
     return None, why or "no earlier rehearsal of this plan is stored here"
@@ -132,6 +140,10 @@ def difference(then: Premises, now: Premises) -> str | None:
         was, is_ = then.facts.get(name, "not known"), now.facts.get(name, "not known")
         if was != is_:
             return f"{name}: {is_ or 'none'} now, {was or 'none'} then"
+    if then.packages != now.packages:
+        sets = set(now.packages), set(then.packages)
+        here, there = (sorted(one - other) for one, other in (sets, sets[::-1]))
+        return f"packages: {_some(here)} now, {_some(there)} then"
     changed = [*_changes(then.code, now.code), *_changes(then.configuration, now.configuration)]
     added = [name for name in now.code if name not in then.code]
     if changed or added:
@@ -141,6 +153,11 @@ def difference(then: Premises, now: Premises) -> str | None:
         more = len(changed) + len(added) - 1
         return f"{name} {verb}" + (f", and {more} more files are not the same" if more else "")
     return None
+
+
+def _some(names: list[str], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return (", ".join(names[:most]) or "none") + more
 
 
 def _changes(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:

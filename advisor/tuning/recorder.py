@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Plan, Rehearsal, StudyResult, Trial, Verdict
@@ -35,8 +36,12 @@ class StudyRecorder:
         environment: Environment,
         started: str,
         verifies: str | None = None,
+        python: TargetPython | None = None,
     ) -> None:
-        """Begin without a study; `verifies` is the path of a plan, if that is all it is about."""
+        """Begin without a study.
+
+        `verifies` is the path of a plan, if that is all it is about; `python` is the script's.
+        """
         self._store = store
         self._options = options
         self._environment = environment
@@ -48,6 +53,8 @@ class StudyRecorder:
             environment,
             TOLERANCES[options.level] if tolerance is None else tolerance,
             options.seed,
+            python.packages if python is not None else (),
+            python.editable if python is not None else (),
         )
         self._lock = ExitStack()
         self.started = started

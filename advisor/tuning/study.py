@@ -109,7 +109,7 @@ def tune(
         stack.enter_context(reserved(devices))
         store = stack.enter_context(open_store())
         here = environment(python, devices[0], options.command.script)
-        recorder = stack.enter_context(StudyRecorder(store, options, here, started))
+        recorder = stack.enter_context(StudyRecorder(store, options, here, started, python=python))
         study = _Study(
             options,
             devices,

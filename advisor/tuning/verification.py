@@ -113,7 +113,7 @@ def verify(
         store = stack.enter_context(open_store())
         here = environment(python, devices[0], options.command.script)
         path = str(options.plan.absolute())
-        recorder = stack.enter_context(StudyRecorder(store, asked, here, started, path))
+        recorder = stack.enter_context(StudyRecorder(store, asked, here, started, path, python))
         return _Verifying(
             asked,
             plan,

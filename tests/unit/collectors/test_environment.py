@@ -199,6 +199,23 @@ def test_a_python_says_what_its_torch_can_do(with_torch):
     assert (gpu.name, gpu.compute_capability, gpu.uuid) == ("NVIDIA H100", (9, 0), "GPU-fa4e0000")
 
 
+def test_a_python_says_what_is_installed(with_torch, tmp_path, monkeypatch):
+    with_torch(TORCH)
+    origins = {
+        "own-1.0.dist-info": '{"url": "file:///my%20code/own", "dir_info": {"editable": true}}',
+        "other-2.0.dist-info": '{"url": "https://example.com/other.whl", "archive_info": {}}',
+        "broken-3.0.dist-info": "[]",
+    }
+    for name, origin in origins.items():
+        (tmp_path / "site" / name).mkdir(parents=True)
+        (tmp_path / "site" / name / "direct_url.json").write_text(origin)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
+    found = describe_python(sys.executable)
+    assert {"broken-3.0", "other-2.0", "own-1.0"} < set(found.packages)
+    assert any(name.startswith("pytest-") for name in found.packages)
+    assert "/my code/own" in found.editable
+
+
 def test_what_torch_says_about_a_driver_is_kept(with_torch):
     with_torch(
         TORCH + "def old():\n"

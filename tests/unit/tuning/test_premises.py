@@ -125,6 +125,28 @@ def test_other_versions_and_devices(project, changes, words):
     assert difference(found(project), found(project, environment=here)) == words
 
 
+def test_other_packages(project):
+    command = Command("python", "scripts/train.py", folder=str(project))
+    then, now = (
+        premises(command, ENVIRONMENT, 0.01, 0, packages)
+        for packages in (
+            ("numpy-2.1", "torch-2.7"),
+            ("numpy-2.2", "torch-2.7", "a-1", "b-1", "c-1"),
+        )
+    )
+    assert difference(then, now) == "packages: a-1, b-1, c-1 and 1 more now, numpy-2.1 then"
+    assert difference(then, found(project)) == "packages: none now, numpy-2.1, torch-2.7 then"
+
+
+def test_packages_that_are_installed_from_source(project, tmp_path):
+    helper = write(tmp_path, "own/src/own/helper.py")
+    command = Command("python", "scripts/train.py", folder=str(project))
+    then = premises(command, ENVIRONMENT, 0.01, 0, editable=[str(tmp_path / "own")])
+    helper.write_text("other")
+    now = premises(command, ENVIRONMENT, 0.01, 0, editable=[str(tmp_path / "own")])
+    assert difference(then, now) == f"{helper} has changed"
+
+
 def test_what_does_not_matter(project):
     here = replace(ENVIRONMENT, driver="600", sm_clock_mhz=1, git_commit="other", git_dirty=True)
     assert difference(found(project), found(project, environment=here)) is None

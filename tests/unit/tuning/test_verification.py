@@ -322,7 +322,7 @@ class TestEarlierRehearsals:
         assert found["study"]["verdict"] == "faster"
         notes = " ".join(found["study"]["notes"])
         assert "rehearsal of study train-1 from 20" in notes
-        assert "still holds: the same script, arguments, versions and device" in notes
+        assert "still holds: the same script, arguments, packages and device" in notes
         assert document(capsys)[1]["rehearsed_by"] == "train-1"  # the second made none
 
     def test_that_of_the_study_which_made_the_plan_holds_too(self, script, capsys):
@@ -349,6 +349,12 @@ class TestEarlierRehearsals:
         found = document(capsys)[1]
         assert script.lives == 3
         assert "does not hold any more: torch: 2.8.0 now" in str(found["study"]["notes"])
+
+    def test_another_package_is_rehearsed(self, script, capsys):
+        script.python = replace(script.python, packages=("transformers-5.1",))
+        found = document(capsys)[1]
+        assert script.lives == 3
+        assert "packages: transformers-5.1 now, none then" in str(found["study"]["notes"])
 
     @pytest.mark.parametrize(
         "words", [("--", "--epochs", "3"), ("--tolerance", "5"), ("--rehearse",)]
