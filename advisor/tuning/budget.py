@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.study import Aspect, Trial, TrialState
 from gpuadvisor.errors import UsageError
@@ -60,6 +61,11 @@ MOST_PAIRS = 16
 SLOW_RUN = 2.0
 """Usual durations that each run is granted, whatever is left of the budget."""
 
+MEASURE_SHARE = 1 / 150
+"""Part of a time budget that one run measures for, between the bounds below: longer budgets buy
+quieter figures."""
+SHORTEST_MEASURE_S, LONGEST_MEASURE_S = 1.5, 4.0
+
 FEW_RUNS, USUAL_RUNS = 20, 35
 """Runs of the unchanged script below which a budget is too small, and with which the search tries
 every knob: three baselines, some fifteen settings, their ablation, and eight for the proof."""
@@ -95,6 +101,19 @@ class BudgetLimit:
             return f"{self.trials} trials"
         seconds = self.seconds or 0.0
         return f"{seconds / 60:.0f}m" if seconds % 60 == 0 else f"{seconds:g}s"
+
+
+def schedule_for(budget: BudgetLimit) -> Schedule:
+    """Return how long one run measures within a budget."""
+    budget_s = budget.seconds
+    measure_s = LONGEST_MEASURE_S if budget_s is None else budget_s * MEASURE_SHARE
+    measure_s = min(LONGEST_MEASURE_S, max(SHORTEST_MEASURE_S, measure_s))
+    return Schedule(
+        measure_s=measure_s,
+        warmup_s=measure_s / 4,
+        window_s=measure_s / 8,
+        max_measure_s=4 * measure_s,
+    )
 
 
 class Reserve(Enum):

@@ -63,8 +63,11 @@ class KnobSearch:
         self.budget.stands = False
         self.best = Best({}, 1.0)
         parameters = self.chosen.space.parameters
-        left = tuple(each for each in parameters if each.name not in self.left_aside)
-        space = replace(self.chosen.space, parameters=left)
+        left = [each for each in parameters if each.name not in self.left_aside]
+        if self._last is not None:  # later rounds are for what is left
+            tried = self._tried()
+            left.sort(key=lambda each: each.name in tried)
+        space = replace(self.chosen.space, parameters=tuple(left))
         if not self._has_more(space):
             return {}
         self._goes_on = False
@@ -95,10 +98,19 @@ class KnobSearch:
         return any(self.evaluator.affordable([first]) for first in firsts)
 
     def _enter(self, space: Space) -> None:
-        names = list(space.by_name)
+        tried = self._tried() if self._entered else set()
+        names = [name for name in space.by_name if name not in tried]
         what = f"{len(names)} knobs: {', '.join(names)}" if names else "no knobs"
-        self.enter("search", f"once more, {what}" if self._entered else what)
+        if self._entered:
+            without = f" without {', '.join(self.left_aside)}" if self.left_aside else ""
+            what = f"once more{without}: {', '.join(names) or 'what was tried beside others'}"
+        self.enter("search", what)
         self._entered = True
+
+    def _tried(self) -> set[str]:
+        """Return the knobs that some run of the search had."""
+        trials = self.evaluator.trials
+        return {name for trial in trials if trial.phase == "search" for name in trial.settings}
 
     def _explore(self, space: Space) -> None:
         """Try combinations near the best."""

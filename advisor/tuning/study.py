@@ -13,7 +13,6 @@ from pathlib import Path
 
 from gpuadvisor.collectors.environment import environment
 from gpuadvisor.collectors.script.request import Command
-from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.knobs import Contribution, Settings, Value
@@ -35,7 +34,7 @@ from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.arguments import ArgumentKnob
 from gpuadvisor.tuning.baselines import baseline_warnings, measure_baselines
-from gpuadvisor.tuning.budget import Budget, BudgetLimit, Reserve
+from gpuadvisor.tuning.budget import Budget, Reserve, schedule_for
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.knob_search import KnobSearch
 from gpuadvisor.tuning.leftovers import left_since, look
@@ -67,16 +66,18 @@ from gpuadvisor.tuning.results import (
     with_measured,
 )
 from gpuadvisor.tuning.trial_runner import Progress, Side
-from gpuadvisor.tuning.verdicts import candidate, time_needed, untried_knobs, verdict_of
+from gpuadvisor.tuning.verdicts import (
+    candidate,
+    is_worth_a_proof,
+    time_needed,
+    untried_knobs,
+    verdict_of,
+)
 
 ProfileBaseline = Callable[[Command, Measurement, Device, tuple[int, ...]], Diagnosis]
 """Diagnoses the unchanged script on a GPU and these CPU cores, none of them for all. ScriptError
 where it cannot be profiled."""
 
-MEASURE_SHARE = 1 / 150
-"""Part of a time budget that one run measures for, between the bounds below: longer budgets buy
-quieter figures."""
-SHORTEST_S, LONGEST_S = 1.5, 4.0
 SHOWN_SEVERITIES = (str(Severity.WARNING), str(Severity.CRITICAL))
 """Severities of the findings that are shown before the search; the others stand in the report."""
 
@@ -263,11 +264,11 @@ class _Study:
         result: StudyResult | None = None
         best_proven: Settings = {}
         for reserve in Reserve:
-            if reserve is Reserve.NOTHING and result is None:
-                # Only the proof of what looked best shows that there is no gain.
+            unproven = reserve is Reserve.NOTHING and result is None
+            if unproven and is_worth_a_proof(self._evaluator.trials, self._dropped, self._untried):
                 best_proven = self._candidate()
                 result = self._prove(best_proven, ())
-                search.leave_aside(each.knob for each in self._rehearsed.dropped)
+                search.leave_aside(self._dropped)
                 if is_faster(result.speedup):
                     return result
             self._budget.reserve = reserve
@@ -279,11 +280,9 @@ class _Study:
                     best_proven = self._looks_best()
                     if not is_no_gain(result.speedup):
                         return result
-                search.leave_aside(rest or settings)
-                search.leave_aside(each.knob for each in self._rehearsed.dropped)
-        left = untried_knobs(search.untried(self._no_room, ""))
+                search.leave_aside([*(rest or settings), *self._dropped])
         # Where all was tried, what was found since the last proof must not look better.
-        if result is not None and (left or self._looks_best() == best_proven):
+        if result is not None and (self._untried or self._looks_best() == best_proven):
             return result
         return self._prove(self._candidate(), ())
 
@@ -357,8 +356,7 @@ class _Study:
 
     def _looks_best(self) -> Settings:
         """Return what looks best of all that the search measured and no rehearsal objected to."""
-        dropped = [each.knob for each in self._rehearsed.dropped]
-        return candidate(self._evaluator.trials, dropped)
+        return candidate(self._evaluator.trials, self._dropped)
 
     def _candidate(self) -> Settings:
         """Return what looked best without being better than noise, if there is time to prove it."""
@@ -404,6 +402,16 @@ class _Study:
     @property
     def _space(self) -> Space:
         return self._search.chosen.space if self._search else Space()
+
+    @property
+    def _dropped(self) -> list[str]:
+        """Knobs that rehearsals found a problem with."""
+        return [each.knob for each in self._rehearsed.dropped]
+
+    @property
+    def _untried(self) -> list[str]:
+        """Knobs of which no value was tried so far."""
+        return untried_knobs(self._search.untried(self._no_room, "")) if self._search else []
 
     def _note(self, sentence: str) -> None:
         self._notes.append(sentence)
@@ -472,19 +480,6 @@ class _Study:
             if existed:
                 self._note(f"the plan that was in {self.plan} before is replaced")
         return result
-
-
-def schedule_for(budget: BudgetLimit) -> Schedule:
-    """Return how long one run measures within a budget."""
-    budget_s = budget.seconds
-    measure_s = LONGEST_S if budget_s is None else budget_s * MEASURE_SHARE
-    measure_s = min(LONGEST_S, max(SHORTEST_S, measure_s))
-    return Schedule(
-        measure_s=measure_s,
-        warmup_s=measure_s / 4,
-        window_s=measure_s / 8,
-        max_measure_s=4 * measure_s,
-    )
 
 
 def _format_settings(settings: Mapping[str, Value]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from gpuadvisor.domain.knobs import Settings, Value
 from gpuadvisor.domain.study import StudyResult, Trial, TrialState, Verdict
-from gpuadvisor.tuners.proof import is_faster, is_no_gain
+from gpuadvisor.tuners.proof import SMALLEST_GAIN, is_faster, is_no_gain
 from gpuadvisor.tuners.rehearsal.comparison import missing
 from gpuadvisor.tuners.search import OrderedSearch
 from gpuadvisor.tuners.space import Parameter, Space
@@ -38,13 +38,33 @@ def verdict_of(result: StudyResult) -> Verdict:
 def candidate(trials: Sequence[Trial], without: Collection[str] = ()) -> Settings:
     """Return the settings that looked best in the search, though not better than noise.
 
-    Only their proof can show that there is no gain. Those with a knob of `without`, which a
-    rehearsal found a problem with, are none. Empty where none was measured to its end; what was
-    stopped early for being slow is proven only where there is nothing else.
+    Only their proof can show that there is no gain. Empty where none was measured to its end.
+    """
+    best = looks_best(trials, without)
+    return best.settings if best is not None else {}
+
+
+def looks_best(trials: Sequence[Trial], without: Collection[str] = ()) -> Trial | None:
+    """Return the run of the search that gained most, better than noise or not.
+
+    Those with a knob of `without`, which a rehearsal found a problem with, are none. What was
+    stopped early for being slow is taken only where there is nothing else.
     """
     searched = [each for each in _searched(trials) if not set(each.settings) & set(without)]
     complete = [trial for trial in searched if trial.state is TrialState.COMPLETE] or searched
-    return max(complete, key=lambda trial: trial.gain or 0.0).settings if complete else {}
+    return max(complete, key=lambda trial: trial.gain or 0.0, default=None)
+
+
+def is_worth_a_proof(
+    trials: Sequence[Trial], without: Collection[str], untried: Collection[str]
+) -> bool:
+    """Say whether to prove what looked best, though not better than noise, before trying more.
+
+    Its proof alone can show that there is no gain, but not while knobs are `untried`: until then
+    only what may be a gain worth having is worth the time. `without` is that of `looks_best`.
+    """
+    best = looks_best(trials, without)
+    return best is not None and (not untried or (best.gain or 0.0) >= SMALLEST_GAIN)
 
 
 def _searched(trials: Sequence[Trial]) -> list[Trial]:

@@ -35,7 +35,7 @@ from gpuadvisor.tuners.proof import NARROW, NARROW_SHARE, Proof, is_faster, is_n
 from gpuadvisor.tuners.rehearsal.comparison import missing
 from gpuadvisor.tuning.application import check_settings, plan_warnings
 from gpuadvisor.tuning.baselines import baseline_warnings, measure_baselines
-from gpuadvisor.tuning.budget import Budget, BudgetLimit
+from gpuadvisor.tuning.budget import Budget, BudgetLimit, schedule_for
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.leftovers import left_since, look
 from gpuadvisor.tuning.options import DEFAULT_BUDGET, TuneOptions
@@ -52,7 +52,6 @@ from gpuadvisor.tuning.preparation import (
 from gpuadvisor.tuning.recorder import StudyRecorder
 from gpuadvisor.tuning.rehearsal import Rehearser
 from gpuadvisor.tuning.results import proven
-from gpuadvisor.tuning.study import schedule_for
 from gpuadvisor.tuning.trial_runner import Progress, Side
 
 FAILED = (TrialState.CRASHED, TrialState.HUNG, TrialState.OUT_OF_MEMORY)

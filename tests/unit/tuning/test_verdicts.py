@@ -17,7 +17,13 @@ from gpuadvisor.tuners.proof import Proof
 from gpuadvisor.tuners.search import OrderedSearch
 from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuning.results import proven, with_measured
-from gpuadvisor.tuning.verdicts import candidate, not_tried, time_needed, verdict_of
+from gpuadvisor.tuning.verdicts import (
+    candidate,
+    is_worth_a_proof,
+    not_tried,
+    time_needed,
+    verdict_of,
+)
 from tests.simulation import SimulatedEvaluator, measurement
 from tests.studies import NOTHING, rehearsal, study
 
@@ -86,6 +92,17 @@ class TestCandidate:
         assert candidate(trials, ["a"]) == {"b": 1}
         assert candidate(trials, ["a", "b"]) == {"c": 1}
         assert candidate(trials, ["a", "b", "c"]) == {}
+
+    @pytest.mark.parametrize(
+        ("gain", "untried", "worth"),
+        [(1.004, [], True), (1.004, ["c"], False), (1.04, ["c"], True), (0.7, [], True)],
+    )
+    def test_its_proof_is_worth_the_time_where_nothing_is_left_or_it_may_gain(
+        self, gain, untried, worth
+    ):
+        trials = [ran({"a": 1}, gain=1.8), ran({"b": 1}, gain=gain)]
+        assert is_worth_a_proof(trials, ["a"], untried) is worth
+        assert not is_worth_a_proof(trials, ["a", "b"], untried)
 
     def test_what_was_stopped_early_is_the_last_choice(self):
         slow, done = ran({"a": 1}, TrialState.PRUNED, gain=0.9), ran({"b": 1}, gain=0.8)
