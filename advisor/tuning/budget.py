@@ -47,9 +47,9 @@ PROOF_RUNS = 32
 runs differ by 2 %."""
 
 OVERDRAFT = 1 / 3
-"""Part of a budget for few runs by which the least proof of the first thing that is tried may
-exceed it. With 45 s and a script that takes 5 s there was else no room to try anything, and 30 s
-were left."""
+"""Part of a budget for fewer than `LEAST_RUNS` by which the least proof of the first thing that is
+tried may exceed it. With 45 s and a script that takes 5 s there was else no room to try anything,
+and 30 s were left."""
 JITTER = 0.05
 """Part of the budget by which all that precedes a proof may take longer than expected. The first
 look of a proof may exceed the budget by twice that: without it the whole search was for nothing."""
@@ -66,6 +66,8 @@ MEASURE_SHARE = 1 / 150
 quieter figures."""
 SHORTEST_MEASURE_S, LONGEST_MEASURE_S = 1.5, 4.0
 
+LEAST_RUNS = 3 + 1 + 2 * LOOKS[0]
+"""Runs that a study needs to prove anything: baselines, one setting, and its proof's first look."""
 FEW_RUNS, USUAL_RUNS = 20, 35
 """Runs of the unchanged script below which a budget is too small, and with which the search tries
 every knob: three baselines, some fifteen settings, their ablation, and eight for the proof."""
@@ -124,7 +126,8 @@ class Reserve(Enum):
     LEAST = auto()
     """A rehearsal and the first look of a proof."""
     NOTHING = auto()
-    """Nothing: what it finds now is not proven."""
+    """Nothing: what it finds late is not proven. For what it finds before that, as much of the
+    least as there still is."""
 
 
 PROVING = ("ablation", "rehearsal", "proof")
@@ -151,8 +154,8 @@ class Budget:
         self._phase_began_s = self._began_s
         self._proving_s = 0.0
         self.reserve = Reserve.USUAL
-        self.stands = False
-        """Whether the search stands on something that looks better than nothing."""
+        self.stands_on: Settings = {}
+        """What looks best so far in the search; empty where nothing looks better."""
 
     @property
     def phase(self) -> str:
@@ -251,7 +254,7 @@ class Budget:
     def _overdraft_s(self) -> float:
         """Seconds by which the first look of a proof may be expected to exceed the budget."""
         budget_s = self._limit.seconds or 0.0
-        has_few = budget_s < FEW_RUNS * self.expected_s({})
+        has_few = budget_s < LEAST_RUNS * self.expected_s({})
         return (OVERDRAFT if has_few else JITTER) * budget_s
 
     def room_s(self, settings: Settings) -> float | None:
@@ -327,15 +330,27 @@ class Budget:
         if self.phase not in ("search", "ablation"):
             return 0.0
         budget_s = self._limit.seconds or 0.0
-        if self.phase == "search" and self.reserve is Reserve.NOTHING:
-            return 0.0
         rehearsal_s = self._rehearsal_reserve_s(settings)
-        if self.phase == "search" and self.reserve is Reserve.LEAST and not self.stands:
+        if self.phase == "search" and self.reserve is Reserve.NOTHING:
+            return self._still_possible_s()
+        if self.phase == "search" and self.reserve is Reserve.LEAST and not self.stands_on:
             return self._least_proof_s(settings) + rehearsal_s
         reserve_s = self._proof_s(settings) + rehearsal_s
         if self.phase == "ablation":
             return reserve_s
         return reserve_s + min(ABLATION_SHARE * budget_s, self._ablation_s(settings))
+
+    def _still_possible_s(self) -> float:
+        """Return what the least proof of what looks best takes, and its rehearsal if that fits.
+
+        0 where there is no time left for that proof, or nothing to be proven.
+        """
+        settings = self.stands_on
+        if not settings or not self.has_room_for_proof(settings):
+            return 0.0
+        least_s, rehearsal_s = self._least_proof_s(settings), self._rehearsal_reserve_s(settings)
+        both = least_s + rehearsal_s <= (self.left_s or 0.0)
+        return least_s + rehearsal_s if both else least_s
 
     def _rehearsal_reserve_s(self, settings: Settings) -> float:
         """Return what a rehearsal will take; nothing is kept back for one that may not be made."""

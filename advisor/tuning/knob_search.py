@@ -17,7 +17,7 @@ from gpuadvisor.tuners.knob_space import KnobSpace
 from gpuadvisor.tuners.neighbourhood import Neighbourhood
 from gpuadvisor.tuners.search import Best, OrderedSearch
 from gpuadvisor.tuners.space import Space
-from gpuadvisor.tuning.budget import Budget
+from gpuadvisor.tuning.budget import Budget, Reserve
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.recorder import StudyRecorder
 from gpuadvisor.tuning.trial_runner import Progress
@@ -60,7 +60,7 @@ class KnobSearch:
 
         What earlier rounds ran is not run again.
         """
-        self.budget.stands = False
+        self.budget.stands_on = {}
         self.best = Best({}, 1.0)
         parameters = self.chosen.space.parameters
         left = [each for each in parameters if each.name not in self.left_aside]
@@ -77,8 +77,10 @@ class KnobSearch:
         search = OrderedSearch(self.evaluator, space, self.baseline, on_best=self._on_best)
         self._last = search
         search.run()
-        # What had no room is to be tried before combinations of what brought nothing.
-        if space.parameters and (self.best.settings or not search.left_out):
+        # Combinations of what brought nothing come after what had no room, and after the proof
+        # that there is no gain, for which a last search has left nothing.
+        is_last = self.budget.reserve is Reserve.NOTHING
+        if space.parameters and (self.best.settings or not (search.left_out or is_last)):
             self._explore(space)
         return self.best.settings
 
@@ -123,7 +125,7 @@ class KnobSearch:
 
     def _on_best(self, best: Best) -> None:
         self.best = best
-        self.budget.stands = True
+        self.budget.stands_on = best.settings
         self.progress.on_best(best.settings, best.gain)
 
     def ablate(self) -> tuple[Settings, tuple[Contribution, ...]]:
