@@ -50,6 +50,12 @@ class StoreError(AdvisorError):
     exit_code = 5
 
 
+class SilentError(AdvisorError):
+    """The driver, or the daemon that asks it, does not answer: there are no values of now."""
+
+    exit_code = 7
+
+
 class Interrupted(AdvisorError):  # noqa: N818 - not an error of anybody's
     """Ctrl-C or SIGTERM ended the work; what was measured by then is kept."""
 

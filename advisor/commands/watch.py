@@ -1,6 +1,7 @@
 """Watch the GPUs: values, their last minute and the newest events, on a page that `q` leaves.
 
-Without a terminal it prints the page once. Exit status: 0; 1 where there is no GPU to watch.
+Without a terminal it prints the page once. Exit status: 0; 1 where there is no GPU to watch; 7
+where the driver or the daemon does not answer, and what is printed once is old, as it says.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         if is_once:
             return _once(source, state, args)
         if args.json:
-            return _stream(source, state)
+            return _stream(source, state, args)
         from gpuadvisor.tui.watch import page
 
         return page.show(source, state)
@@ -72,24 +73,33 @@ def run(args: argparse.Namespace) -> int:
 def _once(source: Source, state: WatchState, args: argparse.Namespace) -> int:
     import shutil
 
+    from gpuadvisor.errors import SilentError
     from gpuadvisor.tui.watch import plain
 
-    plain.once(source, state, to_the_end=args.replay is not None)
+    is_current = plain.once(source, state, to_the_end=args.replay is not None)
+    status = 0 if is_current else SilentError.exit_code
     if args.json:
         print(plain.as_json(state))
-        return 0
+        return status
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
     encoding = sys.stdout.encoding or "utf-8"  # which may lack some of our characters
     for line in plain.table(state, width):
         print(line.encode(encoding, "replace").decode(encoding))
-    return 0
+    return status
 
 
-def _stream(source: Source, state: WatchState) -> int:
+def _stream(source: Source, state: WatchState, args: argparse.Namespace) -> int:
+    import time
+
     from gpuadvisor.tui.watch import plain
 
     try:
-        plain.stream(source, state, sys.stdout)
+        if args.replay:
+            plain.stream(source, state, sys.stdout)
+        else:  # what a daemon stored before is history, and no line of now
+            plain.stream(
+                source, state, sys.stdout, since_s=time.time(), patience_s=plain.PATIENCE_S
+            )
     except KeyboardInterrupt:  # how one who reads a stream ends it
         return 0
     return 0

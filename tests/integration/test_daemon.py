@@ -182,6 +182,10 @@ def test_a_lost_gpu_a_hanging_driver_and_a_kill(machine):
     key = ("0", "gpuadvisor_gpu_utilization_ratio")
     machine.wait("staleness", lambda: states(machine).get(key) == "stale")
     assert "gpuadvisor_gpu_utilization_ratio" not in machine.scrape()
+    old = machine.run("watch", "--once", "--json")
+    seen = json.loads(old.stdout)
+    assert (old.returncode, seen["source"], bool(seen["problem"])) == (7, "daemon", True)
+    assert seen["gpus"][0]["metrics"]["gpu_utilization_pct"]["state"] == "stale"
     machine.control("LOAD=busy")
 
     killed = machine.status()["pid"]

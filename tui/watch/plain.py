@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from math import inf
 from typing import Any, TextIO
 
 from gpuadvisor.daemon.sources import Source, has_answered
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Metric
 from gpuadvisor.domain.telemetry import HOST, Event, Frame
-from gpuadvisor.errors import AdvisorError
-from gpuadvisor.tui.watch import columns
+from gpuadvisor.errors import AdvisorError, SilentError
+from gpuadvisor.tui.watch import cells, columns
 from gpuadvisor.tui.watch.state import WatchState
 
 SETTLED_FRAMES = 2
 """Rates and GPM compare two readings, so that the second full frame is the first to have them."""
+PATIENCE_S = 5.0
+"""Seconds to wait for values of now. A driver that works answers a sweep in milliseconds, and the
+daemon stores a row each second; one that has said nothing for so long hangs."""
 SHOWN_EVENTS = 10
 VERSION = 1
 """The version of the JSON that docs/watch.md describes, raised when a program that reads it must be
@@ -25,29 +30,62 @@ UNREAD = "unread"
 """The state of what was not read yet."""
 
 
-def once(source: Source, state: WatchState, *, to_the_end: bool) -> None:
-    """Read until the values are there, or all that a recording has.
+def once(
+    source: Source,
+    state: WatchState,
+    *,
+    to_the_end: bool,
+    now: Callable[[], float] = time.time,
+    clock: Callable[[], float] = time.monotonic,
+) -> bool:
+    """Read until values are there that are newer than this call, or all that a recording has.
 
-    AdvisorError where there is no GPU.
+    Return whether they are: where none came in PATIENCE_S, the last known are old, and
+    `state.latest.problem` says why. `now` tells Unix time, `clock` measures the wait, both in
+    seconds. SilentError where the driver never answered, AdvisorError where there is no GPU.
     """
-    settled = 0
-    for frame in _frames(source):
+    if to_the_end:
+        for frame in _frames(source):
+            state.update(frame)
+        state.end()
+        return True
+    asked_s, newest_s, settled = now(), 0.0, 0
+    deadline = clock() + PATIENCE_S
+    for frame in _frames(source, deadline, clock):
         state.update(frame)
-        settled += frame.full and bool(frame.samples)
-        if settled >= SETTLED_FRAMES and not to_the_end:
-            return
-    state.end()
+        if frame.full and frame.samples and not frame.problem:
+            newest_s = frame.time_s
+            settled += 1
+            if newest_s >= asked_s and settled >= SETTLED_FRAMES:
+                return True
+        if clock() >= deadline:
+            break
+    if not state.latest.problem:
+        age = f"are {cells.age(now() - newest_s)} old" if newest_s else "have not come yet"
+        old = f"The newest values {age}."
+        state.update(Frame(now(), problem=old))
+    return False
 
 
-def stream(source: Source, state: WatchState, out: TextIO) -> None:
-    """Write a line of JSON for each full frame, as it comes; AdvisorError where there is no GPU.
+def stream(
+    source: Source,
+    state: WatchState,
+    out: TextIO,
+    *,
+    since_s: float = -inf,
+    patience_s: float = inf,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Write a line of JSON for each full frame from `since_s` (Unix time) on, as it comes.
 
-    Events of the frames between are told with the next full one.
+    Events of the frames between, and of those before, are told with the next line. SilentError
+    where the driver has said nothing for `patience_s` by `clock`, AdvisorError where there is no
+    GPU.
     """
     events: list[Event] = []
-    for frame in _frames(source):
+    for frame in _frames(source, clock() + patience_s, clock):
         events.extend(state.update(frame))
-        if frame.full:
+        if frame.full and frame.time_s >= since_s:
             print(json.dumps(document(state, events)), file=out, flush=True)
             events.clear()
 
@@ -72,8 +110,10 @@ def table(state: WatchState, width: int) -> Iterator[str]:
         yield from ("", *lines)
 
 
-def _frames(source: Source) -> Iterator[Frame]:
-    """Yield the frames from the first on that lists GPUs."""
+def _frames(
+    source: Source, deadline: float = inf, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Frame]:
+    """Yield the frames from the first on that lists GPUs, which must come before the deadline."""
     problem = "there is no frame"
     is_begun = False
     for frame in source.frames():
@@ -84,6 +124,11 @@ def _frames(source: Source) -> Iterator[Frame]:
         problem = frame.problem or problem
         if has_answered(frame):
             break
+        if clock() >= deadline:
+            raise SilentError(
+                f"the NVIDIA driver has not answered for {PATIENCE_S:.0f} s: it hangs, or takes "
+                "that long to wake its GPUs, which `nvidia-smi -pm 1` keeps awake"
+            )
     if not is_begun:
         raise nothing(problem)
 

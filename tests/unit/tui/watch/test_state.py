@@ -1,17 +1,18 @@
 """What the page and the JSON say of a source and its events."""
 
 import json
+import sys
 
 import pytest
 
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.telemetry import Event, State, Unavailable
-from gpuadvisor.errors import AdvisorError
+from gpuadvisor.domain.telemetry import STARTING, Event, Frame, State, Unavailable
+from gpuadvisor.errors import AdvisorError, SilentError
 from gpuadvisor.tui.watch import details, plain
 from gpuadvisor.tui.watch.plain import document
 from gpuadvisor.tui.watch.state import EventLog, WatchState
-from tests.telemetry import START_S, frame, h100, sample
+from tests.telemetry import START_S, all_in, frame, h100, sample
 
 LABELS = {"GPU-0": "0"}
 
@@ -182,19 +183,83 @@ def test_json_has_every_metric_with_its_state(watched):
 
 def test_a_stream_tells_each_event_once_with_the_next_whole_frame(watched, capsys):
     from dataclasses import replace
-    from sys import stdout
 
     between = replace(frame(1, sample(), events=(event(1, "Odd."),)), full=False)
-    plain.stream(Frames(frame(0, sample()), between, frame(2, sample())), watched, stdout)
+    plain.stream(Frames(frame(0, sample()), between, frame(2, sample())), watched, sys.stdout)
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [each["time_s"] - START_S for each in said] == [0, 2]
     assert [[e["message"] for e in each["events"]] for each in said] == [[], ["Odd."]]
 
 
-def test_once_is_when_the_values_that_need_two_readings_are_there(watched):
+class Waiting(Frames):
+    """A source whose frames come at their own times, by the clock that the tests own."""
+
+    def __init__(self, now, *frames):
+        super().__init__(*frames)
+        self._now = now
+
+    def frames(self):
+        for each in self._frames:
+            self._now[0] = max(self._now[0], each.time_s - START_S)
+            yield each
+
+
+def once(source, watched, now):
+    return plain.once(
+        source, watched, to_the_end=False, now=lambda: START_S + now[0], clock=lambda: now[0]
+    )
+
+
+def test_once_is_when_the_values_that_need_two_readings_are_there(watched, now):
     frames = [frame(at_s, sample(gpu_utilization_pct=at_s)) for at_s in range(5)]
-    plain.once(Frames(*frames), watched, to_the_end=False)
+    assert once(Waiting(now, *frames), watched, now)
     assert watched.latest.value("GPU-0", "gpu_utilization_pct") == 1
+
+
+def test_once_is_newer_than_the_question_and_not_what_a_daemon_stored_before(watched, now):
+    now[0] = 120.0
+    frames = [frame(at_s, sample(gpu_utilization_pct=at_s % 100)) for at_s in range(0, 125)]
+    assert once(Waiting(now, *frames), watched, now)
+    assert watched.latest.time_s == START_S + 120
+
+
+def stale(at_s):
+    return frame(at_s, all_in(State.STALE, START_S + 100), problem="The driver hangs.", gpus=None)
+
+
+@pytest.mark.parametrize(
+    ("later", "said"),
+    [
+        ([stale(at_s) for at_s in range(120, 140)], "The driver hangs."),
+        ([Frame(START_S + 126, problem="Stored nothing.")], "Stored nothing."),
+        ([Frame(START_S + 126, full=False)], "The newest values are 25 s old."),
+    ],
+    ids=["driver hangs", "daemon hangs", "nothing said"],
+)
+def test_once_without_values_of_now_says_so_after_five_seconds(watched, now, later, said):
+    now[0] = 120.0
+    earlier = [frame(at_s, sample()) for at_s in range(102)]
+    assert not once(Waiting(now, *earlier, *later), watched, now)
+    assert now[0] <= 126
+    assert watched.latest.problem == said
+    assert watched.reading("GPU-0", "power_w").state is State.STALE
+    assert said in list(plain.table(watched, 80))
+    assert json.loads(plain.as_json(watched))["problem"] == said
+
+
+def test_a_driver_that_never_answers_is_told_after_five_seconds(watched, now):
+    frames = [Frame(START_S + at_s, problem=STARTING) for at_s in range(30)]
+    with pytest.raises(SilentError, match=r"^the NVIDIA driver has not answered for 5 s: "):
+        once(Waiting(now, *frames), watched, now)
+    assert now[0] == 5
+
+
+def test_a_stream_begins_now_and_not_with_what_a_daemon_stored_before(watched, capsys):
+    frames = [frame(at_s, sample(), events=(event(at_s, "Odd."),)) for at_s in range(5)]
+    plain.stream(Frames(*frames), watched, sys.stdout, since_s=START_S + 3)
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["time_s"] - START_S for each in said] == [3, 4]
+    assert [len(each["events"]) for each in said] == [4, 1]
 
 
 def test_once_of_a_recording_is_its_end(watched):
