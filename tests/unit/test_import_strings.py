@@ -42,21 +42,29 @@ def modules():
     return {module_of(path): path for path in sources()}
 
 
+@cache
+def tree_of(path):
+    return ast.parse(path.read_text("utf-8"))
+
+
 def documentation(tree):
     """Return the nodes of texts that stand alone, such as docstrings: they are for readers."""
     alone = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
     return {id(value) for value in alone if isinstance(value, ast.Constant)}
 
 
+@cache
 def named(path):
-    """Yield each dotted name in the file's strings, and whether code uses it."""
-    tree = ast.parse(path.read_text("utf-8"))
+    """Return each dotted name in the file's strings, and whether code uses it."""
+    tree = tree_of(path)
     documented = documentation(tree)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            for name in DOTTED.findall(node.value):
-                if name not in FILES:
-                    yield name, id(node) not in documented
+    return [
+        (name, id(node) not in documented)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for name in DOTTED.findall(node.value)
+        if name not in FILES
+    ]
 
 
 def module_in(name):
@@ -71,7 +79,7 @@ def module_in(name):
 @cache
 def defined(module):
     """Return the names that a module's text defines, classes and their attributes included."""
-    tree = ast.parse(modules()[module].read_text("utf-8"))
+    tree = tree_of(modules()[module])
     found = set()
     for node in ast.walk(tree):
         match node:
@@ -134,7 +142,7 @@ def test_no_string_names_a_module_above_or_beside_its_own():
 def test_the_modules_that_packages_declare_for_the_target_process_exist():
     declared = {}
     for module, path in modules().items():
-        for node in ast.parse(path.read_text("utf-8")).body:
+        for node in tree_of(path).body:
             match node:
                 case ast.Assign(targets=[ast.Name(id="TARGET_MODULES")], value=value):
                     declared[module] = ast.literal_eval(value)

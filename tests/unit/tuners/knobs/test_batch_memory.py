@@ -158,7 +158,7 @@ def test_a_collate_function_that_asks_for_shared_memory_itself(arrived_again):
 
 
 def test_sizes_that_vary(arrived_again):
-    for batch, (number,) in loaded(Growing(200), batch_size=1, num_workers=1):
+    for batch, (number,) in loaded(Growing(80), batch_size=1, num_workers=1):
         assert batch.numel() == NUMBERS * (1 + number % 5)
         assert (batch == number).all()
     assert arrived_again
@@ -166,7 +166,7 @@ def test_sizes_that_vary(arrived_again):
 
 
 def test_what_a_worker_keeps_is_not_overwritten():
-    for sample, number in loaded(Cached(200), batch_size=None):
+    for sample, number in loaded(Cached(80), batch_size=None):
         assert (sample == number).all()
 
 
