@@ -145,7 +145,7 @@ def difference(then: Premises, now: Premises) -> str | None:
         here, there = (sorted(one - other) for one, other in (sets, sets[::-1]))
         return f"packages: {_some(here)} now, {_some(there)} then"
     changed = [*_changes(then.code, now.code), *_changes(then.configuration, now.configuration)]
-    added = [name for name in now.code if name not in then.code]
+    added = [name for name in now.code if name not in then.code and _may_be_loaded(name, then.code)]
     if changed or added:
         name = (changed or added)[0]
         gone = name not in now.code and name not in now.configuration
@@ -153,6 +153,16 @@ def difference(then: Premises, now: Premises) -> str | None:
         more = len(changed) + len(added) - 1
         return f"{name} {verb}" + (f", and {more} more files are not the same" if more else "")
     return None
+
+
+def _may_be_loaded(name: str, code: Mapping[str, str]) -> bool:
+    """Say whether code that is the same can load a new file: in a folder of it, or one below.
+
+    Not what is further away, as in a folder of compiled kernels, or of a tracker's copies.
+    """
+    folders = {os.path.dirname(each) for each in code} | {""}  # noqa: PTH120 - texts here
+    own = os.path.dirname(name)  # noqa: PTH120
+    return own in folders or os.path.dirname(own) in folders  # noqa: PTH120
 
 
 def _some(names: list[str], most: int = 3) -> str:
@@ -217,7 +227,9 @@ def _files(roots: Iterable[Path]) -> tuple[list[Path], str]:
     """Return source and configuration files in folders and below, and why they are not all."""
     found: list[Path] = []
     waiting, end_s = deque(roots), time.monotonic() + LONGEST_S
-    seen: set[str] = set()
+    # Where gpuadvisor's own modules lie, too, and what torch compiles.
+    caches = os.environ.get("XDG_CACHE_HOME")
+    seen = {os.path.realpath(caches)} if caches else set()
     while waiting:
         folder = waiting.popleft()
         if (real := os.path.realpath(folder)) in seen:

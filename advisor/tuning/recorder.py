@@ -124,7 +124,8 @@ class StudyRecorder:
         """Store the result, its rehearsal with what that rests on."""
         rehearsal = result.rehearsal
         if rehearsal is not None and rehearsal.premises is None:
-            known = without(self._premises, self._options.command, result.left)
+            written = (*result.left, result.plan) if result.plan else result.left
+            known = without(self._premises, self._options.command, written)
             made = replace(known, study=result.study, made=self.started)
             result = replace(result, rehearsal=replace(rehearsal, premises=made))
         self._store.finish_study(result)

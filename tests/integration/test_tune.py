@@ -156,6 +156,15 @@ class TestGain:
         assert "faster" in (gain.home / "pull.md").read_text("utf-8")
         assert (gain.home / "page.html").read_text("utf-8").lower().startswith("<!doctype html>")
 
+    @pytest.mark.slow
+    def test_the_plan_is_verified_without_another_rehearsal(self, gain):
+        words = ("--plan", gain.result["plan"], "paced.py", "--budget", "1m", "--json")
+        answer = program.run(gain.home, "verify", *words, "--", "--steps", "10")
+        found = json.loads(answer.out)
+        assert found["rehearsed_by"] == gain.result["study"], found["study"]["notes"]
+        assert (answer.status, found["outcome"]) == (0, "holds")
+        assert "Rehearsal" not in answer.err
+
 
 class TestInterruption:
     def test_a_second_study_is_refused(self, stopped):

@@ -69,6 +69,21 @@ def test_code_that_is_gone_or_new(project):
     assert difference(now, then) == "src/torch.py is gone"
 
 
+def test_new_code_that_nothing_loads(project):
+    then = found(project)
+    write(project, "runs/7/files/train.py")  # a copy, as trackers make it
+    assert difference(then, found(project)) is None
+    write(project, "src/layers/attention.py")
+    assert difference(then, found(project)) == "src/layers/attention.py is new"
+
+
+def test_caches_are_not_looked_into(project, monkeypatch):
+    then = found(project)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(project / "src" / "cache"))
+    write(project, "src/cache/kernel.py")
+    assert difference(then, found(project)) is None
+
+
 def test_several_changes(project):
     then = found(project)
     for name in ("scripts/train.py", "src/model.py", "conf/base.yaml"):
