@@ -183,7 +183,7 @@ class TrialRunner:
         )
 
     def _tell(self, number: int, event: Event) -> None:
-        if event["event"] == "waiting":
+        if event["event"] == "waiting" and self.validator.baseline is None:
             seconds, limit_s = round(event["seconds"]), round(event["limit_s"])
             what = "though torch is imported:" if event["torch"] else "nor torch imported: without,"
             self.progress.on_message(

@@ -172,10 +172,16 @@ def test_a_first_step_that_takes_long_is_told(scripts, torch, words):
         def on_message(self, sentence):
             said.append(sentence)
 
-    runner(progress=Heard()).run(BASE, "baseline")
+    made = runner(progress=Heard())
+    del scripts.step_ms["train.py"]  # it fails, so that the next run is the first once more
+    made.run(BASE, "baseline")
     waiting = {"event": "waiting", "seconds": 20.1, "torch": torch, "limit_s": 120.0}
     scripts.requests[0].on_event(waiting)
     assert said == [f"no step was seen {words}"]
+    scripts.step_ms["train.py"] = 20.0
+    made.run(BASE, "baseline")
+    scripts.requests[1].on_event(waiting)  # that it has steps is known now
+    assert len(said) == 1
 
 
 def test_the_first_run_is_waited_for_as_long_as_the_budget_lasts(scripts):
