@@ -112,9 +112,8 @@ class AlertStates:
             if not holds:
                 return
             state = self._states[name] = _AlertState(time_s, time_s, time_s)
-        elif time_s < state.checked_s:  # the clock was set back: nothing can be measured by it
-            yield from self._end(name, state, time_s)
-            return
+        elif time_s < state.checked_s:  # the clock was set back, which ends nothing
+            state.checked_s = state.seen_s = time_s
         elif holds:
             state.held_s += time_s - state.checked_s if state.seen_s == state.checked_s else 0
             state.seen_s = time_s
@@ -127,6 +126,13 @@ class AlertStates:
             yield from self._end(name, state, state.seen_s)
         elif holds is False and time_s - state.seen_s >= self.end_after_s:
             yield from self._end(name, state, time_s)
+
+    def reword(self, text: str, gpu: str | None = None, key: str = "") -> Iterator[Event]:
+        """Give the event that lasts this message; yield it, under its identity, if it is new."""
+        state = self._states.get((gpu, key))
+        if state is not None and state.event is not None and state.event.message != text:
+            state.event = replace(state.event, message=text)
+            yield state.event
 
     def forget_all_but(self, gpus: Iterable[Gpu], time_s: float) -> Iterator[Event]:
         """End what lasts on GPUs that are not listed any more."""

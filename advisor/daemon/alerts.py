@@ -314,7 +314,7 @@ class _Rule:
 
     def _take(self, event: Event, gpus: Sequence[Gpu], now_s: float) -> list[Notice]:
         if event.ended_s is None:
-            self._lasting.setdefault(event.identity, _Lasting(event))
+            self._lasting.setdefault(event.identity, _Lasting(event)).event = event
             return []
         lasting = self._lasting.pop(event.identity, None)
         if lasting is None:  # it never lasted, such as an Xid error, so `for` cannot hold it back

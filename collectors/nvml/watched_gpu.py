@@ -265,12 +265,12 @@ class WatchedGpu:
         self._note_all(State.LOST, now_s, why)
 
     def silence(self, now_s: float, why: str) -> Sample:
-        """Return a sample that says that nothing can be read now, whatever the GPU."""
+        """Return a sample that says that nothing can be read now; the first reason stays."""
         self._note_all(State.STALE, now_s, why)
         return Sample({}, dict(self._unavailable))
 
     def _note_all(self, state: State, now_s: float, why: str) -> None:
-        lasting = (State.NOT_SUPPORTED, State.NO_PERMISSION)
+        lasting = (State.NOT_SUPPORTED, State.NO_PERMISSION, State.STALE)
         for query in self._queries:
             for metric in query.call.metrics:
                 known = self._unavailable.get(metric)

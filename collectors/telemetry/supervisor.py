@@ -1,7 +1,10 @@
 """The sampler in a child process, and a watchdog: whatever the driver does, frames keep coming.
 
 A call into a broken driver may never return, and its process cannot always be killed. So nobody
-but the child calls NVML here. While it is silent, what was known is handed on as stale.
+but the child calls NVML here. While it is silent, what was known is handed on as stale, and the
+frame's problem says why. A silence lasts from its beginning to the next answer, however many
+children are started meanwhile. Its sentences count nothing, and the metrics keep the first one:
+whatever changes is told and stored as news.
 """
 
 from __future__ import annotations
@@ -21,7 +24,15 @@ from math import inf
 
 from gpuadvisor.collectors.telemetry.decoding import decode
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.telemetry import STARTING, Event, Frame, Sample, State, Unavailable
+from gpuadvisor.domain.telemetry import (
+    HOST,
+    STARTING,
+    Event,
+    Frame,
+    Sample,
+    State,
+    Unavailable,
+)
 
 SILENCE_S = 2.0
 """Silence after which values are stale and the child is replaced."""
@@ -36,6 +47,7 @@ DEATH_S = 1.0
 """Seconds for a killed child to be gone; one in an uninterruptible call stays."""
 LATE_S = 1.0
 """Seconds by which this process itself was held up from which a silence does not count."""
+NO_ANSWER = "the NVIDIA driver does not answer"
 
 # -P: a file of that name in the user's folder must not be imported for nvidia-ml-py.
 CHILD = (sys.executable, "-P", "-m", "gpuadvisor.collectors.telemetry.child")
@@ -54,6 +66,7 @@ class SamplerProcess:
         silence_s: float = SILENCE_S,
         start_s: float = START_S,
         replace_every_s: float = REPLACE_EVERY_S,
+        every_s: float = EVERY_S,
     ) -> None:
         """Start it. With `fast_period_s`, frames with fast values come between the full ones.
 
@@ -65,7 +78,13 @@ class SamplerProcess:
         self._silence_s = silence_s
         self._start_s = start_s
         self._replace_every_s = replace_every_s
-        self._known: dict[str, dict[str, float]] = {}
+        self._every_s = every_s
+        self._known: dict[str, dict[str, float | Unavailable]] = {}
+        """When each metric of a device was read last, or why it had no value."""
+        self._problem: str | None = None
+        """Why nothing is heard now, in one sentence; None while all is well."""
+        self._first_problem = ""
+        """Why nothing was heard at first: the reason of each metric until there is an answer."""
         self._failure: Event | None = None
         self._replaced_s = -inf
         self._closed = threading.Event()
@@ -86,13 +105,13 @@ class SamplerProcess:
         """Yield frames until `close`, at least one a second."""
         while not self._closed.is_set():
             asked_s = time.monotonic()
-            frame = self._child.next(EVERY_S)
+            frame = self._child.next(self._every_s)
             if self._closed.is_set():
                 return
             if frame is not None:
                 yield self._heard(frame)
                 continue
-            if time.monotonic() - asked_s > EVERY_S + LATE_S:
+            if time.monotonic() - asked_s > self._every_s + LATE_S:
                 self._child.forgive()
             reason = self._child.ended() or self._silence()
             yield self._in_its_place(reason)
@@ -100,9 +119,14 @@ class SamplerProcess:
                 self._replace()
 
     def _heard(self, frame: Frame) -> Frame:
+        if frame.gpus is not None:
+            listed = {HOST, *(gpu.uuid for gpu in frame.gpus)}
+            self._known = {uuid: kept for uuid, kept in self._known.items() if uuid in listed}
         for device, sample in frame.samples.items():
-            times = self._known.setdefault(device, {})
-            times.update(dict.fromkeys(sample.values, frame.time_s))
+            known = self._known.setdefault(device, {})
+            known.update(dict.fromkeys(sample.values, frame.time_s))
+            known.update(sample.unavailable)
+        self._problem = None
         if self._failure is None:
             return frame
         over = replace(self._failure, ended_s=max(frame.time_s, self._failure.began_s))
@@ -112,20 +136,25 @@ class SamplerProcess:
     def _silence(self) -> str | None:
         """Return the problem of a child that is silent; None while its silence is expected."""
         limit_s = self._silence_s if self._child.heard else self._start_s
-        if self._child.silent_s() < limit_s:
-            return None
-        return f"the NVIDIA driver has not answered for {self._child.silent_s():.0f} s"
+        return NO_ANSWER if self._child.silent_s() >= limit_s else None
 
     def _in_its_place(self, reason: str | None) -> Frame:
-        """Return a frame without values: what was known is stale."""
+        """Return a frame without values: what was known is stale.
+
+        `reason` is what is wrong with the child of now; that of the one before counts on until
+        something is heard.
+        """
         now_s = time.time()
-        silent = self._child.silent_s() >= self._silence_s
-        if reason is None and not silent:
+        if reason is not None:
+            problem = f"{reason[0].upper()}{reason[1:]}."
+            if self._problem is None:
+                self._first_problem = problem
+            self._problem = problem
+        if self._problem is None and self._child.silent_s() < self._silence_s:
             return Frame(now_s, full=False)  # late by less than counts
-        problem = STARTING if reason is None else f"{reason[0].upper()}{reason[1:]}."
         samples = {
-            device: Sample({}, {n: Unavailable(State.STALE, t, problem) for n, t in times.items()})
-            for device, times in self._known.items()
+            device: Sample({}, {name: self._stale(each) for name, each in known.items()})
+            for device, known in self._known.items()
         }
         events: tuple[Event, ...] = ()
         if reason is not None and self._failure is None:
@@ -136,7 +165,12 @@ class SamplerProcess:
                 Severity.WARNING,
             )
             events = (self._failure,)
-        return Frame(now_s, samples, events=events, problem=problem)
+        return Frame(now_s, samples, events=events, problem=self._problem or STARTING)
+
+    def _stale(self, known: float | Unavailable) -> Unavailable:
+        if isinstance(known, Unavailable):
+            return known
+        return Unavailable(State.STALE, known, self._first_problem)
 
     def _replace(self) -> None:
         self._child.end()

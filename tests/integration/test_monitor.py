@@ -154,9 +154,9 @@ with gpuadvisor.monitor(gpus=[0]) as block:
 result["block"] = block.as_dict()
 """)
     (gpu,) = result["block"]["gpus"]
-    assert "has not answered" in result["block"]["problem"]
+    assert "does not answer" in result["block"]["problem"]
     assert (gpu["energy_j"], gpu["power_mean_w"]) == (None, None)
-    assert "has not answered" in gpu["unknown"]["energy_j"]
+    assert "does not answer" in gpu["unknown"]["energy_j"]
     assert gpu["seconds"] < result["block"]["seconds"]
     assert left(result) == ([], [])
 

@@ -10,7 +10,10 @@ import psutil
 import pytest
 
 from gpuadvisor.collectors.telemetry.supervisor import SamplerProcess
+from gpuadvisor.daemon.alerts import Alerts, Dispatchers
+from gpuadvisor.daemon.configuration import AlertRule
 from gpuadvisor.domain.telemetry import State
+from gpuadvisor.rules.conditions import Conditions
 
 SAY = (
     "import sys, time\n"
@@ -58,7 +61,7 @@ def test_the_childs_frames_are_handed_on():
 @pytest.mark.parametrize(
     ("program", "words"),
     [
-        (HANGS, "The NVIDIA driver has not answered for"),
+        (HANGS, "The NVIDIA driver does not answer."),
         (DIES, "The sampler ended with status 7"),
         (RAVES, "The sampler said nonsense ('Segmentation fault')"),
     ],
@@ -96,6 +99,59 @@ def test_a_driver_that_hangs_for_good_does_not_collect_processes(tmp_path):
         first(frames, lambda frame: starts.exists() and starts.read_text() == "xx")
         list(zip(range(3), (frame for frame in frames if frame.problem), strict=False))
         assert starts.read_text() == "xx"
+
+
+def test_a_silence_is_one_problem_whatever_is_tried_meanwhile(tmp_path):
+    """Half a minute of a hang in a second and a half: twenty times as fast, with four children."""
+    program = (
+        "import sys, time, pathlib\n"
+        f"starts = pathlib.Path({str(tmp_path)!r}) / 'starts'\n"
+        "first = not starts.exists()\n"
+        "with starts.open('a') as file: file.write('x')\n"
+        """absent = '{"fan_pct":["not_supported",0,""]}'\n"""
+        """line = '{"t":%d,"s":{"GPU-1":[{"power_w":%d},%s]}}'\n"""
+        "if first: [print(line % (n, n, absent), flush=True) for n in range(3)]\n"
+        "time.sleep(600)"
+    )
+    hasty = {"silence_s": 0.1, "start_s": 0.25, "replace_every_s": 0.4, "every_s": 0.05}
+    outbox = Outbox()
+    conditions = Conditions()
+    rules = [
+        AlertRule("at once", ("driver",), again_after_s=0.05, command=("true",)),
+        AlertRule("later", ("driver",), for_s=0.5, command=("true",)),
+    ]
+    alerts = Alerts(rules, outbox)
+    states, problems = [], []
+    with sampler(program, **hasty) as source:
+        end = time.monotonic() + 1.5
+        for frame in source.frames():
+            if time.monotonic() > end:
+                break
+            alerts.observe(conditions.observe(frame), (), frame.time_s)
+            if frame.full:
+                problems.append(frame.problem)
+                states.append(frame.samples["GPU-1"].unavailable)
+    assert len((tmp_path / "starts").read_text()) > 3
+    silent = states[3:]
+    assert len(silent) > 15
+    assert silent == [silent[0]] * len(silent)  # each difference would be a stored row
+    assert {name: absence.state for name, absence in silent[0].items()} == {
+        "power_w": State.STALE,
+        "fan_pct": State.NOT_SUPPORTED,
+    }
+    assert problems == [None] * 3 + ["The NVIDIA driver does not answer."] * len(silent)
+    assert outbox.sent == [("at once", "firing"), ("later", "firing")]
+
+
+class Outbox(Dispatchers):
+    """Keeps what would be sent."""
+
+    def __init__(self):
+        super().__init__()
+        self.sent = []
+
+    def send(self, rule, notice):
+        self.sent.append((rule.name, notice.status))
 
 
 def test_a_start_that_takes_long_is_said_and_is_no_fault_yet():
