@@ -58,9 +58,24 @@ def premises(
     `tolerance` is the relative difference of results that it allows, `packages` are those of the
     script's Python, and `editable` the folders of those of them that are installed from source.
     """
+    folders = [*_search_path(), *map(Path, editable)]
+    try:
+        return _premises(command, environment, tolerance, seed, tuple(packages), folders)
+    except OSError as error:  # a folder above is not for us to read
+        return Premises({}, {}, {}, incomplete=str(error))
+
+
+def _premises(
+    command: Command,
+    environment: Environment,
+    tolerance: float,
+    seed: int,
+    packages: tuple[str, ...],
+    folders: Iterable[Path],
+) -> Premises:
     working = Path(command.folder or ".").resolve()
     root = _root(working, command)
-    files, incomplete = _files([root, *_search_path(), *map(Path, editable)])
+    files, incomplete = _files([root, *((working / each).resolve() for each in folders)])
     if command.is_module and not _is_in(working, command.script):
         incomplete = f"the module {command.script} does not lie in {working}"
     named = list(_named_in(command.args, working))
@@ -73,7 +88,7 @@ def premises(
         }
         for kind in (CODE, CONFIGURATION)
     )
-    return Premises(facts, code, configuration, tuple(packages), incomplete)
+    return Premises(facts, code, configuration, packages, incomplete)
 
 
 def without(found: Premises, command: Command, left: Iterable[str]) -> Premises:
@@ -81,6 +96,8 @@ def without(found: Premises, command: Command, left: Iterable[str]) -> Premises:
 
     `left` are their names as a study's result has them, from the working directory.
     """
+    if found.incomplete:
+        return found
     working = Path(command.folder or ".").resolve()
     root = _root(working, command)
     names = {_name(working / each, root) for each in left}
@@ -215,7 +232,7 @@ def _root(working: Path, command: Command) -> Path:
 def _search_path() -> list[Path]:
     """Return the folders of PYTHONPATH."""
     named = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    return [folder for each in named if (folder := Path(each).resolve()).is_dir()]
+    return [Path(each) for each in named]
 
 
 def _is_in(working: Path, module: str) -> bool:

@@ -181,8 +181,9 @@ def test_other_arguments_tolerance_seed_script_and_folder(project):
 
 
 def test_modules_on_the_search_path(project, tmp_path, monkeypatch):
-    helper = write(tmp_path, "lib/helper.py")
-    monkeypatch.setenv("PYTHONPATH", str(helper.parent))
+    helper = write(tmp_path, "lib/package/helper.py")
+    (tmp_path / "link").symlink_to("lib")
+    monkeypatch.setenv("PYTHONPATH", f"no/such/folder:{tmp_path / 'link'}")
     then = found(project)
     helper.write_text("other")
     assert difference(then, found(project)) == f"{helper} has changed"
@@ -207,6 +208,16 @@ def test_files_that_are_too_many_to_look_at(project, limit, monkeypatch):
     now = found(project)
     for before, after in ((then, now), (now, then), (now, now)):
         assert "whether its files are the same cannot be told" in difference(before, after)
+
+
+def test_a_folder_that_is_gone(project, monkeypatch):
+    monkeypatch.chdir(project)
+    for path in sorted(project.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    project.rmdir()
+    now = premises(Command("python", "train.py"), ENVIRONMENT, 0.01, 0)
+    assert "cannot be told" in difference(now, now)
+    assert without(now, Command("python", "train.py"), ("a",)) == now
 
 
 def test_a_folder_of_many_configurations_holds_data(project, monkeypatch):
