@@ -95,26 +95,31 @@ def prove(
     affordable: Callable[[Sequence[SideT]], bool] = lambda pair: True,
     seed: str = "",
     known: Known | None = None,
+    earlier: int = 0,
 ) -> Proof:
     """Compare two sides in pairs of random order until that is decided or the budget ends.
 
     A side is whatever `run` can run: a point of a space, a command, a plan, an interpreter. Each
     call of `run` is to be a fresh process, on the same device for both. The first look's pairs
     are run whatever `affordable` says of one more pair: whoever begins a proof has kept room for
-    them. The same `seed` gives the same order.
+    them. The same `seed` gives the same order. `earlier` is the number of proofs of other heads in
+    the same study: with each, an interval has to be wider to be right as often.
     """
-    return _Proving(run, base, head, objective, affordable, known or Known()).go(orders(seed))
+    proving = _Proving(run, base, head, objective, affordable, known or Known(), earlier)
+    return proving.go(orders(seed))
 
 
-def prove_point(evaluator: Evaluator, point: Point, objective: Objective, seed: str = "") -> Proof:
-    """Compare a point of a space with the empty one."""
+def prove_point(
+    evaluator: Evaluator, point: Point, objective: Objective, seed: str = "", earlier: int = 0
+) -> Proof:
+    """Compare a point of a space with the empty one; `earlier` is that of `prove`."""
 
     def run(side: Point) -> Trial:
         return evaluator.measure([side], "proof")[0]
 
     order = f"{seed} {sorted(point.items())}"
     known = known_runs(evaluator, point)
-    return prove(run, {}, point, objective, evaluator.affordable, order, known)
+    return prove(run, {}, point, objective, evaluator.affordable, order, known, earlier)
 
 
 def known_runs(evaluator: Evaluator, point: Point) -> Known:
@@ -202,6 +207,7 @@ class _Proving(Generic[SideT]):
     objective: Objective
     affordable: Callable[[Sequence[SideT]], bool]
     known: Known
+    earlier: int
 
     def __post_init__(self) -> None:
         self._proof = Proof()
@@ -251,7 +257,7 @@ class _Proving(Generic[SideT]):
         return left <= 0 or self.affordable([self.base, self.head] * left)
 
     def _speedup(self) -> Speedup:
-        return proven_ratio(self._pairs, self._known_base, self._known_head)
+        return proven_ratio(self._pairs, self._known_base, self._known_head, self.earlier)
 
     def _needed(self, speedup: Speedup) -> Needed | None:
         """Return how much longer it would take to prove the gain, or that there is none."""

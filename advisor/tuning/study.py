@@ -167,6 +167,8 @@ class _Study:
         self._expectations: tuple[Expectation, ...] = ()
         self._search: KnobSearch | None = None
         self._rehearsed = Rehearsed({}, None)
+        self._proofs = 0
+        """Proofs that were made: of several, each has to be surer."""
         self._has_lived = False
         """Whether the unchanged script's lives are known."""
 
@@ -372,7 +374,10 @@ class _Study:
             return replace(self._result(), settings=settings)
         self._enter("proof", "fresh processes, best and baseline in turn")
         options = self.options
-        proof = prove_point(self._evaluator, settings, options.objective, str(options.seed))
+        proof = prove_point(
+            self._evaluator, settings, options.objective, str(options.seed), self._proofs
+        )
+        self._proofs += 1
         if proof.failed is not None:
             which = "best" if proof.failed in proof.head else "unchanged script"
             self._note(

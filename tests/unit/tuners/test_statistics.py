@@ -9,6 +9,7 @@ from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.tuners.statistics import (
     BY_ORDER_ALONE,
     ERROR,
+    LATER_SHARE,
     LEAST_UNCERTAINTY,
     LOOK_ERRORS,
     LOOKS,
@@ -109,6 +110,15 @@ class TestProvenRatio:
             seen = [proven_ratio(pairs[:count], known) for count in LOOKS]
             missed += any(not look.ci99_low <= 1.1 <= look.ci99_high for look in seen)
         assert missed <= 14  # 7 expected at most; more by chance in 1 of 100 tests
+
+
+def test_later_proofs_of_a_study_are_surer_and_all_together_sure_enough():
+    pairs = paired(TestProvenRatio.COSTS * 2)
+    wide = [proven_ratio(pairs, earlier=number) for number in range(4)]
+    lows = [each.ci99_low for each in wide]
+    assert lows == sorted(lows, reverse=True) and len(set(lows)) == 4
+    assert len({each.ratio for each in wide}) == 1
+    assert sum(LATER_SHARE**number * ERROR / 2 for number in range(100)) < 0.01
 
 
 def test_all_looks_together_use_up_the_error():
