@@ -203,7 +203,11 @@ class Life:
     calls: tuple[Call, ...] = ()
     probes: tuple[tuple[float, ...], ...] = ()
     """Outputs of each root's first call, computed once more without gradients in evaluation mode:
-    dropout is off, so lives with other random numbers can be compared by them."""
+    dropout is off, so lives with other random numbers can be compared by them. Empty where the
+    model draws none."""
+    evaluations: tuple[tuple[float, ...], ...] = ()
+    """The same of models that draw no random numbers: what they compute in evaluation mode before
+    training amplifies any rounding. Empty where that was not wanted."""
     losses: tuple[float, ...] = ()
     loops: tuple[Loop, ...] = ()
     applied: tuple[AppliedKnob, ...] = ()

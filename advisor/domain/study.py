@@ -287,6 +287,8 @@ class Rehearsal:
     forecast: Forecast | None = None
     wall_s: float = 0.0
     """Time that all lives together took."""
+    wants_time: bool = False
+    """Whether lives were cut off, or read few samples, for want of budget."""
     premises: Premises | None = None
     """What it rests on; None until it is stored."""
 

@@ -47,8 +47,14 @@ def rehearsed(result: StudyResult) -> tuple[str, ...]:
 def not_rehearsed(rehearsal: Rehearsal | None) -> str:
     """Return what was not rehearsed and why, as a sentence; empty where all was."""
     if rehearsal is None:
-        return "Nothing of the script's life was rehearsed."
-    parts = [f"{NAMES[each]} ({_clause(why)})" for each, why in rehearsal.not_covered.items()]
+        return "Nothing of the script's life was rehearsed: the budget had no room for it."
+    reasons = dict.fromkeys(rehearsal.not_covered.values())
+    if len(reasons) == 1 and not rehearsal.covered:
+        return f"Nothing of the script's life was rehearsed: {_clause(*reasons)}."
+    parts = []
+    for reason in reasons:
+        names = [NAMES[each] for each, why in rehearsal.not_covered.items() if why == reason]
+        parts.append(f"{', '.join(names)} ({_clause(reason)})")
     if parts:
         return f"Not rehearsed: {'; '.join(parts)}."
     lacks = missing(rehearsal) or ""
@@ -57,8 +63,8 @@ def not_rehearsed(rehearsal: Rehearsal | None) -> str:
 
 def rehearsal_advice(rehearsal: Rehearsal | None) -> str:
     """Return what gets the rest rehearsed, as a sentence; empty where nothing is known to."""
-    if rehearsal is None:
-        return "Let the script read its batches from a DataLoader, make two epochs, and end."
+    if rehearsal is None or rehearsal.wants_time:
+        return "A larger --budget gives a rehearsal the time that it needs."
     *most, last = [_CURES[each] for each in rehearsal.not_covered if each in _CURES] or [""]
     told = f"{', '.join(most)} and {last}" if most else last
     return f"To have that rehearsed, let the script {told}." if told else ""

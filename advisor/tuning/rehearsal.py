@@ -31,6 +31,12 @@ LIVES = 3
 SLACK = 2.0
 """Times the unchanged script's life that one under a plan may take, beside what its knobs say that
 they need to start."""
+PASS_SHARE = 0.8
+"""Part of a life's time, without the start and the end, that its passes may take: another life of
+the same script may be slower."""
+EVALUATION_S = 15.0
+"""Longest that a call in evaluation mode may take, which only a comparison wants: cuDNN tries its
+algorithms in less, Inductor compiles for longer."""
 BATCHES, EPOCHS = 16, 2
 WHOLE = 1 << 40
 """Batches and epochs of a life that is not shortened."""
@@ -54,6 +60,8 @@ class Rehearser:
     """Step time of the unchanged script, as trials measured it."""
     cancelled: Callable[[], bool] = lambda: False
     progress: Progress = field(default_factory=Silent)
+    _is_cut: bool = field(default=False, repr=False)
+    """Whether lives read fewer samples than wanted, as there is no time for more."""
     _known: dict[frozenset[tuple[str, object]], Rehearsal] = field(default_factory=dict, repr=False)
 
     def rehearse(self, settings: Settings, step_ms: float | None = None) -> Rehearsal:
@@ -67,28 +75,31 @@ class Rehearser:
             return Rehearsal(dict(settings), not_covered=dict.fromkeys(Aspect, problem))
         key = frozenset(settings.items())
         if key not in self._known:
-            self._known[key] = self._rehearse(settings, step_ms)
+            found = self._rehearse(settings, step_ms)
+            self._known[key] = replace(found, wants_time=found.wants_time or self._is_cut)
         return self._known[key]
 
     def _rehearse(self, settings: Settings, step_ms: float | None) -> Rehearsal:
         first = self._first
         if first.state is TrialState.HUNG and not any(each.number for each in first.epochs):
             why = f"the unchanged script's shortened life {ending(first)}"
-            return Rehearsal(dict(settings), not_covered=dict.fromkeys(Aspect, why))
+            nothing = dict.fromkeys(Aspect, why)
+            return Rehearsal(dict(settings), not_covered=nothing, wants_time=True)
         second = self._second
         limit_s = max(self.allowed_s / LIVES, SLACK * first.wall_s) + sum(
             self.knobs[name].extra_startup_s for name in settings if name in self.knobs
         )
-        plan = self._live(settings, self._shortening, limit_s)
+        shortening = replace(self._shortening, evaluate=not self._compiles_long(settings))
+        plan = self._live(settings, shortening, limit_s)
         numerics = None
         if draws_samples_at_random(first):
             numerics = self._without_data(settings, limit_s)
         times = (self.step_ms, step_ms) if self.step_ms and step_ms else None
-        lives = Lives(first, second, plan, times, numerics)
+        lives = Lives(first, second, plan, times, numerics, self._nudged)
         found = compare(lives, settings, self.knobs, self.tolerance)
         if found.problems and all(problem.is_timed for problem in found.problems):
             # Passes of a few batches last milliseconds: a busy moment looks like a slow plan.
-            plan = self._live(settings, self._shortening, limit_s)
+            plan = self._live(settings, shortening, limit_s)
             again = compare(replace(lives, plan=plan), settings, self.knobs, self.tolerance)
             return replace(again, wall_s=again.wall_s + lives.plan.wall_s)
         return found
@@ -103,7 +114,10 @@ class Rehearser:
         if first.state is not TrialState.COMPLETE:
             self._shortening = replace(self._shortening, batches=WHOLE, steps=WHOLE, epochs=WHOLE)
             return self._live({}, self._shortening, limit_s)
-        more = enough_batches(first, self._shortening.batches, limit_s / 2)
+        apart_s = first.wall_s - sum(each.seconds for each in first.epochs)
+        most_s = max(0.0, PASS_SHARE * (limit_s - apart_s))
+        more, fits = enough_batches(first, self._shortening.batches, limit_s / 2, most_s)
+        self._is_cut = not fits
         if more > self._shortening.batches:
             self._shortening = replace(self._shortening, batches=more)
             first = self._live({}, self._shortening, limit_s)
@@ -113,6 +127,20 @@ class Rehearser:
     def _second(self) -> Life:
         """Another life of the unchanged script, to see what two of them agree in."""
         return self._live({}, self._shortening, self.allowed_s / LIVES)
+
+    def _nudged(self, amount: float) -> Life | None:
+        """Let the unchanged script live with weights that were changed by a relative amount.
+
+        None where it did not come to its end.
+        """
+        shortening = replace(self._shortening, nudge=amount)
+        life = self._live({}, shortening, self.allowed_s / LIVES)
+        return life if life.state is TrialState.COMPLETE else None
+
+    def _compiles_long(self, settings: Settings) -> bool:
+        """Say whether another mode of the model would take long to be compiled for."""
+        known = (self.knobs[name] for name in settings if name in self.knobs)
+        return any(knob.first_start_s > EVALUATION_S for knob in known)
 
     @cached_property
     def _shortening(self) -> Shortening:
@@ -147,6 +175,8 @@ class Rehearser:
             scratch=True,
         )
         name = f"with {', '.join(settings)}" if settings else "unchanged script"
+        if shortening.nudge:
+            name += f", weights changed by {shortening.nudge:.2g} of their size"
         self.progress.on_life_start(name)
         life = run_life(request, shortening)
         if self.cancelled():

@@ -43,6 +43,7 @@ def read_life(folder: Path, outcome: RunOutcome, recorder: RunRecorder) -> Life:
         workers=_workers(others),
         calls=tuple(_call(r) for r in own if r["kind"] == "call"),
         probes=tuple(tuple(r["values"]) for r in own if r["kind"] == "probe"),
+        evaluations=tuple(tuple(r["values"]) for r in own if r["kind"] == "evaluation"),
         losses=tuple(value for r in own if r["kind"] == "losses" for value in r["values"]),
         loops=tuple(_loop(r) for r in own if r["kind"] == "loop"),
         applied=tuple(recorder.applied.values()),

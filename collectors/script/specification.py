@@ -47,6 +47,11 @@ class Shortening:
     """Steps of a loop without a loader after which it ends."""
     epochs: int = 2
     """Iterations of a loop over epochs."""
+    nudge: float = 0.0
+    """Relative size of random changes that are made to the weights before the first call: what
+    rounding of that size becomes in the script's life."""
+    evaluate: bool = True
+    """Whether a model's first call is computed once more in evaluation mode."""
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,7 @@ def compare(
         changes_results=tuple(found.changing),
         forecast=forecast,
         wall_s=sum(life.wall_s for life in every if life is not None),
+        wants_time=any(life.state is TrialState.HUNG for life in every if life is not None),
     )
 
 

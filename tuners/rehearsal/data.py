@@ -31,8 +31,9 @@ REPEATS_SHARE = 0.01
 sampling with replacement has some by chance."""
 
 
-def enough_batches(life: Life, batches: int, room_s: float) -> int:
-    """Return how many batches a pass needs for enough samples in a life that has no second pass.
+def enough_batches(life: Life, batches: int, room_s: float, most_s: float) -> tuple[int, bool]:
+    """Return how many batches a pass needs for enough samples in a life that has no second pass,
+    and whether `most_s` has room for a pass of so many; else the number is of those that it has.
 
     All of the pass where `room_s` has room for them. No more than `batches` where it has a second
     pass, or was not cut short.
@@ -40,13 +41,15 @@ def enough_batches(life: Life, batches: int, room_s: float) -> int:
     passes = [each for each in life.epochs if each.batches]
     longest = max(passes, key=lambda each: each.rows, default=None)
     if longest is None or any(each.number for each in passes):
-        return batches
+        return batches, True
     count, whole = len(longest.batches), longest.whole_batches
     if whole is not None and count >= whole:
-        return batches
+        return batches, True
     wanted = math.ceil(ENOUGH_SAMPLES * count / max(1, longest.rows))
-    fitting = int(room_s * count / max(1e-3, longest.start_s + longest.seconds))
-    return max(batches, wanted, min(whole or 0, fitting))
+    batches_per_s = count / max(1e-3, longest.start_s + longest.seconds)
+    whole_fits = min(whole or 0, int(room_s * batches_per_s))
+    fitting = int(most_s * batches_per_s)
+    return max(batches, min(wanted, fitting), whole_fits), max(fitting, whole_fits) >= wanted
 
 
 @dataclass

@@ -22,13 +22,13 @@ sample of a hundred on the other side of a threshold moves it by more than round
 
 _UNREADABLE = "its format is none that can be compared"
 
-Trio = tuple[WrittenFile, WrittenFile, WrittenFile]
-"""A file of the first, the second and the plan's life."""
+Sides = tuple[WrittenFile, ...]
+"""A file of the first, the second and the plan's life, and then of those that were nudged."""
 
 
 @dataclass(frozen=True)
-class ContentDifference:
-    """What a plan's life writes otherwise."""
+class Difference:
+    """What differs in a plan's life."""
 
     sentence: str
     is_wrong: bool
@@ -65,58 +65,64 @@ def compare_files(found: Findings) -> None:
 def _unread(found: Findings) -> str | None:
     """Return why what is in the files was not compared; None where it was."""
     lives = found.lives
-    for name, trio in _trios(lives.first, lives.second, lives.numerics or lives.plan):
-        if trio[0].digest and trio[0].digest == trio[2].digest:
+    for name, (ours, _, theirs) in _sides(lives.first, lives.second, lives.numerics or lives.plan):
+        if ours.digest and ours.digest == theirs.digest:
             continue
         if found.is_redrawn:
             return f"what is in {name} depends on random numbers: only sizes were compared"
-        if any(file.numbers is None for file in trio):
+        if ours.numbers is None or theirs.numbers is None:
             return f"{name} is not the same, and {_UNREADABLE}"
     return None
 
 
 def contents_apart(
-    found: Findings, plan: Life, limit: float, amplified: float
-) -> ContentDifference | None:
+    found: Findings, plan: Life, limits: tuple[float, float], nudged: Sequence[Life] = ()
+) -> Difference | None:
     """Return the first difference in what files hold, where the unchanged lives agree in it.
 
-    Outputs of a script that does not train may differ by `limit`, what a trained one has written by
-    `amplified`: training amplifies rounding. None where nothing differs by more.
+    `limits` are for outputs of a script that does not train, and for what a trained model wrote:
+    training amplifies rounding, and `nudged` lives show by how much. None where nothing differs by
+    more.
     """
     trained = bool(found.lives.first.losses)
     unknown = None
-    for name, trio in _trios(found.lives.first, found.lives.second, plan):
-        ours, again, theirs = trio
+    for name, sides in _sides(found.lives.first, found.lives.second, plan, *nudged):
+        ours, again, theirs = sides[:3]
         if ours.digest and ours.digest == theirs.digest:
             continue
-        if ours.numbers is not None and again.numbers is not None and theirs.numbers is not None:
-            difference = _difference(name, trio, trained, limit, amplified)
+        if all(file.numbers is not None for file in sides[:3]):
+            difference = _difference(name, sides, trained, limits)
             if difference is not None:
                 return difference
         elif not trained and (ours.digest == again.digest or found.is_resized or found.rounds):
             sentence = f"{name} is not the same, and {_UNREADABLE}"
-            unknown = unknown or ContentDifference(sentence, False)
+            unknown = unknown or Difference(sentence, False)
     return unknown
 
 
 def _difference(
-    name: str, trio: Trio, trained: bool, limit: float, amplified: float
-) -> ContentDifference | None:
+    name: str, sides: Sides, trained: bool, limits: tuple[float, float]
+) -> Difference | None:
     """Return what differs in a file whose numbers are known."""
-    ours, again, theirs = (file.numbers or {} for file in trio)
-    is_output = not (trained and trio[0].is_text)  # a log of training has other lines at times
-    together: tuple[list[float], list[float], list[float]] = ([], [], [])
+    ours, again, theirs, *nudged = (file.numbers or {} for file in sides)
+    limit, amplified = limits
+    is_output = not (trained and sides[0].is_text)  # a log of training has other lines at times
+    together: list[list[float]] = [[] for _ in sides]
     for key, part in ours.items():
         if key not in again or again[key].count != part.count:
             continue
         label = f"{name} ({key})" if key else name
         if key not in theirs:
-            return ContentDifference(f"{label} is not written", is_output)
+            return Difference(f"{label} is not written", is_output)
         if theirs[key].count != part.count:
             sentence = f"{label} has {theirs[key].count:,} values and not {part.count:,}"
-            return ContentDifference(sentence, is_output)
-        values = part.values, again[key].values, theirs[key].values
-        if trained and not trio[0].is_text:  # a small part, such as a bias, moves most
+            return Difference(sentence, is_output)
+        others = [each.get(key, part) for each in nudged]
+        others = [each if each.count == part.count else part for each in others]
+        values = [each.values for each in (part, again[key], theirs[key], *others)]
+        if not _finite_alike(values[0], values[2]):
+            return Difference(f"{label} has NaN or infinity", True)
+        if trained and not sides[0].is_text:  # a small part, such as a bias, moves most
             for kept, more in zip(together, values, strict=True):
                 kept.extend(more)
             continue
@@ -128,21 +134,27 @@ def _difference(
     return None if apart is None else _differing(name, apart, is_wrong=False)
 
 
-def _differing(label: str, apart: float, is_wrong: bool) -> ContentDifference:
-    if math.isinf(apart):
-        return ContentDifference(f"{label} has NaN or infinity, or lacks it", True)
-    return ContentDifference(f"{label} differs by {apart:.2%}", is_wrong)
+def _differing(label: str, apart: float, is_wrong: bool) -> Difference:
+    said = f"differs by {apart:.2%}" if math.isfinite(apart) else "is 0 in the unchanged script"
+    return Difference(f"{label} {said}", is_wrong)
 
 
-def _beyond(
-    values: tuple[Sequence[float], Sequence[float], Sequence[float]], limit: float
-) -> float | None:
+def _finite_alike(ours: Sequence[float], theirs: Sequence[float]) -> bool:
+    """Say whether NaN and infinity are where the unchanged script has them, and nowhere else."""
+    return all(map(math.isfinite, theirs)) or [*map(math.isfinite, ours)] == [
+        *map(math.isfinite, theirs)
+    ]
+
+
+def _beyond(values: Sequence[Sequence[float]], limit: float) -> float | None:
     """Return how far the plan's values are from the first life's; None where that is no more than
-    the limit, or the two unchanged lives are far apart themselves."""
-    ours, again, theirs = values
+    the limit or nudged lives account for, or the two unchanged lives are far apart themselves.
+    """
+    ours, again, theirs, *nudged = values
     usual = _distance(ours, again)
     if usual > ERRATIC:
         return None
+    usual = max(usual, *(_distance(ours, each) for each in nudged), 0.0)
     apart = _distance(ours, theirs)
     return apart if apart > max(limit, SPREAD_FACTOR * usual) else None
 
@@ -157,17 +169,19 @@ def _distance(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return apart
 
 
-def _trios(first: Life, second: Life, plan: Life) -> Iterator[tuple[str, Trio]]:
-    """Yield the files that all three lives wrote, by a name for each.
+def _sides(*lives: Life) -> Iterator[tuple[str, Sides]]:
+    """Yield the files that the first three lives wrote, by a name for each.
 
-    Names that differ in numbers alone, such as those of times and processes, belong together.
+    Names that differ in numbers alone, such as those of times and processes, belong together. Of
+    the other lives there are those that wrote as many.
     """
-    sides = [_by_usual_name(life) for life in (first, second, plan)]
-    for usual, ours in sides[0].items():
-        files = [side.get(usual, []) for side in sides]
+    wrote = [_by_usual_name(life) for life in lives]
+    for usual, ours in wrote[0].items():
+        files = [side.get(usual, []) for side in wrote]
         if len(ours) == len(files[1]) == len(files[2]):
-            for a, b, c in zip(*files, strict=True):
-                yield a[0], (a[1], b[1], c[1])
+            files = [each for each in files if len(each) == len(ours)]
+            for together in zip(*files, strict=True):
+                yield together[0][0], tuple(file for _, file in together)
 
 
 def _by_usual_name(life: Life) -> dict[str, list[tuple[str, WrittenFile]]]:

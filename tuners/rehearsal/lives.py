@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Effect, Settings
@@ -29,6 +29,10 @@ class Lives:
     numerics: Life | None = None
     """The script's under those of the settings that leave its data alone, where the plan reads
     other random samples: what both compute from the same input can be compared only there."""
+    nudged: Callable[[float], Life | None] | None = None
+    """Gives the unchanged script's life with weights that were changed at random by a relative
+    amount before the first call, or None where that has no room: what rounding of that size
+    becomes in the course of training. It is asked for only where the plan's life differs late."""
 
 
 def draws_samples_at_random(life: Life) -> bool:
@@ -114,8 +118,9 @@ def is_complete(life: Life) -> bool:
 def ending(life: Life) -> str:
     """Return how a life ended otherwise, as a predicate: `failed: KeyError (train.py, line 3)`."""
     where = f" ({life.place})" if life.place else ""
-    ended = "did not end" if life.state is TrialState.HUNG else "failed"
-    return f"{ended}: {life.reason}{where}".rstrip(": ")
+    if life.state is TrialState.HUNG:
+        return f"did not end within {life.wall_s:.0f} s"
+    return f"failed: {life.reason}{where}".rstrip(": ")
 
 
 def training_passes(life: Life) -> list[Epoch]:

@@ -144,7 +144,8 @@ class TestTheSentences:
 
     def test_unverified_without_any_rehearsal(self, show):
         text = said(PROSE[show], unverified_study(rehearsal=None))
-        assert "Nothing of the script's life was rehearsed." in text
+        assert "Nothing of the script's life was rehearsed: the budget had no room for it." in text
+        assert "A larger --budget gives a rehearsal the time that it needs." in text
 
     def test_no_gain(self, show):
         text = said(PROSE[show], study_without_gain())

@@ -159,6 +159,21 @@ class LifeSession(Session):
     def _found_module(self, module: Any) -> None:
         if self._random is None:
             self._random = random_state(self._torch)
+        if self._shortening.nudge:
+            with guarded(self._channel, "change the weights a little"), self._torch.no_grad():
+                self._nudge(module)
+
+    def _nudge(self, module: Any) -> None:
+        """Change weights at random by a relative amount, without a draw from the script's numbers.
+
+        As their shapes and order say which numbers, each life is changed alike.
+        """
+        torch = self._torch
+        for number, weights in enumerate(module.parameters()):
+            if weights.is_floating_point():
+                generator = torch.Generator(weights.device).manual_seed(number)
+                noise = torch.randn(weights.shape, generator=generator, device=weights.device)
+                weights.mul_(1 + self._shortening.nudge * noise)
 
     def _function_called(self, function: Any, result: Any) -> None:
         self._progress.called(function, self._torch.is_grad_enabled())
@@ -188,7 +203,9 @@ class LifeSession(Session):
             if module.training and id(module) not in self._probed and len(self._probed) < PROBES:
                 self._probed.add(id(module))
                 if self._random is not None and self._random != random_state(self._torch):
-                    self._probe(module, args, kwargs)
+                    self._probe("probe", module, args, kwargs)
+                elif self._shortening.evaluate:
+                    self._probe("evaluation", module, args, kwargs)
 
     @contextmanager
     def _apart(self) -> Any:
@@ -221,7 +238,7 @@ class LifeSession(Session):
         same = [each for each in kept if each.shape[0] == kept[0].shape[0]]
         return count, torch.cat(same, 1).tolist()
 
-    def _probe(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _probe(self, kind: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compute a call once more in evaluation mode, where dropout draws no random numbers."""
         torch = self._torch
         modes = [(member, member.training) for member in module.modules()]
@@ -234,7 +251,7 @@ class LifeSession(Session):
                 for member, training in modes:
                     member.training = training
         _, values = self._values(result, rows_in(torch, args, kwargs))
-        self._record.write("probe", values=[number for row in values for number in row])
+        self._record.write(kind, values=[number for row in values for number in row])
 
     # -- data ------------------------------------------------------------------------------
 

@@ -315,6 +315,47 @@ class TestSilence:
         assert missing(rehearsed(trained(1.05), trained(1.0), settings=BF16)) is None
 
     @pytest.mark.parametrize(
+        ("nudged", "is_known"),
+        [
+            (lambda trained: trained(1.2), True),  # three times as far is what rounding becomes
+            (lambda trained: trained(1.05), False),
+            (lambda trained: None, False),  # it did not come to its end
+        ],
+    )
+    def test_what_training_makes_of_rounding_is_seen_and_not_guessed(self, nudged, is_known):
+        """Outputs of the plan's trained model are 40 % apart."""
+        amounts = []
+
+        def trained(scale, evaluation=1.0):
+            ends = tuple(call(SIZE * n, grad=False, scale=scale) for n in range(4))
+            start = (replace(call(0), values=((evaluation,),) * SIZE),)
+            calls = start + life().calls[1:] + ends
+            known = {"output": f"AUC {scale}", "written": {"best.pt": file((scale,) * 20)}}
+            return replace(life(evaluations=((evaluation,),), **known), calls=calls)
+
+        def live(amount):
+            amounts.append(amount)
+            return nudged(trained)
+
+        found = rehearsed(trained(1.4, 1.002), trained(1.0), settings=BF16, nudged=live)
+        assert found.agrees
+        assert (missing(found) is None) == is_known
+        assert amounts == [pytest.approx(0.002)]
+        other = rehearsed(trained(1.4, 1.05), trained(1.0), settings=BF16, nudged=live)
+        assert missing(other) is not None, "in evaluation mode it computes something else"
+
+    def test_without_evaluation_mode_nothing_follows_from_chaos(self):
+        def trained(scale):
+            ends = tuple(call(SIZE * n, grad=False, scale=scale) for n in range(4))
+            return replace(life(), calls=life().calls + ends)
+
+        for scale, is_known in ((1.2, True), (1.6, False)):
+            found = rehearsed(
+                trained(1.5), trained(1.0), settings=BF16, nudged=lambda _, s=scale: trained(s)
+            )
+            assert (missing(found) is None) == is_known
+
+    @pytest.mark.parametrize(
         ("printed", "lacks"),
         [
             ("AUC 0.515 of 992 rows", "0.515 is printed and not 0.568"),
@@ -333,9 +374,11 @@ class TestSilence:
 
     def test_a_single_pass_is_read_whole_where_there_is_time(self):
         short = life([epoch(0, range(128), whole_batches=300, seconds=1.6)])
-        assert enough_batches(short, 16, room_s=60) == 300
-        assert enough_batches(short, 16, room_s=5) == 2000 // SIZE
-        assert enough_batches(life(), 16, room_s=60) == 16
+        assert enough_batches(short, 16, room_s=60, most_s=90) == (300, True)
+        assert enough_batches(short, 16, room_s=5, most_s=30) == (2000 // SIZE, True)
+        assert enough_batches(short, 16, room_s=5, most_s=10) == (100, False)
+        assert enough_batches(short, 16, room_s=0, most_s=0) == (16, False)
+        assert enough_batches(life(), 16, room_s=60, most_s=90) == (16, True)
 
     def test_the_scripts_own_arguments_always_change_something(self):
         found = rehearsed(life(applied=()), settings={"arg:pause": "0.03"})

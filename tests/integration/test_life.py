@@ -1,0 +1,59 @@
+"""One shortened life of a real script, as its harness writes it down."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.collectors.script.runner import run_life
+from gpuadvisor.collectors.script.specification import Shortening
+from gpuadvisor.domain.study import TrialState
+from gpuadvisor.tuners.equivalence import relative_difference
+from tests.integration import runs
+
+SCRIPT = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(12):
+    x = torch.randn(32, 8)
+    loss = model(x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+seen = int(model[1].num_batches_tracked)
+print("drawn", torch.rand(1).item(), "mode", model.training, "seen", seen)
+"""
+
+
+def lived(folder, nudge):
+    (folder / "train.py").write_text(SCRIPT)
+    command = Command(sys.executable, "train.py", folder=str(folder))
+    request = replace(runs.request(command), scratch=True)
+    life = run_life(request, Shortening("", nudge=nudge))
+    assert life.state is TrialState.COMPLETE, life.output
+    return life
+
+
+def flat(calls):
+    return [value for call in calls for row in call.values for value in row]
+
+
+def test_weights_that_were_changed_a_little(tmp_path):
+    plain, nudged = lived(tmp_path, 0.0), lived(tmp_path, 1e-3)
+    assert nudged.output == plain.output, "the script draws the same and has the same state"
+    assert "mode True seen 12" in plain.output
+    assert 1e-5 < relative_difference(flat(plain.calls[:1]), flat(nudged.calls[:1])) < 1e-2
+    assert len(plain.losses) == len(nudged.losses) == 12
+    assert plain.losses != nudged.losses
+    assert list(nudged.losses) == pytest.approx(list(plain.losses), rel=0.02)
+    # In evaluation mode batch normalisation uses its running statistics, so this is another output.
+    assert len(plain.evaluations) == 1
+    assert relative_difference(plain.evaluations[0], flat(plain.calls[:1])) > 0.01
+    assert not plain.probes

@@ -1,0 +1,163 @@
+"""What differs late in a life though its first losses agree: outputs, files, printed numbers.
+
+Training amplifies rounding, so that late differences say little by themselves. How much it does is
+seen in a life of the unchanged script whose weights were changed a little at the beginning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from gpuadvisor.domain.measurement import Trace
+from gpuadvisor.domain.printed import numbers_in, tells_time
+from gpuadvisor.domain.rehearsal import Call, Life
+from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, difference, relative_difference
+from gpuadvisor.tuners.rehearsal.files import Difference, contents_apart
+from gpuadvisor.tuners.rehearsal.lives import Findings
+
+AMPLIFIED = 10.0
+"""Times the limit by which outputs of a model that was trained for some steps may differ: each step
+adds a rounding error of its own, and random errors of a hundred steps add up to ten."""
+CHAOTIC = 1 / SPREAD_FACTOR
+"""Relative difference of what a nudged life computes from which on nothing is too far from it."""
+LEAST_NUDGE, LARGEST_NUDGE = 2.0**-23, 2.0**-5
+"""Smallest relative change of weights that float32 can hold, and the largest that is rounding: half
+of float8's (E4M3) last place."""
+
+
+@dataclass
+class LaterComparison:
+    """Compares what comes late in the lives, where other random numbers are no reason for it."""
+
+    found: Findings
+    plan: Life
+    limit: float
+    """Relative difference of results that is allowed before training amplifies it."""
+
+    def difference(self) -> Difference | None:
+        """Return the first difference that training does not account for; None if there is none."""
+        found = self._difference(())
+        if found is None or found.is_wrong or not self.found.lives.first.losses:
+            return found
+        nudged = self._nudged
+        return found if nudged is None else self._difference((nudged,))
+
+    def _difference(self, nudged: tuple[Life, ...]) -> Difference | None:
+        """Compare all, with these lives to show what training amplifies."""
+        written = None
+        if not self.found.is_redrawn and not self.found.cut:
+            written = contents_apart(self.found, self.plan, self._limits, nudged)
+        if written is not None and written.is_wrong:
+            return written
+        later = self._outputs(nudged) or self._losses(nudged) or self._prints(nudged)
+        return written if later is None else Difference(later, False)
+
+    @property
+    def _limits(self) -> tuple[float, float]:
+        return self.limit, AMPLIFIED * self.limit
+
+    @cached_property
+    def _nudged(self) -> Life | None:
+        """The unchanged script's life with weights changed by as much as the plan's rounding does.
+
+        None where it cannot be had, or says nothing: if training makes of it outputs of its own,
+        only what the models compute in evaluation mode before training can be held against it.
+        """
+        lives = self.found.lives
+        if lives.nudged is None:
+            return None
+        first = outputs_apart(lives.first.calls[:1], self.plan.calls[:1])
+        amount = first[0] if first is not None else 0.0
+        nudged = lives.nudged(min(max(amount, LEAST_NUDGE), LARGEST_NUDGE))
+        if nudged is None:
+            return None
+        ours, theirs = lives.first.evaluations, self.plan.evaluations
+        if ours and len(ours) == len(theirs):
+            apart = (relative_difference(a, b) for a, b in zip(ours, theirs, strict=True))
+            return nudged if max(apart) <= self.limit else None
+        moved = outputs_apart(_evaluated(lives.first), _evaluated(nudged))
+        return nudged if moved is not None and moved[0] <= CHAOTIC else None
+
+    def _outputs(self, nudged: Sequence[Life]) -> str | None:
+        """Return that what a trained model computes differs, though its losses do not."""
+        first, second = self.found.lives.first, self.found.lives.second
+        if not first.losses or self.found.moved:
+            return None
+        found = outputs_apart(_evaluated(first), _evaluated(self.plan))
+        usual = [outputs_apart(_evaluated(first), _evaluated(each)) for each in (second, *nudged)]
+        if found is None or usual[0] is None or found[0] <= self._allowed(usual):
+            return None
+        return f"losses agree, but outputs without gradients differ by {found[0]:.0%}"
+
+    def _losses(self, nudged: Sequence[Life]) -> str | None:
+        """Return that later losses differ by more than training amplifies rounding."""
+        lives = self.found.lives
+        if self.found.moved or lives.first.probes:
+            return None
+        ours = Trace(lives.first.losses)
+        found = difference(ours, Trace(self.plan.losses))
+        usual = [difference(ours, Trace(each.losses)) for each in (lives.second, *nudged)]
+        if found is None or usual[0] is None or found[0] <= self._allowed(usual):
+            return None
+        return f"{found[1]}: {found[0]:.0%}"
+
+    def _allowed(self, usual: Sequence[tuple[float, str] | None]) -> float:
+        most = max(each[0] for each in usual if each is not None)
+        return max(AMPLIFIED * self.limit, SPREAD_FACTOR * most)
+
+    def _prints(self, nudged: Sequence[Life]) -> str | None:
+        """Return that the script prints other numbers: a metric, a count of what it wrote.
+
+        Numbers that two unchanged lives print alike are compared; times are not among them.
+        """
+        lives = self.found.lives
+        if self.found.cut or self.found.moved or lives.numerics is not None:
+            return None
+        ours, again, theirs = (
+            _numbers(each.output) for each in (lives.first, lives.second, lives.plan)
+        )
+        if len(ours) != len(again):
+            return None
+        if len(ours) != len(theirs):
+            return f"{len(theirs)} numbers are printed and not {len(ours)}"
+        others = [numbers for each in nudged if len(numbers := _numbers(each.output)) == len(ours)]
+        least = AMPLIFIED * self.limit if lives.first.losses else self.limit
+        for place, (a, b, c) in enumerate(zip(ours, again, theirs, strict=True)):
+            usual = max((abs(numbers[place] - a) for numbers in others), default=0.0)
+            allowed = max(least * max(abs(a), abs(c)), SPREAD_FACTOR * usual)
+            if a == b and abs(c - a) > allowed:
+                return f"{c:g} is printed and not {a:g}"
+        return None
+
+
+def _evaluated(life: Life) -> list[Call]:
+    """Return the calls without gradients: those of evaluation."""
+    return [call for call in life.calls if not call.grad]
+
+
+def outputs_apart(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[float, str] | None:
+    """Compare the rows of outputs in order, however they are divided into calls."""
+    rows = [row for call in theirs for row in call.values]
+    start, apart, count = 0, [], 0
+    for call in ours:
+        mine = rows[start : start + len(call.values)]
+        start += len(call.values)
+        if not call.values or len(mine) < len(call.values):
+            continue
+        count += len(mine)
+        apart.append(
+            relative_difference([v for r in call.values for v in r], [v for r in mine for v in r])
+        )
+    if not apart:
+        return None
+    return max(apart), f"largest relative difference in {count:,} rows of outputs"
+
+
+def _numbers(output: str) -> list[float]:
+    """Return the numbers in the lines that a script printed, but for those with times in them."""
+    lines = (line for line in output.splitlines() if not tells_time(line))
+    found = (number for line in lines for number in numbers_in(line))
+    return [number for number in found if math.isfinite(number)]
