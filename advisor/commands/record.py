@@ -1,13 +1,14 @@
 """Record what the GPUs do into a file, to be shown anywhere: until Ctrl-C, or while a command runs.
 
-Exit status: that of the command, if there is one; 0 after Ctrl-C or when the time is over; 1 where
-there is no GPU to record.
+Exit status: that of the command, if there is one, also where the recording ended before it; 0 after
+Ctrl-C or when the time is over; 1 where there is no GPU to record.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 EPILOG = """examples:
@@ -49,11 +50,16 @@ def run(args: argparse.Namespace) -> int:
             command=args.rest or (),
             duration_s=duration_s,
             stopped_by=lambda: stop.exit_status - 128 if stop.requested() else 0,
+            warn=lambda sentence: _say(f"gpuadvisor: {sentence}"),
         )
     gpus = "1 GPU" if done.gpus == 1 else f"{done.gpus} GPUs"
-    print(
+    _say(
         f"{done.path}: {gpus}, {done.seconds:.0f} s in {done.frames} frames, "
-        f"{done.size_bytes / 1e3:.0f} kB",
-        file=sys.stderr,
+        f"{done.size_bytes / 1e3:.0f} kB"
     )
     return done.status
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):  # nobody listens, which must not cost the command's status
+        print(line, file=sys.stderr, flush=True)

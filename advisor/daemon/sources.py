@@ -34,6 +34,8 @@ SILENT_S = 5.0
 LONGEST_PAUSE_S = 5.0
 """A gap in a recording is shown no longer than that."""
 POLL_S = 0.1
+AWAIT_S = 0.02
+"""Time between two looks at a command that is not recorded any more: 0.1 % of a core."""
 
 
 class Source(Protocol):
@@ -190,10 +192,8 @@ class Captured:
     gpus: int
     status: int
     """The command's exit status, 0 without one."""
-
-    @property
-    def size_bytes(self) -> int:
-        return self.path.stat().st_size
+    size_bytes: int
+    """0 where the file has gone meanwhile."""
 
 
 def capture(
@@ -203,11 +203,14 @@ def capture(
     command: Sequence[str] = (),
     duration_s: float | None = None,
     stopped_by: Callable[[], int] = lambda: 0,
+    warn: Callable[[str], object] = lambda _: None,
 ) -> Captured:
     """Write the source's frames to the file; AdvisorError where there is no GPU to record.
 
     `stopped_by` is asked several times a second for the signal that asks to stop, 0 for none. A
-    command gets a terminal's Ctrl-C itself; SIGTERM is handed on to it. It is always awaited.
+    command gets a terminal's Ctrl-C itself; SIGTERM is handed on to it. It is always awaited, and
+    nothing else ends it: where the recording fails, such as on a full disk, `warn` gets a sentence
+    and the command goes on. Without a command, that is a UsageError.
     """
     from gpuadvisor.collectors.telemetry.recording import Recorder
 
@@ -221,28 +224,45 @@ def capture(
 
     try:
         first = _first(frames)
-        with Recorder(path, __version__) as recorder:
-            recorder.write(first)
-            if command:
-                try:
-                    process = subprocess.Popen(command)
-                except OSError as error:
-                    raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
-            with _closed_once(is_over, source):
-                for frame in frames:
-                    recorder.write(frame)
-        if process is not None and stopped_by() == signal.SIGTERM:
-            process.terminate()
-        status = 0 if process is None else process.wait()
-        if status < 0:
-            status = 128 - status  # as shells have the signal that ended it
-        seconds = time.monotonic() - began_s
-        return Captured(path, recorder.frames, seconds, len(first.gpus or ()), status)
+        recorder = Recorder(path, __version__)
+        try:
+            with recorder:
+                recorder.write(first)
+                if command:
+                    process = _begun(command)
+                with _closed_once(is_over, source):
+                    for frame in frames:
+                        recorder.write(frame)
+        except Exception as error:  # whatever it is: the command's owner has nothing to do with it
+            if process is None:
+                raise
+            goes_on = " and the command goes on" if process.poll() is None else ""
+            warn(f"the recording ended early{goes_on}: {str(error) or repr(error)}")
     finally:
         source.close()
-        if process is not None and process.poll() is None:
+    status = 0 if process is None else _awaited(process, stopped_by)
+    size_bytes = path.stat().st_size if path.exists() else 0
+    seconds = time.monotonic() - began_s
+    return Captured(path, recorder.frames, seconds, len(first.gpus or ()), status, size_bytes)
+
+
+def _begun(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(command)
+    except OSError as error:
+        raise UsageError(f"cannot start {command[0]}: {error.strerror}") from error
+
+
+def _awaited(process: subprocess.Popen[bytes], stopped_by: Callable[[], int]) -> int:
+    """Return the command's exit status, as shells have it, when it has ended."""
+    is_told = False
+    while process.poll() is None:
+        if not is_told and stopped_by() == signal.SIGTERM:
             process.terminate()
-            process.wait()
+            is_told = True
+        time.sleep(AWAIT_S)
+    status = process.returncode
+    return 128 - status if status < 0 else status
 
 
 def _first(frames: Iterator[Frame]) -> Frame:

@@ -4,6 +4,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +75,63 @@ def test_it_ends_with_the_command_and_has_its_status(path, program, status):
     done = capture(good(), path, command=python(program))
     assert done.status == status
     assert done.frames >= 2
+
+
+class Failing(Hand):
+    """A source that fails while the command runs."""
+
+    def frames(self):
+        yield from self._frames
+        raise RuntimeError("dictionary changed size")
+
+
+def test_a_command_outlives_a_source_that_fails(path):
+    said = []
+    command = python("import time; time.sleep(0.3); raise SystemExit(7)")
+    source = Failing(*good()._frames)
+    done = capture(source, path, command=command, warn=said.append)
+    assert (done.status, done.frames) == (7, 2)
+    assert said == ["the recording ended early and the command goes on: dictionary changed size"]
+    assert len(list(read_recording(path).frames())) == 2
+    assert source.closed.is_set()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_command_outlives_a_full_disk(path):
+    path.symlink_to("/dev/full")
+    said = []
+    command = python("import time; time.sleep(1.5); raise SystemExit(7)")
+    done = capture(good(), path, command=command, warn=said.append)
+    assert done.status == 7
+    assert done.seconds >= 1.5
+    (sentence,) = said
+    assert sentence.startswith("the recording ended early and the command goes on: ")
+    assert "No space left on device" in sentence
+
+
+def test_without_a_command_a_full_disk_is_an_error(path):
+    path.symlink_to("/dev/full")
+    with pytest.raises(UsageError, match="No space left"):
+        capture(good(), path, duration_s=0.1)
+
+
+def test_a_recording_that_is_removed_costs_a_command_nothing(path):
+    command = python(f"import os, time; time.sleep(0.1); os.remove({str(path)!r}); exit(7)")
+    done = capture(good(), path, command=command)
+    assert (done.status, done.size_bytes) == (7, 0)
+
+
+def test_sigterm_reaches_a_command_that_is_not_recorded_any_more(path):
+    began = time.monotonic()
+    stopped_by = lambda: signal.SIGTERM if time.monotonic() - began > 0.6 else 0  # noqa: E731
+    done = capture(
+        Failing(*good()._frames),
+        path,
+        command=python("import time; time.sleep(600)"),
+        stopped_by=stopped_by,
+    )
+    assert done.status == 128 + signal.SIGTERM
+    assert done.seconds > 0.6
 
 
 def test_sigterm_reaches_the_command(path):
