@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from gpuadvisor.domain.telemetry import HOST
 from gpuadvisor.storage.sqlite_file import explained, open_read_only
-from gpuadvisor.storage.telemetry.schema import HOST_ID, INDEX, is_prepared
+from gpuadvisor.storage.telemetry.schema import ALL_GPUS, HOST_ID, is_prepared
 
 DAY_S = 86400.0
 _NAME = re.compile(r"samples-(\d{8})\.db")
@@ -90,7 +90,15 @@ def times(
     return [float(row[0]) for each in found for row in each if row[0] is not None]
 
 
-def device_names(folder: Path) -> dict[int, str]:
-    """Return the UUIDs of the store's GPUs, and HOST, by their numbers in it."""
-    with reading(folder / INDEX) as index:
-        return {HOST_ID: HOST, **dict(rows(index, "SELECT id, uuid FROM gpus"))}
+def device_names(connection: sqlite3.Connection | None) -> dict[int, str]:
+    """Return the UUIDs of the file's GPUs, and HOST, by their numbers in this file."""
+    return {HOST_ID: HOST, **dict(rows(connection, "SELECT id, uuid FROM gpus"))}
+
+
+def gpus_of_days(folder: Path) -> list[Any]:
+    """Return a row of GPU_COLUMNS for each GPU of each day, those of the newest day first."""
+    found = []
+    for path in reversed(day_paths(folder)):
+        with reading(path) as connection:
+            found += rows(connection, ALL_GPUS)
+    return found

@@ -5,29 +5,45 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, Number, Sample, State, Unavailable
-from gpuadvisor.storage.telemetry.files import DAY_S, begin_of_path, day_paths, reading, times
+from gpuadvisor.domain.telemetry import (
+    Event,
+    Frame,
+    Gpu,
+    GpuProcess,
+    Number,
+    Sample,
+    State,
+    Unavailable,
+)
+from gpuadvisor.storage.telemetry.files import (
+    DAY_S,
+    begin_of_path,
+    day_paths,
+    device_names,
+    reading,
+    times,
+)
 from gpuadvisor.storage.telemetry.schema import (
     DAY_NAMES,
     DAY_TABLES,
     EVENT_COLUMNS,
     GPU_FAST,
-    HOST_ID,
     INDEX,
     LISTED_GPUS,
     PROCESS_COLUMNS,
     PROGRAM_COLUMNS,
+    UUID_OF_ROW,
     event_of,
     gpu_of,
     process_of,
     raw_values,
 )
 
+_PROCESS_COLUMNS = (*PROGRAM_COLUMNS, *PROCESS_COLUMNS)
 CHUNK_S = 60.0
 """Time read at once: a reader that takes its time must not hold a transaction open."""
 
@@ -35,10 +51,10 @@ CHUNK_S = 60.0
 @dataclass
 class _Poll:
     full: bool = False
-    values: dict[int, dict[str, Number]] = field(default_factory=dict)
-    """Values of each GPU, by its number in the store and the metric's name."""
-    processes: list[tuple[int, Sequence[Any]]] | None = None
-    """Rows of processes, each with its GPU's number; None where none were listed."""
+    values: dict[str, dict[str, Number]] = field(default_factory=dict)
+    """Values by the metric's name of each GPU, by its UUID, and of HOST."""
+    processes: list[GpuProcess] | None = None
+    """None where none were listed."""
 
 
 class FrameReader:
@@ -60,34 +76,26 @@ class FrameReader:
             begin_s = max(self.since_s, begin_of_path(path))
             end_s = min(until_s, begin_of_path(path) + DAY_S)
             while (found := _next(path, begin_s, end_s)) is not None:
-                polls = _chunk(path, found, min(found + CHUNK_S, end_s))
-                self._context.read(self._folder)  # after the rows: it has all of their GPUs
+                gpus, polls = _chunk(path, found, min(found + CHUNK_S, end_s))
+                self._context.read(self._folder)  # after the rows: it has all of their states
                 for time_s in sorted(polls):
                     self.since_s = math.nextafter(time_s, math.inf)
-                    yield self._frame(time_s, polls[time_s])
+                    yield self._frame(time_s, polls[time_s], gpus)
                 begin_s = self.since_s  # more may have come into this minute
 
-    def _frame(self, time_s: float, poll: _Poll) -> Frame:
+    def _frame(self, time_s: float, poll: _Poll, listed: tuple[Gpu, ...]) -> Frame:
         context = self._context
         if poll.full:
             context.advance(time_s)
-        gpus = context.gpus if context.gpus != self._gpus else None
-        self._gpus = context.gpus
-        samples, processes = {}, None
-        names = context.names  # an index that was made anew may lack some
-        for number, values in poll.values.items():
-            if device := names.get(number):
-                unavailable = context.unavailable.get(device, {}) if poll.full else {}
-                samples[device] = Sample(values, unavailable)
-        if poll.processes is not None:
-            listed = [(names.get(gpu), row) for gpu, row in poll.processes]
-            processes = tuple(process_of(gpu, row) for gpu, row in listed if gpu)
+        gpus = listed if listed != self._gpus else None
+        self._gpus = listed
+        unavailable = context.unavailable if poll.full else {}
         return Frame(
             time_s,
-            samples,
+            {gpu: Sample(values, unavailable.get(gpu, {})) for gpu, values in poll.values.items()},
             full=poll.full,
             gpus=gpus,
-            processes=processes,
+            processes=None if poll.processes is None else tuple(poll.processes),
             events=context.take_events(time_s) if poll.full else (),
             problem=context.problem,
         )
@@ -104,21 +112,24 @@ def _next(path: Path, begin_s: float, end_s: float) -> float | None:
         return min(times(connection, "MIN", tables, span, (begin_s, end_s)), default=None)
 
 
-def _chunk(path: Path, begin_s: float, end_s: float) -> dict[float, _Poll]:
+def _chunk(path: Path, begin_s: float, end_s: float) -> tuple[tuple[Gpu, ...], dict[float, _Poll]]:
+    """Return the GPUs as the day's file lists them, and the polls of the span by their time."""
     polls: dict[float, _Poll] = {}
     with reading(path) as connection:
         if connection is None:
-            return {}
+            return (), {}
         connection.execute("BEGIN")  # else a frame that is written meanwhile is read in part
+        names = device_names(connection)
+        gpus = tuple(gpu_of(row) for row in connection.execute(LISTED_GPUS))
         for table in DAY_TABLES:
             metrics, query = raw_values(connection, table)
             for time_s, gpu, *values in connection.execute(query, (begin_s, end_s)):
                 poll = polls.setdefault(time_s, _Poll())
                 poll.full |= table is not GPU_FAST
                 pairs = zip(metrics, values, strict=True)
-                poll.values[gpu] = {name: v for name, v in pairs if v is not None}
+                poll.values[names[gpu]] = {name: v for name, v in pairs if v is not None}
         _add_processes(connection, begin_s, end_s, polls)
-    return polls
+    return gpus, polls
 
 
 def _add_processes(
@@ -129,22 +140,21 @@ def _add_processes(
         poll = polls.setdefault(time_s, _Poll())
         poll.full, poll.processes = True, []
     rows = connection.execute(
-        f"SELECT ts, gpu, {', '.join((*PROGRAM_COLUMNS, *PROCESS_COLUMNS))} FROM processes"
-        " JOIN programs ON programs.id = program WHERE ts >= ? AND ts < ? ORDER BY ts, program",
+        f"SELECT ts, {UUID_OF_ROW}, {', '.join(_PROCESS_COLUMNS)} FROM processes"
+        " JOIN programs ON programs.id = program"
+        " WHERE ts >= ? AND ts < ? ORDER BY ts, program",
         span,
     )
     for time_s, gpu, *row in rows:
         processes = polls[time_s].processes
         if processes is not None:
-            processes.append((gpu, row))
+            processes.append(process_of(gpu, row))
 
 
 class _Context:
-    """GPUs, states, events and problems of index.db, as they were at the time of each frame."""
+    """States, events and problems of index.db, as they were at the time of each frame."""
 
     def __init__(self, since_s: float, with_all_events: bool) -> None:
-        self.gpus: tuple[Gpu, ...] = ()
-        self.names: dict[int, str] = {}
         self.unavailable: dict[str, dict[str, Unavailable]] = {}
         self.problem: str | None = None
         self._since_s = since_s
@@ -158,7 +168,6 @@ class _Context:
         """Read what was written to index.db since the last call."""
         with reading(folder / INDEX) as index:
             if index is not None:
-                self._read_gpus(index)
                 self._read_states(index)
                 self._read_events(index)
 
@@ -180,21 +189,19 @@ class _Context:
         self._events = [event for event in self._events if event.began_s > time_s]
         return tuple(taken)
 
-    def _read_gpus(self, index: sqlite3.Connection) -> None:
-        self.gpus = tuple(gpu_of(row) for row in index.execute(LISTED_GPUS))
-        self.names = {HOST_ID: HOST, **dict(index.execute("SELECT id, uuid FROM gpus"))}
-
     def _read_states(self, index: sqlite3.Connection) -> None:
         # At first the last ones before the time, then those that came since.
         old = "id IN (SELECT MAX(id) FROM states WHERE ts <= :since GROUP BY gpu, metric)"
         values = {"since": self._since_s, "last": self._last_state}
-        for row, time_s, gpu, metric, state, since_s, reason in index.execute(
+        found = index.execute(
             "SELECT id, ts, gpu, metric, state, since_s, reason FROM states WHERE id > :last"
             f" AND (ts > :since OR {old}) ORDER BY id",
             values,
-        ):
+        ).fetchall()
+        names = device_names(index) if found else {}  # after the rows: it has all of their GPUs
+        for row, time_s, gpu, metric, state, since_s, reason in found:
             absence = Unavailable(State(state), since_s, reason) if state != State.OK else None
-            self._states.append((time_s, self.names[gpu], metric, absence))
+            self._states.append((time_s, names[gpu], metric, absence))
             self._last_state = row
         for row, time_s, problem in index.execute(
             "SELECT id, ts, problem FROM problems WHERE id > ? ORDER BY id", (self._last_problem,)

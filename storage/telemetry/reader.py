@@ -12,23 +12,23 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from gpuadvisor.domain.metrics import BY_NAME, HOST_METRICS, Kind, Metric
-from gpuadvisor.domain.telemetry import Event, Frame, Gpu, Number
+from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, Number
 from gpuadvisor.storage.telemetry.files import (
     DAY_S,
     begin_of_path,
     day_paths,
     device_names,
+    gpus_of_days,
     reading,
     rows,
     times,
 )
 from gpuadvisor.storage.telemetry.frames import FrameReader
 from gpuadvisor.storage.telemetry.schema import (
+    ALL_GPUS,
     DAY_NAMES,
     EVENT_COLUMNS,
-    GPU_COLUMNS,
     GPU_TABLES,
-    HOST_ID,
     HOST_TABLES,
     HOUR_S,
     INDEX,
@@ -36,6 +36,7 @@ from gpuadvisor.storage.telemetry.schema import (
     MINUTE_S,
     PROCESS_COLUMNS,
     PROGRAM_COLUMNS,
+    UUID_OF_ROW,
     Table,
     event_of,
     gpu_of,
@@ -91,11 +92,19 @@ class TelemetryReader:
 
     def gpus(self) -> tuple[Gpu, ...]:
         """Return the GPUs that the writer saw last, in the driver's order."""
-        return tuple(gpu_of(row) for row in self._index(LISTED_GPUS))
+        files = [self.folder / INDEX, *reversed(day_paths(self.folder))]
+        for path in files:  # an index that was moved away leaves those of the newest day
+            with reading(path) as connection:
+                if rows(connection, f"{ALL_GPUS} LIMIT 1"):
+                    return tuple(gpu_of(row) for row in rows(connection, LISTED_GPUS))
+        return ()
 
     def all_gpus(self) -> tuple[Gpu, ...]:
         """Return every GPU of which there are rows, also those that were removed."""
-        return tuple(gpu_of(row) for row in self._index(f"SELECT {GPU_COLUMNS} FROM gpus"))
+        found: dict[str, Gpu] = {}
+        for row in (*self._index(ALL_GPUS), *gpus_of_days(self.folder)):
+            found.setdefault(row[0], gpu_of(row))
+        return tuple(found.values())
 
     def newest_s(self) -> float | None:
         """Return the Unix time of the newest raw row; None where there is none."""
@@ -151,16 +160,14 @@ class TelemetryReader:
         chains = [(raw,), (minutes, raw), (hours, minutes, raw)]
         if step_s >= MINUTE_S:
             chains = chains[1:] if step_s < HOUR_S else [chains[2], chains[1]]
-        names = device_names(self.folder)
-        wanted = [n for n, uuid in names.items() if n != HOST_ID and (gpus is None or uuid in gpus)]
-        chosen = _Selection(known, [HOST_ID] if is_host else wanted, step_s)
+        wanted = [g.uuid for g in self.all_gpus() if gpus is None or g.uuid in gpus]
+        chosen = _Selection(known, [HOST] if is_host else wanted, step_s)
         for chain in chains:
             if spans := _along(self.folder, chain, chosen, since_s, until_s):
                 break
-        found: dict[str, list[Point]] = {names[number]: [] for number in chosen.gpus}
-        add = {number: found[names[number]].append for number in chosen.gpus}
-        for number, time_s, total, weight, low, high in spans:
-            add[number](Point(time_s, total / weight, low, high))
+        found: dict[str, list[Point]] = {device: [] for device in chosen.devices}
+        for device, time_s, total, weight, low, high in spans:
+            found[device].append(Point(time_s, total / weight, low, high))
         return found
 
     def table(
@@ -229,12 +236,12 @@ class TelemetryReader:
 
 class _Selection(NamedTuple):
     metric: Metric
-    gpus: Sequence[int]
+    devices: Sequence[str]
     step_s: float
 
 
-_Span = tuple[int, float, float, float, Number, Number]
-"""GPU, begin, the sum of weighted means, the weights, the least and the greatest."""
+_Span = tuple[str, float, float, float, Number, Number]
+"""GPU's UUID or HOST, begin, the sum of weighted means, the weights, the least and the greatest."""
 
 
 def _along(
@@ -272,12 +279,15 @@ def _spans(
         at = f"CAST(ts / {step_s!r} AS INTEGER) * {step_s!r}"
         total, weight, low, high = f"SUM({total})", f"SUM({weight})", f"MIN({low})", f"MAX({high})"
         grouping = "GROUP BY 1, 2 ORDER BY 2"
-    marks = ", ".join("?" * len(chosen.gpus))
+    names = device_names(connection)
+    numbers = [number for number, device in names.items() if device in chosen.devices]
+    marks = ", ".join("?" * len(numbers))
     query = (
         f"SELECT gpu, {at}, {total}, {weight}, {low}, {high} FROM {table.name} WHERE ts >= ?"
         f" AND ts < ? AND gpu IN ({marks}) AND {chosen.metric.name} IS NOT NULL {grouping}"
     )
-    return rows(connection, query, (since_s, until_s, *chosen.gpus))
+    found = rows(connection, query, (since_s, until_s, *numbers))
+    return [(names[number], *span) for number, *span in found]
 
 
 def _together(earlier: list[_Span], later: list[_Span]) -> list[_Span]:
@@ -311,6 +321,8 @@ def _rows(
     since_s: float,
     until_s: float,
 ) -> Iterator[tuple[Any, ...]]:
+    marks = ", ".join("?" * len(gpus or ()))
+    chosen = "" if gpus is None else f" AND gpu IN (SELECT id FROM gpus WHERE uuid IN ({marks}))"
     for path in _files(folder, table, since_s, until_s):
         with reading(path) as connection:
             if connection is None:
@@ -321,14 +333,12 @@ def _rows(
             while (end_s := _chunk_end(connection, table, begin_s, until_s)) is not None:
                 found = connection.execute(
                     f"SELECT ts, gpu, {selected} FROM {table.name} WHERE ts >= ? AND ts < ?"
-                    " ORDER BY ts, gpu",
-                    (begin_s, end_s),
+                    f"{chosen} ORDER BY ts, gpu",
+                    (begin_s, end_s, *(gpus or ())),
                 ).fetchall()
-                names = device_names(folder)  # after the rows: it has all of their GPUs
+                names = device_names(connection)  # after the rows: it has all of their GPUs
                 for time_s, gpu, *values in found:
-                    device = names.get(gpu)  # None: the index was made anew
-                    if device and (gpus is None or device in gpus):
-                        yield (time_s, device, *values)
+                    yield (time_s, names[gpu], *values)
                 begin_s = end_s
 
 
@@ -370,8 +380,9 @@ def _oldest_s(folder: Path, since_s: float, until_s: float) -> float:
 
 def _process_rows(folder: Path, since_s: float, until_s: float) -> Iterator[tuple[Any, ...]]:
     query = (
-        f"SELECT ts, gpu, {', '.join(_PROCESS_COLUMNS)} FROM processes"
-        " JOIN programs ON programs.id = program WHERE ts >= ? AND ts < ? ORDER BY ts, gpu, pid"
+        f"SELECT ts, {UUID_OF_ROW}, {', '.join(_PROCESS_COLUMNS)} FROM processes"
+        " JOIN programs ON programs.id = program"
+        " WHERE ts >= ? AND ts < ? ORDER BY ts, gpu, pid"
     )
     for path in day_paths(folder, since_s, until_s):
         begin_s = max(since_s, begin_of_path(path))
@@ -380,6 +391,5 @@ def _process_rows(folder: Path, since_s: float, until_s: float) -> Iterator[tupl
             end_s = min(begin_s + PROCESS_CHUNK_S, day_end_s)
             with reading(path) as connection:
                 found = rows(connection, query, (begin_s, end_s))
-            names = device_names(folder)  # after the rows: it has all of their GPUs
-            yield from ((time_s, names.get(gpu), *each) for time_s, gpu, *each in found)
+            yield from found
             begin_s = end_s

@@ -160,15 +160,13 @@ def next_minute(folder: Path, since_s: float, before_s: float) -> float | None:
 
 def stored_minute(folder: Path, begin_s: float) -> Minute | None:
     """Return a minute with all its raw rows; None where there are none."""
-    names = device_names(folder)
     made, is_empty = Minute(begin_s), True
     with reading(day_path(folder, begin_s)) as connection:
+        names = device_names(connection)
         for table in DAY_TABLES if connection else ():
             assert connection is not None
             metrics, query = raw_values(connection, table)
             for _, gpu, *values in connection.execute(query, (begin_s, begin_s + MINUTE_S)):
-                if gpu not in names:  # the index was made anew
-                    continue
                 is_empty = False
                 known = zip(metrics, values, strict=True)
                 made.device(names[gpu]).add_values((n, v) for n, v in known if v is not None)
@@ -177,6 +175,7 @@ def stored_minute(folder: Path, begin_s: float) -> Minute | None:
 
 def stored_hour(index: sqlite3.Connection, folder: Path, begin_s: float) -> Iterator[RolledRow]:
     """Yield an hour's rows, one for each device that has minutes in it."""
+    names = device_names(index)
     for raw, minutes, hours in (GPU_TABLES, HOST_TABLES):
         by_device: dict[int, list[dict[str, Any]]] = {}
         cursor = index.execute(
@@ -188,7 +187,7 @@ def stored_hour(index: sqlite3.Connection, folder: Path, begin_s: float) -> Iter
             named = dict(zip(columns, row, strict=True))
             by_device.setdefault(named["gpu"], []).append(named)
         for gpu, rows in by_device.items():
-            seconds = _seconds(folder, raw, gpu, begin_s)
+            seconds = _seconds(folder, raw, names[gpu], begin_s)
             polls = sum(row["polls"] for row in rows)
             yield (hours, begin_s, gpu, polls, _of_hour(hours.metrics, rows, seconds))
 
@@ -214,14 +213,21 @@ def _of_hour(
     return rolled
 
 
-def _seconds(folder: Path, table: Table, gpu: int, begin_s: float) -> dict[str, Sequence[Number]]:
+def _seconds(
+    folder: Path, table: Table, device: str, begin_s: float
+) -> dict[str, Sequence[Number]]:
     """Return an hour's values of full frames, by the name of the gauge."""
     gauges = {metric.name for metric in table.metrics if metric.kind is Kind.GAUGE}
     with reading(day_path(folder, begin_s)) as connection:
         if connection is None:
             return {}
+        numbers = [n for n, name in device_names(connection).items() if name == device]
         metrics, query = raw_values(connection, table, "AND gpu = ?")
-        rows = connection.execute(query, (begin_s, begin_s + HOUR_S, gpu)).fetchall()
+        rows = [
+            row
+            for number in numbers
+            for row in connection.execute(query, (begin_s, begin_s + HOUR_S, number))
+        ]
     columns = zip(*rows, strict=True)
     next(columns, None), next(columns, None)  # the key
     return {

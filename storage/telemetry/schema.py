@@ -3,7 +3,8 @@
 `index.db` has what is kept for long: roll-ups, events, states. `samples-YYYYMMDD.db` has the raw
 rows of one day (UTC), so that the oldest go by removing a file, which also works on a full disk.
 They are not in gpuadvisor.db: each file has one writer, and a study and the daemon never wait for
-each other.
+each other. Each file has the GPUs of its rows, with numbers that mean nothing in another file, so
+that any of them can be moved away and the others still say what they say.
 
 A new metric is a new column, added when the writer opens a file. What changes in another way is a
 new `VERSION`. Until the first release a file of another version is refused and left as it is; from
@@ -32,9 +33,9 @@ _LARGEST = 2**63
 
 INDEX = "index.db"
 HOST_ID = 0
-"""The machine's number in the column that holds a GPU's."""
+"""The machine's number in the column that holds a GPU's; every file numbers its GPUs itself."""
 
-VERSION = 2
+VERSION = 3
 """Version of the schema, in `PRAGMA user_version` of a file with these tables."""
 
 
@@ -135,7 +136,13 @@ def _declared(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
+_GPUS = (
+    "CREATE TABLE IF NOT EXISTS gpus (id INTEGER PRIMARY KEY, uuid TEXT NOT NULL UNIQUE,"
+    " place INTEGER, number INTEGER NOT NULL, name TEXT NOT NULL, memory_total_bytes INTEGER,"
+    " pci_bus_id TEXT, compute_capability TEXT, parent_uuid TEXT){strict}"
+)
 _DAY_STATEMENTS = (
+    _GPUS,
     # A program's words are long and always the same, its numbers short and new in every listing.
     "CREATE TABLE IF NOT EXISTS programs (id INTEGER PRIMARY KEY, gpu INTEGER NOT NULL,"
     f" {_declared(PROGRAM_COLUMNS)}){{strict}}",
@@ -145,9 +152,7 @@ _DAY_STATEMENTS = (
     f" {_declared(PROCESS_COLUMNS)}, PRIMARY KEY (ts, program)) WITHOUT ROWID{{and_strict}}",
 )
 _INDEX_STATEMENTS = (
-    "CREATE TABLE IF NOT EXISTS gpus (id INTEGER PRIMARY KEY, uuid TEXT NOT NULL UNIQUE,"
-    " place INTEGER, number INTEGER NOT NULL, name TEXT NOT NULL, memory_total_bytes INTEGER,"
-    " pci_bus_id TEXT, compute_capability TEXT, parent_uuid TEXT){strict}",
+    _GPUS,
     "CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, kind TEXT NOT NULL,"
     " gpu TEXT NOT NULL, key TEXT NOT NULL, began_s REAL NOT NULL, ended_s REAL,"
     " severity TEXT NOT NULL, message TEXT NOT NULL, data TEXT NOT NULL,"
@@ -235,6 +240,10 @@ def fitting(metric: Metric, value: Number) -> Number | None:
 GPU_COLUMNS = (
     "uuid, place, number, name, memory_total_bytes, pci_bus_id, compute_capability, parent_uuid"
 )
+ALL_GPUS = f"SELECT {GPU_COLUMNS} FROM gpus"
+"""The query for every GPU of which the file has rows, present or not."""
+UUID_OF_ROW = "(SELECT uuid FROM gpus WHERE gpus.id = gpu)"
+"""The expression for the UUID of the GPU that a row is about."""
 LISTED_GPUS = f"SELECT {GPU_COLUMNS} FROM gpus WHERE place IS NOT NULL ORDER BY place"
 """The query for the GPUs that the writer saw last, in the driver's order."""
 

@@ -14,7 +14,7 @@ from gpuadvisor.storage.home import writable_folder
 from gpuadvisor.storage.locks import Held, locked
 from gpuadvisor.storage.sqlite_file import explained
 from gpuadvisor.storage.telemetry import retention, rollups
-from gpuadvisor.storage.telemetry.files import day_path
+from gpuadvisor.storage.telemetry.files import day_path, gpus_of_days
 from gpuadvisor.storage.telemetry.retention import DiskSpace, Retention
 from gpuadvisor.storage.telemetry.rollups import Minute, RolledRow, minute_of
 from gpuadvisor.storage.telemetry.schema import GPU_MINUTES, HOST_MINUTES, HOUR_S, INDEX, MINUTE_S
@@ -61,6 +61,7 @@ class TelemetryWriter:
             _lock(stack, folder)
             self._index = IndexFile(folder / INDEX)
             stack.callback(self._index.close)
+            self._index.adopt(gpus_of_days(folder))
             with explained(self._index.path):  # what earlier writers have rolled up
                 self._rolled_s = rollups.last_minute(self._index.connection)
                 self._dirty_hours = rollups.hours_to_roll(self._index.connection)
@@ -89,7 +90,7 @@ class TelemetryWriter:
             self._index.note_gpus(frames)
         if not self._space.problem:
             for path, part in groupby(frames, lambda f: day_path(self.folder, f.time_s)):
-                self._day(path).write(part, self._index.ids)
+                self._day(path).write(part, self._index.described)
         if self._pending:
             self._catch_up()  # before, as the next writer goes on after the last that is written
         self._index.write(frames, events, self._pending)

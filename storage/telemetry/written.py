@@ -75,15 +75,27 @@ class DayFile(WrittenFile):
 
     def _load(self) -> None:
         self._programs = self._known_programs()
+        self._described: Sequence[Row] = ()
 
-    def write(self, frames: Iterable[Frame], ids: Mapping[str, int]) -> None:
-        """Write all frames or none; those that an earlier attempt has written are kept."""
+    def write(self, frames: Iterable[Frame], described: Sequence[Row]) -> None:
+        """Write all frames or none; those that an earlier attempt has written are kept.
+
+        `described` are rows of GPU_COLUMNS, of every GPU that is in the frames.
+        """
         try:
             with self.transaction():
-                self._write(frames, ids)
+                if described != self._described:
+                    self._describe(described)
+                self._write(frames, self._ids)
         except BaseException:
-            self._programs = {}  # those of this attempt are not in the file
+            self._programs, self._described = {}, ()  # those of this attempt are not in the file
             raise
+
+    def _describe(self, gpus: Sequence[Row]) -> None:
+        self.connection.execute("UPDATE gpus SET place = NULL")
+        self.connection.executemany(_upsert("gpus", GPU_COLUMNS, "uuid"), gpus)
+        self._ids = _ids(self.connection)
+        self._described = gpus
 
     def tend(self, now_s: float) -> None:
         """Remove fast polls that are old enough, and empty the write-ahead log."""
@@ -162,8 +174,10 @@ class IndexFile(WrittenFile):
     """index.db: GPUs, states, events, roll-ups."""
 
     def _load(self) -> None:
-        self.ids = self._known_ids()
+        self.ids = _ids(self.connection)
         """A GPU's number by its UUID, and the machine's by HOST."""
+        self.described: list[Row] = self.connection.execute(schema.ALL_GPUS).fetchall()
+        """A row of GPU_COLUMNS for each GPU."""
         self._gpus: tuple[Gpu, ...] | None = None
         self._unavailable: dict[str, Mapping[str, Unavailable]] = self._last_unavailable()
         problem = self.connection.execute(
@@ -171,8 +185,13 @@ class IndexFile(WrittenFile):
         ).fetchone()
         self._problem: str | None = problem[0] if problem else None
 
-    def _known_ids(self) -> dict[str, int]:
-        return {HOST: HOST_ID, **dict(self.connection.execute("SELECT uuid, id FROM gpus"))}
+    def adopt(self, gpus: Iterable[Row]) -> None:
+        """Take in the GPUs (rows of GPU_COLUMNS) of raw rows that an index before this one knew."""
+        unknown = {row[0]: (row[0], None, *row[2:]) for row in gpus if row[0] not in self.ids}
+        if unknown:
+            with self.transaction() as connection:
+                connection.executemany(_upsert("gpus", GPU_COLUMNS, "uuid"), unknown.values())
+            self._load()
 
     def note_gpus(self, frames: Sequence[Frame]) -> None:
         """Give every GPU in the frames its number."""
@@ -194,8 +213,9 @@ class IndexFile(WrittenFile):
             if lists:
                 connection.execute("UPDATE gpus SET place = NULL")
             connection.executemany(_upsert("gpus", GPU_COLUMNS, "uuid"), rows)
-            ids = self._known_ids()
-        self._gpus, self.ids = listed, ids
+            ids = _ids(connection)
+            described = connection.execute(schema.ALL_GPUS).fetchall()
+        self._gpus, self.ids, self.described = listed, ids, described
 
     def write(
         self, frames: Sequence[Frame], events: Sequence[Event], rolled: Sequence[RolledRow]
@@ -280,6 +300,11 @@ class IndexFile(WrittenFile):
                 absence = Unavailable(State(state), since_s, reason)
                 found.setdefault(names[gpu], {})[metric] = absence
         return dict(found)
+
+
+def _ids(connection: sqlite3.Connection) -> dict[str, int]:
+    """Return the file's number of each GPU, by its UUID, and of HOST."""
+    return {HOST: HOST_ID, **dict(connection.execute("SELECT uuid, id FROM gpus"))}
 
 
 def _differences(

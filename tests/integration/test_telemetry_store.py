@@ -259,9 +259,11 @@ def test_a_day_that_is_removed_as_it_is_opened_is_no_failure(folder, monkeypatch
 
 
 def minutes_of(folder):
-    """Return the polls of each minute, by its number from the first full one on."""
+    """Return the polls of GPU-0 in each minute, by its number from the first full one on."""
     with sqlite3.connect(folder / "index.db") as connection:
-        rows = connection.execute("SELECT ts, polls FROM gpu_minutes ORDER BY ts").fetchall()
+        rows = connection.execute(
+            "SELECT ts, polls FROM gpu_minutes JOIN gpus ON gpus.id = gpu AND uuid = 'GPU-0'"
+        ).fetchall()
     connection.close()
     return {round((ts - START_S - MINUTE_BEGIN) / 60): polls for ts, polls in rows}
 
@@ -296,14 +298,16 @@ def test_minutes_without_their_polls_stay_as_the_clock_is_set_back(folder):
 
 
 def test_a_store_whose_index_was_moved_away_goes_on(folder):
-    """Rows of a GPU that the new index does not know are left out."""
     times = [MINUTE_BEGIN + at for at in (0, 10, 70)]
     stored(folder, *(frame(at, sample(), sample()) for at in times))
     for path in folder.glob("index.db*"):
         path.unlink()
     reader = stored(folder, *(frame(at, sample()) for at in (MINUTE_BEGIN + 80, 1000)))
-    assert [set(each.samples) for each in reader.frames(0)] == [{"GPU-0", HOST}] * 5
-    assert {row[1] for row in reader.table(0, 2e9, "raw").rows} == {"GPU-0"}
+    assert [set(each.samples) for each in reader.frames(0)] == [
+        *[{"GPU-0", "GPU-1", HOST}] * 3,
+        *[{"GPU-0", HOST}] * 2,
+    ]
+    assert [row[1] for row in reader.table(0, 2e9, "raw").rows].count("GPU-1") == 3
     assert minutes_of(folder) == {0: 2, 1: 2}
 
 

@@ -127,6 +127,28 @@ def test_a_gpu_that_is_gone_leaves_the_list_and_keeps_its_rows(folder):
     assert reader.chart("power_w", None, START_S, START_S + 9, points=9)["GPU-1"][0].mean == 652.3
 
 
+def test_each_days_file_is_whole_without_an_index_and_beside_a_new_one(folder):
+    """Rows had another GPU's UUID where the new index numbered the GPUs in another order."""
+    process = GpuProcess("GPU-1", 77, "compute", 5 << 30, "python")
+    before = [frame(at, sample(power_w=0.0), sample(power_w=1.0)) for at in range(0, 90, 10)]
+    before[3] = replace(before[3], processes=(process,))
+    reader = stored(folder, *before)
+    for path in folder.glob("index.db*"):
+        path.unlink()
+    assert list(reader.frames(0)) == [before[0], *(replace(f, gpus=None) for f in before[1:])]
+    assert reader.gpus() == reader.all_gpus() == (h100(0), h100(1))
+
+    swapped = Frame(START_S + 180, {"GPU-1": sample(power_w=1.0)}, gpus=(h100(1),))
+    stored(folder, swapped, replace(swapped, time_s=START_S + 240, gpus=(h100(1), h100(0))))
+    for resolution, many in (("raw", 9 + 9 + 2), ("minute", 2 * 2 + 1)):
+        table = reader.table(0, 2e9, resolution, metrics=["power_w"])
+        found = [(gpu, power) for _, gpu, power, *_ in table.rows]
+        assert len(found) == many
+        assert {(gpu, gpu == "GPU-1") for gpu, _ in found} == {(g, bool(p)) for g, p in found}
+    assert [row[1] for row in reader.processes(0, 2e9).rows] == ["GPU-1"]
+    assert set(reader.all_gpus()) == {h100(0), h100(1)}
+
+
 # -- events ------------------------------------------------------------------------------------
 
 
