@@ -69,14 +69,22 @@ class _AlertState:
 class AlertStates:
     """The pending and firing alerts of one kind, at most one for each GPU and key."""
 
-    def __init__(self, kind: str, begin_after_s: float = 0.0, end_after_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        kind: str,
+        begin_after_s: float = 0.0,
+        end_after_s: float = 0.0,
+        break_s: float | None = None,
+    ) -> None:
         """An alert fires when it held for `begin_after_s` in sum, and is over after `end_after_s`.
 
-        Breaks that are shorter than that do not start it anew.
+        Before it fires, breaks that are shorter than `break_s`, which is `end_after_s` unless
+        given, do not start it anew.
         """
         self.kind = kind
         self.begin_after_s = begin_after_s
         self.end_after_s = end_after_s
+        self.break_s = end_after_s if break_s is None else break_s
         self._states: dict[tuple[str | None, str], _AlertState] = {}
         self._last_began_s: dict[tuple[str | None, str], float] = {}
 
@@ -124,8 +132,10 @@ class AlertStates:
             yield state.event
         elif holds is None and time_s - state.checked_s >= UNKNOWN_END_S:
             yield from self._end(name, state, state.seen_s)
-        elif holds is False and time_s - state.seen_s >= self.end_after_s:
-            yield from self._end(name, state, time_s)
+        elif holds is False:
+            patience_s = self.break_s if state.event is None else self.end_after_s
+            if time_s - state.seen_s >= patience_s:
+                yield from self._end(name, state, time_s)
 
     def reword(self, text: str, gpu: str | None = None, key: str = "") -> Iterator[Event]:
         """Give the event that lasts this message; yield it, under its identity, if it is new."""
@@ -167,11 +177,13 @@ class GpuCondition:
     """For how long it must have held, in sum, before an event begins."""
     end_after_s: ClassVar[float] = 0.0
     """For how long it must be over before the event ends."""
+    break_s: ClassVar[float | None] = None
+    """For how long it must be over to be forgotten before an event began; None: as long."""
     in_fast_frames: ClassVar[bool] = False
     """Whether it also looks between the full frames."""
 
     def __init__(self) -> None:
-        self.states = AlertStates(self.kind, self.begin_after_s, self.end_after_s)
+        self.states = AlertStates(self.kind, self.begin_after_s, self.end_after_s, self.break_s)
 
     def judge(self, gpu: Gpu, frame: Frame, latest: Latest) -> bool | None:
         """Return whether it holds now; None where that is not known."""

@@ -8,7 +8,7 @@ from functools import partial
 from gpuadvisor.domain.clock_reasons import SW_POWER_CAP
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.telemetry_window import GpuWindow
-from gpuadvisor.rules.clocks import Throttling, clocks_mhz, held_in, reason, saving_of_clock
+from gpuadvisor.rules.clocks import DriverThrottling, clocks_mhz, held_in, reason, saving_of_clock
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.gpus import is_at_work, of_each_gpu
 from gpuadvisor.rules.requirements import sampled
@@ -51,4 +51,4 @@ def check(window: GpuWindow, evidence: Evidence) -> Iterator[RuleResult]:
     )
 
 
-EVENTS = (partial(Throttling, SW_POWER_CAP),)
+EVENTS = (partial(DriverThrottling, SW_POWER_CAP),)

@@ -5,6 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from gpuadvisor.domain.clock_reasons import SYNC_BOOST
-from gpuadvisor.rules.clocks import Throttling
+from gpuadvisor.rules.clocks import DriverThrottling
 
-EVENTS = (partial(Throttling, SYNC_BOOST),)
+EVENTS = (partial(DriverThrottling, SYNC_BOOST),)

@@ -9,7 +9,7 @@ from gpuadvisor.domain.clock_reasons import HW_THERMAL_SLOWDOWN, SW_THERMAL_SLOW
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry_window import GpuWindow
-from gpuadvisor.rules.clocks import Throttling, held_in, reason, saving_of_clock
+from gpuadvisor.rules.clocks import DriverThrottling, Throttling, held_in, reason, saving_of_clock
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.gpus import is_at_work, of_each_gpu
 from gpuadvisor.rules.requirements import sampled
@@ -52,6 +52,6 @@ def check(window: GpuWindow, evidence: Evidence) -> Iterator[RuleResult]:
 
 
 EVENTS = (
-    partial(Throttling, SW_THERMAL_SLOWDOWN),
+    partial(DriverThrottling, SW_THERMAL_SLOWDOWN),
     partial(Throttling, HW_THERMAL_SLOWDOWN, Severity.ERROR),
 )

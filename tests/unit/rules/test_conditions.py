@@ -77,13 +77,28 @@ FINE: dict = {}
 CASES = {
     "a healthy GPU": ([(120, FINE)], []),
     "power cap": (
-        [(5, FINE), (5, CAP), (20, FINE)],
-        [("throttling", "sw_power_cap", 5, None), ("throttling", "sw_power_cap", 5, 19)],
+        [(5, FINE), (15, CAP), (70, FINE)],
+        [("throttling", "sw_power_cap", 5, None), ("throttling", "sw_power_cap", 5, 79)],
     ),
-    "a power cap of a second": ([(5, FINE), (2, CAP), (20, FINE)], []),
-    "a power cap with breaks is one event": (
-        [(4, CAP), (6, FINE), (4, CAP), (6, FINE), (4, CAP)],
+    "a power cap of some seconds": ([(5, FINE), (10, CAP), (20, FINE)], []),
+    "a power cap of a waving load is one event": (
+        [span for _ in range(20) for span in ((9, CAP), (6, FINE))],
         [("throttling", "sw_power_cap", 0, None)],
+    ),
+    "so it is where the waves are long": (
+        [span for _ in range(10) for span in ((15, CAP), (45, FINE))],
+        [("throttling", "sw_power_cap", 0, None)],
+    ),
+    "a power cap now and then": (
+        [span for _ in range(20) for span in ((5, CAP), (15, FINE))],
+        [],
+    ),
+    "a power limit that costs no speed": ([(300, {"throttle_reasons": 0x4})], []),
+    "one that costs as much as runs differ": ([(300, {**CAP, "sm_clock_mhz": 1890})], []),
+    "heat that costs no speed": ([(300, {"throttle_reasons": 0x20})], []),
+    "hardware that costs no speed yet": (
+        [(4, {"throttle_reasons": 0x40})],
+        [("throttling", "hw_thermal_slowdown", 0, None)],
     ),
     "idle clocks and a set clock cost nothing": ([(20, {"throttle_reasons": 0x103})], []),
     "the more specific hardware reason": (
@@ -147,7 +162,7 @@ def test_case(spans, expected):
 
 
 def test_a_power_cap_is_said_with_its_figures():
-    ((event,), _) = observed(seconds((4, CAP)))
+    ((event,), _) = observed(seconds((14, CAP)))
     assert event.message == "GPU 3 is held at 1410 of 1980 MHz by its power limit (700 W)."
     assert event.severity is Severity.WARNING
     assert event.gpu == H100.uuid
@@ -157,8 +172,8 @@ def test_a_power_cap_is_said_with_its_figures():
 def test_fast_frames_find_a_power_cap_too():
     def frames():
         yield frame(0, gpus=(H100,))
-        for tenth in range(1, 40):
-            sample = Sample({"throttle_reasons": 0x4})
+        for tenth in range(1, 120):
+            sample = Sample({"throttle_reasons": 0x4, "sm_clock_mhz": 1410})
             yield Frame(START_S + tenth / 10, {H100.uuid: sample}, full=tenth % 10 == 0)
 
     (event,) = observed(frames())[0]
@@ -168,7 +183,7 @@ def test_fast_frames_find_a_power_cap_too():
 @pytest.mark.parametrize("key", SLOWING)
 def test_every_reason_makes_a_sentence(key):
     bit = SLOWING[key].bit
-    ((event,), _) = observed(seconds((4, {"throttle_reasons": bit, "sm_clock_mhz": 1410})))
+    ((event,), _) = observed(seconds((14, {"throttle_reasons": bit, "sm_clock_mhz": 1410})))
     assert event.key == key
     assert event.message.startswith("GPU 3 is held at 1410 of 1980 MHz ")
     assert event.message.endswith(".")
@@ -252,11 +267,11 @@ def test_the_collectors_own_events_pass_through():
 
 
 def test_closing_ends_what_lasts():
-    events, conditions = observed(seconds((4, {**CAP, **FULL})))
+    events, conditions = observed(seconds((14, {**CAP, **FULL})))
     assert len(events) == 2
     assert conditions.open == sorted(events, key=lambda event: event.began_s)
-    ended = conditions.close(START_S + 9)
-    assert {e.identity: e.ended_s for e in ended} == {e.identity: START_S + 9 for e in events}
+    ended = conditions.close(START_S + 19)
+    assert {e.identity: e.ended_s for e in ended} == {e.identity: START_S + 19 for e in events}
     assert conditions.open == []
 
 

@@ -106,7 +106,7 @@ def wave(at_s, index):
 
 
 SINCE_S = START_S + 87
-POWER_CAP = {"throttle_reasons": 0x4}
+POWER_CAP = {"throttle_reasons": 0x4, "sm_clock_mhz": 1755}
 DENIED = {
     "power_w": Unavailable(State.NO_PERMISSION, START_S, "the driver allows it to root only"),
     "tensor_active_pct": Unavailable(State.NOT_SUPPORTED, START_S),
@@ -128,7 +128,7 @@ def busy_node():
         in_trouble = at_s > 87
         yield frame(
             at_s,
-            sample(**wave(at_s, 0), **(POWER_CAP if at_s > 70 else {})),
+            sample(**{**wave(at_s, 0), **(POWER_CAP if at_s > 70 else {})}),
             sample(**wave(at_s, 1), throttle_reasons=0x60 if at_s > 80 else 0),
             all_in(State.STALE, SINCE_S, "no answer") if in_trouble else sample(**wave(at_s, 2)),
             all_in(State.LOST, START_S + 61) if at_s > 60 else sample(**wave(at_s, 3)),
