@@ -136,8 +136,8 @@ def baseline_warnings(baselines: Baselines, devices: Sequence[Device]) -> Iterat
         more = len(baselines.resumed_from) - 1
         name = baselines.resumed_from[0] + (f" and {more} more" if more else "")
         yield (
-            f"the unchanged script read {name}, which its earlier run wrote: it probably resumes "
-            "from it, so trials do not start alike; use --scratch"
+            f"the unchanged script read {name}, which its earlier run wrote: if that is a "
+            "checkpoint, trials do not start alike; --scratch lets each start as the first did"
         )
     if first.short:
         yield (

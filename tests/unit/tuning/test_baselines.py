@@ -50,6 +50,6 @@ def test_a_script_that_resumes_is_noticed():
     baselines = Baselines(outcome(run), (run, run), ("runs/last.pt", "runs/epoch.txt"))
     (sentence,) = baseline_warnings(baselines, [GPU])
     assert sentence == (
-        "the unchanged script read runs/last.pt and 1 more, which its earlier run wrote: it "
-        "probably resumes from it, so trials do not start alike; use --scratch"
+        "the unchanged script read runs/last.pt and 1 more, which its earlier run wrote: if "
+        "that is a checkpoint, trials do not start alike; --scratch lets each start as the first did"
     )
