@@ -51,5 +51,6 @@ def test_a_script_that_resumes_is_noticed():
     (sentence,) = baseline_warnings(baselines, [GPU])
     assert sentence == (
         "the unchanged script read runs/last.pt and 1 more, which its earlier run wrote: if "
-        "that is a checkpoint, trials do not start alike; --scratch lets each start as the first did"
+        "that is a checkpoint, trials do not start alike; --scratch lets each start as the first "
+        "did"
     )
