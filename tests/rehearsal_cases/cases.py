@@ -150,7 +150,6 @@ TRAPS = (
     trap("scaled_bytes", DOUBLE, RESULTS),
     trap("adaptation_at_test_time", DOUBLE, RESULTS),
     # The end.
-    trap("script_at_end", ONE_THREAD, END),
     trap("trace_at_end", COMPILED, END),
     trap("hook_in_last_epoch", COMPILED, END, FILES),
     trap("flat_weights_at_end", NHWC, END),
@@ -211,6 +210,7 @@ HEALTHY = (
     Case("recurrent", WORKERS),
     Case("convolutional", NHWC, gains=False),
     Case("tensor_dataset_threads", ONE_THREAD, gains=False),
+    Case("script_at_end", ONE_THREAD, gains=False),
     # Inference.
     Case("save_all_outputs", DOUBLE),
     Case("inference_with_workers", WORKERS),

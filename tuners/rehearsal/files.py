@@ -130,6 +130,9 @@ def _difference(
         apart = _beyond(values, amplified if trained or is_few else limit)
         if apart is not None:
             return _differing(label, apart, is_wrong=not trained and not is_few)
+        if not trained and (part_differs := _whole_numbers_apart(values)) > limit:
+            sentence = f"{label}: {part_differs:.1%} of its whole numbers are not the same"
+            return Difference(sentence, False)  # counts are exact, brightnesses are not
     apart = _beyond(together, amplified)
     return None if apart is None else _differing(name, apart, is_wrong=False)
 
@@ -163,10 +166,25 @@ def _distance(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """Return the relative L2 difference, or of whole numbers the part that differs if that is
     less: a class, or a text's checksum, is either the same or another."""
     apart = relative_difference(ours, theirs)
-    if 0 < apart < math.inf and all(map(float.is_integer, (*ours, *theirs))):
-        differing = sum(a != b for a, b in zip(ours, theirs, strict=True))
-        return min(apart, differing / len(ours))
+    if 0 < apart < math.inf and _are_whole(ours, theirs):
+        return min(apart, _differing_part(ours, theirs))
     return apart
+
+
+def _whole_numbers_apart(values: Sequence[Sequence[float]]) -> float:
+    """Return the part of whole numbers that differs though the unchanged lives agree in them."""
+    ours, again, theirs = values[:3]
+    known = list(ours) == list(again) and _are_whole(ours, theirs)
+    return _differing_part(ours, theirs) if known else 0.0
+
+
+def _are_whole(ours: Sequence[float], theirs: Sequence[float]) -> bool:
+    return all(map(float.is_integer, (*ours, *theirs)))
+
+
+def _differing_part(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    differing = sum(a != b for a, b in zip(ours, theirs, strict=True))
+    return differing / max(1, len(ours))
 
 
 def _sides(*lives: Life) -> Iterator[tuple[str, Sides]]:

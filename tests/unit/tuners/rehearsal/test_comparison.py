@@ -457,6 +457,12 @@ class TestWhatIsWritten:
         found = written(file(LABELS), file(one))
         assert "differs by 1.56%" in found.problems[0].sentence
 
+    def test_whole_numbers_that_are_rounded(self):
+        counts = tuple(range(5000, 5064))
+        found = written(file(counts), file(tuple(n + n % 2 for n in counts)))
+        assert found.agrees, "a count, or a brightness: nobody knows"
+        assert "50.0% of its whole numbers are not the same" in missing(found)
+
     def test_a_figure_that_one_sample_moves_is_not_called_wrong_or_equivalent(self):
         found = written(file((0.5,), "acc", is_text=True), file((0.45,), "acc", is_text=True))
         assert found.agrees
