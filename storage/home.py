@@ -23,6 +23,14 @@ def home() -> Path:
     return writable_folder(_chosen())
 
 
+def readable_home() -> Path:
+    """Return that folder for those who only read: it is not created, and need not be writable.
+
+    StoreError where it may not be looked into.
+    """
+    return readable_folder(_chosen())
+
+
 def database() -> Path:
     """Return the path of the database, whose folder then exists."""
     return home() / DATABASE
@@ -31,7 +39,8 @@ def database() -> Path:
 def writable_folder(folder: Path) -> Path:
     """Create the folder if need be and return it; StoreError if files cannot be made in it."""
     try:
-        folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+        for each in reversed((folder, *folder.parents)):  # `parents=True` makes them for everybody
+            each.mkdir(mode=PRIVATE, exist_ok=True)
     except OSError as error:
         raise StoreError(
             f"The folder {folder} cannot be created ({error.strerror}): "
@@ -42,6 +51,20 @@ def writable_folder(folder: Path) -> Path:
             f"The folder {folder} cannot be written: "
             f"make it writable, or set {HOME_VARIABLE} to a folder that you may write."
         )
+    return folder
+
+
+def readable_folder(folder: Path) -> Path:
+    """Return the folder, which may not exist; StoreError where it may not be looked into."""
+    try:
+        os.scandir(folder).close()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        raise StoreError(
+            f"The folder {folder} cannot be read ({error.strerror}): ask its owner for the right "
+            f"to read it, or set {HOME_VARIABLE} to another folder."
+        ) from error
     return folder
 
 

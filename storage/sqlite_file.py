@@ -101,12 +101,12 @@ def open_read_only(path: Path) -> sqlite3.Connection | None:
     try:
         return _opened(path, "mode=ro")
     except sqlite3.OperationalError as error:
-        if primary_code(error) != "SQLITE_CANTOPEN":
+        if primary_code(error) not in ("SQLITE_CANTOPEN", "SQLITE_READONLY"):
             raise
         if _is_missing(path):  # perhaps only now: the writer removes old days
             return None
-        # A write-ahead log needs a file beside it, also to be read. In a folder that may not be
-        # written, with no log there, nobody can be writing.
+        # A write-ahead log needs a file beside it, also to be read. Without one, in a folder that
+        # may not be written, there is no log to read: what was committed is in the file.
         if not _is_missing(path.with_name(path.name + "-wal")):
             raise
         return _opened(path, "mode=ro&immutable=1")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuadvisor.errors import StoreError
-from gpuadvisor.storage.home import DATABASE
+from gpuadvisor.storage.home import DATABASE, readable_folder
 from gpuadvisor.storage.sqlite_file import connect, explained, open_read_only, sentence
 from gpuadvisor.storage.telemetry.files import day_paths
 from gpuadvisor.storage.telemetry.schema import INDEX, is_prepared
@@ -37,8 +37,8 @@ class Inspection:
 
 
 def files(home: Path) -> list[Path]:
-    """Return the database files of the store that exist."""
-    telemetry = home / TELEMETRY
+    """Return the database files of the store that exist; StoreError where they cannot be seen."""
+    telemetry = readable_folder(home / TELEMETRY)
     known = [home / DATABASE, telemetry / INDEX, *day_paths(telemetry)]
     return [path for path in known if path.exists()]
 

@@ -68,9 +68,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from gpuadvisor.storage import home, upkeep
+    from gpuadvisor.storage import upkeep
+    from gpuadvisor.storage.home import readable_home
 
-    found = [upkeep.inspect(path) for path in upkeep.files(home.home())]
+    home = readable_home()
+    found = [upkeep.inspect(path) for path in upkeep.files(home)]
     if args.json:
         import json
         from dataclasses import asdict
@@ -79,7 +81,7 @@ def _check(args: argparse.Namespace) -> int:
         print(json.dumps({"version": 1, "files": documents}, indent=2))
     else:
         count = f"{len(found)} file{'' if len(found) == 1 else 's'}"
-        print(f"{home.home()}: {count if found else 'nothing stored yet'}")
+        print(f"{home}: {count if found else 'nothing stored yet'}")
         for each in found:
             rows = "" if each.rows is None else f"{each.rows:,} rows"
             size = f"{each.size_bytes / 1e6:.1f} MB"

@@ -20,10 +20,13 @@ MAX_EVENTS = 10_000
 
 
 def store_folder() -> Path:
-    """Return the folder of the telemetry store, which may not exist."""
-    from gpuadvisor.storage.home import home
+    """Return the folder of the telemetry store, which may not exist.
 
-    return home() / "telemetry"
+    StoreError where it may not be looked into.
+    """
+    from gpuadvisor.storage.home import readable_folder, readable_home
+
+    return readable_folder(readable_home() / "telemetry")
 
 
 def running(folder: Path) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, GpuProcess, State, Unavailable
@@ -63,7 +63,14 @@ class WrittenFile:
             self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     def close(self) -> None:
-        """Close the file; what was written is safe before as well."""
+        """Close the file; what was written is safe before as well.
+
+        It leaves the write-ahead log, without which a file can be read by those who may not write
+        beside it, unless a reader has it open now.
+        """
+        with suppress(sqlite3.Error):
+            self.connection.execute("PRAGMA busy_timeout = 0")
+            self.connection.execute("PRAGMA journal_mode = DELETE").fetchone()
         self.connection.close()
 
 

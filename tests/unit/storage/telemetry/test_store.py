@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import textwrap
@@ -426,6 +427,12 @@ def test_a_failed_append_is_made_again_without_a_second_row(folder):
     reader = TelemetryReader(folder)
     assert [f.time_s - START_S for f in reader.frames(0)] == [0, 1]
     assert reader.events(0) == [event]
+
+
+def test_a_new_store_is_private_with_the_folders_above_it(tmp_path):
+    folder = tmp_path / "home" / "telemetry"
+    stored(folder, frame(0, sample()))
+    assert {stat.S_IMODE(each.stat().st_mode) for each in (folder, folder.parent)} == {0o700}
 
 
 def test_a_second_writer_is_refused_with_the_firsts_number(folder):
