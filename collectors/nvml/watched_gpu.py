@@ -149,11 +149,14 @@ class MetricQuery:
         self._next_s = 0.0
 
     def _schedule(self, now_s: float) -> None:
-        """Set when it is due next: the first time after a part of the period, its phase."""
+        """Set when it is due next: the first time after a part of the period, its phase.
+
+        That is within a period from now, however far the clock was set.
+        """
         if not self._next_s:
             self._next_s = now_s + self._phase * self._period_s
-        while self._next_s <= now_s:
-            self._next_s += self._period_s
+        # Modulo has the sign of the divisor: from 0 to less than a period, before and after.
+        self._next_s = now_s + ((self._next_s - now_s) % self._period_s or self._period_s)
         self.due_s = self._next_s
 
 

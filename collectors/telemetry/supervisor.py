@@ -48,6 +48,9 @@ DEATH_S = 1.0
 LATE_S = 1.0
 """Seconds by which this process itself was held up from which a silence does not count."""
 NO_ANSWER = "the NVIDIA driver does not answer"
+AFTER_S = 1e-6
+"""Seconds between a frame in the child's place and the child's own, which began before and comes
+after: floats of today's Unix times resolve 0.24 us."""
 
 # -P: a file of that name in the user's folder must not be imported for nvidia-ml-py.
 CHILD = (sys.executable, "-P", "-m", "gpuadvisor.collectors.telemetry.child")
@@ -86,6 +89,8 @@ class SamplerProcess:
         self._first_problem = ""
         """Why nothing was heard at first: the reason of each metric until there is an answer."""
         self._failure: Event | None = None
+        self._placed_s = -inf
+        """Unix time of the last frame in the child's place."""
         self._replaced_s = -inf
         self._closed = threading.Event()
         self._child = _Child(self._command, self._environ)
@@ -119,6 +124,9 @@ class SamplerProcess:
                 self._replace()
 
     def _heard(self, frame: Frame) -> Frame:
+        if frame.time_s <= self._placed_s <= time.time():
+            # A slow answer, whose poll began before; were the clock set back, it were earlier now.
+            frame = replace(frame, time_s=self._placed_s + AFTER_S)
         if frame.gpus is not None:
             listed = {HOST, *(gpu.uuid for gpu in frame.gpus)}
             self._known = {uuid: kept for uuid, kept in self._known.items() if uuid in listed}
@@ -144,7 +152,7 @@ class SamplerProcess:
         `reason` is what is wrong with the child of now; that of the one before counts on until
         something is heard.
         """
-        now_s = time.time()
+        now_s = self._placed_s = time.time()
         if reason is not None:
             problem = f"{reason[0].upper()}{reason[1:]}."
             if self._problem is None:

@@ -3,6 +3,7 @@
 import pytest
 
 from gpuadvisor.collectors.nvml.calls import CALLS
+from gpuadvisor.collectors.telemetry.supervisor import SILENCE_S
 from gpuadvisor.domain.metrics import GPU_METRICS, SamplingInterval
 
 FIRST, SECOND, THIRD = (f"GPU-fa4e000{i}-0000-4000-8000-00000000000{i}" for i in (0, 1, 2))
@@ -267,6 +268,37 @@ result = [name in poll(sampler, -{HOUR_S}).samples["{FIRST}"].values for name in
 result += [poll(sampler).problem, sampler.close()]
 """
     assert play(program) == [True, None, None]
+
+
+def test_a_clock_that_goes_back_changes_no_rhythm(play):
+    """Slow metrics come once in their interval again, not when the clock has caught up."""
+    program = f"""
+scene(MODELS="h100")
+sampler = start()
+poll(sampler)
+poll(sampler, -{HOUR_S})
+frames = [poll(sampler) for _ in range(61)]
+result = [sum("energy_j" in each.samples["{FIRST}"].values for each in frames), sampler.close()]
+"""
+    read, _ = play(program)
+    assert 60 // SamplingInterval.SLOW.period_s <= read <= 61 // SamplingInterval.SLOW.period_s + 1
+
+
+@pytest.mark.parametrize("jump_s", [56 * 365 * 24 * HOUR_S, -20 * 365 * 24 * HOUR_S])
+def test_a_clock_that_is_set_delays_no_answer(play, jump_s):
+    """A machine without a battery begins in 1970, until it asks others for the time."""
+    program = f"""
+scene(MODELS=",".join(["h100"] * 8))
+sampler = start()
+poll(sampler)
+poll(sampler)
+began_s = time.monotonic()
+poll(sampler, {jump_s})
+poll(sampler)
+result = [time.monotonic() - began_s, sampler.close()]
+"""
+    took_s, _ = play(program)
+    assert took_s < SILENCE_S / 4
 
 
 def test_a_counter_of_pcie_bytes_that_never_answers_delays_nothing_else(play):

@@ -143,6 +143,28 @@ def test_a_silence_is_one_problem_whatever_is_tried_meanwhile(tmp_path):
     assert outbox.sent == [("at once", "firing"), ("later", "firing")]
 
 
+def test_a_slow_answer_is_no_clock_that_was_set_back():
+    """The time of a frame is that of its poll's beginning, which is long ago when it comes."""
+    program = (
+        "import time\n"
+        'def say(began_s): print(\'{"t":%r,"s":{"GPU-1":[{}]}}\' % began_s, flush=True)\n'
+        "say(time.time())\n"
+        "while True: began_s = time.time(); time.sleep(1.3); say(began_s)"
+    )
+    conditions = Conditions()
+    times, events, answers = [], [], 0
+    # The first child is replaced, and the second one is given its time.
+    with sampler(program, silence_s=0.2, every_s=0.1) as source:
+        for frame in source.frames():
+            times.append(frame.time_s)
+            events += conditions.observe(frame)
+            answers += frame.full and frame.problem is None
+            if answers == 3:
+                break
+    assert times == sorted(times)
+    assert {event.kind for event in events} == {"driver", "sampler"}
+
+
 class Outbox(Dispatchers):
     """Keeps what would be sent."""
 
