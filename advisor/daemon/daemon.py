@@ -153,6 +153,8 @@ class Service:
             new = self._setting.reread()
             if new.prometheus != before.prometheus:
                 self._move_endpoint(new.prometheus)
+            elif self._exporter:
+                self._exporter.renew_token()
         except AdvisorError as error:
             LOG.error("%s The daemon goes on with the configuration that it had.", error)
             new = before

@@ -48,8 +48,10 @@ class Exporter:
 
     def __init__(self, figures: Figures, chosen: Prometheus) -> None:
         token = read_token(chosen)
+        self._chosen = chosen
         self._server = _open(chosen)
-        self._server.set_app(Endpoint(Exposition(figures, chosen), token))
+        self._endpoint = Endpoint(Exposition(figures, chosen), token)
+        self._server.set_app(self._endpoint)
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="exporter", daemon=True
         )
@@ -67,6 +69,10 @@ class Exporter:
         host, port = self._server.server_address[:2]
         return f"http://{f'[{host!s}]' if ':' in str(host) else str(host)}:{port}/metrics"
 
+    def renew_token(self) -> None:
+        """Ask from now on for the token as it stands in its file now; UsageError as at first."""
+        self._endpoint.token = read_token(self._chosen)
+
     def close(self) -> None:
         """Close the endpoint; answers on their way are cut."""
         self._server.shutdown()
@@ -80,7 +86,8 @@ class Endpoint:
     def __init__(self, collector: Collector, token: bytes | None) -> None:
         # No gzip: it would cost the daemon CPU time with each scrape.
         self._metrics: WSGIApplication = make_wsgi_app(collector, disable_compression=True)
-        self._token = token
+        self.token = token
+        """The bearer token that is asked for; None where everybody may read."""
         self._lock = threading.Lock()
         self._answers: dict[str, tuple[float, str, bytes]] = {}
         """Monotonic time, content type and body of the answer to each Accept header."""
@@ -104,11 +111,12 @@ class Endpoint:
         return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
 
     def _is_allowed(self, authorization: str) -> bool:
-        if self._token is None:
+        token = self.token
+        if token is None:
             return True
         scheme, _, given = authorization.partition(" ")
         given_bytes = given.strip().encode("latin-1", "replace")
-        return hmac.compare_digest(given_bytes, self._token) and scheme.lower() == "bearer"
+        return hmac.compare_digest(given_bytes, token) and scheme.lower() == "bearer"
 
     def _answer(self, environ: WSGIEnvironment) -> tuple[str, bytes]:
         """Return content type and body, made once a second at most, however many ask."""
