@@ -287,6 +287,9 @@ class Rehearsal:
     forecast: Forecast | None = None
     wall_s: float = 0.0
     """Time that all lives together took."""
+    unsure: str = ""
+    """Why it cannot be told whether later epochs are slower under the settings, as a clause; empty
+    where it can."""
     wants_time: bool = False
     """Whether lives were cut off, or read few samples, for want of budget."""
     premises: Premises | None = None

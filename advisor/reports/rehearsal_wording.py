@@ -56,9 +56,10 @@ def not_rehearsed(rehearsal: Rehearsal | None) -> str:
         names = [NAMES[each] for each, why in rehearsal.not_covered.items() if why == reason]
         parts.append(f"{', '.join(names)} ({_clause(reason)})")
     if parts:
-        return f"Not rehearsed: {'; '.join(parts)}."
+        unsure = f" {_sentence(rehearsal.unsure)}" if rehearsal.unsure else ""
+        return f"Not rehearsed: {'; '.join(parts)}.{unsure}"
     lacks = missing(rehearsal) or ""
-    return f"{lacks[0].upper()}{lacks[1:]}." if lacks else ""
+    return _sentence(lacks) if lacks else ""
 
 
 def rehearsal_advice(rehearsal: Rehearsal | None) -> str:
@@ -143,6 +144,10 @@ def saving(forecast: Forecast) -> str:
     )
     preposition = "of" if forecast.saved_s >= 0 else "on top of"
     return f"{verb} {figures.duration(abs(forecast.saved_s))} {preposition} {span}"
+
+
+def _sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}."
 
 
 def _clause(words: str) -> str:

@@ -51,7 +51,7 @@ class KnobSearch:
 
     def leave_aside(self, names: Iterable[str]) -> None:
         """Do without these knobs from now on."""
-        new = [name for name in names if name not in self.left_aside]
+        new = [name for name in dict.fromkeys(names) if name not in self.left_aside]
         self.left_aside += new
         self._goes_on |= bool(new)
 

@@ -60,6 +60,7 @@ def compare(
         equivalence=equivalence,
         changes_results=tuple(found.changing),
         forecast=forecast,
+        unsure=found.unsure,
         wall_s=sum(life.wall_s for life in every if life is not None),
         wants_time=any(life.state is TrialState.HUNG for life in every if life is not None),
     )
@@ -82,7 +83,7 @@ def missing(rehearsal: Rehearsal | None) -> str | None:
         if aspect not in rehearsal.covered:
             why = rehearsal.not_covered.get(aspect, "it was not seen")
             return f"{NAMES[aspect]} {'were' if aspect in _PLURAL else 'was'} not rehearsed: {why}"
-    return None
+    return rehearsal.unsure or None
 
 
 def _ends(found: Findings) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -36,8 +37,11 @@ class TimeComparison:
         both = [
             _Times.of(life, base_s) for life in (self.found.lives.first, self.found.lives.second)
         ]
-        # A moment in which the machine was busy must not look like a cache that is lost.
-        first = max(filter(None, both), key=lambda times: times.later_s, default=None)
+        # A moment in which the machine was busy must not look like a cache that is lost: the plan
+        # must be slower than the slower life by more than that is than the quicker one.
+        known = [times for times in both if times is not None]
+        first = max(known, key=lambda times: times.later_s, default=None)
+        unsure = _spread([times.later_s for times in known])
         plan = _Times.of(self.found.lives.plan, plan_s)
         start_s = self.found.lives.plan.startup_s - self.found.lives.first.startup_s
         if first is None or plan is None:
@@ -51,13 +55,8 @@ class TimeComparison:
         epochs = max((each for each in planned if each), default=None)
         count = epochs or 1
         claimed = base_s / plan_s if measured is not None else SLOWER
-        if ratio < SLOWER and ratio < LATER_LOSS * claimed and (epochs or 2) > 1:
-            self.found.problem(
-                Aspect.SECOND_EPOCH,
-                f"later epochs take {1 / ratio:.2f}x as long as the unchanged script's",
-                self.found.loader_knobs,
-                is_timed=True,
-            )
+        if (epochs or 2) > 1:
+            self._judge("later epochs", ratio, claimed, unsure)
         saved_s = count * (first.later_s - plan.later_s) - start_s
         each_step_s = (first.later_s - plan.later_s) / first.batches
         return Forecast(
@@ -77,14 +76,25 @@ class TimeComparison:
             ours, more, theirs = known.get(loop.place), again.get(loop.place), loop.seconds[1:]
             if not ours or not more or not theirs:
                 continue
-            ratio = max(median(ours), median(more)) / median(theirs)
-            if ratio < SLOWER and ratio < LATER_LOSS * claimed:
-                self.found.problem(
-                    Aspect.SECOND_EPOCH,
-                    f"later epochs of {loop.place} take {1 / ratio:.2f}x as long as the unchanged"
-                    " script's",
-                    is_timed=True,
-                )
+            usual = [median(ours), median(more)]
+            ratio = max(usual) / median(theirs)
+            self._judge(f"later epochs of {loop.place}", ratio, claimed, _spread(usual))
+
+    def _judge(self, what: str, ratio: float, claimed: float, unsure: float) -> None:
+        """Say that later epochs are slower, or that it cannot be told.
+
+        `ratio` is the slower unchanged life's time over the plan's, `claimed` what trials say it is
+        in the first epoch, and `unsure` how much longer the slower unchanged life's epochs took.
+        """
+        if ratio >= SLOWER or ratio >= LATER_LOSS * claimed:
+            return
+        slower = f"{what} take {1 / ratio:.2f}x as long as the unchanged script's"
+        if ratio * unsure < SLOWER:
+            self.found.problem(Aspect.SECOND_EPOCH, slower, self.found.loader_knobs, is_timed=True)
+        else:
+            self.found.unsure = (
+                f"it cannot be told whether {slower}: two lives of that differ by {unsure - 1:.0%}"
+            )
 
     def _forecast_of_steps(self, base_s: float, plan_s: float, start_s: float) -> Forecast | None:
         planned = [
@@ -101,6 +111,11 @@ class TimeComparison:
             extra_start_s=start_s,
             break_even_steps=_break_even(start_s, base_s - plan_s),
         )
+
+
+def _spread(times_s: Sequence[float]) -> float:
+    """Return the longest time over the shortest; 1 without any."""
+    return max(times_s, default=1.0) / max(1e-9, min(times_s, default=1.0))
 
 
 @dataclass(frozen=True)

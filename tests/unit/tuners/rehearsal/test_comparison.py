@@ -244,6 +244,17 @@ class TestTimes:
         assert any("later epochs take" in p.sentence for p in found.problems)
         assert found.forecast.later_ratio < 0.1
 
+    def test_unchanged_lives_that_differ_in_their_times_cannot_tell(self):
+        first = life([epoch(0, seconds=2.0), epoch(1, seconds=1.0)])
+        second = life([epoch(0, seconds=2.0), epoch(1, seconds=3.0)])
+        plan = life([epoch(0, seconds=1.0), epoch(1, seconds=6.0)])
+        found = rehearsed(plan, first, second, settings=BF16, step_ms=(100.0, 50.0))
+        assert found.agrees
+        assert "it cannot be told whether later epochs take" in missing(found)
+        slow = life([epoch(0, seconds=1.0), epoch(1, seconds=12.0)])
+        found = rehearsed(slow, first, second, settings=BF16, step_ms=(100.0, 50.0))
+        assert [p.aspect for p in found.problems] == [Aspect.SECOND_EPOCH]
+
     def test_later_epochs_of_a_script_without_loaders(self):
         def loop(*seconds):
             return Loop("train.py, line 3", LoopKind.EPOCHS, 90, 2, True, seconds)
