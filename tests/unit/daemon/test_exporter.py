@@ -4,6 +4,8 @@ import http.client
 import json
 import re
 import socket
+import threading
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -14,6 +16,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families as families
 
+from gpuadvisor.daemon import exporter
 from gpuadvisor.daemon.configuration import Address, Prometheus
 from gpuadvisor.daemon.exporter import CLIENTS, Exporter
 from gpuadvisor.daemon.exposition import GPU_EXPORTED, HOST_EXPORTED, Exposition
@@ -343,16 +346,49 @@ def test_clients_that_say_nothing_block_neither_the_daemon_nor_each_other(serve,
             client.close()
 
 
-def test_too_many_clients_are_turned_away_at_once(serve):
+def test_too_many_clients_are_told_to_come_again(serve):
     url = serve().url
     port = int(url.split(":")[2].partition("/")[0])
     silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(CLIENTS)]
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as late:
-            assert late.recv(1) == b""
+        for _ in range(3):
+            assert get(url)[0] == 503
     finally:
         for client in silent:
             client.close()
+
+
+def drips(port, ended):
+    """Send a byte of a request now and then, and never its end."""
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        while not ended.wait(0.05):
+            try:
+                client.send(b"G")
+            except OSError:
+                return
+
+
+def test_clients_that_drip_are_cut_after_a_whole_request(serve, monkeypatch):
+    monkeypatch.setattr(exporter, "REQUEST_S", 0.6)
+    monkeypatch.setattr(exporter, "LOOK_S", 0.05)
+    url = serve().url
+    port = int(url.split(":")[2].partition("/")[0])
+    ended = threading.Event()
+    clients = [threading.Thread(target=drips, args=(port, ended)) for _ in range(CLIENTS)]
+    for client in clients:
+        client.start()
+    try:
+        began_s = time.monotonic()
+        seen = [get(url)[0]]
+        while seen[-1] == 503 and time.monotonic() - began_s < 20:
+            time.sleep(0.05)
+            seen.append(get(url)[0])
+        assert (seen[0], seen[-1]) == (503, 200)
+        for client in clients:
+            client.join(20)
+        assert not any(client.is_alive() for client in clients)
+    finally:
+        ended.set()
 
 
 # -- the dashboard -----------------------------------------------------------------------------
