@@ -181,6 +181,14 @@ def check_version(path: Path, version: int, ours: int) -> None:
 # -- failures ------------------------------------------------------------------------------------
 
 
+class DamagedError(StoreError):
+    """What is in a file is no database, or not whole any more; `path` names the file."""
+
+    def __init__(self, message: str, path: Path) -> None:
+        super().__init__(message)
+        self.path = path
+
+
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
     """Turn every error of SQLite in the block into a StoreError about this file."""
@@ -188,7 +196,8 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except Exception as error:
         if found := _of_sqlite(error):
-            raise StoreError(sentence(path, found)) from error
+            said = sentence(path, found)
+            raise DamagedError(said, path) if _is_damage(found) else StoreError(said) from error
         raise
 
 
@@ -201,10 +210,15 @@ def _of_sqlite(error: BaseException) -> sqlite3.Error | None:
     return None
 
 
+def _is_damage(error: sqlite3.Error) -> bool:
+    # An older library reads a STRICT table's definition as damage.
+    codes = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+    return primary_code(error) in codes and sqlite3.sqlite_version_info >= STRICT_SINCE
+
+
 def sentence(path: Path, error: BaseException) -> str:
     """Say what is wrong with the file and what to do about it."""
     code = primary_code(error)
-    # An older library reads a STRICT table's definition as damage, which would be bad advice.
     if code == "SQLITE_CORRUPT" and sqlite3.sqlite_version_info < STRICT_SINCE:
         return (
             f"{path} needs SQLite 3.37 or later, and this Python has {sqlite3.sqlite_version}: "

@@ -27,7 +27,7 @@ from gpuadvisor.daemon.systemd import Notifier
 from gpuadvisor.domain.metrics import SamplingInterval
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Frame
-from gpuadvisor.errors import AdvisorError, UsageError
+from gpuadvisor.errors import AdvisorError, StoreError, UsageError
 from gpuadvisor.interruption import stoppable
 from gpuadvisor.printable import duration
 
@@ -321,12 +321,20 @@ def _from_first_gpu(
 def earlier(folder: Path, clock: Callable[[], float] = time.time) -> list[Event]:
     """Return the events of the time since a daemon wrote into this store last.
 
-    The ends of events that a killed daemon left open, and the gap.
+    The ends of events that a killed daemon left open, and the gap. A store that cannot be read is
+    no reason not to run: its writer sees to it.
     """
+    try:
+        return _earlier(folder, clock())
+    except StoreError as error:
+        LOG.error("what was before is not known: %s", error)
+        return []
+
+
+def _earlier(folder: Path, now_s: float) -> list[Event]:
     from gpuadvisor.storage.telemetry.reader import TelemetryReader
 
     reader = TelemetryReader(folder)
-    now_s = clock()
     newest_s = reader.newest_s()
     if newest_s is None:
         return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -46,6 +46,9 @@ class Writer(Protocol):
 
     def tend(self) -> None:
         """Do the upkeep that is due about once a minute."""
+
+    def take_damaged(self) -> Mapping[str, str]:
+        """Return what was set aside since the last call: a sentence for each, by file name."""
 
     @property
     def paused(self) -> str | None:
@@ -89,6 +92,10 @@ class Backlog:
         else:
             events += self._worked(time_s)
         events += self._paused(time_s)
+        events += [
+            Event("store", time_s, said, Severity.ERROR, ended_s=time_s, key=f"damaged {name}")
+            for name, said in self._writer.take_damaged().items()
+        ]
         self._events.extend(events)
         return events
 

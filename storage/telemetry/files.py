@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gpuadvisor.domain.telemetry import HOST
+from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.sqlite_file import explained, open_read_only
 from gpuadvisor.storage.telemetry.schema import ALL_GPUS, HOST_ID, is_prepared
 
 DAY_S = 86400.0
+_DAMAGED = ".damaged-"
 _NAME = re.compile(r"samples-(\d{8})\.db")
 
 
@@ -51,6 +53,33 @@ def begin_of_path(path: Path) -> float:
     if found is None:
         raise ValueError(f"not a file of samples: {path}")
     return datetime.strptime(found[1] + "+0000", "%Y%m%d%z").timestamp()
+
+
+def set_aside(path: Path, now_s: float) -> Path:
+    """Give a damaged file, and its log, a name that nobody opens; return it. StoreError if not."""
+    moment = f"{path.name}{_DAMAGED}{datetime.fromtimestamp(now_s, UTC):%Y%m%dT%H%M%S}"
+    new, number = path.with_name(moment), 1
+    while new.exists():
+        new, number = path.with_name(f"{moment}-{number}"), number + 1
+    try:
+        path.rename(new)
+        for suffix in ("-wal", "-journal", "-shm"):
+            side = path.with_name(path.name + suffix)
+            if side.exists():
+                side.rename(new.with_name(new.name + suffix))
+    except OSError as error:
+        raise StoreError(f"{path} is damaged and cannot be moved: {error.strerror}.") from error
+    return new
+
+
+def damaged_days(folder: Path) -> list[tuple[float, Path]]:
+    """Return the files of days that were set aside, each with when its day began."""
+    found = []
+    for path in sorted(folder.glob(f"samples-*.db{_DAMAGED}*")):
+        with suppress(ValueError):
+            day = path.with_name(path.name.partition(_DAMAGED)[0])
+            found.append((begin_of_path(day), path))
+    return found
 
 
 @contextmanager

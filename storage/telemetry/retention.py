@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.sqlite_file import explained
-from gpuadvisor.storage.telemetry.files import DAY_S, begin_of_path, day_paths
+from gpuadvisor.storage.telemetry.files import DAY_S, begin_of_path, damaged_days, day_paths
 from gpuadvisor.storage.telemetry.written import IndexFile
 
 KEPT_DAYS = 3
@@ -41,6 +41,9 @@ def apply(
     for path in day_paths(folder)[:-KEPT_DAYS]:
         if begin_of_path(path) + DAY_S + kept.raw_s < now_s:
             close(path)
+            _remove(path)
+    for begin_s, path in damaged_days(folder):
+        if begin_s + DAY_S + kept.raw_s < now_s:
             _remove(path)
     before_s = now_s - kept.minutes_s
     with explained(index.path):

@@ -35,8 +35,8 @@ from gpuadvisor.storage.telemetry.schema import (
 Rolled = dict[str, Number | None]
 """A row's statistics by column."""
 
-RolledRow = tuple[Table, float, int, int, Rolled]
-"""A row of a roll-up: table, begin, GPU's number, number of polls, statistics."""
+RolledRow = tuple[Table, float, str, int, Rolled]
+"""A row of a roll-up: table, begin, GPU's UUID or HOST, number of polls, statistics."""
 
 NEVER = 0.0
 
@@ -189,7 +189,7 @@ def stored_hour(index: sqlite3.Connection, folder: Path, begin_s: float) -> Iter
         for gpu, rows in by_device.items():
             seconds = _seconds(folder, raw, names[gpu], begin_s)
             polls = sum(row["polls"] for row in rows)
-            yield (hours, begin_s, gpu, polls, _of_hour(hours.metrics, rows, seconds))
+            yield (hours, begin_s, names[gpu], polls, _of_hour(hours.metrics, rows, seconds))
 
 
 def _of_hour(

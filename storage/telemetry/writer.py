@@ -12,9 +12,9 @@ from gpuadvisor.domain.telemetry import HOST, Event, Frame
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.home import writable_folder
 from gpuadvisor.storage.locks import Held, locked
-from gpuadvisor.storage.sqlite_file import explained
+from gpuadvisor.storage.sqlite_file import DamagedError, explained
 from gpuadvisor.storage.telemetry import retention, rollups
-from gpuadvisor.storage.telemetry.files import day_path, gpus_of_days
+from gpuadvisor.storage.telemetry.files import day_path, gpus_of_days, set_aside
 from gpuadvisor.storage.telemetry.retention import DiskSpace, Retention
 from gpuadvisor.storage.telemetry.rollups import Minute, RolledRow, minute_of
 from gpuadvisor.storage.telemetry.schema import GPU_MINUTES, HOST_MINUTES, HOUR_S, INDEX, MINUTE_S
@@ -23,6 +23,9 @@ from gpuadvisor.storage.telemetry.written import FAST_KEPT_S, DayFile, IndexFile
 LOCK = "writer.lock"
 LOCK_PATIENCE_S = 0.5
 """Seconds to wait for the lock, which a reader that asks who writes holds for microseconds."""
+MOST_DAMAGED = 16
+"""Files that are set aside in one call; days are kept for two, and a disk that spoils each new file
+at once needs another cure."""
 CATCH_UP = 60
 """Minutes of an earlier writer that are rolled up in one call: 20 ms each with eight GPUs."""
 
@@ -33,6 +36,8 @@ class TelemetryWriter:
     What `append` has taken outlives this process, however it ends; a power cut may take the last
     seconds with it but leaves the files whole.
     """
+
+    _index: IndexFile
 
     def __init__(
         self,
@@ -57,16 +62,30 @@ class TelemetryWriter:
         self._pending: list[RolledRow] = []
         self._distrusted = set[float]()
         """Minutes of which this process did not see all, but the raw rows are there."""
+        self._damaged: dict[str, str] = {}
+        self._is_open = False
         with ExitStack() as stack:
             _lock(stack, folder)
-            self._index = IndexFile(folder / INDEX)
-            stack.callback(self._index.close)
-            self._index.adopt(gpus_of_days(folder))
-            with explained(self._index.path):  # what earlier writers have rolled up
-                self._rolled_s = rollups.last_minute(self._index.connection)
-                self._dirty_hours = rollups.hours_to_roll(self._index.connection)
-            self._caught_up_s = self._rolled_s + MINUTE_S
+            self._surviving(self._begin)
+            self._is_open = True
+            stack.callback(lambda: self._index.close())
             self._stack = stack.pop_all()
+
+    def _begin(self) -> None:
+        """Open the index, and learn what earlier writers saw and have rolled up."""
+        known = self._index.described if self._is_open else []
+        index = IndexFile(self.folder / INDEX)
+        try:
+            days = gpus_of_days(self.folder)
+            index.adopt([*known, *((row[0], None, *row[2:]) for row in days)])
+            with explained(index.path):
+                self._rolled_s = rollups.last_minute(index.connection)
+                self._dirty_hours = rollups.hours_to_roll(index.connection)
+        except BaseException:
+            index.close()
+            raise
+        self._caught_up_s = self._rolled_s + MINUTE_S
+        self._index = index
 
     def __enter__(self) -> TelemetryWriter:
         return self
@@ -83,8 +102,16 @@ class TelemetryWriter:
         """Store frames in order of their arrival, and events: all of it when this returns.
 
         An event that is stored already, by its identity, is replaced. StoreError where something
-        could not be stored; the same call may then be made again.
+        could not be stored; the same call may then be made again. A damaged file is set aside.
         """
+        self._surviving(lambda: self._append(frames, events))
+
+    def take_damaged(self) -> dict[str, str]:
+        """Return what was set aside since the last call: sentences by file names."""
+        taken, self._damaged = self._damaged, {}
+        return taken
+
+    def _append(self, frames: Sequence[Frame], events: Sequence[Event]) -> None:
         self._space.check()
         if frames:
             self._index.note_gpus(frames)
@@ -100,6 +127,9 @@ class TelemetryWriter:
 
     def tend(self) -> None:
         """Do what is due about once a minute: roll-ups, retention, and the files' upkeep."""
+        self._surviving(self._tend)
+
+    def _tend(self) -> None:
         now_s = self._clock()
         self._catch_up()
         self._flush()
@@ -132,6 +162,35 @@ class TelemetryWriter:
         if day := self._days.pop(path, None):
             day.close()
 
+    # -- damage --------------------------------------------------------------------------------
+
+    def _surviving(self, work: Callable[[], None]) -> None:
+        """Do the work; each file that is found damaged is set aside, and it is done again."""
+        for _ in range(MOST_DAMAGED):
+            try:
+                work()
+            except DamagedError as error:
+                self._set_aside(error)
+            else:
+                return
+        work()
+
+    def _set_aside(self, error: DamagedError) -> None:
+        if day := self._days.pop(error.path, None):
+            day.connection.close()
+        is_index = self._is_open and error.path == self._index.path
+        if is_index:
+            self._index.connection.close()
+        new = set_aside(error.path, self._clock())
+        self._damaged[error.path.name] = (
+            f"{error.path} is damaged and was set aside: a new one takes its place, and "
+            f"`sqlite3 {new} .recover` shows what can be saved of it."
+        )
+        if is_index:
+            self._surviving(self._begin)
+            if self._minute:  # what was rolled up before it is made anew of the raw rows
+                self._started_s = self._minute.begin_s
+
     # -- roll-ups ------------------------------------------------------------------------------
 
     def _roll(self, frame: Frame) -> None:
@@ -163,8 +222,7 @@ class TelemetryWriter:
     def _write_later(self, minute: Minute) -> None:
         for device, (polls, rolled) in minute.rows().items():
             table = HOST_MINUTES if device == HOST else GPU_MINUTES
-            number = self._index.ids[device]
-            self._pending.append((table, minute.begin_s, number, polls, rolled))
+            self._pending.append((table, minute.begin_s, device, polls, rolled))
 
     def _flush(self) -> None:
         self._index.write((), (), self._pending)

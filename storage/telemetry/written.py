@@ -193,8 +193,11 @@ class IndexFile(WrittenFile):
         self._problem: str | None = problem[0] if problem else None
 
     def adopt(self, gpus: Iterable[Row]) -> None:
-        """Take in the GPUs (rows of GPU_COLUMNS) of raw rows that an index before this one knew."""
-        unknown = {row[0]: (row[0], None, *row[2:]) for row in gpus if row[0] not in self.ids}
+        """Take in the GPUs (rows of GPU_COLUMNS, the newest first) that other files know."""
+        unknown: dict[str, Row] = {}
+        for row in gpus:
+            if row[0] not in self.ids:
+                unknown.setdefault(row[0], row)
         if unknown:
             with self.transaction() as connection:
                 connection.executemany(_upsert("gpus", GPU_COLUMNS, "uuid"), unknown.values())
@@ -260,14 +263,14 @@ class IndexFile(WrittenFile):
         )
 
     def _write_rolled(
-        self, table: Table, begin_s: float, gpu: int, polls: int, rolled: Rolled
+        self, table: Table, begin_s: float, device: str, polls: int, rolled: Rolled
     ) -> None:
         """Write a roll-up, but never over one of more polls, some of which are gone meanwhile."""
         names = [column.name for column in table.columns]
         columns = ", ".join(["ts", "gpu", "polls", *names])
         self.connection.execute(
             f"{_upsert(table.name, columns, 'ts, gpu')} WHERE excluded.polls >= polls",
-            (begin_s, gpu, polls, *(rolled.get(name) for name in names)),
+            (begin_s, self.ids[device], polls, *(rolled.get(name) for name in names)),
         )
 
     def _changes(

@@ -130,7 +130,10 @@ def _is_of(process, machine):
 
 
 def test_a_day_in_the_life(machine):
+    machine.telemetry.mkdir(parents=True)
+    (machine.telemetry / "index.db").write_text("What an earlier life has left. " * 100)
     pid = machine.start()
+    machine.said("index.db is damaged and was set aside: ")
     told = machine.wait("a fresh row", lambda: (s := machine.status())["fresh"] and s)
     assert [gpu["state"] for gpu in told["gpus"]] == ["ok", "ok"]
     assert told["endpoint"] == f"http://127.0.0.1:{machine.port}/metrics"

@@ -32,29 +32,15 @@ from gpuadvisor.storage.telemetry.retention import Retention
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 from gpuadvisor.storage.telemetry.written import FAST_KEPT_S
 from tests.telemetry import START_S, all_in, frame, h100, sample
+from tests.telemetry_store import Clock, stored
 
 DAY_S = 86400.0
 MIDNIGHT_S = START_S // DAY_S * DAY_S + DAY_S
 
 
-class Clock:
-    def __init__(self, now_s=START_S):
-        self.now_s = now_s
-
-    def __call__(self):
-        return self.now_s
-
-
 @pytest.fixture
 def folder(tmp_path):
     return tmp_path / "telemetry"
-
-
-def stored(folder, *frames, events=(), clock=None, **options):
-    with TelemetryWriter(folder, clock=clock or Clock(frames[-1].time_s), **options) as writer:
-        writer.append(frames, events)
-        writer.tend()
-    return TelemetryReader(folder)
 
 
 def fast(at_s, **values):
