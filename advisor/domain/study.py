@@ -287,9 +287,9 @@ class Rehearsal:
     forecast: Forecast | None = None
     wall_s: float = 0.0
     """Time that all lives together took."""
-    unsure: str = ""
-    """Why it cannot be told whether later epochs are slower under the settings, as a clause; empty
-    where it can."""
+    doubt: str = ""
+    """Why the whole run may not be faster though its steps are, as a clause: later epochs, or a
+    start that is not earned back."""
     wants_time: bool = False
     """Whether lives were cut off, or read few samples, for want of budget."""
     premises: Premises | None = None

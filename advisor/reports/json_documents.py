@@ -195,7 +195,7 @@ def _rehearsal(rehearsal: Rehearsal) -> Json:
             rehearsal.forecast,
             "saved_s whole_s epochs later_ratio extra_start_s break_even_steps",
         ),
-        **_fields(rehearsal, "unsure? wall_s"),
+        **_fields(rehearsal, "doubt? wall_s"),
     }
 
 

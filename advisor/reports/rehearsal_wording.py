@@ -56,8 +56,8 @@ def not_rehearsed(rehearsal: Rehearsal | None) -> str:
         names = [NAMES[each] for each, why in rehearsal.not_covered.items() if why == reason]
         parts.append(f"{', '.join(names)} ({_clause(reason)})")
     if parts:
-        unsure = f" {_sentence(rehearsal.unsure)}" if rehearsal.unsure else ""
-        return f"Not rehearsed: {'; '.join(parts)}.{unsure}"
+        doubt = f" {_sentence(rehearsal.doubt)}" if rehearsal.doubt else ""
+        return f"Not rehearsed: {'; '.join(parts)}.{doubt}"
     lacks = missing(rehearsal) or ""
     return _sentence(lacks) if lacks else ""
 

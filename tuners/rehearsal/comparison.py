@@ -60,7 +60,7 @@ def compare(
         equivalence=equivalence,
         changes_results=tuple(found.changing),
         forecast=forecast,
-        unsure=found.unsure,
+        doubt=found.doubt,
         wall_s=sum(life.wall_s for life in every if life is not None),
         wants_time=any(life.state is TrialState.HUNG for life in every if life is not None),
     )
@@ -83,7 +83,7 @@ def missing(rehearsal: Rehearsal | None) -> str | None:
         if aspect not in rehearsal.covered:
             why = rehearsal.not_covered.get(aspect, "it was not seen")
             return f"{NAMES[aspect]} {'were' if aspect in _PLURAL else 'was'} not rehearsed: {why}"
-    return rehearsal.unsure or None
+    return rehearsal.doubt or None
 
 
 def _ends(found: Findings) -> bool:

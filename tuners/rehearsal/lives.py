@@ -55,8 +55,8 @@ class Findings:
     samples: int = 0
     moved: bool = False
     """Whether the plan's life read other random samples, or the same ones in another order."""
-    unsure: str = ""
-    """Why it cannot be told whether later epochs are slower under the plan; empty if it can."""
+    doubt: str = ""
+    """Why the whole run may not be faster under the plan though its steps are."""
     cut: str = ""
     """Why the unchanged script's lives did not come to their end; empty if they did."""
 

@@ -59,7 +59,7 @@ class TimeComparison:
             self._judge("later epochs", ratio, claimed, unsure)
         saved_s = count * (first.later_s - plan.later_s) - start_s
         each_step_s = (first.later_s - plan.later_s) / first.batches
-        return Forecast(
+        forecast = Forecast(
             saved_s=saved_s,
             whole_s=self.found.lives.first.startup_s + first.warm_up_s + count * first.later_s,
             epochs=epochs,
@@ -67,6 +67,10 @@ class TimeComparison:
             extra_start_s=start_s,
             break_even_steps=_break_even(start_s, each_step_s),
         )
+        if epochs is not None and measured is not None:
+            known_s = [times.later_s for times in known]
+            self._judge_whole(forecast, count * (max(known_s) - min(known_s)))
+        return forecast
 
     def _loop_times(self, claimed: float) -> None:
         """Compare the later epochs of a script without loaders, by its own loops."""
@@ -92,9 +96,22 @@ class TimeComparison:
         if ratio * unsure < SLOWER:
             self.found.problem(Aspect.SECOND_EPOCH, slower, self.found.loader_knobs, is_timed=True)
         else:
-            self.found.unsure = (
+            self.found.doubt = (
                 f"it cannot be told whether {slower}: two lives of that differ by {unsure - 1:.0%}"
             )
+
+    def _judge_whole(self, forecast: Forecast, unsure_s: float = 0.0) -> None:
+        """Say that the whole run loses time, where that is more than its two lives differ by."""
+        starts_s = [self.found.lives.first.startup_s, self.found.lives.second.startup_s]
+        unsure_s += max(starts_s) - min(starts_s)
+        if forecast.saved_s + unsure_s >= 0:
+            return
+        after = forecast.break_even_steps
+        self.found.doubt = self.found.doubt or (
+            f"the whole run takes {-forecast.saved_s:.3g} s longer, as its start does by"
+            f" {forecast.extra_start_s:.3g} s"
+            + (f", which {after:,} steps earn back" if after else "")
+        )
 
     def _forecast_of_steps(self, base_s: float, plan_s: float, start_s: float) -> Forecast | None:
         planned = [
@@ -103,7 +120,7 @@ class TimeComparison:
         steps = max((each for each in planned if each), default=0)
         if not steps:
             return None
-        return Forecast(
+        forecast = Forecast(
             saved_s=steps * (base_s - plan_s) - start_s,
             whole_s=self.found.lives.first.startup_s + steps * base_s,
             epochs=None,
@@ -111,6 +128,8 @@ class TimeComparison:
             extra_start_s=start_s,
             break_even_steps=_break_even(start_s, base_s - plan_s),
         )
+        self._judge_whole(forecast)
+        return forecast
 
 
 def _spread(times_s: Sequence[float]) -> float:

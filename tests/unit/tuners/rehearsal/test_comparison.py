@@ -274,6 +274,24 @@ class TestTimes:
         assert forecast.saved_s == pytest.approx(90 * 4 - 10)
         assert forecast.break_even_steps == 20
 
+    @pytest.mark.parametrize(
+        ("epochs", "second_start_s", "lacks"),
+        [
+            (2, 2.0, "the whole run takes 22 s longer, as its start does by 30 s, which 60 steps"),
+            (90, 2.0, None),
+            (2, 40.0, None),  # starts of the unchanged script differ by more than that
+        ],
+    )
+    def test_a_start_that_a_short_run_does_not_earn_back(self, epochs, second_start_s, lacks):
+        loop = Loop("train.py, line 3", LoopKind.EPOCHS, epochs, 2, True)
+        first = life([epoch(0, seconds=8.0), epoch(1, seconds=8.0)], loops=(loop,))
+        plan = life([epoch(0, seconds=4.0), epoch(1, seconds=4.0)], startup_s=32.0)
+        second = replace(first, startup_s=second_start_s)
+        found = rehearsed(plan, first, second, settings=BF16, step_ms=(1000.0, 500.0))
+        assert found.agrees
+        assert (lacks or "") in found.doubt
+        assert bool(found.doubt) == bool(lacks)
+
 
 class TestSilence:
     """What was not seen is never covered."""
