@@ -41,6 +41,30 @@ UNITS: tuple[tuple[str, str, float], ...] = (
     ("_s", "_seconds", 1.0),
 )
 """The end of our names, that of Prometheus' names, and the factor between the two."""
+_PER_KIB = 1 / 1024
+DCGM_RATES = (
+    (
+        "DCGM_FI_DEV_PCIE_TX_THROUGHPUT",
+        "KiB/s that the GPU sends over PCIe",
+        ("pcie_tx_bytes_per_s",),
+        _PER_KIB,
+    ),
+    (
+        "DCGM_FI_DEV_PCIE_RX_THROUGHPUT",
+        "KiB/s that the GPU receives over PCIe",
+        ("pcie_rx_bytes_per_s",),
+        _PER_KIB,
+    ),
+    (
+        "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
+        "1000 KiB/s over all NVLink links in both directions",
+        ("nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"),
+        _PER_KIB / 1000,
+    ),
+)
+"""Fields of dcgm-exporter's default counters that its values come a second time in: the name, the
+meaning, the metrics of ours that are summed up, and the factor. Its list calls them counters, but
+DCGM gives rates (NVIDIA/dcgm-exporter#658, where the unit of the last is explained too)."""
 PROC = Path("/proc")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -151,8 +175,9 @@ class Exposition(Collector):
         if self._chosen.processes:
             yield from _process_families(latest)
         if self._chosen.dcgm_names:
-            yield from _dcgm_families(latest, now_s)
+            yield from _dcgm_families(latest, now_s, self._figures.last_xid)
         yield from _event_families(self._figures.began, self._figures.open)
+        yield _xid_family(latest, self._figures.xids)
         yield from _own_families(self._figures)
 
 
@@ -238,18 +263,16 @@ def _process_families(latest: Latest) -> Families:
     yield _family(f"{PREFIX}process_memory_bytes", text, sums.items(), labels)
 
 
-def _dcgm_families(latest: Latest, now_s: float) -> Families:
+def _dcgm_families(latest: Latest, now_s: float, last_xid: Mapping[str, int]) -> Families:
     """Return the names and labels of NVIDIA's dcgm-exporter, for boards that were made for it.
 
     Its counters lack the `_total` that OpenMetrics wants of counters, so theirs are untyped.
     """
     version = driver_version()
-    for each in GPU_EXPORTED:
-        if each.metric.dcgm is None:
-            continue
-        kind = "unknown" if each.is_counter else "gauge"
-        family = Family(each.metric.dcgm, f"{each.metric.help}.", kind)
-        for gpu, value in _known(latest, each.metric.name, now_s):
+
+    def family(name: str, text: str, known: Iterable[tuple[Gpu, float]], kind: str) -> Family:
+        made = Family(name, f"{text}.", kind)
+        for gpu, value in known:
             labels = {
                 "gpu": str(gpu.index),
                 "UUID": gpu.uuid,
@@ -259,8 +282,25 @@ def _dcgm_families(latest: Latest, now_s: float) -> Families:
                 "Hostname": host(),
                 "DCGM_FI_DRIVER_VERSION": version,
             }
-            family.add_sample(family.name, labels, value * each.metric.dcgm_factor)
-        yield family
+            made.add_sample(name, labels, value)
+        return made
+
+    for each in GPU_EXPORTED:
+        metric = each.metric
+        if metric.dcgm is not None:
+            known = _known(latest, metric.name, now_s)
+            scaled = ((gpu, value * metric.dcgm_factor) for gpu, value in known)
+            yield family(
+                metric.dcgm, metric.help, scaled, "unknown" if each.is_counter else "gauge"
+            )
+    for name, text, metrics, factor in DCGM_RATES:
+        columns = [dict(_known(latest, each, now_s)) for each in metrics]
+        whole = [gpu for gpu in latest.gpus if all(gpu in column for column in columns)]
+        sums = ((gpu, factor * sum(column[gpu] for column in columns)) for gpu in whole)
+        yield family(name, text, sums, "gauge")
+    text = "Number of the last Xid error since the daemon began, 0 for none"
+    xids = ((gpu, last_xid.get(gpu.uuid, 0)) for gpu in latest.gpus if not gpu.is_instance)
+    yield family("DCGM_FI_DEV_XID_ERRORS", text, xids, "gauge")
 
 
 def _infos(latest: Latest) -> Families:
@@ -300,6 +340,17 @@ def _event_families(began: Mapping[str, int], lasting: Sequence[Event]) -> Famil
         for severity in EVENT_SEVERITIES
     ]
     yield _family(f"{PREFIX}events_open", "Events that last now", now, ("severity",))
+
+
+def _xid_family(latest: Latest, xids: Mapping[tuple[str, int], int]) -> Family:
+    gpus = {gpu.uuid: gpu for gpu in latest.gpus}
+    counts = [
+        ((*_labels(gpus[uuid]), str(number)), count)
+        for (uuid, number), count in sorted(xids.items())
+        if uuid in gpus
+    ]
+    text = "Xid errors since the daemon began, by their number"
+    return _family(f"{PREFIX}xid_errors", text, counts, (*GPU_LABELS, "xid"), is_counter=True)
 
 
 def _own_families(figures: Figures) -> Families:

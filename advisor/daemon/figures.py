@@ -22,6 +22,10 @@ class Figures:
         """The number of frames that the store does not have yet."""
         self.began: Counter[str] = Counter()
         """The number of events since the start, by kind."""
+        self.xids: Counter[tuple[str, int]] = Counter()
+        """The number of Xid errors since the start, by the GPU's UUID and the error's number."""
+        self.last_xid: dict[str, int] = {}
+        """The number of the newest Xid error of each GPU (UUID) that had one since the start."""
 
     @property
     def latest(self) -> Latest:
@@ -51,4 +55,9 @@ class Figures:
             return self._conditions.close(time_s)
 
     def _count(self, events: Iterable[Event]) -> None:
-        self.began.update(event.kind for event in events)
+        for event in events:
+            self.began[event.kind] += 1
+            if event.kind == "xid" and event.gpu is not None:
+                number = int(event.data["xid"])
+                self.xids[event.gpu, number] += 1
+                self.last_xid[event.gpu] = number

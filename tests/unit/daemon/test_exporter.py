@@ -8,6 +8,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ from gpuadvisor.errors import AdvisorError, UsageError
 NOW_S = 1_700_000_000.0
 H100 = Gpu("GPU-a", 0, 'H100 "80GB"\nHBM3', 80 << 30, "00000000:01:00.0", (9, 0))
 LOST = Gpu("GPU-b", 1, "H100", 80 << 30)
-XID = Event("xid", NOW_S, "Xid 31.", Severity.ERROR, "GPU-a", NOW_S)
+XID = Event("xid", NOW_S, "Xid 31.", Severity.ERROR, "GPU-a", NOW_S, "31", {"xid": 31})
 VALUES = {metric.name: 50 for metric in GPU_METRICS}
 MISSING = {
     "fan_pct": Unavailable(State.NOT_SUPPORTED, NOW_S - 9),
@@ -192,6 +193,67 @@ def test_dcgm_names(figures):
     assert (labels["gpu"], labels["UUID"], labels["device"]) == ("0", "GPU-a", "nvidia0")
     assert found["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"][0][1] == 50_000
     assert found["DCGM_FI_PROF_GR_ENGINE_ACTIVE"][0][1] == 0.5
+
+
+DCGM_DEFAULTS = [
+    "SM_CLOCK",
+    "MEM_CLOCK",
+    "MEMORY_TEMP",
+    "GPU_TEMP",
+    "POWER_USAGE",
+    "TOTAL_ENERGY_CONSUMPTION",
+    "PCIE_TX_THROUGHPUT",
+    "PCIE_RX_THROUGHPUT",
+    "PCIE_REPLAY_COUNTER",
+    "GPU_UTIL",
+    "MEM_COPY_UTIL",
+    "ENC_UTIL",
+    "DEC_UTIL",
+    "XID_ERRORS",
+    "FB_FREE",
+    "FB_USED",
+    "NVLINK_BANDWIDTH_TOTAL",
+    "UNCORRECTABLE_REMAPPED_ROWS",
+    "CORRECTABLE_REMAPPED_ROWS",
+    "ROW_REMAP_FAILURE",
+]
+"""DCGM_FI_DEV_... of dcgm-exporter's etc/default-counters.csv, without VGPU_LICENSE_STATUS."""
+
+
+def test_all_default_counters_of_dcgm_exporter_are_there(figures):
+    found = series(figures, dcgm_names=True)
+    assert {f"DCGM_FI_DEV_{name}" for name in DCGM_DEFAULTS} - set(found) == set()
+
+
+def test_traffic_is_in_the_units_of_dcgm():
+    figures = Figures()
+    values = {
+        "pcie_tx_bytes_per_s": 7 * 1024,
+        "nvlink_tx_bytes_per_s": 3 * 1024_000,
+        "nvlink_rx_bytes_per_s": 4 * 1024_000,
+    }
+    one_way = {"nvlink_tx_bytes_per_s": 1}
+    samples = {H100.uuid: Sample(values), LOST.uuid: Sample(one_way)}
+    figures.observe(Frame(NOW_S, samples, gpus=(H100, LOST)))
+    found = series(figures, dcgm_names=True)
+    for name, value in (("PCIE_TX_THROUGHPUT", 7), ("NVLINK_BANDWIDTH_TOTAL", 7)):
+        ((labels, seen),) = found[f"DCGM_FI_DEV_{name}"]
+        assert (labels["gpu"], seen) == ("0", pytest.approx(value))
+    assert "DCGM_FI_DEV_PCIE_RX_THROUGHPUT" not in found
+
+
+def test_an_xid_error_names_its_gpu(figures):
+    figures.observe(Frame(NOW_S + 1, events=(XID,)))
+    xid_79 = replace(XID, key="79", data={"xid": 79})
+    figures.observe(Frame(NOW_S + 2, events=(xid_79,)))
+    found = series(figures, dcgm_names=True, now_s=NOW_S + 2)
+    counted = {
+        (labels["uuid"], labels["gpu"], labels["xid"]): value
+        for labels, value in found["gpuadvisor_xid_errors_total"]
+    }
+    assert counted == {("GPU-a", "0", "31"): 2, ("GPU-a", "0", "79"): 1}
+    last = {labels["UUID"]: value for labels, value in found["DCGM_FI_DEV_XID_ERRORS"]}
+    assert last == {"GPU-a": 79, "GPU-b": 0}
 
 
 def test_openmetrics_can_be_parsed_as_well(figures):
@@ -358,9 +420,9 @@ def test_too_many_clients_are_told_to_come_again(serve):
             client.close()
 
 
-def drips(port, ended):
+def drips(client, ended):
     """Send a byte of a request now and then, and never its end."""
-    with socket.create_connection(("127.0.0.1", port)) as client:
+    with client:
         while not ended.wait(0.05):
             try:
                 client.send(b"G")
@@ -369,12 +431,13 @@ def drips(port, ended):
 
 
 def test_clients_that_drip_are_cut_after_a_whole_request(serve, monkeypatch):
-    monkeypatch.setattr(exporter, "REQUEST_S", 0.6)
+    monkeypatch.setattr(exporter, "REQUEST_S", 1.0)
     monkeypatch.setattr(exporter, "LOOK_S", 0.05)
     url = serve().url
     port = int(url.split(":")[2].partition("/")[0])
     ended = threading.Event()
-    clients = [threading.Thread(target=drips, args=(port, ended)) for _ in range(CLIENTS)]
+    sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(CLIENTS)]
+    clients = [threading.Thread(target=drips, args=(each, ended)) for each in sockets]
     for client in clients:
         client.start()
     try:
