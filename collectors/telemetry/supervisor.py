@@ -41,8 +41,14 @@ START_S = 30.0
 EVERY_S = 1.0
 """Time between two frames, from the child or in its place."""
 REPLACE_EVERY_S = 60.0
-"""The first replacement comes at once. A driver that hangs for good would otherwise collect a
-process that cannot be killed every few seconds."""
+"""Time between two replacements of a child that hangs, of which the first comes at once: a driver
+that hangs for good would otherwise collect a process that cannot be killed every few seconds. It is
+also the longest wait after a child that ended, and the life from which on one counts as steady."""
+CRASH_WAIT_S = 1.0
+"""A child that ended leaves nothing behind, so the next one begins at once, after two in a row that
+were not steady in a second, and then in twice as long each time: a start costs 0.2 s of a core."""
+MOST_CRASHES = 32
+"""More in a row are not counted: the wait has long come to its longest."""
 DEATH_S = 1.0
 """Seconds for a killed child to be gone; one in an uninterruptible call stays."""
 LATE_S = 1.0
@@ -70,6 +76,7 @@ class SamplerProcess:
         start_s: float = START_S,
         replace_every_s: float = REPLACE_EVERY_S,
         every_s: float = EVERY_S,
+        crash_wait_s: float = CRASH_WAIT_S,
     ) -> None:
         """Start it. With `fast_period_s`, frames with fast values come between the full ones.
 
@@ -82,6 +89,7 @@ class SamplerProcess:
         self._start_s = start_s
         self._replace_every_s = replace_every_s
         self._every_s = every_s
+        self._crash_wait_s = crash_wait_s
         self._known: dict[str, dict[str, float | Unavailable]] = {}
         """When each metric of a device was read last, or why it had no value."""
         self._problem: str | None = None
@@ -91,7 +99,10 @@ class SamplerProcess:
         self._failure: Event | None = None
         self._placed_s = -inf
         """Unix time of the last frame in the child's place."""
-        self._replaced_s = -inf
+        self._hung_s = -inf
+        """Monotonic time at which a child that hangs was replaced last."""
+        self._crashes = 0
+        """Children in a row that ended before they were steady."""
         self._closed = threading.Event()
         self._child = _Child(self._command, self._environ)
 
@@ -120,7 +131,7 @@ class SamplerProcess:
                 self._child.forgive()
             reason = self._child.ended() or self._silence()
             yield self._in_its_place(reason)
-            if reason and time.monotonic() - self._replaced_s >= self._replace_every_s:
+            if reason and self._may_replace():
                 self._replace()
 
     def _heard(self, frame: Frame) -> Frame:
@@ -180,9 +191,24 @@ class SamplerProcess:
             return known
         return Unavailable(State.STALE, known, self._first_problem)
 
+    def _may_replace(self) -> bool:
+        """Whether it is time for another child, after one that has ended or hangs."""
+        now_s, child = time.monotonic(), self._child
+        if child.ended() is None:
+            if now_s - self._hung_s < self._replace_every_s:
+                return False
+            self._hung_s = now_s
+            return True
+        is_steady = child.heard_s - child.began_s >= self._replace_every_s
+        crashes = 0 if is_steady else self._crashes
+        wait_s = min(self._crash_wait_s * 2 ** (crashes - 1), self._replace_every_s)
+        if crashes and now_s - child.heard_s < wait_s:
+            return False
+        self._crashes = min(crashes + 1, MOST_CRASHES)
+        return True
+
     def _replace(self) -> None:
         self._child.end()
-        self._replaced_s = time.monotonic()
         self._child = _Child(self._command, self._environ)
         if self._closed.is_set():  # while it was replaced
             self._child.end()
@@ -197,7 +223,8 @@ class _Child:
         self._frames: queue.Queue[Frame | None] = queue.Queue()
         self._nonsense = ""
         self._ending = threading.Event()
-        self._heard_s = time.monotonic()
+        self.began_s = self.heard_s = time.monotonic()
+        """Monotonic times of its start, and from which on its silence counts."""
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,  # it ends when this end is closed, however we end
@@ -225,10 +252,10 @@ class _Child:
 
     def forgive(self) -> None:
         """Count the child's silence from now on."""
-        self._heard_s = time.monotonic()
+        self.heard_s = time.monotonic()
 
     def silent_s(self) -> float:
-        return time.monotonic() - self._heard_s
+        return time.monotonic() - self.heard_s
 
     def ended(self) -> str | None:
         """Return how the child ended; None while it runs."""

@@ -91,6 +91,32 @@ def test_a_child_that_hangs_is_replaced_and_the_event_ends(tmp_path):
     assert ended.ended_s is not None
 
 
+def crashing(starts, times):
+    """A program that ends after two frames, so many times, and is good then."""
+    return (
+        f"import pathlib\nstarts = pathlib.Path({str(starts)!r})\n"
+        "with starts.open('a') as file: file.write('x')\n"
+        f"if len(starts.read_text()) > {times}:\n    exec({GOOD!r})\n{DIES}"
+    )
+
+
+def test_a_child_that_crashes_twice_is_replaced_in_seconds(tmp_path):
+    began_s = time.monotonic()
+    with sampler(crashing(tmp_path / "starts", 2), every_s=0.1) as source:
+        first(source.frames(), lambda frame: "GPU-1" in frame.samples and frame.time_s > 2)
+    assert time.monotonic() - began_s < 10
+
+
+def test_a_child_that_crashes_for_ever_is_replaced_more_and_more_seldom(tmp_path):
+    starts = tmp_path / "starts"
+    with sampler(crashing(starts, 99), every_s=0.02, crash_wait_s=0.2) as source:
+        frames, end_s = source.frames(), time.monotonic() + 2.0
+        while time.monotonic() < end_s:
+            next(frames)
+    # At once, and 0.2, 0.4 and 0.8 s after the one before.
+    assert 3 <= len(starts.read_text()) <= 5
+
+
 def test_a_driver_that_hangs_for_good_does_not_collect_processes(tmp_path):
     starts = tmp_path / "starts"
     program = f"open({str(starts)!r}, 'a').write('x')\n{HANGS}"
