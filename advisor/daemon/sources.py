@@ -189,6 +189,7 @@ class Captured:
     path: Path
     frames: int
     seconds: float
+    """The time that was recorded, not that of the command."""
     gpus: int
     status: int
     """The command's exit status, 0 without one."""
@@ -240,9 +241,9 @@ def capture(
             warn(f"the recording ended early{goes_on}: {str(error) or repr(error)}")
     finally:
         source.close()
+    seconds = time.monotonic() - began_s
     status = 0 if process is None else _awaited(process, stopped_by)
     size_bytes = path.stat().st_size if path.exists() else 0
-    seconds = time.monotonic() - began_s
     return Captured(path, recorder.frames, seconds, len(first.gpus or ()), status, size_bytes)
 
 
