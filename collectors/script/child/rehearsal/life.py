@@ -244,7 +244,8 @@ class LifeSession(Session):
         modes = [(member, member.training) for member in module.modules()]
         devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
         with torch.random.fork_rng(devices):
-            module.eval()
+            for member, _ in modes:  # not by `eval()`, which may do more: LoRA merges weights there
+                member.training = False
             try:
                 result = module(*args, **kwargs)
             finally:
