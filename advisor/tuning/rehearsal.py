@@ -182,7 +182,7 @@ class Rehearser:
         if self.cancelled():
             raise Interrupted("interrupted")
         is_whole = life.state is TrialState.COMPLETE
-        problem = "" if is_whole else f"{life.state}: {life.reason}".removesuffix(": ")
+        problem = "" if is_whole else ending(life)
         self.progress.on_life_end(name, life.wall_s, problem)
         return life
 
