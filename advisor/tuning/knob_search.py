@@ -150,7 +150,7 @@ class KnobSearch:
         """Return settings of each knob that was not tried for want of budget."""
         if self._last is None:
             return []
-        tried = {name for trial in self._last.trials for name in trial.settings}
+        tried = self._tried()  # in any round
         space = self.chosen.space
         stands_on = self._last.best.settings
         return [
