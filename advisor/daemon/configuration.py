@@ -44,6 +44,7 @@ UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 8640
 LONGEST_S = 100 * 365 * 86400.0
 """A century stands for ever, and no time overflows that is added to today's."""
 LogLevel = Literal["debug", "info", "warning", "error"]
+CommandLines = Literal["full", "program", "none"]
 EventSeverity = Literal["info", "warning", "error"]
 """The severities that events have."""
 
@@ -239,10 +240,12 @@ class AlertRule(_Table, frozen=True):
 
 
 class Retention(_Table, frozen=True):
-    """How long each resolution is kept, in seconds."""
+    """What is kept: how long each resolution, in seconds, and how much of a command line."""
 
     raw_s: HourOrMore = HourOrMore(48 * 3600.0)
     minutes_s: DayOrMore = DayOrMore(90 * 86400.0)
+    command_lines: CommandLines = "full"
+    """What is stored of the command lines of processes: all, the first word, or nothing."""
 
 
 class _File(_Table, frozen=True):
@@ -373,7 +376,11 @@ def _unknown_key(content: dict[str, Any]) -> str:
 
 _WORDS = {
     key: "one of " + ", ".join(f'"{each}"' for each in get_args(kind))
-    for key, kind in (("log_level", LogLevel), ("severity", EventSeverity))
+    for key, kind in (
+        ("log_level", LogLevel),
+        ("severity", EventSeverity),
+        ("command_lines", CommandLines),
+    )
 }
 """The values that are allowed for a key, in words; elsewhere they are true and false."""
 

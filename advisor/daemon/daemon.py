@@ -22,7 +22,7 @@ from gpuadvisor.daemon.alerts import Alerts, Dispatchers, Identity
 from gpuadvisor.daemon.configuration import Address, Configuration, Prometheus
 from gpuadvisor.daemon.figures import Figures
 from gpuadvisor.daemon.sources import Source
-from gpuadvisor.daemon.store import Backlog, Writer, running, store_folder
+from gpuadvisor.daemon.store import Backlog, Writer, kept, running, store_folder
 from gpuadvisor.daemon.systemd import Notifier
 from gpuadvisor.domain.metrics import SamplingInterval
 from gpuadvisor.domain.severity import Severity
@@ -163,6 +163,7 @@ class Service:
         self._configuration = new
         log.set_level(new.log_level)
         self._alerts.reconfigure(new.alerts)
+        self._backlog.keep(new.retention)
         self._is_ready()
         return new.fast_period_s != before.fast_period_s
 
@@ -267,7 +268,6 @@ class Chosen:
 
 def run(chosen: Chosen) -> None:
     """Run the daemon until it is asked to stop; AdvisorError where it cannot run."""
-    from gpuadvisor.storage.telemetry import retention
     from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 
     configured = chosen.read()
@@ -281,8 +281,7 @@ def run(chosen: Chosen) -> None:
             frames = _from_first_gpu(source, asked, chosen.wait_for_gpu)
             if frames is None:
                 return
-            kept = retention.Retention(configured.retention.raw_s, configured.retention.minutes_s)
-            with TelemetryWriter(folder, kept=kept) as writer:
+            with TelemetryWriter(folder, kept=kept(configured.retention)) as writer:
                 setting = Setting(folder, sources.Live, chosen.read)
                 service = Service(setting, configured, writer, Notifier(), earlier(folder))
                 service.run(source, frames, asked)

@@ -7,11 +7,15 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Frame
 from gpuadvisor.errors import StoreError
+
+if TYPE_CHECKING:
+    from gpuadvisor.daemon import configuration
+    from gpuadvisor.storage.telemetry.retention import Retention
 
 LOG = logging.getLogger(__name__)
 MAX_FULL_FRAMES = 300
@@ -38,8 +42,17 @@ def running(folder: Path) -> int | None:
     return TelemetryReader(folder).writer_process()
 
 
+def kept(configured: configuration.Retention) -> Retention:
+    """Return what the store keeps, as it is configured."""
+    from gpuadvisor.storage.telemetry.retention import Retention
+
+    return Retention(configured.raw_s, configured.minutes_s, configured.command_lines)
+
+
 class Writer(Protocol):
     """The part of a TelemetryWriter that a backlog needs."""
+
+    kept: Retention
 
     def append(self, frames: Sequence[Frame], events: Sequence[Event] = ()) -> None:
         """Store all of it or, with a StoreError, nothing."""
@@ -77,6 +90,10 @@ class Backlog:
     def add_events(self, events: Iterable[Event]) -> None:
         """Add events that came with no frame."""
         self._events.extend(events)
+
+    def keep(self, configured: configuration.Retention) -> None:
+        """Keep from now on what is configured."""
+        self._writer.kept = kept(configured)
 
     def store(self, time_s: float, *, tend: bool = False) -> list[Event]:
         """Write what waits; return the events about the store itself, which wait as well."""

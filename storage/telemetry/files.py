@@ -16,7 +16,7 @@ from typing import Any, Literal
 from gpuadvisor.domain.telemetry import HOST
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.sqlite_file import explained, open_read_only
-from gpuadvisor.storage.telemetry.schema import ALL_GPUS, HOST_ID, is_prepared
+from gpuadvisor.storage.telemetry.schema import ALL_GPUS, DAY_NAMES, HOST_ID, is_prepared
 
 DAY_S = 86400.0
 _DAMAGED = ".damaged-"
@@ -117,6 +117,15 @@ def times(
     queries = [f"SELECT {which}(ts) FROM {table} {condition}" for table in tables]
     found = [rows(connection, query, values) for query in queries]
     return [float(row[0]) for each in found for row in each if row[0] is not None]
+
+
+def times_of_days(folder: Path, which: Literal["MIN", "MAX"]) -> list[float]:
+    """Return the first or the last time of the raw rows of each day."""
+    found = []
+    for path in day_paths(folder):
+        with reading(path) as connection:
+            found += times(connection, which, (*DAY_NAMES, "listings"))
+    return found
 
 
 def device_names(connection: sqlite3.Connection | None) -> dict[int, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +12,19 @@ from pathlib import Path
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.sqlite_file import explained
 from gpuadvisor.storage.telemetry.files import DAY_S, begin_of_path, damaged_days, day_paths
+from gpuadvisor.storage.telemetry.schema import CommandLines
 from gpuadvisor.storage.telemetry.written import IndexFile
 
-KEPT_DAYS = 3
-"""Number of the newest day files that stay whatever the clock says, which may be set wrong."""
+LEAP_S = 2 * 86400.0
+"""Seconds from one poll to the next after which the clock may have been set wrong. What the default
+keeps is as long; a time zone taken for another is half a day at most."""
+BELIEVED_AFTER_S = 3600.0
+"""Seconds for which a clock that leapt is not believed; it is set right, by NTP, within minutes."""
+TRIMMED_SHARE = 1 / 60
+"""Share of the time for which raw rows are kept by which they may be older: each minute of an hour,
+each 48 minutes of two days, as opening yesterday's file costs more than removing its rows."""
+TRIMMED_AT_ONCE_S = 3600.0
+"""Length of the rows that are removed in one transaction: an hour of eight GPUs takes 26 ms."""
 CHUNK = 500
 """Rows removed at a time, once a minute: eight GPUs add eight. A clock that is wrong for an hour
 costs little so."""
@@ -28,27 +39,52 @@ SIDE_FILES = ("", "-wal", "-shm", "-journal")
 
 @dataclass(frozen=True)
 class Retention:
-    """How long rows are kept; hours and events are kept for ever."""
+    """What is kept for how long, in seconds; hours and events are kept for ever."""
 
     raw_s: float = 48 * 3600.0
     minutes_s: float = 90 * 86400.0
+    command_lines: CommandLines = "full"
+    """What is stored of a process's command line: all, its first word, or nothing."""
 
 
-def apply(
-    index: IndexFile, folder: Path, kept: Retention, now_s: float, close: Callable[[Path], None]
-) -> None:
-    """Remove what is old enough. `close` is called with a day's file before it goes."""
-    for path in day_paths(folder)[:-KEPT_DAYS]:
-        if begin_of_path(path) + DAY_S + kept.raw_s < now_s:
-            close(path)
-            _remove(path)
-    for begin_s, path in damaged_days(folder):
-        if begin_s + DAY_S + kept.raw_s < now_s:
-            _remove(path)
-    before_s = now_s - kept.minutes_s
+class Today:
+    """The time as far as it may be trusted: to be wrong about it would empty the store."""
+
+    def __init__(self, newest_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin with the Unix time of the newest row; `clock` tells how long ago a leap was."""
+        self._last_s = newest_s
+        self._before_leap_s = math.inf
+        self._leapt = -math.inf
+        self._clock = clock
+
+    def see(self, time_s: float) -> None:
+        """Take note of a Unix time that was read from the machine's clock."""
+        if self._last_s is not None and time_s - self._last_s > LEAP_S:
+            self._before_leap_s = min(self._before_leap_s, self._last_s)
+            self._leapt = self._clock()
+        self._last_s = time_s
+
+    def now_s(self) -> float:
+        """Return the Unix time seen last, or for an hour after a leap the one before it."""
+        if self._clock() - self._leapt > BELIEVED_AFTER_S:
+            self._before_leap_s = math.inf
+        return min(self._last_s or 0.0, self._before_leap_s)
+
+
+def apply(index: IndexFile, before_s: float) -> None:
+    """Remove some of the minutes and states from before this Unix time."""
     with explained(index.path):
         for query in _OLD:
             index.connection.execute(query, {"before": before_s, "chunk": CHUNK})
+
+
+def remove_days(folder: Path, before_s: float, close: Callable[[Path], None]) -> None:
+    """Remove the files of days that ended before; `close` is called with each before it goes."""
+    days = [(begin_of_path(path), path) for path in day_paths(folder)]
+    for begin_s, path in [*days, *damaged_days(folder)]:
+        if begin_s + DAY_S <= before_s:
+            close(path)
+            _remove(path)
 
 
 def _remove(path: Path) -> None:

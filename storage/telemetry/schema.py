@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Kind, Metric, SamplingInterval
 from gpuadvisor.domain.severity import Severity
@@ -109,6 +109,8 @@ DAY_TABLES = (GPU_SAMPLES, GPU_FAST, HOST_SAMPLES)
 DAY_NAMES = tuple(table.name for table in DAY_TABLES)
 INDEX_TABLES = (GPU_MINUTES, HOST_MINUTES, GPU_HOURS, HOST_HOURS)
 
+CommandLines = Literal["full", "program", "none"]
+"""What is stored of a process's command line: all of it, its first word, or nothing."""
 PROGRAM_COLUMNS = {
     "pid": "INTEGER NOT NULL",
     "kind": "TEXT NOT NULL",

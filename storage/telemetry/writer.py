@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -14,8 +15,16 @@ from gpuadvisor.storage.home import writable_folder
 from gpuadvisor.storage.locks import Held, locked
 from gpuadvisor.storage.sqlite_file import DamagedError, explained
 from gpuadvisor.storage.telemetry import retention, rollups
-from gpuadvisor.storage.telemetry.files import day_path, gpus_of_days, set_aside
-from gpuadvisor.storage.telemetry.retention import DiskSpace, Retention
+from gpuadvisor.storage.telemetry.files import (
+    DAY_S,
+    begin_of_path,
+    day_path,
+    day_paths,
+    gpus_of_days,
+    set_aside,
+    times_of_days,
+)
+from gpuadvisor.storage.telemetry.retention import DiskSpace, Retention, Today
 from gpuadvisor.storage.telemetry.rollups import Minute, RolledRow, minute_of
 from gpuadvisor.storage.telemetry.schema import GPU_MINUTES, HOST_MINUTES, HOUR_S, INDEX, MINUTE_S
 from gpuadvisor.storage.telemetry.written import FAST_KEPT_S, DayFile, IndexFile
@@ -54,7 +63,8 @@ class TelemetryWriter:
         """
         self.folder = folder
         self._clock = clock
-        self._kept = kept or Retention()
+        self.kept = kept or Retention()
+        """What is kept for how long, which may be changed at any time."""
         self._space = DiskSpace(folder, spare_bytes)
         self._days: dict[Path, DayFile] = {}
         self._minute: Minute | None = None
@@ -67,6 +77,7 @@ class TelemetryWriter:
         with ExitStack() as stack:
             _lock(stack, folder)
             self._surviving(self._begin)
+            self._surviving(self._look_back)
             self._is_open = True
             stack.callback(lambda: self._index.close())
             self._stack = stack.pop_all()
@@ -86,6 +97,11 @@ class TelemetryWriter:
             raise
         self._caught_up_s = self._rolled_s + MINUTE_S
         self._index = index
+
+    def _look_back(self) -> None:
+        """Learn from when to when there are raw rows."""
+        self._today = Today(max(times_of_days(self.folder, "MAX"), default=None))
+        self._trimmed_s = min(times_of_days(self.folder, "MIN"), default=math.inf)
 
     def __enter__(self) -> TelemetryWriter:
         return self
@@ -117,12 +133,14 @@ class TelemetryWriter:
             self._index.note_gpus(frames)
         if not self._space.problem:
             for path, part in groupby(frames, lambda f: day_path(self.folder, f.time_s)):
-                self._day(path).write(part, self._index.described)
+                self._day(path).write(part, self._index.described, self.kept.command_lines)
         if self._pending:
             self._catch_up()  # before, as the next writer goes on after the last that is written
         self._index.write(frames, events, self._pending)
         self._forget_pending()
         for frame in frames:
+            self._today.see(frame.time_s)
+            self._trimmed_s = min(self._trimmed_s, frame.time_s)
             self._roll(frame)
 
     def tend(self) -> None:
@@ -135,7 +153,8 @@ class TelemetryWriter:
         self._flush()
         current_s = self._minute.begin_s if self._minute else minute_of(now_s)
         self._roll_hours(current_s)
-        retention.apply(self._index, self.folder, self._kept, now_s, self._close_day)
+        self._today.see(now_s)
+        self._remove_old(self._today.now_s())
         for path, day in list(self._days.items()):
             day.tend(now_s)
             if path != day_path(self.folder, now_s):
@@ -161,6 +180,23 @@ class TelemetryWriter:
     def _close_day(self, path: Path) -> None:
         if day := self._days.pop(path, None):
             day.close()
+
+    def _remove_old(self, now_s: float) -> None:
+        retention.apply(self._index, now_s - self.kept.minutes_s)
+        if self._minute is None:
+            return
+        before_s = min(now_s - self.kept.raw_s, *self._dirty_hours, self._minute.begin_s)
+        if self._caught_up_s < self._started_s:  # its raw rows are not rolled up yet
+            before_s = min(before_s, self._caught_up_s)
+        retention.remove_days(self.folder, before_s, self._close_day)
+        if before_s - self._trimmed_s < self.kept.raw_s * retention.TRIMMED_SHARE:
+            return
+        for path in day_paths(self.folder, self._trimmed_s, before_s):
+            day, done_s = self._day(path), max(self._trimmed_s, begin_of_path(path))
+            while done_s < min(before_s, begin_of_path(path) + DAY_S):
+                done_s = min(before_s, done_s + retention.TRIMMED_AT_ONCE_S)
+                day.trim(done_s)
+        self._trimmed_s = before_s
 
     # -- damage --------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, GpuProcess, State, Unavailable
@@ -21,6 +22,7 @@ from gpuadvisor.storage.telemetry.schema import (
     HOST_SAMPLES,
     PROCESS_COLUMNS,
     PROGRAM_COLUMNS,
+    CommandLines,
     Row,
     Table,
 )
@@ -81,14 +83,22 @@ class DayFile(WrittenFile):
     """One day's file with its raw rows."""
 
     def _load(self) -> None:
+        # What is removed, such as a command line, must not stay readable in the file.
+        self.connection.execute("PRAGMA secure_delete = ON")
         self._programs = self._known_programs()
         self._described: Sequence[Row] = ()
 
-    def write(self, frames: Iterable[Frame], described: Sequence[Row]) -> None:
+    def write(
+        self,
+        frames: Iterable[Frame],
+        described: Sequence[Row],
+        command_lines: CommandLines = "full",
+    ) -> None:
         """Write all frames or none; those that an earlier attempt has written are kept.
 
         `described` are rows of GPU_COLUMNS, of every GPU that is in the frames.
         """
+        self._command_lines = command_lines
         try:
             with self.transaction():
                 if described != self._described:
@@ -103,6 +113,16 @@ class DayFile(WrittenFile):
         self.connection.executemany(_upsert("gpus", GPU_COLUMNS, "uuid"), gpus)
         self._ids = _ids(self.connection)
         self._described = gpus
+
+    def trim(self, before_s: float) -> None:
+        """Remove the rows from before this Unix time, and programs of which no row is left."""
+        with self.transaction() as connection:
+            for table in (*schema.DAY_NAMES, "listings", "processes"):
+                connection.execute(f"DELETE FROM {table} WHERE ts < ?", (before_s,))
+            connection.execute(
+                "DELETE FROM programs WHERE id NOT IN (SELECT program FROM processes)"
+            )
+        self._programs = {}
 
     def tend(self, now_s: float) -> None:
         """Remove fast polls that are old enough, and empty the write-ahead log."""
@@ -156,6 +176,9 @@ class DayFile(WrittenFile):
         )
 
     def _program(self, process: GpuProcess, gpu: int) -> int:
+        if self._command_lines != "full":
+            first = (process.command or "").partition(" ")[0]
+            process = replace(process, command=first if self._command_lines == "program" else None)
         row = (gpu, *schema.PROGRAM(process))
         if row not in self._programs:
             self._programs |= self._known_programs(process.pid)

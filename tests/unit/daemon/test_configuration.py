@@ -27,6 +27,7 @@ host_metrics = false
 [retention]
 raw = "24h"
 minutes = "30d"
+command_lines = "program"
 [[alert]]
 name = "hot"
 kinds = ["temperature", "throttling"]
@@ -72,7 +73,7 @@ def test_a_file_with_every_key(read, tmp_path):
         "debug",
         Prometheus("::1:9999", "/etc/gpuadvisor/token", None, True, True, False),
         (hot, told),
-        Retention(86400.0, 30 * 86400.0),
+        Retention(86400.0, 30 * 86400.0, "program"),
     )
 
 
@@ -136,6 +137,10 @@ WRONG = [
     (
         '[prometheus]\ntoken_file = "a"\ntoken_variable = "B"',
         "`prometheus.token_file` and `token_variable` exclude each other; keep one.",
+    ),
+    (
+        '[retention]\ncommand_lines = "few"',
+        '`retention.command_lines` must be one of "full", "program", "none", not \'few\'.',
     ),
     ('[retention]\nraw = "1s"', f"`retention.raw` must be a time from 1h, {TIME}, not '1s'."),
 ]
@@ -230,7 +235,7 @@ def test_the_documentation_shows_every_key_and_is_right():
     asked = {
         "daemon": {"fast", "fast_period", "log_level"},
         "prometheus": endpoint,
-        "retention": {"raw", "minutes"},
+        "retention": {"raw", "minutes", "command_lines"},
     }
     assert {name: set(shown[name]) for name in asked} == asked
     assert set(shown["alert"][0]) == {*AlertRule.__struct_encode_fields__}

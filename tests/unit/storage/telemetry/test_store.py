@@ -28,9 +28,7 @@ from gpuadvisor.domain.telemetry import (
 )
 from gpuadvisor.errors import StoreError, UsageError
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
-from gpuadvisor.storage.telemetry.retention import Retention
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
-from gpuadvisor.storage.telemetry.written import FAST_KEPT_S
 from tests.telemetry import START_S, all_in, frame, h100, sample
 from tests.telemetry_store import Clock, stored
 
@@ -345,37 +343,7 @@ def test_a_long_table_comes_whole(three_hours, monkeypatch):
     assert len(rows) == len({row[:2] for row in rows}) == 2 * 360
 
 
-# -- retention and space -----------------------------------------------------------------------
-
-
-def test_old_rows_go_and_newer_stay(folder):
-    clock = Clock()
-    kept = Retention(raw_s=DAY_S, minutes_s=3 * DAY_S)
-    with TelemetryWriter(folder, clock=clock, kept=kept) as writer:
-        for day in range(8):
-            for at in (0, 30, 60):
-                clock.now_s = START_S + day * DAY_S + at
-                writer.append([frame(day * DAY_S + at, sample())])
-            writer.tend()
-    assert len(list(folder.glob("samples-*.db"))) == 3
-    times = [row[0] for row in TelemetryReader(folder).table(0, 2e9, "minute").rows]
-    assert min(times) >= clock.now_s - 3 * DAY_S
-    assert len(times) == 2 + 2 + 1  # the last minute is not over
-    hours = [row[0] for row in TelemetryReader(folder).table(0, 2e9, "hour").rows]
-    assert len(hours) == 7  # for ever; the last hour is not over
-
-
-def test_a_clock_that_is_far_ahead_does_not_empty_the_store(folder):
-    stored(folder, *(frame(day * DAY_S, sample()) for day in range(3)))
-    stored(folder, frame(0, sample()), clock=Clock(START_S + 5000 * DAY_S))
-    assert len(list(folder.glob("samples-*.db"))) == 3
-
-
-def test_fast_rows_stay_for_a_quarter_of_an_hour(folder):
-    reader = stored(folder, frame(0, sample()), fast(0.5, power_w=1.0))
-    assert [f.full for f in reader.frames(0)] == [True, False]
-    stored(folder, frame(FAST_KEPT_S + 1, sample()))
-    assert [f.full for f in reader.frames(0)] == [True, True]
+# -- space -------------------------------------------------------------------------------------
 
 
 def test_on_a_disk_that_is_nearly_full_minutes_go_on_and_it_is_said(folder):
