@@ -137,6 +137,14 @@ class AlertStates:
             if time_s - state.seen_s >= patience_s:
                 yield from self._end(name, state, time_s)
 
+    def pause(self, time_s: float) -> None:
+        """Take in that nothing at all is known now: it neither begins nor ends anything.
+
+        The time until it is known again does not count.
+        """
+        for state in self._states.values():
+            state.checked_s = time_s
+
     def reword(self, text: str, gpu: str | None = None, key: str = "") -> Iterator[Event]:
         """Give the event that lasts this message; yield it, under its identity, if it is new."""
         state = self._states.get((gpu, key))
@@ -197,6 +205,9 @@ class GpuCondition:
         """Judge every GPU that is listed; what lasts on one that is gone ends."""
         if frame.gpus is not None:
             yield from self.states.forget_all_but(frame.gpus, frame.time_s)
+        if frame.problem is not None:
+            self.states.pause(frame.time_s)
+            return
         if not frame.full and not self.in_fast_frames:
             return
         for gpu in latest.gpus:

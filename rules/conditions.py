@@ -95,6 +95,9 @@ class Findings(GpuCondition):
         self._window.add(frame)
         if frame.gpus is not None:
             yield from self.states.forget_all_but(frame.gpus, frame.time_s)
+        if frame.problem is not None:
+            self.states.pause(frame.time_s)
+            return
         if not frame.full:
             return
         if self._asked_s is None:  # the first look is not worth its time: nothing lasted so far

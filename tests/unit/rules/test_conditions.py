@@ -252,6 +252,27 @@ def test_a_driver_that_goes_and_comes():
     assert messages == ["The driver was replaced.", "No GPU answers.", "No GPU answers."]
 
 
+def test_while_nothing_can_be_read_nothing_begins_and_nothing_is_over():
+    def silent(since_s, until_s):
+        stale = {name: Unavailable(State.STALE, START_S + since_s) for name in HEALTHY}
+        sample = Sample({}, stale)
+        for at_s in range(since_s, until_s):
+            yield Frame(START_S + at_s, {H100.uuid: sample}, problem="It does not answer.")
+
+    def hung_for(seconds):
+        before = [frame(at_s, (H100,) if at_s == 0 else None, **FULL, **CAP) for at_s in range(5)]
+        after = [frame(5 + seconds + at_s, **FULL, **CAP) for at_s in range(3)]
+        return [*before, *silent(5, 5 + seconds), *after]
+
+    assert told(hung_for(3600)) == [
+        ("memory_full", "", 0, None),
+        ("driver", "", 5, None),
+        ("driver", "", 5, 3605),
+    ]
+    over = frame(3608, memory_used_bytes=GIB)
+    assert told([*hung_for(3600), over])[-1] == ("memory_full", "", 0, 3608)
+
+
 def test_what_cannot_be_seen_for_a_minute_ends_when_it_was_seen_last():
     unread = {name: Unavailable(State.STALE, START_S) for name in HEALTHY}
     frames = [frame(0, gpus=(H100,), **FULL), frame(1, **FULL)]

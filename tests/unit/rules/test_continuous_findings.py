@@ -64,6 +64,14 @@ def test_it_ends_when_nothing_is_read_any_more():
     assert findings(frames)[-1].ended_s is not None
 
 
+def test_none_begins_or_ends_while_the_driver_does_not_answer():
+    silent = [Frame(START_S + at_s, problem="It does not answer.") for at_s in range(15, 300)]
+    assert findings([*frames_of((15, LOCKED)), *silent]) == []
+    silent = [Frame(START_S + at_s, problem="It does not answer.") for at_s in range(60, 300)]
+    (begun,) = findings([*frames_of((60, LOCKED)), *silent])
+    assert begun.ended_s is None
+
+
 def test_it_ends_when_the_gpu_is_removed():
     gone = Frame(START_S + 60, gpus=())
     assert findings([*frames_of((60, LOCKED)), gone])[-1].ended_s == START_S + 60
