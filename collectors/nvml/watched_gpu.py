@@ -137,11 +137,14 @@ class MetricQuery:
             self._wait(now_s, self._period_s)
 
     def _note(self, metric: str, state: State, now_s: float, why: str = "") -> None:
-        """Note why a metric has no value; what lasts keeps its beginning."""
+        """Note why a metric has no value; what lasts keeps its beginning and its first reason.
+
+        A driver that answers now with this and now with that error makes no news each time.
+        """
         known = self._unavailable.get(metric)
         if known is None:
             self._unavailable[metric] = Unavailable(state, self.good_s or now_s, why)
-        elif known.state is not state or known.reason != why:
+        elif known.state is not state:
             self._unavailable[metric] = Unavailable(state, known.since_s, why)
 
     def _wait(self, now_s: float, seconds: float) -> None:

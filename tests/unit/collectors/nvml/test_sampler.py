@@ -259,6 +259,22 @@ result = [[list(s.values) for s in poll(sampler).samples.values()] for _ in rang
     assert max(sum(m in v for v in frame for m in slow) for frame in others) < 2 * usual
 
 
+def test_a_failure_whose_error_changes_is_one_failure(play):
+    """Each difference between two frames is stored."""
+    program = f"""
+sampler, result = start(), []
+for code in (0, 999, 998, 999, 3, 0):
+    scene(MODELS="t4", FAULTS=f"nvmlDeviceGetFanSpeed={{code}}")
+    result.append(poll(sampler).samples["{FIRST}"].unavailable.get("fan_pct"))
+sampler.close()
+"""
+    good, first, second, third, unsupported, _ = play(program)
+    assert (good, first["state"]) == (None, "stale")
+    assert "an error of the fake" in first["reason"] or "Unknown" in first["reason"]
+    assert first == second == third
+    assert (unsupported["state"], unsupported["since_s"]) == ("not_supported", first["since_s"])
+
+
 def test_a_clock_that_goes_back_makes_nothing_wait(play):
     program = f"""
 scene(MODELS="h100", FAULTS="nvmlDeviceGetFanSpeed=0")
