@@ -121,7 +121,7 @@ class Service:
         self._backlog.add(frame, events)
         if frame.full:
             events += self._store(frame.time_s)
-            self._figures.waiting = len(self._backlog)
+            self._figures.waiting = self._backlog.waiting
             self._notifier.alive()
         for event in events:
             self._log(event)
@@ -204,9 +204,7 @@ class Service:
         """Store and send what is left, and leave nothing behind."""
         if self._exporter:
             self._exporter.close()
-        ended = [*self._figures.close(time_s), *self._backlog.close(time_s)]
-        self._backlog.add_events(ended)
-        for event in self._backlog.store(time_s, tend=True):
+        for event in self._backlog.finish(time_s, self._figures.close(time_s)):
             LOG.error("at the end: %s", event.message)
         self._dispatchers.close()
         (self._setting.folder / STATE_FILE).unlink(missing_ok=True)

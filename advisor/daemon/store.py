@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +22,10 @@ LOG = logging.getLogger(__name__)
 MAX_FULL_FRAMES = 300
 """Five minutes of full frames, about 60 kB each with 8 GPUs: 18 MB of the daemon's 80."""
 MAX_EVENTS = 10_000
+BATCH = 60
+"""Frames written in one go: no more than these wait beyond MAX_FULL_FRAMES."""
+FINISH_S = 20.0
+"""Seconds that the last write may take, of the 30 that `daemon stop` waits."""
 
 
 def store_folder() -> Path:
@@ -69,64 +74,133 @@ class Writer(Protocol):
 
 
 class Backlog:
-    """Frames and events on their way into the store."""
+    """Frames and events on their way into the store, which a thread of its own writes.
+
+    A file that another program has locked, or a slow disk, holds up that thread and nobody else.
+    What waits is bounded: fast frames are dropped first, then the oldest full ones.
+    """
 
     def __init__(self, writer: Writer) -> None:
+        self.waiting = 0
+        """Frames of earlier calls of `store` that were not written when it was called last."""
         self._writer = writer
+        self._changed = threading.Condition()
         self._frames: deque[Frame] = deque()
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
+        self._new = self._writing = self._dropped = 0
+        """Frames since the last call of `store`; those in the thread's hands; full ones lost."""
+        self._told: list[Event] = []
+        self._time_s = 0.0
+        self._is_asked = self._is_tending = self._is_ending = False
+        self._bug: BaseException | None = None
+        # What follows is the thread's own.
         self._failure: Event | None = None
         self._pause: Event | None = None
-        self._dropped = 0
-
-    def __len__(self) -> int:
-        return len(self._frames)
+        self._thread = threading.Thread(target=self._run, name="store", daemon=True)
+        self._thread.start()
 
     def add(self, frame: Frame, events: Iterable[Event]) -> None:
-        """Add a frame with its events, for `store` to write."""
-        self._frames.append(frame)
-        self._events.extend(events)
-
-    def add_events(self, events: Iterable[Event]) -> None:
-        """Add events that came with no frame."""
-        self._events.extend(events)
+        """Add a frame with its events, for `store` to have them written."""
+        with self._changed:
+            self._frames.append(frame)
+            self._events.extend(events)
+            self._new += 1
+            self._prune()
 
     def keep(self, configured: configuration.Retention) -> None:
         """Keep from now on what is configured."""
         self._writer.kept = kept(configured)
 
     def store(self, time_s: float, *, tend: bool = False) -> list[Event]:
-        """Write what waits; return the events about the store itself, which wait as well."""
-        events: list[Event] = []
-        try:
-            self._writer.append(list(self._frames), list(self._events))
-            self._frames.clear()
-            self._events.clear()
-            if tend:
-                self._writer.tend()
-        except StoreError as error:
-            events += self._failed(time_s, str(error))
-        else:
-            events += self._worked(time_s)
-        events += self._paused(time_s)
-        events += [
-            Event("store", time_s, said, Severity.ERROR, ended_s=time_s, key=f"damaged {name}")
-            for name, said in self._writer.take_damaged().items()
-        ]
-        self._events.extend(events)
-        return events
+        """Have what waits written, and do not wait for it.
 
-    def close(self, time_s: float) -> list[Event]:
-        """Return the events about the store with their end, as the daemon ends."""
-        ended = [_over(event, time_s) for event in (self._failure, self._pause) if event]
-        self._failure = self._pause = None
-        return ended
+        Return the events about the store since the last call, which are written as well. `time_s`
+        is the Unix time of events that come of it.
+        """
+        with self._changed:
+            self.waiting = self._writing + max(len(self._frames) - self._new, 0)
+            self._new = 0
+            return self._ask(time_s, tend)
 
-    def _failed(self, time_s: float, reason: str) -> list[Event]:
-        # All fast frames are dropped, and the oldest full ones beyond MAX_FULL_FRAMES.
+    def finish(self, time_s: float, events: Iterable[Event]) -> list[Event]:
+        """Have all written with these last events, and wait for it; return what failed."""
+        with self._changed:
+            self._events.extend(events)
+            self._is_ending = True
+            told = self._ask(time_s, tend=True)
+        self._thread.join(FINISH_S)
+        if self._thread.is_alive():
+            said = f"{self._writing} frames are not stored, as the disk takes too long."
+            return [*told, Event("store", time_s, said, Severity.ERROR)]
+        with self._changed:
+            return [*told, *self._ask(time_s, tend=False)]
+
+    def _ask(self, time_s: float, tend: bool) -> list[Event]:
+        if self._bug is not None:
+            raise self._bug
+        self._time_s, self._is_asked = time_s, True
+        self._is_tending = self._is_tending or tend
+        self._changed.notify()
+        told, self._told = self._told, []
+        return told
+
+    def _prune(self) -> None:
+        if len(self._frames) <= MAX_FULL_FRAMES:
+            return
         full = [frame for frame in self._frames if frame.full]
         self._dropped += max(len(full) - MAX_FULL_FRAMES, 0)
         self._frames = deque(full[-MAX_FULL_FRAMES:])
+
+    # -- the thread ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._write_next():
+                pass
+        except BaseException as error:  # to be raised where it is seen
+            self._bug = error
+
+    def _write_next(self) -> bool:
+        """Write what waits once it is asked for; return whether there may be more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_asked or self._is_ending)
+            frames = [self._frames.popleft() for _ in range(min(len(self._frames), BATCH))]
+            events, self._writing = list(self._events), len(frames)
+            self._events.clear()
+            self._is_asked = bool(self._frames)
+            tend = self._is_tending and not self._frames
+            self._is_tending = self._is_tending and not tend
+            time_s, is_ending = self._time_s, self._is_ending
+        if is_ending:
+            events += [_over(event, time_s) for event in (self._failure, self._pause) if event]
+            self._failure = self._pause = None
+        told, failed = list[Event](), False
+        try:
+            self._writer.append(frames, events)
+            frames, events = [], []
+            if tend:
+                self._writer.tend()
+        except StoreError as error:
+            told += self._failed(time_s, str(error))
+            failed = True
+        else:
+            told += self._worked(time_s)
+        told += self._paused(time_s)
+        told += [
+            Event("store", time_s, said, Severity.ERROR, ended_s=time_s, key=f"damaged {name}")
+            for name, said in self._writer.take_damaged().items()
+        ]
+        with self._changed:
+            self._frames.extendleft(reversed(frames))
+            self._events = deque([*events, *self._events, *told], MAX_EVENTS)
+            self._told += told
+            self._writing = 0
+            self._is_asked = self._is_asked and not failed  # but when it is asked again
+            is_done = failed or not self._frames
+            self._prune()
+        return not (is_ending and is_done)
+
+    def _failed(self, time_s: float, reason: str) -> list[Event]:
         if self._failure is not None:
             return []
         self._failure = Event("store", time_s, reason, Severity.ERROR)
@@ -135,7 +209,8 @@ class Backlog:
     def _worked(self, time_s: float) -> list[Event]:
         if self._failure is None:
             return []
-        lost, self._dropped = self._dropped, 0
+        with self._changed:
+            lost, self._dropped = self._dropped, 0
         if lost:
             LOG.error("%s seconds of telemetry are lost, as the store failed for too long", lost)
         ended = replace(_over(self._failure, time_s), data={"seconds_lost": lost})

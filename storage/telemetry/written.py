@@ -30,6 +30,8 @@ from gpuadvisor.storage.telemetry.schema import (
 FAST_KEPT_S = 900.0
 """Seconds for which fast polls are kept: ten a second of eight GPUs are 630 MB a day, 7 MB so."""
 
+PATIENCE_S = 5.0
+"""Seconds to wait for one who has locked a file before that is said; then it is tried again."""
 _OK = str(State.OK)
 _UNKNOWN_NAME = "unknown GPU"
 
@@ -43,6 +45,7 @@ class WrittenFile:
         with explained(path):
             self.connection = connect(path)
             try:
+                self.connection.execute(f"PRAGMA busy_timeout = {round(PATIENCE_S * 1000)}")
                 schema.prepare(self.connection, path, is_index=isinstance(self, IndexFile))
                 self._load()
             except BaseException:

@@ -36,8 +36,8 @@ def test_a_damaged_file_is_set_aside_and_the_daemon_goes_on(folder, name, how):
     with TelemetryWriter(folder, clock=Clock()) as writer:
         backlog = Backlog(writer)
         backlog.add(frame(61, sample()), [])
-        (said,) = backlog.store(START_S + 61, tend=True)
-        assert backlog.store(START_S + 62, tend=True) == []
+        (said,) = backlog.finish(START_S + 61, [])
+        writer.append([], [said])
     assert said.message.startswith(f"{folder / name} is damaged and was set aside: ")
     (aside,) = folder.glob("*.damaged-*")
     assert f"sqlite3 {aside} .recover" in said.message
