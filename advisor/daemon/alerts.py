@@ -262,6 +262,8 @@ class _Lasting:
     """An event that lasts, as one rule sees it."""
 
     event: Event
+    since_s: float
+    """The time of the clock that nobody sets at which it began."""
     is_sent: bool = False
     """Whether a notice of its beginning was sent, so that one of its end is sent as well."""
     is_settled: bool = False
@@ -269,7 +271,7 @@ class _Lasting:
 
 
 class Alerts:
-    """All alert rules over the events of the daemon. Times, with `now_s`, are Unix seconds."""
+    """All alert rules over the events of the daemon."""
 
     def __init__(self, rules: Sequence[AlertRule], dispatchers: Dispatchers) -> None:
         self._dispatchers = dispatchers
@@ -281,11 +283,17 @@ class Alerts:
         self._rules = [known.get(rule) or _Rule(rule) for rule in rules]
         self._dispatchers.keep(rules)
 
-    def observe(self, events: Iterable[Event], gpus: Sequence[Gpu], now_s: float) -> None:
-        """Take in events that began or ended, and send the notices due; about once a second."""
+    def observe(
+        self, events: Iterable[Event], gpus: Sequence[Gpu], time_s: float, now_s: float
+    ) -> None:
+        """Take in events that began or ended, and send the notices due; about once a second.
+
+        `time_s` is Unix time, as that of the events; durations are those of `now_s`, of a clock
+        that nobody sets.
+        """
         events = list(events)
         for rule in self._rules:
-            for notice in rule.due(events, gpus, now_s):
+            for notice in rule.due(events, gpus, time_s, now_s):
                 self._dispatchers.send(rule.rule, notice)
 
 
@@ -297,24 +305,27 @@ class _Rule:
         self._lasting: dict[Identity, _Lasting] = {}
         self._sent_s: dict[Subject, float] = {}
 
-    def due(self, events: Iterable[Event], gpus: Sequence[Gpu], now_s: float) -> list[Notice]:
+    def due(
+        self, events: Iterable[Event], gpus: Sequence[Gpu], time_s: float, now_s: float
+    ) -> list[Notice]:
         notices: list[Notice] = []
         for event in events:
             if self._concerns(event, gpus):
-                notices += self._take(event, gpus, now_s)
+                since_s = now_s - max(time_s - event.began_s, 0.0)
+                notices += self._take(event, gpus, since_s, now_s)
         for lasting in self._lasting.values():
-            # A clock that was set back must not keep it waiting for hours.
-            lasted_s = abs(now_s - lasting.event.began_s)
-            if not lasting.is_settled and lasted_s >= self.rule.for_s:
+            if not lasting.is_settled and now_s - lasting.since_s >= self.rule.for_s:
                 lasting.is_settled = True
                 lasting.is_sent = self._may_send(lasting.event, now_s)
                 if lasting.is_sent:
                     notices.append(self._notice("firing", lasting.event, gpus))
         return notices
 
-    def _take(self, event: Event, gpus: Sequence[Gpu], now_s: float) -> list[Notice]:
+    def _take(
+        self, event: Event, gpus: Sequence[Gpu], since_s: float, now_s: float
+    ) -> list[Notice]:
         if event.ended_s is None:
-            self._lasting.setdefault(event.identity, _Lasting(event)).event = event
+            self._lasting.setdefault(event.identity, _Lasting(event, since_s)).event = event
             return []
         lasting = self._lasting.pop(event.identity, None)
         if lasting is None:  # it never lasted, such as an Xid error, so `for` cannot hold it back
@@ -327,7 +338,7 @@ class _Rule:
     def _may_send(self, event: Event, now_s: float) -> bool:
         subject = (event.kind, event.gpu, event.key)
         last_s = self._sent_s.get(subject)
-        if last_s is not None and abs(now_s - last_s) < self.rule.again_after_s:
+        if last_s is not None and now_s - last_s < self.rule.again_after_s:
             return False
         self._sent_s[subject] = now_s
         return True

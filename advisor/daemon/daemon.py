@@ -125,7 +125,8 @@ class Service:
             self._notifier.alive()
         for event in events:
             self._log(event)
-        self._alerts.observe(events, self._figures.latest.gpus, frame.time_s)
+        now_s = time.monotonic()
+        self._alerts.observe(events, self._figures.latest.gpus, frame.time_s, now_s)
 
     def _store(self, time_s: float) -> list[Event]:
         due = time.monotonic() - self._tended_s >= TEND_S

@@ -38,7 +38,7 @@ def told(rule, *moments):
     outbox = Outbox()
     alerts = Alerts([rule], outbox)
     for now_s, *events in moments:
-        alerts.observe(events, GPUS, now_s)
+        alerts.observe(events, GPUS, now_s, now_s)
     return outbox.sent
 
 
@@ -103,7 +103,7 @@ CASES = {
     ),
     "only this GPU, by UUID": (changed(RULE, gpus=("GPU-b",)), [(100, HOT, XID)], [FIRED]),
     "what is about no GPU": (RULE, [(100, GAP)], [("firing", "gap", None)]),
-    "a clock that was set back": (changed(RULE, for_s=30), [(100, HOT), (-3500,)], [FIRED]),
+    "what began before it was told": (changed(RULE, for_s=30), [(129, HOT), (130,)], [FIRED]),
 }
 
 
@@ -112,12 +112,24 @@ def test_case(rule, moments, expected):
     assert told(rule, *moments) == expected
 
 
+@pytest.mark.parametrize("jump_s", [-3600, 3600])
+def test_a_clock_that_is_set_makes_nothing_last(jump_s):
+    outbox = Outbox()
+    alerts = Alerts([changed(RULE, for_s=30)], outbox)
+    alerts.observe([HOT], GPUS, 100, 7)
+    alerts.observe([], GPUS, 101 + jump_s, 8)
+    alerts.observe([], GPUS, 129 + jump_s, 36)
+    assert outbox.sent == []
+    alerts.observe([], GPUS, 130 + jump_s, 37)
+    assert outbox.sent == [FIRED]
+
+
 def test_other_rules_forget_nothing_of_those_that_stay():
     outbox = Outbox()
     alerts = Alerts([RULE], outbox)
-    alerts.observe([HOT], GPUS, 100)
+    alerts.observe([HOT], GPUS, 100, 100)
     alerts.reconfigure([changed(RULE, name="new"), RULE])
-    alerts.observe([over(HOT, 110.0)], GPUS, 110)
+    alerts.observe([over(HOT, 110.0)], GPUS, 110, 110)
     assert ("recovered", "temperature", 1) in outbox.sent
 
 

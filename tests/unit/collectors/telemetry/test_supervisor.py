@@ -153,7 +153,7 @@ def test_a_silence_is_one_problem_whatever_is_tried_meanwhile(tmp_path):
         for frame in source.frames():
             if time.monotonic() > end:
                 break
-            alerts.observe(conditions.observe(frame), (), frame.time_s)
+            alerts.observe(conditions.observe(frame), (), frame.time_s, time.monotonic())
             if frame.full:
                 problems.append(frame.problem)
                 states.append(frame.samples["GPU-1"].unavailable)
