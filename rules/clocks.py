@@ -140,10 +140,9 @@ class DriverThrottling(Throttling):
     """Share of the clock: GPUs step in 15 MHz, about 1 %, and runs differ by as much. [own]"""
 
     def judge(self, gpu: Gpu, frame: Frame, latest: Latest) -> bool | None:
-        is_held, clocks = super().judge(gpu, frame, latest), _clocks_now(gpu, latest)
-        if not is_held or clocks is None:
-            return is_held
-        return clocks[0] <= (1 - self.least_loss) * clocks[1]
+        is_held = super().judge(gpu, frame, latest)
+        clocks = _clocks_now(gpu, latest) if is_held else None
+        return is_held if clocks is None else clocks[0] <= (1 - self.least_loss) * clocks[1]
 
 
 def _clocks_now(gpu: Gpu, latest: Latest) -> tuple[float, float] | None:
