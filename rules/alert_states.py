@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 UNKNOWN_END_S = 60.0
 """An event whose cause cannot be observed for so long ends when it was seen last. One reading a
 minute is the slowest pace of any metric, so nothing that is still read is taken for unknown."""
+LONGEST_STEP_S = 15.0
+"""Two looks that are further apart do not show what was between them: the machine slept, or its
+clock was set. The slowest, those at the rules, come every ten seconds."""
 SAME_TIME_STEP_S = 1e-6
 """Keeps two events apart that begin at one time; floats of today's Unix times resolve 0.24 us."""
 
@@ -123,7 +126,9 @@ class AlertStates:
         elif time_s < state.checked_s:  # the clock was set back, which ends nothing
             state.checked_s = state.seen_s = time_s
         elif holds:
-            state.held_s += time_s - state.checked_s if state.seen_s == state.checked_s else 0
+            step_s = time_s - state.checked_s
+            if state.seen_s == state.checked_s and step_s <= LONGEST_STEP_S:
+                state.held_s += step_s
             state.seen_s = time_s
         if holds is not None:
             state.checked_s = time_s

@@ -234,6 +234,13 @@ def test_a_clock_that_is_set_back_ends_nothing_but_what_is_over():
     assert told([*frames, frame(-3599)])[2:] == [("memory_full", "", 0, 0)]
 
 
+def test_a_clock_that_is_set_forward_makes_nothing_last():
+    frames = [frame(0, gpus=(H100,)), frame(1, **CAP), frame(3601, **CAP)]
+    assert told([*frames, *(frame(3602 + at_s, **CAP) for at_s in range(9))])[1:] == []
+    after = [frame(3602 + at_s, **CAP) for at_s in range(10)]
+    assert told([*frames, *after])[1:] == [("throttling", "sw_power_cap", 1, None)]
+
+
 def test_a_driver_that_goes_and_comes():
     frames = [
         frame(0, gpus=(H100,)),
