@@ -14,7 +14,8 @@ from gpuadvisor.commands._arguments import add_actions, add_json, run_action
 from gpuadvisor.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
-    from gpuadvisor.storage.telemetry.reader import Rows, TelemetryReader
+    from gpuadvisor.storage.telemetry.reader import TelemetryReader
+    from gpuadvisor.storage.telemetry.tables import Rows
 
 EPILOG = """examples:
   gpuadvisor db check

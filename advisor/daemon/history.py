@@ -8,23 +8,24 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuadvisor.daemon.configuration import Seconds, Wrong
 from gpuadvisor.daemon.store import store_folder
+from gpuadvisor.domain.telemetry import HOST
 from gpuadvisor.errors import AdvisorError, UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gpuadvisor.storage.telemetry.reader import Resolution, Rows, TelemetryReader
+    from gpuadvisor.domain.telemetry import Gpu
+    from gpuadvisor.storage.telemetry.reader import Resolution, TelemetryReader
+    from gpuadvisor.storage.telemetry.tables import Chunk, Rows
 
 Moment = str | float | datetime
-CHUNK_ROWS = 50_000
-"""Rows of a table that is made at a time: 25 MB with all metrics."""
-PANDAS_TYPES = {"INTEGER": "Int64", "REAL": "float64", "TEXT": "string"}
+EXACT = 2.0**53
+"""The first number from which on floats do not have every integer."""
 Write = Callable[[Iterator["pd.DataFrame"]], int]
 """A function that writes tables with the same columns and returns the number of rows."""
 
@@ -160,32 +161,81 @@ def uuids(reader: TelemetryReader, gpus: Sequence[int | str]) -> list[str]:
 
 
 def tables(rows: Rows, reader: TelemetryReader) -> Iterator[pd.DataFrame]:
-    """Yield the rows as tables of at most CHUNK_ROWS; one without rows where there are none."""
-    import pandas as pd
+    """Yield the rows as tables of some thousand each; one without rows where there are none."""
+    from gpuadvisor.storage.telemetry.tables import Chunk
 
     gpus = {gpu.uuid: gpu for gpu in reader.all_gpus()}
-    is_first = True
-    while (chunk := list(islice(rows.rows, CHUNK_ROWS))) or is_first:
-        is_first = False
-        table = pd.DataFrame(chunk, columns=list(rows.columns), dtype=object)
-        types = zip(rows.columns, rows.types, strict=True)
-        table = table.astype({name: PANDAS_TYPES[kind] for name, kind in types})
-        yield _named(table, gpus)
+    chunk = None
+    for chunk in rows.chunks:
+        yield _table(rows, chunk, gpus)
+    if chunk is None:
+        yield _table(rows, Chunk((), (), {}), gpus)
 
 
-def _named(table: pd.DataFrame, gpus: dict[str, Any]) -> pd.DataFrame:
+def _table(rows: Rows, chunk: Chunk, gpus: dict[str, Gpu]) -> pd.DataFrame:
     """Return a table with the GPU's number and name beside its UUID, and the time in front."""
+    import numpy as np
     import pandas as pd
 
-    table.insert(0, "time", pd.to_datetime(table.pop("time_s"), unit="s", utc=True))
-    uuid = table.pop("gpu")
-    numbers = {each: gpu.index for each, gpu in gpus.items()}
-    names = {each: gpu.name for each, gpu in gpus.items()}
-    if "host" not in set(uuid):
-        table.insert(1, "gpu", uuid.map(numbers).astype("Int64"))
-        table.insert(2, "uuid", uuid)
-        table.insert(3, "gpu_name", uuid.map(names).astype("string"))
-    return table
+    times, uuids = [row[0] for row in chunk.rows], [chunk.devices[row[1]] for row in chunk.rows]
+    moments = np.round(np.array(times, dtype="float64") * 1e6).astype("datetime64[us]")
+    columns: dict[str, Any] = {
+        "time": pd.DatetimeIndex(moments.astype("datetime64[ns]")).tz_localize("UTC")
+    }
+    if HOST not in set(uuids):
+        known = [gpus.get(uuid) for uuid in uuids]
+        columns["gpu"] = _array("INTEGER", [gpu and gpu.index for gpu in known])
+        columns["uuid"] = _array("TEXT", uuids)
+        columns["gpu_name"] = _array("TEXT", [gpu and gpu.name for gpu in known])
+    # All values at once: one by one they would take as long as reading them.
+    numbers = None
+    if chunk.rows and "TEXT" not in rows.types[2:]:
+        numbers = np.array(chunk.rows, dtype="float64")
+    places = {name: place for place, name in enumerate(chunk.names, 2)}
+    for name, kind in zip(rows.columns[2:], rows.types[2:], strict=True):
+        place = places.get(name)
+        if place is None:
+            columns[name] = _nothing(kind, len(times))
+        elif numbers is None or (column := _of_numbers(kind, numbers[:, place])) is None:
+            columns[name] = _array(kind, [row[place] for row in chunk.rows])
+        else:
+            columns[name] = column
+    return pd.DataFrame(columns, copy=False)
+
+
+def _of_numbers(kind: str, numbers: Any) -> Any:
+    """Return a column of floats in its type; None where an integer may not be exact any more."""
+    import numpy as np
+    import pandas as pd
+
+    if kind == "REAL":
+        return numbers
+    absent = np.isnan(numbers)
+    whole = np.where(absent, 0.0, numbers)
+    if np.abs(whole).max() >= EXACT:
+        return None
+    return pd.arrays.IntegerArray(whole.astype("int64"), absent)
+
+
+def _array(kind: str, values: Sequence[Any]) -> Any:
+    """Return the values as a column of their type, NA for None."""
+    import pandas as pd
+
+    if kind == "REAL":
+        return pd.array(values, dtype="float64").to_numpy()
+    return pd.array(values, dtype="string" if kind == "TEXT" else "Int64")
+
+
+def _nothing(kind: str, count: int) -> Any:
+    """Return a column of NA."""
+    import numpy as np
+    import pandas as pd
+
+    if kind == "REAL":
+        return np.full(count, np.nan)
+    if kind == "TEXT":
+        return pd.array([None] * count, dtype="string")
+    return pd.arrays.IntegerArray(np.zeros(count, "int64"), np.ones(count, bool))
 
 
 def _known_resolution(given: str) -> Literal["raw", "minute", "hour", "auto"]:

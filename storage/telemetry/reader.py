@@ -7,15 +7,12 @@ import math
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from gpuadvisor.domain.metrics import BY_NAME, HOST_METRICS, Kind, Metric
 from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, Number
 from gpuadvisor.storage.telemetry.files import (
-    DAY_S,
-    begin_of_path,
     day_paths,
     device_names,
     gpus_of_days,
@@ -36,12 +33,12 @@ from gpuadvisor.storage.telemetry.schema import (
     MINUTE_S,
     PROCESS_COLUMNS,
     PROGRAM_COLUMNS,
-    UUID_OF_ROW,
     Table,
     event_of,
     gpu_of,
     present,
 )
+from gpuadvisor.storage.telemetry.tables import Rows, chunks_of, files_of, process_chunks
 from gpuadvisor.storage.telemetry.writer import LOCK
 
 Resolution = Literal["raw", "minute", "hour", "auto"]
@@ -50,10 +47,6 @@ AUTO_RAW_S = 2 * HOUR_S
 AUTO_MINUTES_S = 7 * 86400.0
 """Longest table of minutes by `auto`; longer ones are of hours."""
 _PROCESS_COLUMNS = PROGRAM_COLUMNS | PROCESS_COLUMNS
-CHUNK_ROWS = 5000
-"""Rows read at once, so that no transaction stays open while they are used."""
-PROCESS_CHUNK_S = 3600.0
-"""Time whose processes are read at once, so that no transaction stays open while they are used."""
 
 
 class Point(NamedTuple):
@@ -66,19 +59,6 @@ class Point(NamedTuple):
     min: Number
     """Least value of a gauge; the first value of a counter."""
     max: Number
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A table of telemetry, whose rows are read while they are used."""
-
-    resolution: str
-    """`raw`, `minute` or `hour`."""
-    columns: tuple[str, ...]
-    """`time_s`, `gpu` (its UUID), and metrics or their statistics."""
-    types: tuple[str, ...]
-    """SQL's names of the columns' types: REAL, TEXT, INTEGER. All but the first may be NULL."""
-    rows: Iterator[tuple[Any, ...]]
 
 
 class TelemetryReader:
@@ -196,7 +176,7 @@ class TelemetryReader:
             resolution,
             ("time_s", "gpu", *names),
             ("REAL", "TEXT", *(column.type for column in columns)),
-            _rows(self.folder, chosen, names, gpus, since_s, until_s),
+            chunks_of(self.folder, chosen, names, gpus, since_s, until_s),
         )
 
     def processes(self, since_s: float, until_s: float) -> Rows:
@@ -206,7 +186,7 @@ class TelemetryReader:
             "raw",
             ("time_s", "gpu", *_PROCESS_COLUMNS),
             ("REAL", "TEXT", *types),
-            _process_rows(self.folder, since_s, until_s),
+            process_chunks(self.folder, since_s, until_s),
         )
 
     def writer_process(self) -> int | None:
@@ -258,7 +238,7 @@ def _along(
             if not found_s:
                 return []
             end_s = min(found_s[0] + table.period_s, until_s)
-        for path in _files(folder, table, since_s, end_s):
+        for path in files_of(folder, table, since_s, end_s):
             with reading(path) as connection:
                 if connection and chosen.metric.name in present(connection, table):
                     found = _spans(connection, table, chosen, since_s, end_s)
@@ -310,86 +290,11 @@ def _expressions(table: Table, metric: Metric) -> tuple[str, str, str]:
     return name, name, name
 
 
-# -- tables ----------------------------------------------------------------------------------------
-
-
-def _rows(
-    folder: Path,
-    table: Table,
-    columns: Sequence[str],
-    gpus: Sequence[str] | None,
-    since_s: float,
-    until_s: float,
-) -> Iterator[tuple[Any, ...]]:
-    marks = ", ".join("?" * len(gpus or ()))
-    chosen = "" if gpus is None else f" AND gpu IN (SELECT id FROM gpus WHERE uuid IN ({marks}))"
-    for path in _files(folder, table, since_s, until_s):
-        with reading(path) as connection:
-            if connection is None:
-                continue
-            known = present(connection, table)
-            selected = ", ".join(name if name in known else f"NULL AS {name}" for name in columns)
-            begin_s = since_s
-            while (end_s := _chunk_end(connection, table, begin_s, until_s)) is not None:
-                found = connection.execute(
-                    f"SELECT ts, gpu, {selected} FROM {table.name} WHERE ts >= ? AND ts < ?"
-                    f"{chosen} ORDER BY ts, gpu",
-                    (begin_s, end_s, *(gpus or ())),
-                ).fetchall()
-                names = device_names(connection)  # after the rows: it has all of their GPUs
-                for time_s, gpu, *values in found:
-                    yield (time_s, names[gpu], *values)
-                begin_s = end_s
-
-
-def _chunk_end(
-    connection: sqlite3.Connection, table: Table, begin_s: float, until_s: float
-) -> float | None:
-    """Return the time before which to read next; None where no row is left."""
-    span = (begin_s, until_s)
-    where = f"FROM {table.name} WHERE ts >= ? AND ts < ?"
-    if connection.execute(f"SELECT 1 {where} LIMIT 1", span).fetchone() is None:
-        return None
-    row = connection.execute(
-        f"SELECT ts {where} ORDER BY ts LIMIT 1 OFFSET {CHUNK_ROWS}", span
-    ).fetchone()
-    return until_s if row is None else max(float(row[0]), _after(connection, table, begin_s))
-
-
-def _after(connection: sqlite3.Connection, table: Table, begin_s: float) -> float:
-    """Return the second time from `begin_s` on, so that every chunk has at least one."""
-    rows = connection.execute(
-        f"SELECT DISTINCT ts FROM {table.name} WHERE ts >= ? ORDER BY ts LIMIT 2", (begin_s,)
-    ).fetchall()
-    return float(rows[-1][0])
-
-
-def _files(folder: Path, table: Table, since_s: float, until_s: float) -> list[Path]:
-    return [folder / INDEX] if table.period_s else day_paths(folder, since_s, until_s)
-
-
 def _oldest_s(folder: Path, since_s: float, until_s: float) -> float:
     """Return the time of the first row in the span, raw or not; `until_s` where there is none."""
     found = [until_s]
     for table in (*GPU_TABLES, *HOST_TABLES):
-        for path in _files(folder, table, since_s, until_s)[:1]:
+        for path in files_of(folder, table, since_s, until_s)[:1]:
             with reading(path) as connection:
                 found += times(connection, "MIN", (table.name,), "WHERE ts >= ?", (since_s,))
     return min(found)
-
-
-def _process_rows(folder: Path, since_s: float, until_s: float) -> Iterator[tuple[Any, ...]]:
-    query = (
-        f"SELECT ts, {UUID_OF_ROW}, {', '.join(_PROCESS_COLUMNS)} FROM processes"
-        " JOIN programs ON programs.id = program"
-        " WHERE ts >= ? AND ts < ? ORDER BY ts, gpu, pid"
-    )
-    for path in day_paths(folder, since_s, until_s):
-        begin_s = max(since_s, begin_of_path(path))
-        day_end_s = min(until_s, begin_of_path(path) + DAY_S)
-        while begin_s < day_end_s:
-            end_s = min(begin_s + PROCESS_CHUNK_S, day_end_s)
-            with reading(path) as connection:
-                found = rows(connection, query, (begin_s, end_s))
-            yield from found
-            begin_s = end_s

@@ -17,8 +17,7 @@ import pytest
 from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, GpuProcess, Sample
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage import sqlite_file
-from gpuadvisor.storage.telemetry import reader as telemetry_reader
-from gpuadvisor.storage.telemetry import schema
+from gpuadvisor.storage.telemetry import schema, tables
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 from tests.telemetry import START_S, frame, h100, sample
@@ -224,7 +223,7 @@ def test_frames_that_come_while_a_follower_takes_its_time(folder):
     assert found == [0, 30, 70]
 
 
-@pytest.mark.parametrize("module", [schema, telemetry_reader])
+@pytest.mark.parametrize("module", [schema, tables])
 def test_a_gpu_that_comes_while_a_reader_reads(folder, monkeypatch, module):
     made = Gpu("MIG-1", 1, "NVIDIA H100 80GB HBM3 MIG 1g.10gb")
     newer = Frame(START_S + 1, {"MIG-1": sample(), HOST: Sample({})}, gpus=(h100(0), made))

@@ -338,7 +338,7 @@ def test_a_table_is_as_fine_as_its_length_allows(three_hours, span_s, resolution
 
 
 def test_a_long_table_comes_whole(three_hours, monkeypatch):
-    monkeypatch.setattr("gpuadvisor.storage.telemetry.reader.CHUNK_ROWS", 7)
+    monkeypatch.setattr("gpuadvisor.storage.telemetry.tables.CHUNK_VALUES", 7 * 200)
     rows = list(three_hours.table(START_S, START_S + 3600, "raw").rows)
     assert len(rows) == len({row[:2] for row in rows}) == 2 * 360
 
