@@ -18,7 +18,8 @@ from typing import IO, Any
 
 from gpuadvisor.collectors.telemetry.decoding import decode
 from gpuadvisor.collectors.telemetry.encoding import encode
-from gpuadvisor.domain.telemetry import Frame
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Event, Frame
 from gpuadvisor.errors import UsageError
 
 KIND = "gpuadvisor recording"
@@ -95,14 +96,23 @@ class Recording:
     """Version of the gpuadvisor that wrote it."""
 
     def frames(self) -> Iterator[Frame]:
-        """Yield the frames in order; those after a cut or a damage are missing."""
+        """Yield the frames in order, up to a cut, as a recorder that was killed leaves one.
+
+        Where the file is damaged, the last frame has an event that says so: what comes after the
+        damage depends on what was before, and cannot be read.
+        """
         lines = _lines(self.path)
         next(lines, None)
-        for line in lines:
-            try:
-                yield decode(line)
-            except ValueError:
-                return
+        last_s = 0.0
+        try:
+            for line in lines:
+                frame = decode(line)
+                last_s = frame.time_s
+                yield frame
+        except ValueError:
+            said = "The recording is damaged here: what was recorded later cannot be read."
+            event = Event("gap", last_s, said, Severity.ERROR, ended_s=last_s, key="damaged")
+            yield Frame(last_s, events=(event,))
 
 
 def read_recording(path: Path) -> Recording:
@@ -130,13 +140,15 @@ def _header(path: Path) -> dict[str, Any] | None:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Yield whole lines, up to the end or the first damage."""
+    """Yield whole lines up to the end, which may be cut off; ValueError where it is damaged."""
     try:
         with gzip.open(path, "rb") as file:
             while (line := file.readline(LONGEST_LINE)).endswith(b"\n"):
                 yield line
-    except (EOFError, zlib.error, gzip.BadGzipFile):
+    except EOFError:
         return
+    except (zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(str(error)) from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
 

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuadvisor.collectors.telemetry.recording import FORMAT, KIND, Recorder, read_recording
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Frame, Gpu, Sample
 from gpuadvisor.errors import UsageError
 
@@ -64,6 +65,30 @@ def test_what_is_cut_off_is_read_up_to_the_cut(path):
         lengths.append(len(read))
     assert lengths == sorted(lengths)
     assert lengths[-1] >= len(FRAMES) - 2
+
+
+@pytest.mark.parametrize("part", [0.3, 0.5, 0.9])
+def test_damage_in_the_middle_is_said_after_the_last_good_frame(tmp_path, part):
+    """It was cut there without a word."""
+    path = tmp_path / "run.gpr"
+    written = [
+        Frame(float(at), {f"GPU-{gpu}": Sample({"power_w": at * 1.7 + gpu}) for gpu in range(8)})
+        for at in range(3000)
+    ]
+    with Recorder(path, "1.0", clock=iter(range(10**9)).__next__) as recorder:
+        for frame in written:
+            recorder.write(frame)
+    content = bytearray(path.read_bytes())
+    place = int(len(content) * part)
+    content[place : place + 60] = bytes(b ^ 0xA5 for b in content[place : place + 60])
+    path.write_bytes(content)
+    *frames, last = read_recording(path).frames()
+    assert frames == written[: len(frames)]
+    assert 300 < len(frames) < 3000
+    (event,) = last.events
+    assert (event.kind, event.severity, event.began_s) == ("gap", Severity.ERROR, last.time_s)
+    assert last.time_s == frames[-1].time_s
+    assert "damaged" in event.message
 
 
 RECORD_FOR_EVER = """
