@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import re
 
-_NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.]*\w)")
-"""A number that stands alone: not part of a word, a version or an address."""
+_NUMBER = re.compile(
+    r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?=(?:[A-Za-z]{1,3})?(?![\w.]*\w))"
+)
+"""A number that stands alone, or before a short unit: not part of a word, a version or an
+address."""
+_UNITS = r"(?:ms|us|secs?|seconds?|minutes?|hours?)"
 _TIMES = re.compile(
-    r"\d:\d\d|/s\b|\bs/(?:it|iter|step|batch|epoch|sample|img)"
-    r"|\d *(?:s|ms|us|sec|secs|seconds?|min|minutes?|h|hours?)\b"
-    r"|time|took|elapsed|eta\b|speed|throughput|per[ _]second|(?:_|\b)(?:s|ms|sec|seconds)$",
+    rf"\d:\d\d|/s(?:ec)?\b|\bs/(?:it|iter|step|batch|epoch|sample|img)|\d *{_UNITS}\b"
+    r"|\d(?:s|m|min|h)\b|\d s\b"
+    r"|\b(?:time|timing|took|elapsed|eta|speed|throughput|duration|latency|fps)\b"
+    rf"|per[ _]second|(?:\b|_)(?:timestamp|runtime|time|date|{_UNITS})(?:\b|_)|_s\b",
     re.IGNORECASE,
 )
-"""What tells that a line, or a key, speaks of time, which settings of a plan are to change."""
+"""What tells that a line, or a key, speaks of time, which settings of a plan are to change. Words
+that hold one of these do not, such as `sentiment`, nor does a smallest value (`0.5 min`)."""
 
 
 def numbers_in(line: str) -> list[float]:
-    """Return the numbers that stand alone in a line."""
+    """Return the numbers of a line that stand alone or before a short unit."""
     return [float(text) for text in _NUMBER.findall(line)]
 
 
 def without_numbers(line: str) -> str:
-    """Return the line with `#` for each number that stands alone."""
+    """Return the line with `#` for each number that stands alone or before a short unit."""
     return _NUMBER.sub("#", line)
 
 

@@ -128,10 +128,11 @@ def _collected(found: Iterable[tuple[str, Any]]) -> dict[str, Numbers]:
         if isinstance(value, float):
             single.setdefault(name, array("d")).append(value)
             continue
-        numbers[_new(name, numbers)] = _shortened(value)
-    for name, values in single.items():
-        step = math.ceil(len(values) / MOST_VALUES)
-        numbers[_new(name, numbers)] = Numbers(len(values), values[::step])
+        for column, values in _columns(name, value):
+            numbers[_new(column, numbers)] = _shortened(values)
+    for name, together in single.items():
+        step = math.ceil(len(together) / MOST_VALUES)
+        numbers[_new(name, numbers)] = Numbers(len(together), together[::step])
     return numbers
 
 
@@ -144,10 +145,19 @@ def _new(name: str, numbers: Mapping[str, Numbers]) -> str:
     return new
 
 
+def _columns(name: str, values: Array) -> Iterator[tuple[str, Array]]:
+    """Yield the columns of a table, of which one may be large numbers of rows; else all at once."""
+    if values.ndim == 2 and 1 < values.shape[1] < MANY < values.shape[0]:
+        for column in range(values.shape[1]):
+            yield f"{name} column {column + 1}".lstrip(), values[:, column]
+    else:
+        yield name, values
+
+
 def _shortened(values: Array) -> Numbers:
     import numpy as np
 
-    flat = values.reshape(-1)
+    flat = np.ascontiguousarray(values).reshape(-1)
     if flat.dtype.kind == "c":
         flat = flat.view(flat.real.dtype)
     if flat.dtype.kind in "US":

@@ -16,10 +16,14 @@ from gpuadvisor.tuners.rehearsal.lives import Findings
 FILE_SHARE = 0.05
 """Part by which the size of a written file may differ: numbers in a text have more or fewer
 digits."""
+NAMES_SHARE = 0.05
+"""Part of the files of one kind whose names may be others: a figure in a name, such as an accuracy,
+has another last digit."""
 FEW = 16
 """Values below which a part of a file is a figure, such as a metric, and not a list of outputs: one
 sample of a hundred on the other side of a threshold moves it by more than rounding does."""
 
+_CACHES = frozenset({"__pycache__", ".cache", ".nv", ".triton", ".git", ".ipynb_checkpoints"})
 _UNREADABLE = "its format is none that can be compared"
 
 Sides = tuple[WrittenFile, ...]
@@ -36,10 +40,10 @@ class Difference:
 
 
 def compare_files(found: Findings) -> None:
-    """Compare the names, numbers and sizes of the files that the lives wrote in their folder, and
-    say of which the content was not compared. See `contents_apart` for those that were."""
+    """Compare the names, numbers and sizes of the files that the lives wrote, and say of which the
+    content was not compared. See `contents_apart` for those that were."""
     lives = found.lives
-    first, second, plan = (_in_folder(each) for each in (lives.first, lives.second, lives.plan))
+    first, second, plan = (_sizes(each) for each in (lives.first, lives.second, lives.plan))
     if found.cut or first is None or second is None or plan is None:
         found.not_covered[Aspect.FILES] = found.cut or "what the lives wrote is not known"
         return
@@ -48,6 +52,8 @@ def compare_files(found: Findings) -> None:
         found.covered.append(Aspect.FILES)
     else:
         found.not_covered[Aspect.FILES] = unread
+    _names(found)
+    _deleted(found)
     for name, files in first.items():
         if len(second.get(name, ())) != len(files):
             continue
@@ -62,13 +68,39 @@ def compare_files(found: Findings) -> None:
             found.problem(Aspect.FILES, f"{name} has {sum(theirs):,} bytes and not {size:,}")
 
 
+def _names(found: Findings) -> None:
+    """Compare the names of files that have numbers in them, where unchanged lives agree in them."""
+    lives = found.lives
+    first, second, plan = (_by_usual_name(each) for each in (lives.first, lives.second, lives.plan))
+    for usual, files in first.items():
+        known = {name for name, _ in files}
+        theirs = {name for name, _ in plan.get(usual, [])}
+        if known != {name for name, _ in second.get(usual, [])} or len(known) != len(theirs):
+            continue
+        if len(known - theirs) > NAMES_SHARE * len(known):
+            found.problem(Aspect.FILES, f"{min(known - theirs)} is not written")
+
+
+def _deleted(found: Findings) -> None:
+    """Compare which of the user's files were deleted, where unchanged lives agree in that."""
+    lives = found.lives
+    first, second, plan = (
+        {name for name, file in (life.written or {}).items() if file.size < 0}
+        for life in (lives.first, lives.second, lives.plan)
+    )
+    if first == second and first != plan:
+        name = min(first ^ plan)
+        what = "is deleted, which the unchanged script keeps" if name in plan else "is not deleted"
+        found.problem(Aspect.FILES, f"{name} {what}")
+
+
 def _unread(found: Findings) -> str | None:
     """Return why what is in the files was not compared; None where it was."""
     lives = found.lives
     for name, (ours, _, theirs) in _sides(lives.first, lives.second, lives.numerics or lives.plan):
         if ours.digest and ours.digest == theirs.digest:
             continue
-        if found.is_redrawn:
+        if found.is_redrawn and not is_one_by_one(lives.first):
             return f"what is in {name} depends on random numbers: only sizes were compared"
         if ours.numbers is None or theirs.numbers is None:
             return f"{name} is not the same, and {_UNREADABLE}"
@@ -127,7 +159,7 @@ def _difference(
                 kept.extend(more)
             continue
         is_few = part.count < FEW
-        apart = _beyond(values, amplified if trained or is_few else limit)
+        apart = _beyond(values, amplified if trained else limit)
         if apart is not None:
             return _differing(label, apart, is_wrong=not trained and not is_few)
         if not trained and (part_differs := _whole_numbers_apart(values)) > limit:
@@ -202,22 +234,33 @@ def _sides(*lives: Life) -> Iterator[tuple[str, Sides]]:
                 yield together[0][0], tuple(file for _, file in together)
 
 
+def is_one_by_one(life: Life) -> bool:
+    """Say whether results were compared output by output, so that random numbers explain nothing:
+    those of a life that does not train, and whose model draws none."""
+    return not life.losses and not life.probes
+
+
 def _by_usual_name(life: Life) -> dict[str, list[tuple[str, WrittenFile]]]:
-    """Return what a life wrote and left, but for hidden files, by names without numbers."""
+    """Return what a life wrote and left, but for caches, by names without numbers."""
     files: dict[str, list[tuple[str, WrittenFile]]] = {}
     for name, file in sorted((life.written or {}).items()):
-        hidden = any(p.startswith(".") or p == "__pycache__" for p in PurePath(name).parts)
-        if file.size >= 0 and not hidden:
+        if file.size >= 0 and not _is_cache(PurePath(name)):
             files.setdefault(re.sub(r"\d+", "#", name), []).append((name, file))
     return files
 
 
-def _in_folder(life: Life) -> dict[str, list[int]] | None:
-    """Return the sizes of what a life wrote beneath its folder, by names without numbers."""
+def _is_cache(path: PurePath) -> bool:
+    """Say whether a file is a cache or a setting: what is hidden in the user's folders, or has the
+    name of a known cache. A hidden folder of the script's own may hold its results."""
+    if any(part in _CACHES or part.startswith("torchinductor") for part in path.parts):
+        return True
+    return path.is_absolute() and any(part.startswith(".") for part in path.parts)
+
+
+def _sizes(life: Life) -> dict[str, list[int]] | None:
+    """Return the sizes of what a life wrote, by names without numbers."""
     if life.written is None:
         return None
     return {
-        usual: [file.size for _, file in files]
-        for usual, files in _by_usual_name(life).items()
-        if not PurePath(usual).is_absolute()
+        usual: [file.size for _, file in files] for usual, files in _by_usual_name(life).items()
     }

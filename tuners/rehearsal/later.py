@@ -12,15 +12,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gpuadvisor.domain.measurement import Trace
-from gpuadvisor.domain.printed import numbers_in, tells_time
+from gpuadvisor.domain.printed import numbers_in, tells_time, without_numbers
 from gpuadvisor.domain.rehearsal import Call, Life
 from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, difference, relative_difference
-from gpuadvisor.tuners.rehearsal.files import Difference, contents_apart
+from gpuadvisor.tuners.rehearsal.files import Difference, contents_apart, is_one_by_one
 from gpuadvisor.tuners.rehearsal.lives import Findings
 
 AMPLIFIED = 10.0
 """Times the limit by which outputs of a model that was trained for some steps may differ: each step
 adds a rounding error of its own, and random errors of a hundred steps add up to ten."""
+LEAST_DERIVED = 2.0**-9
+"""Relative difference that rounding to bfloat16 makes: a script may do so with its outputs."""
+WORDS_SHARE = 0.02
+"""Part of the printed lines whose words may be others: near a threshold, rounding makes another
+class of a sample."""
 CHAOTIC = 1 / SPREAD_FACTOR
 """Relative difference of what a nudged life computes from which on nothing is too far from it."""
 LEAST_NUDGE, LARGEST_NUDGE = 2.0**-23, 2.0**-5
@@ -36,6 +41,8 @@ class LaterComparison:
     plan: Life
     limit: float
     """Relative difference of results that is allowed before training amplifies it."""
+    apart: float
+    """How far the first losses, or the outputs, are apart."""
 
     def difference(self) -> Difference | None:
         """Return the first difference that training does not account for; None if there is none."""
@@ -48,7 +55,8 @@ class LaterComparison:
     def _difference(self, nudged: tuple[Life, ...]) -> Difference | None:
         """Compare all, with these lives to show what training amplifies."""
         written = None
-        if not self.found.is_redrawn and not self.found.cut:
+        redrawn = self.found.is_redrawn and not self._is_one_by_one
+        if not redrawn and not self.found.cut:
             written = contents_apart(self.found, self.plan, self._limits, nudged)
         if written is not None and written.is_wrong:
             return written
@@ -57,7 +65,18 @@ class LaterComparison:
 
     @property
     def _limits(self) -> tuple[float, float]:
-        return self.limit, AMPLIFIED * self.limit
+        return self._derived, AMPLIFIED * self.limit
+
+    @property
+    def _derived(self) -> float:
+        """Relative difference allowed in what a script that does not train makes of its outputs."""
+        if self.found.lives.first.losses:
+            return self.limit
+        return min(self.limit, max(LEAST_DERIVED, SPREAD_FACTOR * self.apart))
+
+    @property
+    def _is_one_by_one(self) -> bool:
+        return is_one_by_one(self.found.lives.first)
 
     @cached_property
     def _nudged(self) -> Life | None:
@@ -114,23 +133,67 @@ class LaterComparison:
         Numbers that two unchanged lives print alike are compared; times are not among them.
         """
         lives = self.found.lives
-        if self.found.cut or self.found.moved or lives.numerics is not None:
+        if self.found.cut or lives.numerics is not None:
+            return None
+        if self.found.moved and not self._is_one_by_one:
             return None
         ours, again, theirs = (
-            _numbers(each.output) for each in (lives.first, lives.second, lives.plan)
+            _printed(each.output) for each in (lives.first, lives.second, lives.plan)
         )
-        if len(ours) != len(again):
+        others = [_printed(each.output) for each in nudged]
+        least = AMPLIFIED * self.limit if lives.first.losses else self._derived
+        lost, example, lines = 0, "", 0
+        for words, numbers in ours.items():
+            if len(again.get(words, ())) != len(numbers):
+                continue  # how often depends on the time
+            lines += len(numbers)
+            planned = theirs.get(words, [])
+            if len(planned) != len(numbers):
+                if lives.first.losses and planned:
+                    continue  # training may tell at another step that something became better
+                lost, example = lost + abs(len(planned) - len(numbers)), example or words
+                continue
+            kinds = [each[words] for each in others if len(each.get(words, ())) == len(numbers)]
+            found = _otherwise(numbers, again[words], planned, kinds, least)
+            if found is not None:
+                return found
+        if lost <= (0 if lives.first.losses else WORDS_SHARE * lines):
             return None
-        if len(ours) != len(theirs):
-            return f"{len(theirs)} numbers are printed and not {len(ours)}"
-        others = [numbers for each in nudged if len(numbers := _numbers(each.output)) == len(ours)]
-        least = AMPLIFIED * self.limit if lives.first.losses else self.limit
-        for place, (a, b, c) in enumerate(zip(ours, again, theirs, strict=True)):
-            usual = max((abs(numbers[place] - a) for numbers in others), default=0.0)
+        return f"{lost:,} of {lines:,} lines are not printed as they are, such as {example[:80]!r}"
+
+
+Line = list[float]
+"""The numbers of a printed line."""
+
+
+def _otherwise(
+    ours: Sequence[Line],
+    again: Sequence[Line],
+    theirs: Sequence[Line],
+    nudged: Sequence[Sequence[Line]],
+    least: float,
+) -> str | None:
+    """Return which number of like lines is another one, of those that unchanged lives agree in."""
+    for row, line in enumerate(ours):
+        for place, a in enumerate(line):
+            b, c = again[row][place], theirs[row][place]
+            usual = max((abs(each[row][place] - a) for each in nudged), default=0.0)
             allowed = max(least * max(abs(a), abs(c)), SPREAD_FACTOR * usual)
-            if a == b and abs(c - a) > allowed:
+            if a == b and math.isfinite(a) and not abs(c - a) <= allowed:
                 return f"{c:g} is printed and not {a:g}"
-        return None
+    return None
+
+
+def _printed(output: str) -> dict[str, list[Line]]:
+    """Return the numbers of the lines that a script printed, by the words of the lines.
+
+    Lines that speak of time are left out.
+    """
+    lines: dict[str, list[Line]] = {}
+    for line in output.splitlines():
+        if not tells_time(line):
+            lines.setdefault(without_numbers(line), []).append(numbers_in(line))
+    return lines
 
 
 def _evaluated(life: Life) -> list[Call]:
@@ -154,10 +217,3 @@ def outputs_apart(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[float, 
     if not apart:
         return None
     return max(apart), f"largest relative difference in {count:,} rows of outputs"
-
-
-def _numbers(output: str) -> list[float]:
-    """Return the numbers in the lines that a script printed, but for those with times in them."""
-    lines = (line for line in output.splitlines() if not tells_time(line))
-    found = (number for line in lines for number in numbers_in(line))
-    return [number for number in found if math.isfinite(number)]

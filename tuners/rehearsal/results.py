@@ -71,7 +71,7 @@ class ResultComparison:
                 return self._sampled(metric)
             self.found.problem(Aspect.RESULTS, f"{metric}: {value:.2%}, above {limit:.2%}")
             return Equivalence("wrong", metric, value, limit)
-        later = LaterComparison(self.found, plan, limit).difference()
+        later = LaterComparison(self.found, plan, limit, value).difference()
         if later is not None and later.is_wrong:
             self.found.problem(Aspect.RESULTS, later.sentence)
             return Equivalence("wrong", later.sentence, None, limit)

@@ -54,6 +54,7 @@ class LifeSession(Session):
         self._inside = False
         """Whether the harness itself calls a root now."""
         self._probed: set[int] = set()
+        self._facts: Any = SimpleNamespace(compiles=False)
         self._random: tuple[bytes, bytes] | None = None
 
     def _observe(self, channel: Channel) -> None:
@@ -68,8 +69,9 @@ class LifeSession(Session):
         surround_backward(torch, registry)
         self._watch_backward()
         roots = Roots(torch, registry, Counters(), self._root_called, self._found_module)
-        facts: Any = SimpleNamespace(compiles=False)
-        patches.note_compilation(torch, registry, facts, roots.compiled, self._function_called)
+        patches.note_compilation(
+            torch, registry, self._facts, roots.compiled, self._function_called
+        )
         register_optimizer_step_post_hook(self._stepped)
         self._passes = Passes(
             torch,
@@ -204,7 +206,7 @@ class LifeSession(Session):
                 self._probed.add(id(module))
                 if self._random is not None and self._random != random_state(self._torch):
                     self._probe("probe", module, args, kwargs)
-                elif self._shortening.evaluate:
+                elif self._shortening.evaluate and not self._facts.compiles:
                     self._probe("evaluation", module, args, kwargs)
 
     @contextmanager
