@@ -165,6 +165,8 @@ def _shortened(values: Array) -> Numbers:
     if flat.dtype.kind not in "biuf":
         raise _UnknownFormatError
     step = max(1, math.ceil(flat.size / MOST_VALUES))
+    while any(math.gcd(step, length) > 1 for length in values.shape[1:]):  # else some columns never
+        step += 1
     kept = np.ascontiguousarray(flat[::step], dtype=np.float64)
     return Numbers(int(flat.size), array("d", kept.tobytes()))
 

@@ -431,7 +431,7 @@ def drips(client, ended):
 
 
 def test_clients_that_drip_are_cut_after_a_whole_request(serve, monkeypatch):
-    monkeypatch.setattr(exporter, "REQUEST_S", 1.0)
+    monkeypatch.setattr(exporter, "REQUEST_S", 2.0)
     monkeypatch.setattr(exporter, "LOOK_S", 0.05)
     url = serve().url
     port = int(url.split(":")[2].partition("/")[0])
@@ -441,12 +441,11 @@ def test_clients_that_drip_are_cut_after_a_whole_request(serve, monkeypatch):
     for client in clients:
         client.start()
     try:
-        began_s = time.monotonic()
-        seen = [get(url)[0]]
-        while seen[-1] == 503 and time.monotonic() - began_s < 20:
-            time.sleep(0.05)
-            seen.append(get(url)[0])
-        assert (seen[0], seen[-1]) == (503, 200)
+        for awaited in (503, 200):  # a busy machine takes a while to accept them all
+            ends_s = time.monotonic() + 20
+            while (seen := get(url)[0]) != awaited and time.monotonic() < ends_s:
+                time.sleep(0.05)
+            assert seen == awaited
         for client in clients:
             client.join(20)
         assert not any(client.is_alive() for client in clients)

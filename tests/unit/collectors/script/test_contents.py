@@ -213,3 +213,17 @@ def test_a_damaged_file_is_one_that_cannot_be_read(tmp_path_factory, good, data)
     found = read(folder, name, bytes(damaged[:cut]))
     assert found.size == cut
     assert found.digest
+
+
+def test_rows_of_a_long_array_are_seen_in_every_column(tmp_path):
+    pairs = np.zeros((MOST_VALUES, 1, 2))
+    pairs[..., 1] = 1
+    _, values = numbers(tmp_path, "a.npy", npy(pairs))[""]
+    assert set(values) == {0, 1}
+
+
+def test_columns_of_a_table_of_numbers_stand_apart(tmp_path):
+    table = np.column_stack([np.arange(100_000, 100_100), np.linspace(0, 1, 100)])
+    found = numbers(tmp_path, "a.npy", npy(table))
+    assert found["column 1"][1][0] == 100_000
+    assert found["column 2"] == (100, np.linspace(0, 1, 100).tolist())
