@@ -10,7 +10,8 @@ from gpuadvisor.tuners.rehearsal.data import DataComparison
 from gpuadvisor.tuners.rehearsal.lives import Findings, parts_of, passes_of
 from gpuadvisor.tuners.rehearsal.repeated_generators import repeated
 
-_MAIN_PROCESS_ONLY = ("sampler", "batch_sampler", "random", "numpy", "torch")
+_SAMPLERS = ("sampler", "batch_sampler")
+_MAIN_PROCESS_ONLY = (*_SAMPLERS, "random", "numpy", "torch")
 """Where paths begin of what a worker does not read from: samplers give indices in the process of
 the script, and the global generators are seeded anew in each worker."""
 
@@ -44,7 +45,7 @@ class StateComparison:
             told.add((change.path, change.moment))
             if change.moment is Moment.BETWEEN_EPOCHS:
                 self._between_epochs(change)
-            elif change.loader in in_main:
+            elif change.loader in in_main and change.path.split(".")[0] not in _SAMPLERS:
                 self._in_process(change)
         for each in repeated(plan.workers):
             where = "in two workers" if each.is_between_workers else "in two epochs"

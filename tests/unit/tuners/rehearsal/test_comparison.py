@@ -190,6 +190,10 @@ class TestState:
         found = rehearsed(with_workers(life()), life(changes=(opened,)))
         assert found.agrees is agrees
 
+    def test_samplers_stay_in_the_process_of_the_script(self):
+        counts = StateChange(0, 0, "sampler.epoch", StateKind.VALUE, Moment.READING)
+        assert rehearsed(with_workers(life()), life(changes=(counts,))).agrees
+
     def test_a_cache_of_fixed_samples_does_no_harm(self):
         change = StateChange(0, 0, "dataset.cache", StateKind.CONTAINER, Moment.READING)
         assert rehearsed(with_workers(life()), life(changes=(change,))).agrees
@@ -227,6 +231,14 @@ class TestRandomSamples:
         plan = life([noisy(0, 5), replace(noisy(0, 5), number=1)], workers=self.starts)
         found = rehearsed(with_workers(plan), self.first)
         assert any("exact repeats" in p.sentence for p in found.problems)
+
+    def test_the_same_draws_leave_nothing_to_chance(self):
+        """Random samples that the plan reads too: results are compared one by one."""
+        plan = life([noisy(0), noisy(1)], changes=(self.drawn,))
+        found = rehearsed(plan, self.first, settings=BF16)
+        assert found.equivalence.status == "equivalent"
+        other = replace(plan, losses=tuple(1.3 / (n + 1) for n in range(16)))
+        assert rehearsed(other, self.first, settings=BF16).equivalence.status == "wrong"
 
     def test_other_samples_and_another_precision_are_not_checked(self):
         losses = tuple(1.3 / (n + 1) for n in range(16))
