@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -42,8 +43,10 @@ def writable_folder(folder: Path) -> Path:
         for each in reversed((folder, *folder.parents)):  # `parents=True` makes them for everybody
             each.mkdir(mode=PRIVATE, exist_ok=True)
     except OSError as error:
+        in_the_way = isinstance(error, FileExistsError)  # a file where a folder should be
+        why = os.strerror(errno.ENOTDIR) if in_the_way else error.strerror
         raise StoreError(
-            f"The folder {folder} cannot be created ({error.strerror}): "
+            f"The folder {folder} cannot be created ({why}): "
             f"set {HOME_VARIABLE} to a folder that you may write."
         ) from error
     if not os.access(folder, os.W_OK | os.X_OK):
