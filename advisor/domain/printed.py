@@ -9,6 +9,13 @@ _NUMBER = re.compile(
 )
 """A number that stands alone, or before a short unit: not part of a word, a version or an
 address."""
+_FRACTION = r"(?:\.\d+|,\d{3}(?![\w.]))?"
+_MOMENT = re.compile(
+    rf"\b\d{{4}}[-/.]\d\d?[-/.]\d\d?(?:[T ]\d\d?:\d\d(?::\d\d{_FRACTION})?(?:Z|[-+]\d\d:?\d\d)?)?"
+    rf"(?!\w)|\b\d\d?:\d\d:\d\d{_FRACTION}(?!\w)"
+)
+"""A date or a time of day, as logs and tables of measurements begin with: what else the line says
+is no less a result for it."""
 _UNITS = r"(?:ms|us|secs?|seconds?|minutes?|hours?)"
 _TIMES = re.compile(
     rf"\d:\d\d|/s(?:ec)?\b|\bs/(?:it|iter|step|batch|epoch|sample|img)|\d *{_UNITS}\b"
@@ -22,15 +29,15 @@ that hold one of these do not, such as `sentiment`, nor does a smallest value (`
 
 
 def numbers_in(line: str) -> list[float]:
-    """Return the numbers of a line that stand alone or before a short unit."""
-    return [float(text) for text in _NUMBER.findall(line)]
+    """Return the numbers of a line that stand alone or before a short unit, without dates."""
+    return [float(text) for text in _NUMBER.findall(_MOMENT.sub("@", line))]
 
 
 def without_numbers(line: str) -> str:
-    """Return the line with `#` for each number that stands alone or before a short unit."""
-    return _NUMBER.sub("#", line)
+    """Return the line with `#` for each such number, and `@` for each date."""
+    return _NUMBER.sub("#", _MOMENT.sub("@", line))
 
 
 def tells_time(line: str) -> bool:
-    """Say whether a line or a key speaks of time: a date, a duration, a rate."""
-    return _TIMES.search(line) is not None
+    """Say whether a line or a key speaks of time beside a date: a duration, a rate."""
+    return _TIMES.search(_MOMENT.sub("@", line)) is not None

@@ -322,7 +322,9 @@ def _walk(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any
     elif isinstance(value, Mapping):
         for key, inner in value.items():
             if isinstance(inner, np.ndarray) or not tells_time(str(key)):
-                yield from _walk(inner, _below(name, key, len(value)), depth + 1)
+                is_figure = isinstance(inner, (bool, int, float))
+                below = "*" if is_figure and len(value) >= MANY else key
+                yield from _walk(inner, _below(name, below, len(value)), depth + 1)
     elif isinstance(value, (list, tuple, set, frozenset)):
         for inner in value:
             yield from _walk(inner, name, depth + 1)

@@ -1,0 +1,43 @@
+"""Which numbers of a line are results, and which lines speak of time."""
+
+import pytest
+
+from gpuadvisor.domain.printed import numbers_in, tells_time, without_numbers
+
+
+@pytest.mark.parametrize(
+    ("line", "numbers"),
+    [
+        ("PSNR 23.45dB on 800", [23.45, 800]),
+        ("2024-01-01 00:05:00,0.5568", [0.5568]),
+        ("2026-11-22T14:32:07.123Z loss 0.25", [0.25]),
+        ("14:32:07,123 INFO f1 0.2704", [0.2704]),
+        ("v100 3f2a 0x1f 1.2.3 10.0.0.1", []),
+        ("85.3%, (7) [8] 1e5 -4", [85.3, 7, 8, 1e5, -4]),
+    ],
+)
+def test_numbers_without_versions_addresses_and_dates(line, numbers):
+    assert numbers_in(line) == numbers
+    assert without_numbers(line).count("#") == len(numbers)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "epoch took 1 s", "16/16 [00:01<00:00, 99.3it/s]", "wall_s", "step_time", "seconds",
+        "3.2s", "1.5 s/it", "samples/sec: 33", "ETA 3", "12ms", "1.2 minutes", "Time 0.3 (0.2)",
+    ],
+)  # fmt: skip
+def test_lines_that_speak_of_time(line):
+    assert tells_time(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sentiment", "timestep_embed", "mean 0.1250 min 0.001 max 3", "results/0001.png,3",
+        "2026-11-22 14:32:07 INFO loss 0.25", "metrics", "sometimes 3", "beta 3", "centimeter 4",
+    ],
+)  # fmt: skip
+def test_lines_that_only_look_like_it(line):
+    assert not tells_time(line)
