@@ -164,6 +164,8 @@ class Numbers:
     values: Sequence[float] = field(repr=False)
     """All of them, or evenly spread ones where they are many. A text stands as its CRC-32, so that
     texts can be compared for being the same."""
+    may_be_times: bool = False
+    """Whether what they stand beside speaks of time, which a plan is to change."""
 
 
 @dataclass(frozen=True)
@@ -206,8 +208,8 @@ class Life:
     dropout is off, so lives with other random numbers can be compared by them. Empty where the
     model draws none."""
     evaluations: tuple[tuple[float, ...], ...] = ()
-    """The same of models that draw no random numbers: what they compute in evaluation mode before
-    training amplifies any rounding. Empty where that was not wanted."""
+    """Outputs of each root's first call in evaluation mode, of models that draw no random numbers:
+    what they compute before training amplifies any rounding. Empty where that was not wanted."""
     losses: tuple[float, ...] = ()
     loops: tuple[Loop, ...] = ()
     applied: tuple[AppliedKnob, ...] = ()

@@ -144,7 +144,7 @@ class Budget:
         self._walls_s: dict[frozenset[tuple[str, object]], float] = {}
         """Time of the last run of some settings."""
         self._starts_s: dict[frozenset[tuple[str, object]], float] = {}
-        """The same of any settings that take as long to start, by those that decide that."""
+        """Start-up, in seconds, of settings by those of them that decide how long it takes."""
         self._searched = 0
         self._proof_pairs = LOOKS[0]
         self._delay_s = 0.0

@@ -44,6 +44,9 @@ MANY = 64
 samples, columns of outputs."""
 _LONGEST_NAME = 80
 
+Part = tuple[str, Any, bool]
+"""The name of a number or an array, itself, and whether its name or its line speaks of time."""
+
 _STORAGES = {
     "DoubleStorage": "<f8",
     "FloatStorage": "<f4",
@@ -104,7 +107,7 @@ class _UnknownFormatError(ValueError):
 def _numbers(content: bytes, suffix: str) -> tuple[dict[str, Numbers], bool]:
     """Return the numbers in a file by names, and whether it is a text."""
     if content.startswith(b"\x93NUMPY"):
-        return _collected([("", _npy(content))]), False
+        return _collected([("", _npy(content), False)]), False
     if content.startswith(b"PK\x03\x04"):
         return _collected(_archive(content)), False
     if suffix == ".safetensors":
@@ -120,19 +123,19 @@ def _numbers(content: bytes, suffix: str) -> tuple[dict[str, Numbers], bool]:
     return _collected(_lines(text)), True
 
 
-def _collected(found: Iterable[tuple[str, Any]]) -> dict[str, Numbers]:
+def _collected(found: Iterable[Part]) -> dict[str, Numbers]:
     """Put single numbers of the same name together, and make arrays shorter."""
-    single: dict[str, array[float]] = {}
+    single: dict[tuple[str, bool], array[float]] = {}
     numbers: dict[str, Numbers] = {}
-    for name, value in found:
+    for name, value, is_time in found:
         if isinstance(value, float):
-            single.setdefault(name, array("d")).append(value)
+            single.setdefault((name, is_time), array("d")).append(value)
             continue
         for column, values in _columns(name, value):
-            numbers[_new(column, numbers)] = _shortened(values)
-    for name, together in single.items():
+            numbers[_new(column, numbers)] = _shortened(values, is_time)
+    for (name, is_time), together in single.items():
         step = math.ceil(len(together) / MOST_VALUES)
-        numbers[_new(name, numbers)] = Numbers(len(together), together[::step])
+        numbers[_new(name, numbers)] = Numbers(len(together), together[::step], is_time)
     return numbers
 
 
@@ -154,7 +157,7 @@ def _columns(name: str, values: Array) -> Iterator[tuple[str, Array]]:
         yield name, values
 
 
-def _shortened(values: Array) -> Numbers:
+def _shortened(values: Array, is_time: bool) -> Numbers:
     import numpy as np
 
     flat = np.ascontiguousarray(values).reshape(-1)
@@ -168,7 +171,7 @@ def _shortened(values: Array) -> Numbers:
     while any(math.gcd(step, length) > 1 for length in values.shape[1:]):  # else some columns never
         step += 1
     kept = np.ascontiguousarray(flat[::step], dtype=np.float64)
-    return Numbers(int(flat.size), array("d", kept.tobytes()))
+    return Numbers(int(flat.size), array("d", kept.tobytes()), is_time)
 
 
 def _npy(content: bytes) -> Array:
@@ -186,7 +189,7 @@ def _typed(content: bytes, kind: str) -> Array:
     return (upper << 16).view(np.float32)
 
 
-def _archive(content: bytes) -> Iterator[tuple[str, Any]]:
+def _archive(content: bytes) -> Iterator[Part]:
     """Read an archive of NumPy's arrays, or what `torch.save` writes."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         names = archive.namelist()
@@ -200,19 +203,20 @@ def _archive(content: bytes) -> Iterator[tuple[str, Any]]:
             )
             yield from _walk(opener.load())
         elif names and all(name.endswith(".npy") for name in names):
-            yield from ((name.removesuffix(".npy"), _npy(archive.read(name))) for name in names)
+            for name in names:
+                yield name.removesuffix(".npy"), _npy(archive.read(name)), False
         else:
             raise _UnknownFormatError
 
 
-def _safetensors(content: bytes) -> Iterator[tuple[str, Any]]:
+def _safetensors(content: bytes) -> Iterator[Part]:
     (length,) = struct.unpack_from("<Q", content)
     header = json.loads(content[8 : 8 + length])
     for name, tensor in header.items():
         if name != "__metadata__":
             start, end = tensor["data_offsets"]
             data = content[8 + length + start : 8 + length + end]
-            yield name, _typed(data, _SAFETENSORS[tensor["dtype"]])
+            yield name, _typed(data, _SAFETENSORS[tensor["dtype"]]), False
 
 
 # -- pickles -------------------------------------------------------------------------------------
@@ -303,33 +307,33 @@ def _numpy_makers() -> Mapping[str, Any]:
     }
 
 
-def _walk(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+def _walk(value: Any, name: str = "", depth: int = 0, is_time: bool = False) -> Iterator[Part]:
     """Yield the arrays and numbers of nested containers, by the names on the way to them."""
     import numpy as np
 
     if depth > 50:
         raise _UnknownFormatError
     if isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating)):
-        yield name, _float(value)
+        yield name, _float(value), is_time
     elif isinstance(value, (str, bytes)):
         text = value.encode() if isinstance(value, str) else value
-        yield name, float(zlib.crc32(text))
+        yield name, float(zlib.crc32(text)), is_time
     elif isinstance(value, np.ndarray):
         if value.dtype.kind == "O":
-            yield from _walk(value.tolist(), name, depth + 1)
+            yield from _walk(value.tolist(), name, depth + 1, is_time)
         else:
-            yield name, value
+            yield name, value, is_time
     elif isinstance(value, Mapping):
         for key, inner in value.items():
-            if isinstance(inner, np.ndarray) or not tells_time(str(key)):
-                is_figure = isinstance(inner, (bool, int, float))
-                below = "*" if is_figure and len(value) >= MANY else key
-                yield from _walk(inner, _below(name, below, len(value)), depth + 1)
+            is_figure = isinstance(inner, (bool, int, float))
+            below = _below(name, "*" if is_figure and len(value) >= MANY else key, len(value))
+            yield from _walk(inner, below, depth + 1, is_time or tells_time(str(key)))
     elif isinstance(value, (list, tuple, set, frozenset)):
         for inner in value:
-            yield from _walk(inner, name, depth + 1)
+            yield from _walk(inner, name, depth + 1, is_time)
     elif isinstance(value, _Object):
-        yield from _walk(value.content, _below(name, type(value).__name__, 1), depth + 1)
+        below = _below(name, type(value).__name__, 1)
+        yield from _walk(value.content, below, depth + 1, is_time)
 
 
 def _below(name: str, key: object, siblings: int) -> str:
@@ -348,7 +352,7 @@ def _float(value: Any) -> float:
 # -- texts ---------------------------------------------------------------------------------------
 
 
-def _json(text: str, suffix: str) -> Iterator[tuple[str, Any]]:
+def _json(text: str, suffix: str) -> Iterator[Part]:
     """Yield the values of a JSON text, or of one in each line."""
     texts = [text] if suffix == ".json" else [line for line in text.splitlines() if line.strip()]
     for one in texts:
@@ -365,18 +369,18 @@ def _merged(value: Any) -> Any:
     return "null" if value is None else value
 
 
-def _lines(text: str) -> Iterator[tuple[str, Any]]:
+def _lines(text: str) -> Iterator[Part]:
     """Yield the numbers in lines, those of like lines together, and the words of each line.
 
-    Lines that speak of time are left out: a plan is to change it.
+    How many lines speak of time may depend on it, so that their words are not among those.
     """
     for line in text.splitlines():
-        if tells_time(line):
-            continue
+        is_time = tells_time(line)
         words = without_numbers(line)
-        yield "words", float(zlib.crc32(words.encode()))
+        if not is_time:
+            yield "words", float(zlib.crc32(words.encode())), False
         found = numbers_in(line)
         kind = words[:_LONGEST_NAME]
         for place, number in enumerate(found):
             column = "all" if len(found) >= MANY else str(place + 1)
-            yield f"{kind} ({column})", number
+            yield f"{kind} ({column})", number, is_time

@@ -179,6 +179,7 @@ TRAPS = (
     trap("sentiment_json", DOUBLE, RESULTS),
     trap("pickle_by_time", DOUBLE, RESULTS),
     trap("logged_metrics", DOUBLE, RESULTS),
+    trap("took_of_a_share", DOUBLE, RESULTS),
     trap("min_max_print", DOUBLE, RESULTS),
     trap("rank_in_name", DOUBLE, FILES, RESULTS),
     trap("hidden_folder", DOUBLE, RESULTS),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from gpuadvisor.domain.rehearsal import Life, WrittenFile
+from gpuadvisor.domain.rehearsal import Life, Numbers, WrittenFile
 from gpuadvisor.domain.study import Aspect
 from gpuadvisor.tuners.equivalence import ERRATIC, SPREAD_FACTOR, relative_difference
 from gpuadvisor.tuners.rehearsal.lives import Findings
@@ -22,6 +22,10 @@ has another last digit."""
 FEW = 16
 """Values below which a part of a file is a figure, such as a metric, and not a list of outputs: one
 sample of a hundred on the other side of a threshold moves it by more than rounding does."""
+
+TELLING_DIGITS = 3
+"""Digits after the first, over the numbers of a column that are not the one before, in which two
+runs agree that did not measure them: two times agree in each such digit at one run of ten."""
 
 _CACHES = frozenset({"__pycache__", ".cache", ".nv", ".triton", ".git", ".ipynb_checkpoints"})
 _UNREADABLE = "its format is none that can be compared"
@@ -97,14 +101,61 @@ def _deleted(found: Findings) -> None:
 def _unread(found: Findings) -> str | None:
     """Return why what is in the files was not compared; None where it was."""
     lives = found.lives
-    for name, (ours, _, theirs) in _sides(lives.first, lives.second, lives.numerics or lives.plan):
+    sides = _sides(lives.first, lives.second, lives.numerics or lives.plan)
+    for name, (ours, again, theirs) in sides:
         if ours.digest and ours.digest == theirs.digest:
             continue
         if found.is_redrawn and not is_one_by_one(lives.first):
             return f"what is in {name} depends on random numbers: only sizes were compared"
         if ours.numbers is None or theirs.numbers is None:
             return f"{name} is not the same, and {_UNREADABLE}"
+        if not _is_compared(ours.numbers, again.numbers or {}, theirs.numbers):
+            return f"nothing in {name} was compared: it tells times, or what differs in each run"
     return None
+
+
+def _is_compared(
+    ours: Mapping[str, Numbers], again: Mapping[str, Numbers], theirs: Mapping[str, Numbers]
+) -> bool:
+    """Say whether a file holds anything that two unchanged lives agree in; an empty one does."""
+    parts = [key for key in ours if key != "words"] or list(ours)
+    return not parts or any(
+        key in again
+        and _are_known(ours[key], again[key])
+        and not _is_paced(ours[key], theirs.get(key))
+        and _distance(ours[key].values, again[key].values) <= ERRATIC
+        for key in parts
+    )
+
+
+def _are_known(ours: Numbers, again: Numbers) -> bool:
+    """Say whether the plan's numbers can be held against those of two unchanged lives."""
+    if ours.count != again.count:
+        return False
+    return not ours.may_be_times or are_results(ours.values, again.values)
+
+
+def _is_paced(ours: Numbers, theirs: Numbers | None) -> bool:
+    """Say whether times or batches may decide how many there are: of lines that tell progress."""
+    return ours.may_be_times and (theirs is None or theirs.count != ours.count)
+
+
+def are_results(ours: Sequence[float], again: Sequence[float]) -> bool:
+    """Say whether two lives did not measure these numbers, though their line speaks of time.
+
+    They agree in all of them, and in more digits than two times do.
+    """
+    if list(ours) != list(again):
+        return False
+    told, before = 0, None
+    for value in ours:
+        if value != before and math.isfinite(value):
+            digits = f"{abs(value):.15g}".partition("e")[0].replace(".", "").strip("0")
+            told += max(0, len(digits) - 1)
+            if told >= TELLING_DIGITS:
+                return True
+        before = value
+    return False
 
 
 def contents_apart(
@@ -141,7 +192,9 @@ def _difference(
     is_output = not (trained and sides[0].is_text)  # a log of training has other lines at times
     together: list[list[float]] = [[] for _ in sides]
     for key, part in ours.items():
-        if key not in again or again[key].count != part.count:
+        if key not in again or not _are_known(part, again[key]):
+            continue
+        if _is_paced(part, theirs.get(key)):
             continue
         label = f"{name} ({key})" if key else name
         if key not in theirs:

@@ -15,7 +15,7 @@ from gpuadvisor.domain.measurement import Trace
 from gpuadvisor.domain.printed import numbers_in, tells_time, without_numbers
 from gpuadvisor.domain.rehearsal import Call, Life
 from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, difference, relative_difference
-from gpuadvisor.tuners.rehearsal.files import Difference, contents_apart, is_one_by_one
+from gpuadvisor.tuners.rehearsal.files import Difference, are_results, contents_apart, is_one_by_one
 from gpuadvisor.tuners.rehearsal.lives import Findings
 
 AMPLIFIED = 10.0
@@ -130,7 +130,7 @@ class LaterComparison:
     def _prints(self, nudged: Sequence[Life]) -> str | None:
         """Return that the script prints other numbers: a metric, a count of what it wrote.
 
-        Numbers that two unchanged lives print alike are compared; times are not among them.
+        Numbers that two unchanged lives print alike are compared; measured times are not alike.
         """
         lives = self.found.lives
         if self.found.cut or lives.numerics is not None:
@@ -143,23 +143,41 @@ class LaterComparison:
         others = [_printed(each.output) for each in nudged]
         least = AMPLIFIED * self.limit if lives.first.losses else self._derived
         lost, example, lines = 0, "", 0
-        for words, numbers in ours.items():
-            if len(again.get(words, ())) != len(numbers):
+        for kind, numbers in ours.items():
+            words, is_time = kind
+            if len(again.get(kind, ())) != len(numbers):
                 continue  # how often depends on the time
+            planned = theirs.get(kind, [])
+            if is_time and len(planned) != len(numbers):
+                continue
             lines += len(numbers)
-            planned = theirs.get(words, [])
             if len(planned) != len(numbers):
                 if lives.first.losses and planned:
                     continue  # training may tell at another step that something became better
                 lost, example = lost + abs(len(planned) - len(numbers)), example or words
                 continue
-            kinds = [each[words] for each in others if len(each.get(words, ())) == len(numbers)]
-            found = _otherwise(numbers, again[words], planned, kinds, least)
+            alike = [each[kind] for each in others if len(each.get(kind, ())) == len(numbers)]
+            columns = self._told(numbers, again[kind], is_time)
+            found = _otherwise(numbers, again[kind], planned, alike, least, columns)
             if found is not None:
                 return found
         if lost <= (0 if lives.first.losses else WORDS_SHARE * lines):
             return None
         return f"{lost:,} of {lines:,} lines are not printed as they are, such as {example[:80]!r}"
+
+    def _told(self, ours: Sequence[Line], again: Sequence[Line], is_time: bool) -> Sequence[int]:
+        """Return the places in like lines whose numbers are neither times that were measured nor
+        batches that were counted beside a time."""
+        places = range(len(ours[0]) if ours else 0)
+        if not is_time:
+            return places
+        columns = [([line[at] for line in ours], [line[at] for line in again]) for at in places]
+        return [
+            at
+            for at, (mine, others) in enumerate(columns)
+            if are_results(mine, others)
+            and not (self.found.is_resized and all(map(float.is_integer, mine)))
+        ]
 
 
 Line = list[float]
@@ -172,11 +190,12 @@ def _otherwise(
     theirs: Sequence[Line],
     nudged: Sequence[Sequence[Line]],
     least: float,
+    columns: Sequence[int],
 ) -> str | None:
     """Return which number of like lines is another one, of those that unchanged lives agree in."""
     for row, line in enumerate(ours):
-        for place, a in enumerate(line):
-            b, c = again[row][place], theirs[row][place]
+        for place in columns:
+            a, b, c = line[place], again[row][place], theirs[row][place]
             usual = max((abs(each[row][place] - a) for each in nudged), default=0.0)
             allowed = max(least * max(abs(a), abs(c)), SPREAD_FACTOR * usual)
             if a == b and math.isfinite(a) and not abs(c - a) <= allowed:
@@ -184,15 +203,13 @@ def _otherwise(
     return None
 
 
-def _printed(output: str) -> dict[str, list[Line]]:
-    """Return the numbers of the lines that a script printed, by the words of the lines.
-
-    Lines that speak of time are left out.
-    """
-    lines: dict[str, list[Line]] = {}
+def _printed(output: str) -> dict[tuple[str, bool], list[Line]]:
+    """Return the numbers of the lines that a script printed, by the words of the lines and whether
+    these speak of time."""
+    lines: dict[tuple[str, bool], list[Line]] = {}
     for line in output.splitlines():
-        if not tells_time(line):
-            lines.setdefault(without_numbers(line), []).append(numbers_in(line))
+        kind = without_numbers(line), tells_time(line)
+        lines.setdefault(kind, []).append(numbers_in(line))
     return lines
 
 

@@ -67,7 +67,6 @@ FLAT = (6, VALUES.ravel().tolist())
         ("r.json", b'{"acc": 0.5, "rows": [[1, 2], [3, 4]]}', {"acc": (1, [0.5]),
          "rows": (4, [1, 2, 3, 4])}),
         ("r.jsonl", b'{"p": 0.5}\n{"p": 0.25}\n', {"p": (2, [0.5, 0.25])}),
-        ("r.json", b'{"seconds": 3, "wall_s": 2, "acc": 1}', {"acc": (1, [1])}),
     ],
 )  # fmt: skip
 def test_numbers_are_read_by_their_names(tmp_path, name, content, expected):
@@ -82,11 +81,21 @@ def test_columns_of_a_table(tmp_path):
     assert found["words"][0] == 4
 
 
-def test_lines_of_a_log_without_those_of_time(tmp_path):
+def test_what_may_be_a_time_says_so(tmp_path):
+    found = read(tmp_path, "r.json", b'{"seconds": [3, {"n": 5}], "wall_s": 2, "acc": 1}').numbers
+    assert {key: part.may_be_times for key, part in found.items()} == {
+        "seconds": True, "seconds.n": True, "wall_s": True, "acc": False
+    }  # fmt: skip
+    found = read(tmp_path, "p.pkl", pickle.dumps({"took": VALUES})).numbers
+    assert found["took"].may_be_times
+
+
+def test_lines_of_a_log_that_tell_times(tmp_path):
     text = b"loss 0.5 in epoch 1\ntook 3.1 s\n12:30:01 begun\nloss 0.4 in epoch 2\n"
     found = numbers(tmp_path, "train.log", text)
     assert found["loss # in epoch # (1)"] == (2, [0.5, 0.4])
-    assert found["words"][0] == 3, "the second line is left out"
+    assert found["took # s (1)"] == (1, [3.1])
+    assert found["words"][0] == 3, "how many lines there are of the second may depend on time"
 
 
 def test_a_mapping_of_many_samples_is_one_list(tmp_path):

@@ -414,6 +414,9 @@ class TestSilence:
             ("recall 0.9912", "recall 0.9851", "0.9851 is printed and not 0.9912"),
             ("sentiment 0.9", "sentiment 0.4", "0.4 is printed and not 0.9"),
             ("took 3.1 s, best", "took 1.1 s, worst", None),
+            ("took 3.1 s", "took 1.1 s", None),
+            ("took 0.8415", "took 0.2415", "0.2415 is printed and not 0.8415"),
+            ("AUC 0.8415 in 3 s", "AUC 0.2415 in 3 s", "0.2415 is printed and not 0.8415"),
             ("all 4 words", "all 4 words", None),
         ],
     )
@@ -471,9 +474,11 @@ class TestSilence:
         assert missing(found) is not None
 
 
-def file(values=None, name="", digest=None, is_text=False, size=1000):
+def file(values=None, name="", digest=None, is_text=False, size=1000, times=False):
     """A file that holds these values, or some of a format that cannot be read."""
-    numbers = None if values is None else {name: Numbers(len(values), tuple(map(float, values)))}
+    numbers = None
+    if values is not None:
+        numbers = {name: Numbers(len(values), tuple(map(float, values)), times)}
     digest = digest if digest is not None else f"{name} {values}"
     return WrittenFile(size, digest, numbers, is_text)
 
@@ -614,9 +619,31 @@ class TestWhatIsWritten:
     def test_what_unchanged_lives_do_not_agree_in(self):
         found = written(file(VALUES), file(APART), second=file(tuple(-v for v in VALUES)))
         assert found.equivalence.status == "equivalent"
+        assert "nothing in out.npy was compared" in found.not_covered[Aspect.FILES]
         noisy = tuple(v + 0.2 * math.sin(5 * n) for n, v in enumerate(VALUES))
         found = written(file(VALUES), file(APART), second=file(noisy))
         assert found.equivalence.status == "equivalent"
+
+    def test_results_beside_a_word_of_time(self):
+        """`took 0.8415` may be a result: two unchanged lives would not take the same time."""
+        found = written(file(VALUES, times=True), file(APART, times=True))
+        assert "out.npy differs by" in found.problems[0].sentence
+        for share in (1, 0.5):
+            taken = file([3.1 * share, 3.2 * share], times=True)
+            found = written(file((3.12, 3.24), times=True), taken, file((3.15, 3.2), times=True))
+            assert found.equivalence.status == "equivalent"
+            assert "it tells times" in found.not_covered[Aspect.FILES]
+
+    def test_times_that_agree_by_chance_are_not_results(self):
+        for taken in ((0.0,), (3.0,) * 9, (1.2, 1.2, 1.3), (100.0,)):
+            found = written(file(taken, times=True), file((0.5,) * len(taken), times=True))
+            assert found.equivalence.status == "equivalent"
+            assert Aspect.FILES in found.not_covered
+
+    def test_a_line_for_each_batch_that_tells_progress(self):
+        found = written(file(VALUES, times=True), file(VALUES[:16], times=True))
+        assert found.equivalence.status == "equivalent"
+        assert Aspect.FILES in found.not_covered
 
     def test_a_format_that_cannot_be_read(self):
         first, plan = file(digest="a"), file(digest="b")
