@@ -126,6 +126,8 @@ class Call:
     """Whether gradients were on."""
     values: tuple[tuple[float, ...], ...] = ()
     """A few numbers of each row of its outputs, in order."""
+    random: int = 0
+    """A digest of torch's random number generators after the call."""
 
 
 class LoopKind(str, Enum):
@@ -204,9 +206,9 @@ class Life:
     """Attribute paths of data sets that were too large or too many to look at."""
     calls: tuple[Call, ...] = ()
     probes: tuple[tuple[float, ...], ...] = ()
-    """Outputs of each root's first call, computed once more without gradients in evaluation mode:
-    dropout is off, so lives with other random numbers can be compared by them. Empty where the
-    model draws none."""
+    """Outputs of each root's first call in training mode, computed once more without gradients in
+    evaluation mode: dropout is off, so lives with other random numbers can be compared by them.
+    Empty where the model draws none."""
     evaluations: tuple[tuple[float, ...], ...] = ()
     """Outputs of each root's first call in evaluation mode, of models that draw no random numbers:
     what they compute before training amplifies any rounding. Empty where that was not wanted."""

@@ -95,7 +95,7 @@ class Rehearser:
         if draws_samples_at_random(first):
             numerics = self._without_data(settings, limit_s)
         times = (self.step_ms, step_ms) if self.step_ms and step_ms else None
-        lives = Lives(first, second, plan, times, numerics, self._nudged)
+        lives = Lives(first, second, plan, times, numerics, self._nudged, lambda: self._reseeded)
         found = compare(lives, settings, self.knobs, self.tolerance)
         if found.problems and all(problem.is_timed for problem in found.problems):
             # Passes of a few batches last milliseconds: a busy moment looks like a slow plan.
@@ -137,6 +137,15 @@ class Rehearser:
         life = self._live({}, shortening, self.allowed_s / LIVES)
         return life if life.state is TrialState.COMPLETE else None
 
+    @cached_property
+    def _reseeded(self) -> Life | None:
+        """A life of the unchanged script whose models draw other random numbers.
+
+        None where it did not come to its end.
+        """
+        life = self._live({}, self._shortening, self.allowed_s / LIVES, self.seed + 1)
+        return life if life.state is TrialState.COMPLETE else None
+
     def _compiles_long(self, settings: Settings) -> bool:
         """Say whether another mode of the model would take long to be compiled for."""
         known = (self.knobs[name] for name in settings if name in self.knobs)
@@ -156,12 +165,19 @@ class Rehearser:
         rest = {name: value for name, value in settings.items() if name not in reach}
         return self._live(rest, self._shortening, limit_s) if reach and rest else None
 
-    def _live(self, settings: Settings, shortening: Shortening, limit_s: float) -> Life:
+    def _live(
+        self,
+        settings: Settings,
+        shortening: Shortening,
+        limit_s: float,
+        reseed: int | None = None,
+    ) -> Life:
         applications, environment = applied(settings, self.knobs)
         side = self.side
         specification = Specification(
             applications=applications,
             seed=self.seed,
+            reseed=reseed,
             cores=side.cores,
             samples_per_step=self.samples_per_step,
         )
@@ -177,6 +193,8 @@ class Rehearser:
         name = f"with {', '.join(settings)}" if settings else "unchanged script"
         if shortening.nudge:
             name += f", weights changed by {shortening.nudge:.2g} of their size"
+        if reseed is not None:
+            name += ", other random numbers"
         self.progress.on_life_start(name)
         life = run_life(request, shortening)
         if self.cancelled():

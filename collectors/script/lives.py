@@ -119,6 +119,7 @@ def _call(record: Record) -> Call:
         record["rows_out"],
         record["grad"],
         tuple(map(tuple, record["values"])),
+        record["random"],
     )
 
 

@@ -32,10 +32,11 @@ print("drawn", torch.rand(1).item(), "mode", model.training, "seen", seen)
 """
 
 
-def lived(folder, nudge):
+def lived(folder, nudge=0.0, reseed=None):
     (folder / "train.py").write_text(SCRIPT)
     command = Command(sys.executable, "train.py", folder=str(folder))
     request = replace(runs.request(command), scratch=True)
+    request = replace(request, specification=replace(request.specification, reseed=reseed))
     life = run_life(request, Shortening("", nudge=nudge))
     assert life.state is TrialState.COMPLETE, life.output
     return life
@@ -46,7 +47,7 @@ def flat(calls):
 
 
 def test_weights_that_were_changed_a_little(tmp_path):
-    plain, nudged = lived(tmp_path, 0.0), lived(tmp_path, 1e-3)
+    plain, nudged = lived(tmp_path), lived(tmp_path, 1e-3)
     assert nudged.output == plain.output, "the script draws the same and has the same state"
     assert "mode True seen 12" in plain.output
     assert 1e-5 < relative_difference(flat(plain.calls[:1]), flat(nudged.calls[:1])) < 1e-2
@@ -57,3 +58,13 @@ def test_weights_that_were_changed_a_little(tmp_path):
     assert len(plain.evaluations) == 1
     assert relative_difference(plain.evaluations[0], flat(plain.calls[:1])) > 0.01
     assert not plain.probes
+    assert [call.grad for call in plain.calls] == [True] * 12
+    assert len({call.random for call in plain.calls}) == 12
+    assert [call.random for call in nudged.calls] == [call.random for call in plain.calls]
+
+
+def test_other_random_numbers_from_the_first_call_on(tmp_path):
+    plain, other = lived(tmp_path), lived(tmp_path, reseed=2)
+    same = [a.input == b.input for a, b in zip(plain.calls, other.calls, strict=True)]
+    assert same == [True] + [False] * 11
+    assert not any(a.random == b.random for a, b in zip(plain.calls, other.calls, strict=True))

@@ -256,6 +256,7 @@ HEALTHY = (
     Case("token_outputs", DOUBLE, gains=False),
     Case("sampler_counter", WORKERS, gains=False),
     Case("plateau_ema", WORKERS, gains=False),
+    Case("dropout_checkpoint", NHWC, gains=False),
 )
 
 CASES = TRAPS + HEALTHY

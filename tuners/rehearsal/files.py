@@ -27,6 +27,10 @@ TELLING_DIGITS = 3
 """Digits after the first, over the numbers of a column that are not the one before, in which two
 runs agree that did not measure them: two times agree in each such digit at one run of ten."""
 
+LEAST_DRAWN = 8
+"""Values from which on other draws of a model are told from what is wrong: of eight that differ by
+chance alone, the distance is three times that of another eight in one case of 300 (F test)."""
+
 _CACHES = frozenset({"__pycache__", ".cache", ".nv", ".triton", ".git", ".ipynb_checkpoints"})
 _UNREADABLE = "its format is none that can be compared"
 
@@ -105,7 +109,7 @@ def _unread(found: Findings) -> str | None:
     for name, (ours, again, theirs) in sides:
         if ours.digest and ours.digest == theirs.digest:
             continue
-        if found.is_redrawn and not is_one_by_one(lives.first):
+        if found.is_redrawn and not found.is_one_by_one:
             return f"what is in {name} depends on random numbers: only sizes were compared"
         if ours.numbers is None or theirs.numbers is None:
             return f"{name} is not the same, and {_UNREADABLE}"
@@ -174,7 +178,8 @@ def contents_apart(
         if ours.digest and ours.digest == theirs.digest:
             continue
         if all(file.numbers is not None for file in sides[:3]):
-            difference = _difference(name, sides, trained, limits)
+            least = LEAST_DRAWN if found.model_redraws else 0
+            difference = _difference(name, sides, trained, limits, least)
             if difference is not None:
                 return difference
         elif not trained and (ours.digest == again.digest or found.is_resized or found.rounds):
@@ -184,25 +189,28 @@ def contents_apart(
 
 
 def _difference(
-    name: str, sides: Sides, trained: bool, limits: tuple[float, float]
+    name: str, sides: Sides, trained: bool, limits: tuple[float, float], least: int
 ) -> Difference | None:
-    """Return what differs in a file whose numbers are known."""
+    """Return what differs in a file whose numbers are known, of parts with at least so many."""
     ours, again, theirs, *nudged = (file.numbers or {} for file in sides)
     limit, amplified = limits
-    is_output = not (trained and sides[0].is_text)  # a log of training has other lines at times
+    # A log of training has other lines at times, and draws may say how much is written.
+    is_output = not (trained and sides[0].is_text) and not least
     together: list[list[float]] = [[] for _ in sides]
     for key, part in ours.items():
         if key not in again or not _are_known(part, again[key]):
             continue
-        if _is_paced(part, theirs.get(key)):
+        if _is_paced(part, theirs.get(key)) or (sides[0].is_text and part.count < least):
             continue
+        others = [each.get(key, part) for each in nudged]
+        if least and any(each.count != part.count for each in others):
+            continue  # as many as the draws make them
         label = f"{name} ({key})" if key else name
         if key not in theirs:
             return Difference(f"{label} is not written", is_output)
         if theirs[key].count != part.count:
             sentence = f"{label} has {theirs[key].count:,} values and not {part.count:,}"
             return Difference(sentence, is_output)
-        others = [each.get(key, part) for each in nudged]
         others = [each if each.count == part.count else part for each in others]
         values = [each.values for each in (part, again[key], theirs[key], *others)]
         if not _finite_alike(values[0], values[2]):
@@ -218,7 +226,7 @@ def _difference(
         if not trained and (part_differs := _whole_numbers_apart(values)) > limit:
             sentence = f"{label}: {part_differs:.1%} of its whole numbers are not the same"
             return Difference(sentence, False)  # counts are exact, brightnesses are not
-    apart = _beyond(together, amplified)
+    apart = _beyond(together, amplified) if len(together[0]) >= least else None
     return None if apart is None else _differing(name, apart, is_wrong=False)
 
 
@@ -285,12 +293,6 @@ def _sides(*lives: Life) -> Iterator[tuple[str, Sides]]:
             files = [each for each in files if len(each) == len(ours)]
             for together in zip(*files, strict=True):
                 yield together[0][0], tuple(file for _, file in together)
-
-
-def is_one_by_one(life: Life) -> bool:
-    """Say whether results were compared output by output, so that random numbers explain nothing:
-    those of a life that does not train, and whose model draws none."""
-    return not life.losses and not life.probes
 
 
 def _by_usual_name(life: Life) -> dict[str, list[tuple[str, WrittenFile]]]:

@@ -13,10 +13,10 @@ from functools import cached_property
 
 from gpuadvisor.domain.measurement import Trace
 from gpuadvisor.domain.printed import numbers_in, tells_time, without_numbers
-from gpuadvisor.domain.rehearsal import Call, Life
+from gpuadvisor.domain.rehearsal import Life
 from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, difference, relative_difference
-from gpuadvisor.tuners.rehearsal.files import Difference, are_results, contents_apart, is_one_by_one
-from gpuadvisor.tuners.rehearsal.lives import Findings
+from gpuadvisor.tuners.rehearsal.files import Difference, are_results, contents_apart
+from gpuadvisor.tuners.rehearsal.lives import Findings, outputs_apart
 
 AMPLIFIED = 10.0
 """Times the limit by which outputs of a model that was trained for some steps may differ: each step
@@ -49,14 +49,13 @@ class LaterComparison:
         found = self._difference(())
         if found is None or found.is_wrong or not self.found.lives.first.losses:
             return found
-        nudged = self._nudged
-        return found if nudged is None else self._difference((nudged,))
+        usual = self._reseeded if self.found.model_redraws else self._nudged
+        return found if usual is None else self._difference((usual,))
 
     def _difference(self, nudged: tuple[Life, ...]) -> Difference | None:
-        """Compare all, with these lives to show what training amplifies."""
+        """Compare all, with these lives to show what training amplifies, or other draws move."""
         written = None
-        redrawn = self.found.is_redrawn and not self._is_one_by_one
-        if not redrawn and not self.found.cut:
+        if not self.found.cut and (self.found.is_one_by_one or not self.found.other_samples):
             written = contents_apart(self.found, self.plan, self._limits, nudged)
         if written is not None and written.is_wrong:
             return written
@@ -74,9 +73,10 @@ class LaterComparison:
             return self.limit
         return min(self.limit, max(LEAST_DERIVED, SPREAD_FACTOR * self.apart))
 
-    @property
-    def _is_one_by_one(self) -> bool:
-        return is_one_by_one(self.found.lives.first)
+    @cached_property
+    def _reseeded(self) -> Life | None:
+        reseeded = self.found.lives.reseeded
+        return reseeded() if reseeded is not None else None
 
     @cached_property
     def _nudged(self) -> Life | None:
@@ -93,28 +93,34 @@ class LaterComparison:
         nudged = lives.nudged(min(max(amount, LEAST_NUDGE), LARGEST_NUDGE))
         if nudged is None:
             return None
-        ours, theirs = lives.first.evaluations, self.plan.evaluations
+        ours, theirs = (each.evaluations + each.probes for each in (lives.first, self.plan))
         if ours and len(ours) == len(theirs):
             apart = (relative_difference(a, b) for a, b in zip(ours, theirs, strict=True))
             return nudged if max(apart) <= self.limit else None
-        moved = outputs_apart(_evaluated(lives.first), _evaluated(nudged))
+        moved = outputs_apart(lives.first.calls, nudged.calls)
         return nudged if moved is not None and moved[0] <= CHAOTIC else None
 
     def _outputs(self, nudged: Sequence[Life]) -> str | None:
-        """Return that what a trained model computes differs, though its losses do not."""
+        """Return that what a model computes in training differs, though its losses do not.
+
+        Where its draws differ, only calls without gradients are compared: those of evaluation.
+        """
         first, second = self.found.lives.first, self.found.lives.second
         if not first.losses or self.found.moved:
             return None
-        found = outputs_apart(_evaluated(first), _evaluated(self.plan))
-        usual = [outputs_apart(_evaluated(first), _evaluated(each)) for each in (second, *nudged)]
+        ours, *others = (
+            [call for call in life.calls if not (call.grad and self.found.model_redraws)]
+            for life in (first, self.plan, second, *nudged)
+        )
+        found, *usual = (outputs_apart(ours, each) for each in others)
         if found is None or usual[0] is None or found[0] <= self._allowed(usual):
             return None
-        return f"losses agree, but outputs without gradients differ by {found[0]:.0%}"
+        return f"losses agree, but outputs differ by {found[0]:.0%}"
 
     def _losses(self, nudged: Sequence[Life]) -> str | None:
         """Return that later losses differ by more than training amplifies rounding."""
         lives = self.found.lives
-        if self.found.moved or lives.first.probes:
+        if self.found.moved or self.found.model_redraws:
             return None
         ours = Trace(lives.first.losses)
         found = difference(ours, Trace(self.plan.losses))
@@ -135,7 +141,7 @@ class LaterComparison:
         lives = self.found.lives
         if self.found.cut or lives.numerics is not None:
             return None
-        if self.found.moved and not self._is_one_by_one:
+        if self.found.moved and not self.found.is_one_by_one:
             return None
         ours, again, theirs = (
             _printed(each.output) for each in (lives.first, lives.second, lives.plan)
@@ -211,26 +217,3 @@ def _printed(output: str) -> dict[tuple[str, bool], list[Line]]:
         kind = without_numbers(line), tells_time(line)
         lines.setdefault(kind, []).append(numbers_in(line))
     return lines
-
-
-def _evaluated(life: Life) -> list[Call]:
-    """Return the calls without gradients: those of evaluation."""
-    return [call for call in life.calls if not call.grad]
-
-
-def outputs_apart(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[float, str] | None:
-    """Compare the rows of outputs in order, however they are divided into calls."""
-    rows = [row for call in theirs for row in call.values]
-    start, apart, count = 0, [], 0
-    for call in ours:
-        mine = rows[start : start + len(call.values)]
-        start += len(call.values)
-        if not call.values or len(mine) < len(call.values):
-            continue
-        count += len(mine)
-        apart.append(
-            relative_difference([v for r in call.values for v in r], [v for r in mine for v in r])
-        )
-    if not apart:
-        return None
-    return max(apart), f"largest relative difference in {count:,} rows of outputs"

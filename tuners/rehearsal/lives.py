@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Effect, Settings
-from gpuadvisor.domain.rehearsal import Epoch, Life, Moment, StateKind
+from gpuadvisor.domain.rehearsal import Call, Epoch, Life, Moment, StateKind
 from gpuadvisor.domain.study import Aspect, Problem, TrialState
 from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, relative_difference
 
 Key = tuple[int, int]
 """A loader and the number of a pass over it."""
@@ -33,12 +35,63 @@ class Lives:
     """Gives the unchanged script's life with weights that were changed at random by a relative
     amount before the first call, or None where that has no room: what rounding of that size
     becomes in the course of training. It is asked for only where the plan's life differs late."""
+    reseeded: Callable[[], Life | None] | None = None
+    """Gives the unchanged script's life with other random numbers from the models' first call on,
+    or None where that has no room: how far the draws of a model alone move what is written."""
 
 
 def draws_samples_at_random(life: Life) -> bool:
     """Say whether a life's samples came from generators of random numbers as they were read."""
     reading = (c.moment is Moment.READING and c.kind is StateKind.GENERATOR for c in life.changes)
     return any(reading) or any(start.advanced for start in life.workers)
+
+
+def draws_alike(ours: Life, theirs: Life, tolerance: float) -> bool:
+    """Say whether models draw the same random numbers in both lives.
+
+    As many were drawn up to each call, and what a model computes before training agrees as well as
+    it does in evaluation mode. Of a script that does not train all outputs show that, even if
+    something else draws more numbers.
+    """
+    rounding = probes_apart(ours, theirs) or 0.0
+    limit = max(tolerance, SPREAD_FACTOR * rounding)
+    if not ours.losses:
+        apart = outputs_apart(ours.calls, theirs.calls)
+        return apart is not None and apart[0] <= limit
+    # Training amplifies rounding from its first step on.
+    learning = [[call for call in life.calls if call.grad][:1] for life in (ours, theirs)]
+    apart = outputs_apart(*learning)
+    alike = apart is not None and apart[0] <= limit
+    return alike and _as_many_drawn(ours.calls, theirs.calls)
+
+
+def _as_many_drawn(ours: Sequence[Call], theirs: Sequence[Call]) -> bool:
+    """Say whether the generators' states after calls are the same."""
+    return all(a.random == b.random for a, b in zip(ours, theirs, strict=False))
+
+
+def probes_apart(ours: Life, theirs: Life) -> float | None:
+    """Compare outputs in evaluation mode; of calls of other sizes the rows that both have."""
+    pairs = [(a, b, min(len(a), len(b))) for a, b in zip(ours.probes, theirs.probes, strict=False)]
+    return max((relative_difference(a[:n], b[:n]) for a, b, n in pairs), default=None)
+
+
+def outputs_apart(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[float, str] | None:
+    """Compare the rows of outputs in order, however they are divided into calls."""
+    rows = [row for call in theirs for row in call.values]
+    start, apart, count = 0, [], 0
+    for call in ours:
+        mine = rows[start : start + len(call.values)]
+        start += len(call.values)
+        if not call.values or len(mine) < len(call.values):
+            continue
+        count += len(mine)
+        apart.append(
+            relative_difference([v for r in call.values for v in r], [v for r in mine for v in r])
+        )
+    if not apart:
+        return None
+    return max(apart), f"largest relative difference in {count:,} rows of outputs"
 
 
 @dataclass
@@ -98,8 +151,24 @@ class Findings:
     def is_redrawn(self) -> bool:
         """Whether other random numbers are a reason for other results: those of samples, or of a
         model with dropout."""
-        other_samples = self.moved and self.lives.numerics is None
-        return other_samples or bool(self.lives.first.probes)
+        return self.other_samples or self.model_redraws
+
+    @property
+    def other_samples(self) -> bool:
+        """Whether results are known only of a life that read other samples, or another order."""
+        return self.moved and self.lives.numerics is None
+
+    @cached_property
+    def model_redraws(self) -> bool:
+        """Whether the model draws random numbers, as dropout does, and others under the plan."""
+        first, plan = self.lives.first, self.lives.numerics or self.lives.plan
+        return bool(first.probes) and not draws_alike(first, plan, self.tolerance)
+
+    @property
+    def is_one_by_one(self) -> bool:
+        """Whether results are compared output by output, so that random numbers explain nothing:
+        those of a script that does not train, and whose model draws as it does."""
+        return not self.lives.first.losses and not self.model_redraws
 
     @property
     def rounds(self) -> bool:

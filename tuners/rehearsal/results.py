@@ -12,10 +12,9 @@ from gpuadvisor.tuners.equivalence import (
     SPREAD_FACTOR,
     difference,
     is_broken,
-    relative_difference,
 )
-from gpuadvisor.tuners.rehearsal.later import LaterComparison, outputs_apart
-from gpuadvisor.tuners.rehearsal.lives import Findings
+from gpuadvisor.tuners.rehearsal.later import LaterComparison
+from gpuadvisor.tuners.rehearsal.lives import Findings, outputs_apart, probes_apart
 
 LOSSES = 10
 """First losses that are held against the limit, as in trials: later ones have been amplified."""
@@ -71,6 +70,8 @@ class ResultComparison:
                 return self._sampled(metric)
             self.found.problem(Aspect.RESULTS, f"{metric}: {value:.2%}, above {limit:.2%}")
             return Equivalence("wrong", metric, value, limit)
+        if self.found.model_redraws and not first.losses:
+            return self._unchecked("the model draws other random numbers for its outputs")
         later = LaterComparison(self.found, plan, limit, value).difference()
         if later is not None and later.is_wrong:
             self.found.problem(Aspect.RESULTS, later.sentence)
@@ -99,11 +100,8 @@ class ResultComparison:
     def _losses_or_outputs(
         self, ours: Life, theirs: Life, by_probe: bool
     ) -> tuple[float, str] | None:
-        if by_probe and ours.probes and theirs.probes:
-            apart = [
-                relative_difference(a, b) for a, b in zip(ours.probes, theirs.probes, strict=False)
-            ]
-            return max(apart), "largest relative difference of outputs in evaluation mode"
+        if by_probe and (apart := probes_apart(ours, theirs)) is not None:
+            return apart, "largest relative difference of outputs in evaluation mode"
         found = difference(Trace(ours.losses[:LOSSES]), Trace(theirs.losses[:LOSSES]))
         if found is not None or ours.losses:
             return found

@@ -17,10 +17,10 @@ from gpuadvisor.collectors.script.child.counters import Counters
 from gpuadvisor.collectors.script.child.dynamo_disable import disable_dynamo
 from gpuadvisor.collectors.script.child.patches import surround_backward
 from gpuadvisor.collectors.script.child.progress import Progress
+from gpuadvisor.collectors.script.child.rehearsal.generators import torch_digest
 from gpuadvisor.collectors.script.child.rehearsal.passes import Passes
 from gpuadvisor.collectors.script.child.rehearsal.record import Record
 from gpuadvisor.collectors.script.child.roots import Roots
-from gpuadvisor.collectors.script.child.script_facts import random_state
 from gpuadvisor.collectors.script.child.session import Session
 from gpuadvisor.collectors.script.child.trace import rows_in, tensors_in
 from gpuadvisor.collectors.script.specification import Shortening, Specification
@@ -55,7 +55,8 @@ class LifeSession(Session):
         """Whether the harness itself calls a root now."""
         self._probed: set[int] = set()
         self._facts: Any = SimpleNamespace(compiles=False)
-        self._random: tuple[bytes, bytes] | None = None
+        self._before: dict[int, int | None] = {}
+        """Digests of the random numbers' state before each root's first call, None from then on."""
 
     def _observe(self, channel: Channel) -> None:
         from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -159,8 +160,10 @@ class LifeSession(Session):
     # -- roots -----------------------------------------------------------------------------
 
     def _found_module(self, module: Any) -> None:
-        if self._random is None:
-            self._random = random_state(self._torch)
+        if self._specification.reseed is not None and not self._before:
+            self._torch.manual_seed(self._specification.reseed)
+        with guarded(self._channel, "look at the random numbers"):
+            self._before[id(module)] = torch_digest(self._torch)
         if self._shortening.nudge:
             with guarded(self._channel, "change the weights a little"), self._torch.no_grad():
                 self._nudge(module)
@@ -191,20 +194,24 @@ class LifeSession(Session):
         if self._calls >= MOST_CALLS:
             return
         self._calls += 1
+        grad = self._torch.is_grad_enabled()
         with guarded(self._channel, "look at a call"), self._apart():
             rows = rows_in(self._torch, args, kwargs)
             rows_out, values = self._values(out, rows)
+            random = torch_digest(self._torch)
+            before, self._before[id(module)] = self._before.get(id(module)), None
             self._record.write(
                 "call",
                 input=self._fingerprint((args, kwargs)),
                 rows_in=rows,
                 rows_out=rows_out,
-                grad=self._torch.is_grad_enabled(),
+                grad=grad,
                 values=values,
+                random=random,
             )
             if module.training and id(module) not in self._probed and len(self._probed) < PROBES:
                 self._probed.add(id(module))
-                if self._random is not None and self._random != random_state(self._torch):
+                if before != random:
                     self._probe("probe", module, args, kwargs)
                 elif self._shortening.evaluate and not self._facts.compiles:
                     self._probe("evaluation", module, args, kwargs)
