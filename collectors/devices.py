@@ -95,6 +95,7 @@ def _present(library: Any) -> tuple[list[Device | None], list[str]]:
     present: list[Device | None] = []
     notes = []
     for index in range(library.nvmlDeviceGetCount()):
+        nvml.step()
         try:
             gpu = library.nvmlDeviceGetHandleByIndex(index)
             present.append(_describe(library, gpu, index))

@@ -79,10 +79,13 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _start(args: argparse.Namespace) -> int:
+    from gpuadvisor.commands._output import note
     from gpuadvisor.daemon import background
 
     options = [*_settings(args), *(["--wait-for-gpu"] if args.wait_for_gpu else [])]
     started = background.start(options)
+    if started.remark:
+        note(started.remark)
     print(f"The daemon runs (process {started.pid}); its log is {started.log}")
     return 0
 

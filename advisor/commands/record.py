@@ -1,7 +1,10 @@
 """Record what the GPUs do into a file, to be shown anywhere: until Ctrl-C, or while a command runs.
 
-Exit status: that of the command, if there is one, also where the recording ended before it; 0 after
-Ctrl-C or when the time is over; 1 where there is no GPU to record.
+A command is begun at once, whatever the GPUs do.
+
+Exit status: that of the command, if there is one, also where nothing could be recorded; 0 after
+Ctrl-C or when the time is over; 1 where there is no GPU to record; 7 where the driver does not
+answer.
 """
 
 from __future__ import annotations
@@ -52,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
             stopped_by=lambda: stop.exit_status - 128 if stop.requested() else 0,
             warn=lambda sentence: _say(f"gpuadvisor: {sentence}"),
         )
+    if not done.frames:
+        return done.status
     gpus = "1 GPU" if done.gpus == 1 else f"{done.gpus} GPUs"
     _say(
         f"{done.path}: {gpus}, {done.seconds:.0f} s in {done.frames} frames, "

@@ -53,6 +53,8 @@ class Started:
 
     pid: int
     log: Path
+    remark: str | None = None
+    """What is odd all the same, in a sentence."""
 
 
 def start(options: Sequence[str]) -> Started:
@@ -79,8 +81,8 @@ def start(options: Sequence[str]) -> Started:
             env={**environment, "NOTIFY_SOCKET": address},
             start_new_session=True,
         )
-        _wait_ready(process_, channel, file, begin)
-    return Started(process_.pid, file)
+        remark = _wait_ready(process_, channel, file, begin)
+    return Started(process_.pid, file, remark)
 
 
 def stop() -> int | None:
@@ -131,12 +133,16 @@ def _listener() -> Iterator[tuple[socket.socket, str]]:
 
 def _wait_ready(
     process: subprocess.Popen[bytes], channel: socket.socket, file: Path, begin: int
-) -> None:
+) -> str | None:
+    """Return what the daemon remarked before it was ready, None where it is as it should be."""
     deadline = time.monotonic() + START_S
+    remark = None
     while time.monotonic() < deadline:
         with contextlib.suppress(TimeoutError):
-            if b"READY=1" in channel.recv(4096).split(b"\n"):
-                return
+            said = channel.recv(4096).decode("utf-8", "replace")
+            if "READY=1" in said.split("\n"):
+                return remark
+            remark = said.removeprefix("STATUS=")
         if (status := process.poll()) is not None:
             raise _failure(status, file, begin)
     process.terminate()

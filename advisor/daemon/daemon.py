@@ -26,7 +26,7 @@ from gpuadvisor.daemon.store import Backlog, Writer, kept, running, store_folder
 from gpuadvisor.daemon.systemd import Notifier
 from gpuadvisor.domain.metrics import SamplingInterval
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.telemetry import Event, Frame
+from gpuadvisor.domain.telemetry import SILENT, Event, Frame
 from gpuadvisor.errors import AdvisorError, StoreError, UsageError
 from gpuadvisor.interruption import stoppable
 from gpuadvisor.printable import duration
@@ -44,8 +44,6 @@ LEVELS = {
     Severity.WARNING: logging.WARNING,
     Severity.ERROR: logging.ERROR,
 }
-FIRST_GPU_S = 40.0
-"""How long a driver may take for its first answer: more than the sampler is given itself."""
 GAP_S = 5.0
 """The least time without frames that is a gap, in seconds, as in `rules/health/gap.py`."""
 DANGLING_S = 400 * 86400.0
@@ -277,12 +275,13 @@ def run(chosen: Chosen) -> None:
     with requests() as asked:
         source = sources.Live(configured.fast_period_s)
         try:
-            frames = _from_first_gpu(source, asked, chosen.wait_for_gpu)
+            notifier = Notifier()
+            frames = _from_first_gpu(source, asked, chosen.wait_for_gpu, notifier.remark)
             if frames is None:
                 return
             with TelemetryWriter(folder, kept=kept(configured.retention)) as writer:
                 setting = Setting(folder, sources.Live, chosen.read)
-                service = Service(setting, configured, writer, Notifier(), earlier(folder))
+                service = Service(setting, configured, writer, notifier, earlier(folder))
                 service.run(source, frames, asked)
         finally:
             source.close()
@@ -297,20 +296,22 @@ def already(process: int) -> str:
 
 
 def _from_first_gpu(
-    source: Source, asked: Requests, wait: bool, clock: Callable[[], float] = time.monotonic
+    source: Source, asked: Requests, wait: bool, remark: Callable[[str], object]
 ) -> Iterator[Frame] | None:
     """Return the frames from the first that has a GPU; None where it was asked to stop first.
 
-    AdvisorError where there is none, unless it is to `wait`.
+    AdvisorError where there is none, unless it is to `wait`. A driver that does not answer is what
+    a daemon must see: its frames are returned as well, and `remark` is told.
     """
     frames = source.frames()
-    began = clock()
     for frame in frames:
         if asked.stop():
             return None
-        if frame.gpus or wait:
+        if frame.problem == SILENT:
+            remark(f"{sources.NOT_ANSWERING}; the daemon waits for it")
+        if frame.gpus or wait or frame.problem == SILENT:
             return chain([frame], frames)
-        if clock() - began > FIRST_GPU_S or sources.has_answered(frame):
+        if sources.has_answered(frame):
             problem = frame.problem or "There is no NVIDIA GPU on this machine."
             raise AdvisorError(f"{problem.rstrip('.')}; with --wait-for-gpu the daemon stays.")
     return None

@@ -10,19 +10,19 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from gpuadvisor.domain.telemetry import HOST, STARTING, Frame
+from gpuadvisor.domain.telemetry import HOST, SILENT, STARTING, Frame, Gpu
 from gpuadvisor.domain.telemetry_window import (
     LONGEST_CARRIED_S,
     MOST_EVENTS,
     TelemetryWindow,
     window_of_frames,
 )
-from gpuadvisor.errors import AdvisorError, UsageError
+from gpuadvisor.errors import AdvisorError, SilentError, UsageError
 from gpuadvisor.version import __version__
 
 BEFORE_S = 120.0
@@ -34,6 +34,10 @@ SILENT_S = 5.0
 LONGEST_PAUSE_S = 5.0
 """A gap in a recording is shown no longer than that."""
 POLL_S = 0.1
+NOT_ANSWERING = (
+    "the NVIDIA driver has not answered for 5 s: it hangs (`sudo dmesg` may say why, and a reboot"
+    " cures it), or takes that long to wake a GPU, which `nvidia-smi -pm 1` keeps awake"
+)
 AWAIT_S = 0.02
 """Time between two looks at a command that is not recorded any more: 0.1 % of a core."""
 
@@ -178,8 +182,8 @@ def choose(*, speed: float = 1.0, recording: Path | None = None) -> Source:
 
 def has_answered(frame: Frame) -> bool:
     """Return whether the driver has said what GPUs there are, or that it cannot: it is not merely
-    silent so far."""
-    return frame.gpus is not None or frame.problem not in (None, STARTING)
+    starting or silent so far."""
+    return frame.gpus is not None or frame.problem not in (None, STARTING, SILENT)
 
 
 @dataclass(frozen=True)
@@ -206,45 +210,51 @@ def capture(
     stopped_by: Callable[[], int] = lambda: 0,
     warn: Callable[[str], object] = lambda _: None,
 ) -> Captured:
-    """Write the source's frames to the file; AdvisorError where there is no GPU to record.
+    """Write the source's frames to the file; AdvisorError where there is no GPU to record, and
+    SilentError where the driver does not answer.
 
     `stopped_by` is asked several times a second for the signal that asks to stop, 0 for none. A
-    command gets a terminal's Ctrl-C itself; SIGTERM is handed on to it. It is always awaited, and
-    nothing else ends it: where the recording fails, such as on a full disk, `warn` gets a sentence
-    and the command goes on. Without a command, that is a UsageError.
+    command is begun at once and gets a terminal's Ctrl-C itself; SIGTERM is handed on to it. It is
+    always awaited, and nothing else ends it: where there is nothing to record, or the recording
+    fails as on a full disk, `warn` gets a sentence and the command goes on. Without a command, that
+    is the error.
     """
-    from gpuadvisor.collectors.telemetry.recording import Recorder
+    from gpuadvisor.collectors.telemetry.recording import Recorder, check_writable
 
     began_s = time.monotonic()
     process: subprocess.Popen[bytes] | None = None
-    frames = source.frames()
+    recorder: Recorder | None = None
+    gpus: tuple[Gpu, ...] = ()
 
     def is_over() -> bool:
         late = duration_s is not None and time.monotonic() - began_s >= duration_s
         return late or bool(stopped_by()) or bool(process and process.poll() is not None)
 
     try:
-        first = _first(frames)
-        recorder = Recorder(path, __version__)
+        if command:
+            check_writable(path)
+            process = _begun(command)
         try:
-            with recorder:
-                recorder.write(first)
-                if command:
-                    process = _begun(command)
-                with _closed_once(is_over, source):
-                    for frame in frames:
-                        recorder.write(frame)
+            with ExitStack() as opened:
+                opened.enter_context(_closed_once(is_over, source))
+                for frame in _from_first(source, warn if process else None):
+                    if recorder is None:
+                        recorder = opened.enter_context(Recorder(path, __version__))
+                        gpus = frame.gpus or ()
+                    recorder.write(frame)
         except Exception as error:  # whatever it is: the command's owner has nothing to do with it
             if process is None:
                 raise
+            what = "the recording ended early" if recorder else "nothing is recorded"
             goes_on = " and the command goes on" if process.poll() is None else ""
-            warn(f"the recording ended early{goes_on}: {str(error) or repr(error)}")
+            warn(f"{what}{goes_on}: {str(error) or repr(error)}")
     finally:
         source.close()
     seconds = time.monotonic() - began_s
     status = 0 if process is None else _awaited(process, stopped_by)
     size_bytes = path.stat().st_size if path.exists() else 0
-    return Captured(path, recorder.frames, seconds, len(first.gpus or ()), status, size_bytes)
+    frames = recorder.frames if recorder else 0
+    return Captured(path, frames, seconds, len(gpus), status, size_bytes)
 
 
 def _begun(command: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -266,15 +276,28 @@ def _awaited(process: subprocess.Popen[bytes], stopped_by: Callable[[], int]) ->
     return 128 - status if status < 0 else status
 
 
-def _first(frames: Iterator[Frame]) -> Frame:
-    """Return the first frame that lists GPUs; until then the driver may still be starting."""
-    problem = "the sampler ended"
+def _from_first(source: Source, warn: Callable[[str], object] | None) -> Iterator[Frame]:
+    """Yield the frames from the first that lists GPUs; until then the driver may be starting.
+
+    AdvisorError where it has none. Where it does not answer, `warn` is told once, or without it
+    that is a SilentError.
+    """
+    problem = "it was over before the driver's first answer"
+    frames = source.frames()
+    is_told = False
     for frame in frames:
         if frame.gpus:
-            return frame
+            yield frame
+            yield from frames
+            return
         problem = frame.problem or problem
         if has_answered(frame):
             break
+        if frame.problem == SILENT and not is_told:
+            if warn is None:
+                raise SilentError(NOT_ANSWERING)
+            warn(f"nothing is recorded until it answers: {NOT_ANSWERING}")
+            is_told = True
     raise AdvisorError(f"there is nothing to record: {problem}")
 
 

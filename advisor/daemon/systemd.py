@@ -149,6 +149,10 @@ class Notifier:
         for_us = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         self._has_watchdog = for_us and "WATCHDOG_USEC" in environ
 
+    def remark(self, sentence: str) -> None:
+        """Say what is odd before it is ready; `ready` replaces it."""
+        self._send(f"STATUS={sentence}")
+
     def ready(self, status: str) -> None:
         line = " ".join(status.split())
         self._send(f"READY=1\nMAINPID={os.getpid()}\nSTATUS={line}")

@@ -16,6 +16,8 @@ HOST = "host"
 """Stands for the machine where otherwise a GPU's UUID stands."""
 STARTING = "The NVIDIA driver is starting."
 """The problem of a frame from before the driver's first answer: nothing is wrong so far."""
+SILENT = "The NVIDIA driver does not answer."
+"""The problem of a frame while it hangs, or takes longer to wake a GPU than any should."""
 
 
 class State(str, Enum):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gpuadvisor.collectors.nvml import codes
@@ -16,14 +16,19 @@ Listed = tuple[Gpu, Any]
 """A GPU and its handle; None for the handle of one that is lost."""
 
 
-def enumerate_gpus(nvml: Any, known: Mapping[int, Gpu]) -> list[Listed]:
+def enumerate_gpus(
+    nvml: Any, known: Mapping[int, Gpu], on_gpu: Callable[[], object] = lambda: None
+) -> list[Listed]:
     """Return them all; `known` says which GPU had an index, for those that do not tell any more.
+
+    `on_gpu` is called before each: since version 2 of nvmlInit, it is here that it is woken.
 
     Raises NVMLError where the driver cannot even count them, and LibraryGoneError. A GPU that
     this user or container must not use is not there for us.
     """
     listed: list[Listed] = []
     for index in range(nvml.nvmlDeviceGetCount()):
+        on_gpu()
         try:
             listed.extend(_whole_and_instances(nvml, index))
         except nvml.NVMLError as error:

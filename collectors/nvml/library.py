@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import cache
@@ -26,8 +27,9 @@ T = TypeVar("T")
 
 CALL_TIMEOUT_S = 2.0
 """The slowest call used takes 4.4 ms (total energy on an H100 with driver 580)."""
-START_TIMEOUT_S = 30.0
-"""Without persistence mode the driver first wakes every GPU, which takes seconds for each."""
+STEP_TIMEOUT_S = 5.0
+"""The same for a step of a start: NVML's own, then each GPU in turn, which the driver first wakes
+where nobody keeps it awake, in 1 to 3 s (docs.nvidia.com/deploy/driver-persistence)."""
 
 _REASONS = {
     codes.NOT_SUPPORTED: "not supported by this GPU or driver",
@@ -45,6 +47,8 @@ _REASONS = {
 """The reasons in words for NVML's return codes."""
 
 _stuck: list[Thread] = []
+_stepped_s = [0.0]
+"""Monotonic time at which the query of now began its last step."""
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
 """The waits between two attempts to start double from the first to the longest."""
@@ -62,17 +66,25 @@ def query(ask: Callable[[Any], T]) -> T:
     _stuck[:] = [thread for thread in _stuck if thread.is_alive()]
     if _stuck:
         raise QueryError("the NVIDIA driver does not answer; an earlier query still waits for it")
-    limit_s = CALL_TIMEOUT_S if _library.cache_info().currsize else START_TIMEOUT_S
+    limit_s = CALL_TIMEOUT_S if _library.cache_info().currsize else STEP_TIMEOUT_S
     answer: Future[T] = Future()
     thread = Thread(target=_answer, args=(answer, ask), name="nvml", daemon=True)
+    step()
     thread.start()
-    try:
-        return answer.result(limit_s)
-    except TimeoutError:
-        _stuck.append(thread)
-        raise QueryError(f"the NVIDIA driver did not answer within {limit_s:g} s") from None
-    except Exception as error:
-        raise QueryError(reason(error)) from error
+    while (left_s := _stepped_s[0] + limit_s - time.monotonic()) > 0:
+        try:
+            return answer.result(left_s)
+        except TimeoutError:
+            continue  # perhaps there was a step meanwhile
+        except Exception as error:
+            raise QueryError(reason(error)) from error
+    _stuck.append(thread)
+    raise QueryError(f"the NVIDIA driver did not answer within {limit_s:g} s")
+
+
+def step() -> None:
+    """Note that a query comes to a step that may take STEP_TIMEOUT_S by itself: another GPU."""
+    _stepped_s[0] = time.monotonic()
 
 
 def read(nvml: Any, function: str, *args: object) -> Any:
@@ -101,7 +113,9 @@ def _answer(answer: Future[T], ask: Callable[[Any], T]) -> None:
 @cache  # failures are not cached: the driver may be there the next time
 def _library() -> Any:
     nvml = import_module("pynvml")
+    step()
     nvml.nvmlInit()
+    step()
     return nvml
 
 
@@ -136,7 +150,9 @@ class BackOff:
 class NvmlLibrary:
     """The library, or the reason why there is none."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_start: Callable[[], object] = lambda: None) -> None:
+        """`on_start` is called before each start, which may take seconds."""
+        self._on_start = on_start
         self.problem: str | None = None
         """One sentence for people; None while all is well."""
         self.nvml: Any = None
@@ -146,6 +162,7 @@ class NvmlLibrary:
     def ready(self, now_s: float) -> Any | None:
         """Return pynvml, initialised, or None: then `problem` says why. It never raises."""
         if self.nvml is None and self._back_off.is_due(now_s):
+            self._on_start()
             try:
                 nvml = import_module("pynvml")
                 nvml.nvmlInit()

@@ -36,14 +36,20 @@ class Sampler:
     """Reads all GPUs of the machine."""
 
     def __init__(
-        self, *, hurried: Sequence[str] = (), clock: Callable[[], float] = time.time
+        self,
+        *,
+        hurried: Sequence[str] = (),
+        on_step: Callable[[], object] = lambda: None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        """`hurried`: metrics that are read with every full frame, whatever their interval. `clock`
-        returns Unix time.
+        """`hurried`: metrics that are read with every full frame, whatever their interval.
+        `on_step` is called before each step of a start of the library, which may take seconds.
+        `clock` returns Unix time.
         """
         self._hurried = tuple(hurried)
+        self._on_step = on_step
         self._clock = clock
-        self._driver = NvmlLibrary()
+        self._driver = NvmlLibrary(on_step)
         self._gpus: list[WatchedGpu] = []
         self._announced: tuple[Gpu, ...] | None = None
         self._processes = GpuProcesses()
@@ -136,7 +142,7 @@ class Sampler:
     def _list(self, nvml: Any, now_s: float) -> None:
         before = {watched.gpu.uuid: watched for watched in self._gpus}
         known = {w.gpu.index: w.gpu for w in self._gpus if not w.gpu.is_instance}
-        listed = enumerate_gpus(nvml, known)
+        listed = enumerate_gpus(nvml, known, self._on_step if self._is_new else lambda: None)
         self._count = nvml.nvmlDeviceGetCount()
         self._listed_s = self._counted_s = now_s
         self._gpus = [

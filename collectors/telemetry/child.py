@@ -2,8 +2,9 @@
 
 The options are a JSON object, `fast_period_s` and `hurried`: argparse would cost half a MB all day.
 
-A frame a line on the standard output. It ends when its standard input does, so that it outlives
-nobody, even when a call into the driver never returns.
+A frame a line on the standard output, and before the first one a line for each step of the start: a
+frame whose problem is that the driver is starting. It ends when its standard input does, so that
+it outlives nobody, even when a call into the driver never returns.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 from gpuadvisor.collectors.nvml.sampler import Sampler
 from gpuadvisor.collectors.telemetry.encoding import encode
 from gpuadvisor.domain.metrics import SamplingInterval
+from gpuadvisor.domain.telemetry import STARTING, Frame
 
 WHOLE_S = SamplingInterval.NORMAL.period_s
 
@@ -28,13 +30,21 @@ def main() -> None:
     options = json.loads(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    sampler = Sampler(hurried=options["hurried"])
+    sampler = Sampler(hurried=options["hurried"], on_step=_tell_step)
     for full in rhythm(options["fast_period_s"]):
-        try:
-            sys.stdout.buffer.write(encode(sampler.poll(full=full)) + b"\n")
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            os._exit(0)
+        _tell(sampler.poll(full=full))
+
+
+def _tell_step() -> None:
+    _tell(Frame(time.time(), full=False, problem=STARTING))
+
+
+def _tell(frame: Frame) -> None:
+    try:
+        sys.stdout.buffer.write(encode(frame) + b"\n")
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        os._exit(0)
 
 
 def rhythm(fast_s: float | None) -> Iterator[bool]:

@@ -30,6 +30,17 @@ LONGEST_LINE = 1 << 24
 """Bytes of a line: a frame of eight GPUs has some 10,000; what is longer is no recording."""
 
 
+def check_writable(path: Path) -> None:
+    """UsageError where a recording could not be written there; leaves no trace."""
+    is_new = not path.exists()
+    try:
+        path.open("ab").close()
+        if is_new:
+            path.resolve().unlink()
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
 class Recorder:
     """A writer of a recording; a context manager."""
 

@@ -5,6 +5,10 @@ but the child calls NVML here. While it is silent, what was known is handed on a
 frame's problem says why. A silence lasts from its beginning to the next answer, however many
 children are started meanwhile. Its sentences count nothing, and the metrics keep the first one:
 whatever changes is told and stored as news.
+
+Two wait for a driver that hangs: the child, which has all the time that a start may take, and
+beside it a fresh one every few seconds, as calls that hang do not always return once the driver
+works. Who answers first is the child.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from gpuadvisor.collectors.telemetry.decoding import decode
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import (
     HOST,
+    SILENT,
     STARTING,
     Event,
     Frame,
@@ -36,14 +41,21 @@ from gpuadvisor.domain.telemetry import (
 
 SILENCE_S = 2.0
 """Silence after which values are stale and the child is replaced."""
+STEP_S = 5.0
+"""Patience for each step of a child's start: NVML's own, then each GPU in turn, which the driver
+first wakes where nobody keeps it awake, in 1 to 3 s (docs.nvidia.com/deploy/driver-persistence)."""
 START_S = 30.0
-"""Patience for a child's first frame: without persistence mode the driver first wakes every GPU."""
+"""Patience for a child's first word, as Python starts late from a slow disk, and time that one
+which waits for the driver is given before another takes its place."""
 EVERY_S = 1.0
 """Time between two frames, from the child or in its place."""
-REPLACE_EVERY_S = 60.0
-"""Time between two replacements of a child that hangs, of which the first comes at once: a driver
-that hangs for good would otherwise collect a process that cannot be killed every few seconds. It is
-also the longest wait after a child that ended, and the life from which on one counts as steady."""
+PROBE_EVERY_S = 5.0
+"""Time between two new children while the driver does not answer, each of which costs 0.2 s of a
+core. The first one comes at once."""
+LONGEST_WAIT_S = 60.0
+"""The same while one that was killed is still there, as a call into the kernel holds it: a driver
+that hangs for good would otherwise collect such processes. It is also the longest wait after a
+child that ended, and the life from which on one counts as steady."""
 CRASH_WAIT_S = 1.0
 """A child that ended leaves nothing behind, so the next one begins at once, after two in a row that
 were not steady in a second, and then in twice as long each time: a start costs 0.2 s of a core."""
@@ -53,7 +65,6 @@ DEATH_S = 1.0
 """Seconds for a killed child to be gone; one in an uninterruptible call stays."""
 LATE_S = 1.0
 """Seconds by which this process itself was held up from which a silence does not count."""
-NO_ANSWER = "the NVIDIA driver does not answer"
 AFTER_S = 1e-6
 """Seconds between a frame in the child's place and the child's own, which began before and comes
 after: floats of today's Unix times resolve 0.24 us."""
@@ -73,8 +84,10 @@ class SamplerProcess:
         environ: Mapping[str, str] | None = None,
         command: Sequence[str] = CHILD,
         silence_s: float = SILENCE_S,
+        step_s: float = STEP_S,
         start_s: float = START_S,
-        replace_every_s: float = REPLACE_EVERY_S,
+        probe_every_s: float = PROBE_EVERY_S,
+        longest_wait_s: float = LONGEST_WAIT_S,
         every_s: float = EVERY_S,
         crash_wait_s: float = CRASH_WAIT_S,
     ) -> None:
@@ -86,8 +99,10 @@ class SamplerProcess:
         self._command = [*command, json.dumps(options)]
         self._environ = dict(os.environ if environ is None else environ)
         self._silence_s = silence_s
+        self._step_s = step_s
         self._start_s = start_s
-        self._replace_every_s = replace_every_s
+        self._probe_every_s = probe_every_s
+        self._longest_wait_s = longest_wait_s
         self._every_s = every_s
         self._crash_wait_s = crash_wait_s
         self._known: dict[str, dict[str, float | Unavailable]] = {}
@@ -99,12 +114,17 @@ class SamplerProcess:
         self._failure: Event | None = None
         self._placed_s = -inf
         """Unix time of the last frame in the child's place."""
-        self._hung_s = -inf
-        """Monotonic time at which a child that hangs was replaced last."""
+        self._began_s = -inf
+        """Monotonic time at which a child was begun last because of a hang."""
         self._crashes = 0
         """Children in a row that ended before they were steady."""
         self._closed = threading.Event()
-        self._child = _Child(self._command, self._environ)
+        self._heard_of: queue.Queue[tuple[_Child, Frame | None]] = queue.Queue()
+        """What children sent, in order; None when one ended."""
+        self._child = self._begin()
+        self._probe: _Child | None = None
+        self._stuck: list[_Child] = []
+        """Children that were killed and may still be there."""
 
     def __enter__(self) -> SamplerProcess:
         return self
@@ -115,24 +135,48 @@ class SamplerProcess:
     def close(self) -> None:
         """End the child and `frames`; from any thread, and more than once."""
         self._closed.set()
-        self._child.end()
+        for child in filter(None, (self._child, self._probe)):
+            child.end()
 
     def frames(self) -> Iterator[Frame]:
         """Yield frames until `close`, at least one a second."""
         while not self._closed.is_set():
             asked_s = time.monotonic()
-            frame = self._child.next(self._every_s)
+            frame = self._next(asked_s + self._every_s)
             if self._closed.is_set():
                 return
             if frame is not None:
                 yield self._heard(frame)
                 continue
             if time.monotonic() - asked_s > self._every_s + LATE_S:
-                self._child.forgive()
-            reason = self._child.ended() or self._silence()
-            yield self._in_its_place(reason)
-            if reason and self._may_replace():
-                self._replace()
+                for child in filter(None, (self._child, self._probe)):
+                    child.heard_s = time.monotonic()  # its silence counts from now on
+            how = self._child.ended()
+            yield self._in_its_place(how)
+            if how:
+                self._replace_ended()
+            elif self._problem == SILENT:
+                self._try_another()
+
+    def _next(self, until_s: float) -> Frame | None:
+        """Return the next frame; None where none came by then (monotonic) or the child ended."""
+        while True:
+            try:
+                wait_s = max(0.0, until_s - time.monotonic())
+                child, frame = self._heard_of.get(timeout=wait_s)
+            except queue.Empty:
+                return None
+            child.heard_s = time.monotonic()
+            if frame is None:
+                if child is self._child:
+                    return None
+            elif frame.problem == STARTING:
+                child.patience_s = self._step_s
+            elif child in (self._child, self._probe):  # and not one that was given up
+                child.patience_s = self._silence_s
+                if child is self._probe:
+                    self._succeed()
+                return frame
 
     def _heard(self, frame: Frame) -> Frame:
         if frame.time_s <= self._placed_s <= time.time():
@@ -152,77 +196,100 @@ class SamplerProcess:
         self._failure = None
         return replace(frame, events=(*frame.events, over))
 
-    def _silence(self) -> str | None:
-        """Return the problem of a child that is silent; None while its silence is expected."""
-        limit_s = self._silence_s if self._child.heard else self._start_s
-        return NO_ANSWER if self._child.silent_s() >= limit_s else None
-
-    def _in_its_place(self, reason: str | None) -> Frame:
+    def _in_its_place(self, how: str | None) -> Frame:
         """Return a frame without values: what was known is stale.
 
-        `reason` is what is wrong with the child of now; that of the one before counts on until
+        `how` the child of now ended, if it did. The problem of the one before counts on until
         something is heard.
         """
         now_s = self._placed_s = time.time()
-        if reason is not None:
-            problem = f"{reason[0].upper()}{reason[1:]}."
-            if self._problem is None:
-                self._first_problem = problem
-            self._problem = problem
-        if self._problem is None and self._child.silent_s() < self._silence_s:
+        problem = self._problem
+        if how is not None:
+            problem = f"{how[0].upper()}{how[1:]}."
+        elif self._child.silent_s() >= self._child.patience_s:
+            problem = SILENT
+        if self._problem is None:
+            self._first_problem = problem or STARTING
+        self._problem = problem
+        if problem is None and self._child.silent_s() < self._silence_s:
             return Frame(now_s, full=False)  # late by less than counts
         samples = {
             device: Sample({}, {name: self._stale(each) for name, each in known.items()})
             for device, known in self._known.items()
         }
         events: tuple[Event, ...] = ()
-        if reason is not None and self._failure is None:
+        if how is not None and self._failure is None:
             self._failure = Event(
                 "sampler",
                 now_s,
-                f"Nothing is measured, because {reason}: the sampler is started anew.",
+                f"Nothing is measured, because {how}: it is started anew.",
                 Severity.WARNING,
             )
             events = (self._failure,)
-        return Frame(now_s, samples, events=events, problem=self._problem or STARTING)
+        return Frame(now_s, samples, events=events, problem=problem or STARTING)
 
     def _stale(self, known: float | Unavailable) -> Unavailable:
         if isinstance(known, Unavailable):
             return known
         return Unavailable(State.STALE, known, self._first_problem)
 
-    def _may_replace(self) -> bool:
-        """Whether it is time for another child, after one that has ended or hangs."""
+    def _replace_ended(self) -> None:
+        """Have another child in place of one that ended, once it is time."""
         now_s, child = time.monotonic(), self._child
-        if child.ended() is None:
-            if now_s - self._hung_s < self._replace_every_s:
-                return False
-            self._hung_s = now_s
-            return True
-        is_steady = child.heard_s - child.began_s >= self._replace_every_s
+        is_steady = child.heard_s - child.began_s >= self._longest_wait_s
         crashes = 0 if is_steady else self._crashes
-        wait_s = min(self._crash_wait_s * 2 ** (crashes - 1), self._replace_every_s)
+        wait_s = min(self._crash_wait_s * 2 ** (crashes - 1), self._longest_wait_s)
         if crashes and now_s - child.heard_s < wait_s:
-            return False
+            return
         self._crashes = min(crashes + 1, MOST_CRASHES)
-        return True
+        self._succeed()
 
-    def _replace(self) -> None:
-        self._child.end()
-        self._child = _Child(self._command, self._environ)
-        if self._closed.is_set():  # while it was replaced
-            self._child.end()
+    def _try_another(self) -> None:
+        """Have another child wait for a driver that does not answer, once it is time."""
+        now_s, child = time.monotonic(), self._child
+        self._stuck = [each for each in self._stuck if each.is_there()]
+        wait_s = self._longest_wait_s if self._stuck else self._probe_every_s
+        if now_s - self._began_s < wait_s:
+            return
+        self._began_s = now_s
+        if child.patience_s == self._silence_s or child.silent_s() >= self._start_s:
+            self._succeed()
+        else:
+            if self._probe is not None:
+                self._end(self._probe)
+            self._probe = self._begin()
+
+    def _succeed(self) -> None:
+        """Put the one that waits beside the child, or a new one, in its place."""
+        self._end(self._child)
+        self._child, self._probe = self._probe or self._begin(), None
+
+    def _begin(self) -> _Child:
+        child = _Child(self._command, self._environ, self._heard_of, self._start_s)
+        if self._closed.is_set():  # while it was begun
+            child.end()
+        return child
+
+    def _end(self, child: _Child) -> None:
+        child.end()
+        if child.is_there():
+            self._stuck.append(child)
 
 
 class _Child:
     """One sampler process, whose lines a thread reads."""
 
-    def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
-        self.heard = False
-        """Whether it has sent a frame yet."""
-        self._frames: queue.Queue[Frame | None] = queue.Queue()
+    def __init__(
+        self,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        heard_of: queue.Queue[tuple[_Child, Frame | None]],
+        patience_s: float,
+    ) -> None:
+        self.patience_s = patience_s
+        """Silence that is expected of it now."""
+        self._heard_of = heard_of
         self._nonsense = ""
-        self._ending = threading.Event()
         self.began_s = self.heard_s = time.monotonic()
         """Monotonic times of its start, and from which on its silence counts."""
         self._process = subprocess.Popen(
@@ -235,24 +302,6 @@ class _Child:
         )
         self._reader = threading.Thread(target=self._read, name="telemetry", daemon=True)
         self._reader.start()
-
-    def next(self, timeout_s: float) -> Frame | None:
-        """Return the child's next frame; None when none came in that time or none will come."""
-        try:
-            frame = self._frames.get(timeout=timeout_s)
-        except queue.Empty:
-            return None
-        if frame is None:  # the end; asked again, it says so again
-            self._frames.put(None)
-            self._ending.wait(timeout_s)
-            return None
-        self.heard = True
-        self.forgive()
-        return frame
-
-    def forgive(self) -> None:
-        """Count the child's silence from now on."""
-        self.heard_s = time.monotonic()
 
     def silent_s(self) -> float:
         return time.monotonic() - self.heard_s
@@ -267,9 +316,12 @@ class _Child:
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         return f"the sampler {how}"
 
+    def is_there(self) -> bool:
+        """Return whether its process has not gone yet."""
+        return self._process.poll() is None
+
     def end(self) -> None:
         """Kill the child and wait a moment; one that cannot be killed is left to the kernel."""
-        self._ending.set()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -285,8 +337,11 @@ class _Child:
         with stdout:
             for line in stdout:
                 try:
-                    self._frames.put(decode(line))
+                    self._heard_of.put((self, decode(line)))
                 except ValueError:
                     self._nonsense = line.decode("utf-8", "replace").strip()
                     break
-        self._frames.put(None)
+        if not self._nonsense:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(DEATH_S)  # so that it is known how it ended
+        self._heard_of.put((self, None))

@@ -200,6 +200,24 @@ def test_a_lost_gpu_a_hanging_driver_and_a_kill(machine):
     assert lost.ended_s >= lost.began_s
 
 
+def test_a_start_while_the_driver_hangs_is_answered_and_the_daemon_waits_for_it(machine):
+    machine.control("HANG=nvmlInitWithFlags")
+    began_s = time.monotonic()
+    done = machine.ask("start", "--config", str(machine.configuration))
+    assert (done.returncode, done.stdout[:15]) == (0, "The daemon runs")
+    assert time.monotonic() - began_s < 15
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("gpuadvisor: the NVIDIA driver has not answered for 5 s: ")
+    assert line.endswith("; the daemon waits for it")
+    machine.control("LOAD=busy")
+    worked_s = time.monotonic()
+    machine.wait("values", lambda: "gpuadvisor_power_watts" in machine.scrape())
+    assert time.monotonic() - worked_s < 12
+    (event,) = machine.wait("the end of the hang", lambda: ended(machine.events("driver")))
+    assert event.message == "The NVIDIA driver does not answer."
+    assert machine.events("sampler") == []
+
+
 def states(machine):
     return machine.scrape().get("states", {})
 

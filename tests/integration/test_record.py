@@ -81,6 +81,28 @@ def test_without_a_driver_it_says_so_in_one_sentence(record, tmp_path):
     assert not (tmp_path / "run.gpr").exists()
 
 
+def test_a_command_is_begun_while_the_driver_hangs(record, tmp_path):
+    command = [sys.executable, "-c", "import time; print(time.time()); exit(7)"]
+    began_s = time.time()
+    process = record("--", *command, FAKE_NVML_HANG="nvmlInitWithFlags")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 7
+    assert float(out) - began_s < 5
+    (line,) = err.splitlines()
+    assert line.startswith("gpuadvisor: nothing is recorded: ")
+    assert not (tmp_path / "run.gpr").exists()
+
+
+def test_a_driver_that_hangs_is_said_after_five_seconds(record, tmp_path):
+    began_s = time.monotonic()
+    _, err = (process := record(FAKE_NVML_HANG="nvmlInitWithFlags")).communicate(timeout=60)
+    assert process.returncode == 7
+    assert 4 < time.monotonic() - began_s < 15
+    (line,) = err.splitlines()
+    assert line.startswith("gpuadvisor: the NVIDIA driver has not answered for 5 s: ")
+    assert not (tmp_path / "run.gpr").exists()
+
+
 def test_what_is_there_is_not_replaced(record, tmp_path):
     (tmp_path / "run.gpr").write_text("precious")
     process = record()

@@ -159,6 +159,23 @@ def test_once_as_json_has_every_metric_with_its_state(watch):
     assert said["host"]["cpu_pct"]["state"] == "ok"
 
 
+@pytest.mark.slow
+def test_once_waits_for_each_gpu_that_the_driver_wakes(watch):
+    waking = "nvmlDeviceGetHandleByIndex_v2=2500000"
+    done = watch("--once", FAKE_NVML_MODELS="h100,h100,h100", FAKE_NVML_DELAY_US=waking)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "3 GPUs" in done.stdout
+
+
+def test_once_says_after_five_seconds_that_the_driver_hangs(watch):
+    began_s = time.monotonic()
+    done = watch("--once", FAKE_NVML_HANG="nvmlDeviceGetHandleByIndex_v2#1")
+    assert (done.returncode, done.stdout) == (7, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("gpuadvisor: the NVIDIA driver has not answered for 5 s: ")
+    assert 4 < time.monotonic() - began_s < 12
+
+
 def test_json_is_a_line_for_each_whole_frame(watch, recording):
     done = watch("--json", "--replay", recording, "--speed", "inf")
     assert (done.returncode, done.stderr) == (0, "")

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from typing import Any, TextIO
 
-from gpuadvisor.daemon.sources import Source, has_answered
+from gpuadvisor.daemon.sources import NOT_ANSWERING, Source, has_answered
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Metric
-from gpuadvisor.domain.telemetry import HOST, Event, Frame
+from gpuadvisor.domain.telemetry import HOST, SILENT, STARTING, Event, Frame
 from gpuadvisor.errors import AdvisorError, SilentError
 from gpuadvisor.tui.watch import cells, columns
 from gpuadvisor.tui.watch.state import WatchState
@@ -18,8 +18,8 @@ from gpuadvisor.tui.watch.state import WatchState
 SETTLED_FRAMES = 2
 """Rates and GPM compare two readings, so that the second full frame is the first to have them."""
 PATIENCE_S = 5.0
-"""Seconds to wait for values of now. A driver that works answers a sweep in milliseconds, and the
-daemon stores a row each second; one that has said nothing for so long hangs."""
+"""Seconds to wait for values of now, once the driver has started. One that works answers a sweep
+in milliseconds, and the daemon stores a row each second; what is silent for so long hangs."""
 SHOWN_EVENTS = 10
 VERSION = 1
 """The version of the JSON that docs/watch.md describes, raised when a program that reads it must be
@@ -50,8 +50,9 @@ def once(
         state.end()
         return True
     asked_s, newest_s, settled = now(), 0.0, 0
-    deadline = clock() + PATIENCE_S
-    for frame in _frames(source, deadline, clock):
+    deadline = inf
+    for frame in _frames(source, PATIENCE_S, clock):
+        deadline = min(deadline, clock() + PATIENCE_S)  # from the first on
         state.update(frame)
         if frame.full and frame.samples and not frame.problem:
             newest_s = frame.time_s
@@ -79,11 +80,11 @@ def stream(
     """Write a line of JSON for each full frame from `since_s` (Unix time) on, as it comes.
 
     Events of the frames between, and of those before, are told with the next line. SilentError
-    where the driver has said nothing for `patience_s` by `clock`, AdvisorError where there is no
-    GPU.
+    where the driver does not answer, or a daemon has no GPU for `patience_s` by `clock`;
+    AdvisorError where there is no GPU.
     """
     events: list[Event] = []
-    for frame in _frames(source, clock() + patience_s, clock):
+    for frame in _frames(source, patience_s, clock):
         events.extend(state.update(frame))
         if frame.full and frame.time_s >= since_s:
             print(json.dumps(document(state, events)), file=out, flush=True)
@@ -111,11 +112,16 @@ def table(state: WatchState, width: int) -> Iterator[str]:
 
 
 def _frames(
-    source: Source, deadline: float = inf, clock: Callable[[], float] = time.monotonic
+    source: Source, patience_s: float = inf, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Frame]:
-    """Yield the frames from the first on that lists GPUs, which must come before the deadline."""
+    """Yield the frames from the first on that lists GPUs.
+
+    A driver that is starting has the time that it takes for each GPU; one that hangs is a
+    SilentError, as is a source that lists none for `patience_s` and does not say why.
+    """
     problem = "there is no frame"
     is_begun = False
+    deadline = clock() + patience_s
     for frame in source.frames():
         is_begun = is_begun or bool(frame.gpus)
         if is_begun:
@@ -124,11 +130,9 @@ def _frames(
         problem = frame.problem or problem
         if has_answered(frame):
             break
-        if clock() >= deadline:
-            raise SilentError(
-                f"the NVIDIA driver has not answered for {PATIENCE_S:.0f} s: it hangs, or takes "
-                "that long to wake its GPUs, which `nvidia-smi -pm 1` keeps awake"
-            )
+        is_late = clock() >= deadline and frame.problem != STARTING
+        if patience_s < inf and (frame.problem == SILENT or is_late):
+            raise SilentError(NOT_ANSWERING)
     if not is_begun:
         raise nothing(problem)
 

@@ -63,13 +63,22 @@ def test_without_nvidia_ml_py_the_reason_says_so(ask):
 
 def test_a_driver_that_never_answers_is_given_up(ask):
     impatient = (
-        f"{IMPORT}\nfrom gpuadvisor.collectors.nvml import library\nlibrary.START_TIMEOUT_S = 0.1"
+        f"{IMPORT}\nfrom gpuadvisor.collectors.nvml import library\nlibrary.STEP_TIMEOUT_S = 0.1"
     )
     reasons = ask(
         impatient, "[inventory().reason for _ in 'ab']", FAKE_NVML_HANG="nvmlInitWithFlags"
     )
     assert "did not answer within 0.1 s" in reasons[0]
     assert "an earlier query still waits" in reasons[1]
+
+
+def test_a_driver_that_wakes_its_gpus_one_after_the_other_has_the_time_that_it_takes(ask):
+    patient = (
+        f"{IMPORT}\nfrom gpuadvisor.collectors.nvml import library\nlibrary.STEP_TIMEOUT_S = 0.6"
+    )
+    waking = {"FAKE_NVML_DELAY_US": "nvmlDeviceGetHandleByIndex_v2=300000"}
+    models = {"FAKE_NVML_MODELS": "h100,h100,h100,h100"}
+    assert ask(patient, "len(inventory().gpus)", **waking, **models) == 4
 
 
 def test_a_lost_gpu_leaves_the_others_and_a_note(ask):

@@ -10,8 +10,8 @@ import pytest
 
 from gpuadvisor.collectors.telemetry.recording import read_recording
 from gpuadvisor.daemon.sources import capture
-from gpuadvisor.domain.telemetry import STARTING, Frame, Gpu, Sample
-from gpuadvisor.errors import AdvisorError, UsageError
+from gpuadvisor.domain.telemetry import SILENT, STARTING, Frame, Gpu, Sample
+from gpuadvisor.errors import AdvisorError, SilentError, UsageError
 
 GPUS = (Gpu("GPU-1", 0, "NVIDIA H100 80GB HBM3"), Gpu("GPU-2", 1, "NVIDIA H100 80GB HBM3"))
 
@@ -156,6 +156,64 @@ def test_without_a_gpu_nothing_is_written(path, source):
         capture(source, path)
     assert not path.exists()
     assert source.closed.is_set()
+
+
+HANGING = Hand(Frame(1.0, problem=STARTING), Frame(2.0, problem=SILENT))
+
+
+def test_a_driver_that_hangs_is_said_with_the_way_out(path):
+    with pytest.raises(SilentError, match=r"has not answered for 5 s: .* reboot"):
+        capture(HANGING, path)
+    assert not path.exists()
+
+
+class Late(Hand):
+    """A driver that answers once the command has written a file."""
+
+    def __init__(self, written, *frames):
+        super().__init__(*frames)
+        self._written = written
+
+    def frames(self):
+        yield Frame(1.0, problem=SILENT)
+        while not self._written.exists():
+            time.sleep(0.01)
+            yield Frame(1.0, problem=SILENT)
+        yield from super().frames()
+
+
+def test_a_command_does_not_wait_for_the_driver(path, tmp_path):
+    written, said = tmp_path / "written", []
+    program = f"open({str(written)!r}, 'w'); import time; time.sleep(0.4); raise SystemExit(7)"
+    done = capture(Late(written, *good()._frames), path, command=python(program), warn=said.append)
+    assert (done.status, done.gpus) == (7, 2)
+    assert next(read_recording(path).frames()).gpus == GPUS
+    (sentence,) = said
+    assert sentence.startswith("nothing is recorded until it answers: the NVIDIA driver has not")
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (Hand(Frame(1.0, problem="No NVIDIA driver is installed.")), "No NVIDIA driver"),
+        (Hand(Frame(1.0, problem=STARTING)), "the NVIDIA driver is starting"),
+    ],
+)
+def test_a_command_runs_where_there_is_nothing_to_record(path, source, words):
+    said = []
+    done = capture(source, path, command=python("raise SystemExit(7)"), warn=said.append)
+    assert (done.status, done.frames) == (7, 0)
+    (sentence,) = said
+    assert sentence.startswith("nothing is recorded")
+    assert words.lower() in sentence.lower()
+    assert not path.exists()
+
+
+def test_a_command_is_not_begun_where_it_cannot_be_recorded(tmp_path):
+    written = tmp_path / "written"
+    with pytest.raises(UsageError, match="cannot be written"):
+        capture(good(), tmp_path / "none" / "run.gpr", command=["touch", str(written)])
+    assert not written.exists()
 
 
 def test_a_command_that_does_not_exist_is_said(path):

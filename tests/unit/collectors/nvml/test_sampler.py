@@ -28,6 +28,18 @@ def test_fast_metrics_come_first_in_a_call():
         }
 
 
+def test_each_step_of_a_start_is_told_and_none_afterwards(play):
+    """Each may take seconds, where the driver wakes its GPUs."""
+    program = (
+        "steps = []\n"
+        "sampler = Sampler(on_step=lambda: steps.append(1), clock=lambda: clock[0])\n"
+        "result = [(poll(sampler, 61), len(steps))[1] for _ in range(3)]\n"
+        "sampler.close()\n"
+    )
+    models = {"FAKE_NVML_MODELS": "h100,h100,h100"}
+    assert play(program, **models) == [4, 4, 4]  # the library, and each GPU
+
+
 READ = """
 sampler = start()
 frames = [poll(sampler) for _ in range(3)] + [poll(sampler, 0.1, full=False)]

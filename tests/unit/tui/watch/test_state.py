@@ -7,7 +7,7 @@ import pytest
 
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.telemetry import STARTING, Event, Frame, State, Unavailable
+from gpuadvisor.domain.telemetry import SILENT, STARTING, Event, Frame, State, Unavailable
 from gpuadvisor.errors import AdvisorError, SilentError
 from gpuadvisor.tui.watch import details, plain
 from gpuadvisor.tui.watch.plain import document
@@ -247,11 +247,19 @@ def test_once_without_values_of_now_says_so_after_five_seconds(watched, now, lat
     assert json.loads(plain.as_json(watched))["problem"] == said
 
 
-def test_a_driver_that_never_answers_is_told_after_five_seconds(watched, now):
-    frames = [Frame(START_S + at_s, problem=STARTING) for at_s in range(30)]
+@pytest.mark.parametrize("problem", [SILENT, None], ids=["the driver hangs", "nobody says why"])
+def test_a_driver_that_never_answers_is_told_after_five_seconds(watched, now, problem):
+    starting = [Frame(START_S + at_s, problem=STARTING) for at_s in range(5)]
+    silent = [Frame(START_S + at_s, problem=problem) for at_s in range(5, 30)]
     with pytest.raises(SilentError, match=r"^the NVIDIA driver has not answered for 5 s: "):
-        once(Waiting(now, *frames), watched, now)
+        once(Waiting(now, *starting, *silent), watched, now)
     assert now[0] == 5
+
+
+def test_a_driver_that_wakes_its_gpus_has_the_time_that_it_takes(watched, now):
+    starting = [Frame(START_S + at_s, problem=STARTING) for at_s in range(20)]
+    awake = [frame(at_s, sample(gpu_utilization_pct=at_s)) for at_s in (20, 21)]
+    assert once(Waiting(now, *starting, *awake), watched, now)
 
 
 def test_a_stream_begins_now_and_not_with_what_a_daemon_stored_before(watched, capsys):
