@@ -1,7 +1,8 @@
 """A script's shortened life from its start to its end: what the harness saw of it.
 
-A life has a few batches an epoch, two epochs or more, and the script's own evaluation, checkpoints
-and end. The unchanged script and the plan both live one, where nothing that they write remains.
+A life has a few batches an epoch, two epochs or more, the last of them where it can be reached, and
+the script's own evaluation, checkpoints and end. The unchanged script and the plan both live one,
+where nothing that they write remains.
 """
 
 from __future__ import annotations
@@ -155,6 +156,8 @@ class Loop:
     shortened: bool
     seconds: tuple[float, ...] = ()
     """Time of each iteration with several steps, in order."""
+    lived: tuple[int, ...] = ()
+    """Places of its iterations, from 0, that were lived where it passed over some; else empty."""
 
 
 @dataclass(frozen=True)

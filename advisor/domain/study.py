@@ -277,6 +277,8 @@ class Rehearsal:
     problems: tuple[Problem, ...] = ()
     epochs: int = 0
     """Passes over the training data that both lives had."""
+    lived_epochs: tuple[int, ...] = ()
+    """Which epochs of the script those were, from 1, where some were passed over; else empty."""
     samples: int = 0
     """Samples of each side that were compared."""
     equivalence: Equivalence | None = None

@@ -188,7 +188,7 @@ def _rehearsal(rehearsal: Rehearsal) -> Json:
         "problems": [
             {**_problem(each), **_fields(each, "suspects")} for each in rehearsal.problems
         ],
-        **_fields(rehearsal, "epochs samples changes_results"),
+        **_fields(rehearsal, "epochs lived_epochs samples changes_results"),
         "equivalence": _equivalence(rehearsal.equivalence),
         "forecast": rehearsal.forecast
         and _fields(

@@ -74,7 +74,10 @@ def rehearsal_advice(rehearsal: Rehearsal | None) -> str:
 def _sentences(rehearsal: Rehearsal) -> Iterator[str]:
     if rehearsal.covered:
         amount = []
-        if rehearsal.epochs:
+        if rehearsal.lived_epochs:
+            *most, last = map(str, rehearsal.lived_epochs)
+            amount.append(f"epochs {', '.join(most)} and {last}")
+        elif rehearsal.epochs:
             amount.append(figures.count(rehearsal.epochs, "epoch"))
         if rehearsal.samples:
             amount.append(f"{figures.count(rehearsal.samples, 'sample')} of each side")

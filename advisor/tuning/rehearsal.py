@@ -38,6 +38,13 @@ EVALUATION_S = 15.0
 """Longest that a call in evaluation mode may take, which only a comparison wants: cuDNN tries its
 algorithms in less, Inductor compiles for longer."""
 BATCHES, EPOCHS = 16, 2
+LATER = 4
+"""Most epochs that a life has after the first two: the last, and three turning points of schedules,
+such as when layers thaw, augmentation ends, or a checkpoint is due."""
+EPOCH_STEPS = 2.0
+"""Times its steps that an epoch of a life may take: as long again for evaluation and workers."""
+EPOCHS_SHARE = 0.75
+"""Part of the time for a life that its epochs may be expected to take, beside start and end."""
 WHOLE = 1 << 40
 """Batches and epochs of a life that is not shortened."""
 
@@ -109,10 +116,13 @@ class Rehearser:
         """A life of the unchanged script, shortened unless it cannot bear that."""
         limit_s = self.allowed_s / LIVES
         first = self._live({}, self._shortening, limit_s)
+        if first.state is not TrialState.COMPLETE and _passed_over(first):
+            self._shortening = replace(self._shortening, later=0)
+            first = self._live({}, self._shortening, limit_s)
         if first.state is TrialState.HUNG:
             return first
         if first.state is not TrialState.COMPLETE:
-            self._shortening = replace(self._shortening, batches=WHOLE, steps=WHOLE, epochs=WHOLE)
+            self._shortening = Shortening("", batches=WHOLE, steps=WHOLE, epochs=WHOLE)
             return self._live({}, self._shortening, limit_s)
         apart_s = first.wall_s - sum(each.seconds for each in first.epochs)
         most_s = max(0.0, PASS_SHARE * (limit_s - apart_s))
@@ -153,11 +163,18 @@ class Rehearser:
 
     @cached_property
     def _shortening(self) -> Shortening:
-        """How lives are shortened: steps without epochs go on until enough samples are seen."""
+        """How lives are shortened: steps without epochs go on until enough samples are seen, and
+        as many later epochs are lived as there is room for.
+        """
         steps = BATCHES
         if self.samples_per_step:
             steps = max(steps, math.ceil(ENOUGH_SAMPLES / self.samples_per_step))
-        return Shortening("", batches=BATCHES, steps=steps, epochs=EPOCHS)
+        later = LATER
+        if self.step_ms:
+            epoch_s = EPOCH_STEPS * BATCHES * self.step_ms / 1e3
+            fitting = int(EPOCHS_SHARE * self.allowed_s / LIVES / epoch_s)
+            later = max(0, min(LATER, fitting - EPOCHS))
+        return Shortening("", batches=BATCHES, steps=steps, epochs=EPOCHS, later=later)
 
     def _without_data(self, settings: Settings, limit_s: float) -> Life | None:
         """Live under the settings that leave the data alone, where the others do not."""
@@ -203,6 +220,13 @@ class Rehearser:
         problem = "" if is_whole else ending(life)
         self.progress.on_life_end(name, life.wall_s, problem)
         return life
+
+
+def _passed_over(life: Life) -> bool:
+    """Say whether a life that did not come to its end may have passed over epochs before."""
+    if life.state is TrialState.HUNG:  # of its loops nothing is known
+        return not life.epochs or any(each.number >= EPOCHS for each in life.epochs)
+    return any(loop.lived for loop in life.loops)
 
 
 def rehearse(

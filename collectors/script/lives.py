@@ -131,4 +131,5 @@ def _loop(record: Record) -> Loop:
         record["done"],
         record["shortened"],
         tuple(record["seconds"]),
+        tuple(record["lived"]),
     )

@@ -32,12 +32,31 @@ print("drawn", torch.rand(1).item(), "mode", model.training, "seen", seen)
 """
 
 
-def lived(folder, nudge=0.0, reseed=None):
-    (folder / "train.py").write_text(SCRIPT)
+EPOCHS = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+model, total = nn.Linear(8, 1), 9
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+loader = DataLoader(TensorDataset(torch.randn(256, 8)), batch_size=8)
+for epoch in range(total):
+    if epoch == total - 4:
+        model.bias.requires_grad_(False)
+    for (x,) in loader:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+    print(epoch, model.bias.requires_grad)
+"""
+
+
+def lived(folder, nudge=0.0, reseed=None, script=SCRIPT, later=0):
+    (folder / "train.py").write_text(script)
     command = Command(sys.executable, "train.py", folder=str(folder))
     request = replace(runs.request(command), scratch=True)
     request = replace(request, specification=replace(request.specification, reseed=reseed))
-    life = run_life(request, Shortening("", nudge=nudge))
+    life = run_life(request, Shortening("", nudge=nudge, later=later))
     assert life.state is TrialState.COMPLETE, life.output
     return life
 
@@ -68,3 +87,12 @@ def test_other_random_numbers_from_the_first_call_on(tmp_path):
     same = [a.input == b.input for a, b in zip(plain.calls, other.calls, strict=True)]
     assert same == [True] + [False] * 11
     assert not any(a.random == b.random for a, b in zip(plain.calls, other.calls, strict=True))
+
+
+def test_epochs_are_passed_over_to_those_that_matter(tmp_path):
+    life = lived(tmp_path, script=EPOCHS, later=4)
+    assert life.output.splitlines() == ["0 True", "1 True", "5 False", "8 False"]
+    assert [(each.number, len(each.batches)) for each in life.epochs] == [(n, 16) for n in range(4)]
+    (loop,) = [each for each in life.loops if each.lived]
+    assert (loop.planned, loop.done, loop.shortened, loop.lived) == (9, 4, True, (0, 1, 5, 8))
+    assert len(loop.seconds) == 4

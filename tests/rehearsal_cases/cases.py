@@ -257,6 +257,7 @@ HEALTHY = (
     Case("sampler_counter", WORKERS, gains=False),
     Case("plateau_ema", WORKERS, gains=False),
     Case("dropout_checkpoint", NHWC, gains=False),
+    Case("late_unfreeze_dense", FUSED, gains=False),
 )
 
 CASES = TRAPS + HEALTHY

@@ -50,12 +50,14 @@ def compare(
         equivalence = Equivalence("not_checked", "", reason=found.problems[0].sentence)
     every = (lives.first, lives.second, lives.plan, lives.numerics)
     passes = training_passes(lives.first)
+    lived = max((loop.lived for loop in lives.first.loops), key=len, default=())
     return Rehearsal(
         settings=dict(settings),
         covered=tuple(aspect for aspect in Aspect if aspect in found.covered),
         not_covered={a: why for a, why in found.not_covered.items() if a not in found.covered},
         problems=tuple(found.problems),
         epochs=max((each.number + 1 for each in passes), default=0),
+        lived_epochs=tuple(place + 1 for place in lived),
         samples=found.samples,
         equivalence=equivalence,
         changes_results=tuple(found.changing),

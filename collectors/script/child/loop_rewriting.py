@@ -30,6 +30,15 @@ STEP_WORDS = frozenset({
 LEARNING_CALLS = frozenset({"backward", "fit", "grad"})
 """Names of methods without which a script cannot train, unless a library trains for it."""
 VIEWS = frozenset({"items", "keys", "values"})
+PURE_CALLS = frozenset({
+    "abs", "bool", "float", "int", "len", "math.ceil", "math.floor", "max", "min", "range", "round",
+})  # fmt: skip
+"""What a condition may call that is computed ahead of its time."""
+_PURE = (
+    ast.Name, ast.Constant, ast.Attribute, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare,
+    ast.IfExp, ast.Tuple, ast.List, ast.Set, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
+    ast.expr_context,
+)  # fmt: skip
 _LITERALS = (
     ast.List, ast.Tuple, ast.Dict, ast.Set, ast.Constant, ast.JoinedStr,
     ast.ListComp, ast.SetComp, ast.DictComp,
@@ -48,6 +57,10 @@ class Site:
     """Whether something that trains is called in its body by name."""
     restarts: bool
     """Whether the file's text can begin a data set anew after its end."""
+    target: str = ""
+    """Text of what a `for` statement gives its items to: `epoch`; empty if that is several."""
+    conditions: tuple[str, ...] = ()
+    """Texts of the file's conditions without effects, those that stand within others after them."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +92,7 @@ class _Rewriter(ast.NodeTransformer):
         self._generators = generators
         self._traced = _traced_names(tree)
         self._restarts = _restarts(tree)
+        self._conditions = _conditions(tree)
         self._training = _training_functions(tree)
         self.learns = bool(_called(tree) & LEARNING_CALLS)
         self.sites: list[Site] = []
@@ -144,7 +158,10 @@ class _Rewriter(ast.NodeTransformer):
         says_step = any(STEP_WORDS & set(name.lower().split("_")) for name in called)
         says_step = says_step or bool(called & self._training)
         place = f"{self._name}, line {node.lineno}"
-        self.sites.append(Site(place, says_step, self._restarts))
+        target = ""
+        if isinstance(node, ast.For) and isinstance(node.target, (ast.Name, ast.Attribute)):
+            target = ast.unparse(node.target)
+        self.sites.append(Site(place, says_step, self._restarts, target, self._conditions))
         return self._first + len(self.sites) - 1
 
 
@@ -281,6 +298,40 @@ def _restarts(tree: ast.AST) -> bool:
             if any(isinstance(each, (ast.Yield, ast.YieldFrom)) for each in inner):
                 return True
     return False
+
+
+def _conditions(tree: ast.AST) -> tuple[str, ...]:
+    """Return the texts of conditions on what loops count that can be computed at any time."""
+    counted = {
+        _last_name(node.target)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.For) and isinstance(node.target, (ast.Name, ast.Attribute))
+    }
+    found = (
+        node.test if isinstance(node, (ast.If, ast.IfExp)) else node
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.If, ast.IfExp, ast.BoolOp, ast.Compare))
+    )
+    pure = (n for n in found if _names_in(n) & counted and all(map(_is_pure, _parts(n))))
+    return tuple(dict.fromkeys(map(ast.unparse, pure)))
+
+
+def _parts(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of an expression, but not the names of what it calls."""
+    yield tree
+    children = ast.iter_child_nodes(tree)
+    if isinstance(tree, ast.Call):
+        children = iter((*tree.args, *tree.keywords))
+    for child in children:
+        yield from _parts(child)
+
+
+def _is_pure(node: ast.AST) -> bool:
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.slice, ast.Constant)
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func) in PURE_CALLS and not node.keywords
+    return isinstance(node, _PURE)
 
 
 def compiled(rewritten: Rewritten, path: str) -> Any:

@@ -3,16 +3,22 @@
 What a loop repeats shows in what happens within its iterations: several steps make them epochs,
 one step each makes it a loop over steps, and none leaves it alone. What the script needs whole is
 never ended early: a list of folds, the models of an ensemble, micro-batches of one step.
+
+Epochs that a range counts are passed over rather than left out: the last is lived, too.
 """
 
 from __future__ import annotations
 
 import builtins
+import copy
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from operator import length_hint
+from types import FrameType
 from typing import Any
 
+from gpuadvisor.collectors.script.child.later_epochs import MOST_EPOCHS, choose, evaluated
 from gpuadvisor.collectors.script.child.loop_rewriting import LOOP, WHILE, Site
 from gpuadvisor.collectors.script.child.progress import Progress
 from gpuadvisor.collectors.script.specification import Shortening
@@ -77,6 +83,9 @@ class Watched:
         self.shortened = False
         self.seconds: list[float] = []
         """Time of each iteration that was an epoch."""
+        self.lived: tuple[int, ...] = ()
+        """Places of the epochs that were lived, from 0, of the first entry that passed over
+        others; empty where none did."""
 
 
 class Loops:
@@ -87,6 +96,8 @@ class Loops:
         self.progress = progress
         self.learns = False
         """Whether a rewritten file's text calls what a script cannot train without."""
+        self.passed_over = 0
+        """Entries of loops that passed over epochs."""
         self._watched: list[Watched] = []
 
     def add(self, sites: Sequence[Site], learns: bool) -> None:
@@ -109,6 +120,7 @@ class Loops:
                 each.done,
                 each.shortened,
                 tuple(each.seconds),
+                each.lived,
             )
             for each in self._watched
             if each.kind is not None
@@ -117,7 +129,7 @@ class Loops:
     def restart(self) -> None:
         """Forget what was counted, as a forked process does about its parent's loops."""
         for watched in self._watched:
-            watched.kind, watched.done, watched.shortened = None, 0, False
+            watched.kind, watched.done, watched.shortened, watched.lived = None, 0, False, ()
 
     def over(self, iterable: Any, number: int) -> Any:
         """Return what a `for` statement runs over instead; the same where it is not watched."""
@@ -131,6 +143,8 @@ class Loops:
         is_range = isinstance(inner, _RANGES)
         needed = not is_range and isinstance(inner, (Sized, *_CONTAINER_ITERATORS))
         entry = Entry(self, watched, _length(inner) if is_range else None, needed)
+        if is_range and isinstance(innermost(iterable, zipped=False), _RANGES):
+            entry.counts = _numbers(inner)
         return _Items(iter(iterable), entry)
 
     def entered(self, number: int, planned: tuple[Any, ...]) -> Callable[[], bool]:
@@ -145,10 +159,13 @@ class Loops:
         return Entry(self, watched, count, needed=False).goes_on
 
 
-def innermost(iterable: Any) -> Any:
-    """Look through progress bars, `enumerate`, `zip` and `map`, without taking an item."""
+def innermost(iterable: Any, zipped: bool = True) -> Any:
+    """Look through progress bars and `enumerate`, and `zip` and `map` unless told otherwise.
+
+    No item is taken.
+    """
     while True:
-        if isinstance(iterable, (enumerate, zip, map)):
+        if isinstance(iterable, enumerate) or (zipped and isinstance(iterable, (zip, map))):
             # How they pickle tells what they run over.
             parts = iterable.__reduce__()[1]
             if isinstance(iterable, enumerate):
@@ -171,6 +188,13 @@ def _length(items: Any) -> int | None:
         return None
 
 
+def _numbers(items: Any) -> Sequence[int]:
+    """Return what a range or its iterator will give; nothing where that is too much."""
+    if (_length(items) or MOST_EPOCHS + 1) > MOST_EPOCHS:
+        return ()
+    return items if isinstance(items, range) else list(copy.copy(items))
+
+
 class _Items(Iterator[Any]):
     """Gives a loop its items, and none any more once it is to end. It keeps no item alive."""
 
@@ -187,6 +211,8 @@ class _Items(Iterator[Any]):
         entry = self._entry
         if not entry.goes_on():
             raise StopIteration
+        for _ in range(entry.items_before_next()):
+            next(self._items)
         before = entry.progress.batches
         item = next(self._items)
         if entry.progress.batches != before:
@@ -229,6 +255,13 @@ class Entry:
         """Whether what comes after the loop needs every item: folds, models, phases."""
         self.is_fed = False
         """Whether the items come from a loader, which is shortened itself."""
+        self.counts: Sequence[int] = ()
+        """All numbers that the loop counts; empty where items cannot be passed over."""
+        self._later: list[int] | None = None
+        """Places of the items that are lived after those passed over, once some are."""
+        self._drawn = 0
+        """Items drawn, those that were passed over included, once some were."""
+        self._passed_over_before = loops.passed_over
         self._iterations = self._events = -1
         self._evidence = 0
         self._steps = self._epochs = 0
@@ -245,14 +278,46 @@ class Entry:
             self._iterations += 1
             if self._events == self.progress.thread.events:
                 return True
-            if self._iterations and self._judge():
+            if self._iterations and self._judge() and self._later is None:
                 planned = self._planned
-                self._watched.shortened |= planned is None or self._iterations < planned
-                return False
+                later = self._later_epochs(sys._getframe(2)) if self.counts else []
+                lived = self._iterations + len(later)
+                self._watched.shortened |= planned is None or lived < planned
+                if not later:
+                    return False
             self._begin()
         except Exception:  # a mistake here must not be the script's
             self.goes_on = _always  # type: ignore[method-assign]
         return True
+
+    def items_before_next(self) -> int:
+        """Return how many items are passed over before the one of the next iteration."""
+        if not self._later:
+            return 0
+        place = self._later.pop(0)
+        count = place - self._drawn
+        self._drawn = place + 1
+        return count
+
+    def _later_epochs(self, frame: FrameType) -> list[int]:
+        """Decide on the epochs that are lived after the first; `frame` is the loop's.
+
+        None the second time that the loop is run through: its text is the same.
+        """
+        watched, loops, begun = self._watched, self._loops, self._iterations
+        if not self._epochs or watched.lived:
+            return []
+        most = loops.shortening.later
+        if loops.passed_over > self._passed_over_before:
+            most = min(most, 1)  # of folds, say, each of which has epochs
+        site, counts = watched.site, self.counts
+        conditions = evaluated(site.target, site.conditions, counts, frame)
+        later = choose(len(counts), begun, most, conditions if site.target else iter(()))
+        if later:
+            loops.passed_over += 1
+            watched.lived = (*range(begun), *later)
+            self._later, self._drawn = list(later), begun
+        return later
 
     def _begin(self) -> None:
         thread = self.progress.thread

@@ -217,6 +217,8 @@ def test_what_was_rehearsed_and_what_it_means():
         "Compared in shortened runs over 2 epochs and 1,280 samples of each side: the batches,"
         in text
     )
+    skipping = printed(study(rehearsal=rehearsal(epochs=3, lived_epochs=(1, 2, 90))), width=200)
+    assert "Compared in shortened runs over epochs 1, 2 and 90 and 1,280 samples" in skipping
     assert "Not rehearsed: the written files (the script writes none)." in text
     assert "Forecast: it saves 3 h 10 min of the 10 h 42 min of your 90 epochs." in text
     assert (

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpuadvisor.collectors.devices import cpu_device
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.knobs import AppliedKnob
-from gpuadvisor.domain.rehearsal import Batch, Call, Epoch, Life
+from gpuadvisor.domain.rehearsal import Batch, Call, Epoch, Life, Loop, LoopKind
 from gpuadvisor.domain.study import Aspect, TrialState
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning import rehearsal
@@ -70,3 +72,57 @@ def test_a_plan_that_is_quick_lives_once(rehearse):
     found, left = rehearse(0.04, 9.0)
     assert found.agrees
     assert left == [9.0]
+
+
+class TestLaterEpochs:
+    LOOP = Loop("train.py, line 3", LoopKind.EPOCHS, 90, 3, True, (1.0,) * 3, (0, 1, 89))
+
+    @pytest.fixture
+    def lives(self, monkeypatch):
+        """Rehearses; `spoiled` stands for lives of the unchanged script with later epochs."""
+
+        def run(spoiled=None, step_ms=None):
+            asked = []
+
+            def live(request, shortening):
+                names = [each.knob for each in request.specification.applications]
+                asked.append((shortening.later, shortening.epochs))
+                usual = life(names, 0.05)
+                if not shortening.later:
+                    return usual
+                return spoiled or replace(usual, loops=(self.LOOP,))
+
+            monkeypatch.setattr(rehearsal, "run_life", live)
+            monkeypatch.setattr(rehearsal, "unavailable", lambda: None)
+            side = Side(Command("python", "train.py"), cpu_device())
+            rehearser = Rehearser(side, load_knobs(), 0.01, allowed_s=200.0, step_ms=step_ms)
+            return rehearser.rehearse(COMPILED), asked
+
+        return run
+
+    def test_all_lives_have_them_and_it_is_said_which(self, lives):
+        found, asked = lives()
+        assert asked == [(rehearsal.LATER, 2)] * 3
+        assert found.lived_epochs == (1, 2, 90)
+
+    @pytest.mark.parametrize(("step_ms", "later"), [(100.0, 4), (500.0, 1), (1000.0, 0)])
+    def test_fewer_where_steps_are_long(self, lives, step_ms, later):
+        assert lives(step_ms=step_ms)[1] == [(later, 2)] * 3
+
+    @pytest.mark.parametrize(
+        "spoiled",
+        [
+            Life(TrialState.CRASHED, loops=(LOOP,)),
+            Life(TrialState.HUNG, epochs=(Epoch(0, 2, (), 0, 16, 0.0, 0.0, 0.0, 0, False, 0, 0),)),
+            Life(TrialState.HUNG),
+        ],
+    )
+    def test_none_where_the_unchanged_script_cannot_bear_them(self, lives, spoiled):
+        found, asked = lives(spoiled)
+        assert asked == [(rehearsal.LATER, 2)] + [(0, 2)] * 3
+        assert found.agrees
+        assert found.lived_epochs == ()
+
+    def test_a_failure_before_them_is_not_put_down_to_them(self, lives):
+        _, asked = lives(Life(TrialState.CRASHED))
+        assert asked[:2] == [(rehearsal.LATER, 2), (0, rehearsal.WHOLE)]

@@ -305,6 +305,7 @@ class LifeSession(Session):
                     done=each.done,
                     shortened=each.shortened,
                     seconds=each.seconds,
+                    lived=each.lived,
                 )
             self._record.write("end", most_open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
