@@ -200,6 +200,7 @@ TRAPS = (
     trap("late_unfreeze", FUSED, END),
     trap("rare_bad_samples", WORKERS, STATE, FILES),
     trap("ensemble_shards", DOUBLE, FILES),
+    trap("ensemble_archive", DOUBLE, RESULTS),
 )
 
 HEALTHY = (

@@ -33,6 +33,9 @@ hand-written. More than any usual gradient accumulation (nanoGPT: 40)."""
 SAFE_PASSES = 4
 """Shortened passes over loaders, in batches, after which a loop over steps ends that has not
 seen the end of `epochs` passes."""
+MOST_MODELS = 32
+"""Iterations planned up to which a loop that calls new models each time is one over the models of
+an ensemble, and is needed whole; generations of a population are more."""
 OPTIMIZER, BACKWARD, CALL = 3, 2, 1
 """What a step is, the better evidence first: in a loop that trains, calls are evaluations."""
 
@@ -226,11 +229,12 @@ class _Items(Iterator[Any]):
 class _Mark:
     """How far the script was at a moment."""
 
-    __slots__ = ("_ended", "_fed", "batches", "passes_begun")
+    __slots__ = ("_ended", "_fed", "batches", "passes_begun", "roots")
 
     def __init__(self, progress: Progress) -> None:
         self.batches = progress.batches
         self.passes_begun = progress.passes_begun
+        self.roots = progress.roots
         self._fed = progress.thread.fed_steps, progress.thread.fed_calls
         self._ended = progress.passes_trained, progress.passes_evaluated
 
@@ -267,6 +271,8 @@ class Entry:
         self._steps = self._epochs = 0
         self._steppers: set[int] = set()
         """Ids of the optimizers or roots that took the steps."""
+        self._models = 0
+        """Iterations of evaluation that called a root for the first time."""
         self._most_batches = 0
         """The most batches of loaders taken in one iteration."""
         self._entered = _Mark(self.progress)
@@ -337,6 +343,8 @@ class Entry:
             return False
         if evidence > self._evidence:
             self._evidence, self._steps, self._epochs, self._steppers = evidence, 0, 0, set()
+            self._models = 0
+        self._models += evidence == CALL and progress.roots > self._begun.roots
         nested = thread.stepping_iterations - self._nested_before
         thread.stepping_iterations += 1
         self._steppers.update(steppers)
@@ -396,6 +404,8 @@ class Entry:
         if self._needed and (self._epochs or len(self._steppers) > 1):
             return False
         if self._epochs:
+            if self._models > 1 and self._planned is not None and self._planned <= MOST_MODELS:
+                return False
             return not self.is_fed and self._epochs >= shortening.epochs
         now = _Mark(progress)
         calls = self._evidence == CALL

@@ -47,6 +47,8 @@ class Progress:
 
     def __init__(self) -> None:
         self.thread = ThreadCounts()
+        self.roots = 0
+        """Root modules that were called for the first time."""
         self.optimizers = 0
         """Optimizers that were built."""
         self.steps = 0

@@ -46,12 +46,16 @@ class Roots:
         counters: Counters,
         observe: Observe | None = None,
         found: Callable[[Any], None] | None = None,
+        observes_all: bool = False,
     ) -> None:
+        """Stand around roots; with `observes_all` also those that come once nothing more is
+        looked for, which settings leave alone."""
         self.counters = counters
         self._torch = torch
         self._registry = registry
         self._observe = observe
         self._found = found
+        self._observes_all = observes_all
         self._known: dict[int, weakref.ref[Any]] = {}
         self._roots: list[weakref.ref[Any]] = []
         self._first: weakref.ref[Any] | None = None
@@ -114,22 +118,30 @@ class Roots:
         self._known.update((id(member), weakref.ref(member)) for member in members)
         if not any(True for _ in module.parameters()):
             return
+        if self._is_part(module):
+            return
         inner = self._unwrapped(module)
         self._roots.append(weakref.ref(inner))
         first = self._first() if self._first is not None else None
+        is_late = self._calls >= SETTLED_CALLS
         if first is None or any(member is first for member in members):
             self._first, self.counters.usual_root = weakref.ref(inner), None
         if self._found is not None:
             self._found(inner)
-        for target, prepare in self._registry.root_preparers:
+        for target, prepare in () if is_late else self._registry.root_preparers:
             with target:
                 prepare(inner)
-        self._stand_around(inner)
+        self._stand_around(inner, [] if is_late else self._registry.root_arounds)
+
+    def _is_part(self, module: Any) -> bool:
+        """Say whether a root was given the module later, as a new head."""
+        self._roots = [root for root in self._roots if root() is not None]
+        return any(m is module for root in self._roots for m in _members(root()))
 
     def compiled(self, module: Any) -> None:
         """The script has compiled a module in place, and with that thrown our call out."""
         if any(root() is module for root in self._roots):
-            self._stand_around(module)
+            self._stand_around(module, self._registry.root_arounds)
 
     def _unwrapped(self, module: Any) -> Any:
         """Return what a data-parallel wrapper for a single device wraps, else the module."""
@@ -140,8 +152,8 @@ class Roots:
             return module.module
         return module
 
-    def _stand_around(self, module: Any) -> None:
-        standing = Standing(self, module, self._registry.root_arounds)
+    def _stand_around(self, module: Any, arounds: list[Around]) -> None:
+        standing = Standing(self, module, arounds)
         if "_orig_mod" in vars(module).get("_modules", {}):
             module.forward = standing  # torch.compile's wrapper passes other attributes on
         else:  # past `__setattr__`, which a scripted module has of its own
@@ -162,7 +174,7 @@ class Roots:
         if current is module:
             self._other_calls = 0
             self._calls += 1
-            if self._calls == SETTLED_CALLS:
+            if self._calls == SETTLED_CALLS and not self._observes_all:
                 self._settle()
         if self._observe is not None:
             self._observe(module, current is module, args, kwargs, result)
@@ -232,6 +244,10 @@ class Standing:
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         return type(None), ()
+
+
+def _members(root: Any) -> list[Any]:
+    return list(root.modules()) if root is not None else []
 
 
 def _tell_dynamo(before: Any, after: Any) -> None:

@@ -69,7 +69,7 @@ class LifeSession(Session):
         patches.patch_optimizers(torch, registry, lambda _: progress.optimizer_built())
         surround_backward(torch, registry)
         self._watch_backward()
-        roots = Roots(torch, registry, Counters(), self._root_called, self._found_module)
+        roots = Roots(torch, registry, Counters(), self._root_called, self._found_module, True)
         patches.note_compilation(
             torch, registry, self._facts, roots.compiled, self._function_called
         )
@@ -160,10 +160,12 @@ class LifeSession(Session):
     # -- roots -----------------------------------------------------------------------------
 
     def _found_module(self, module: Any) -> None:
+        self._progress.roots += 1
         if self._specification.reseed is not None and not self._before:
             self._torch.manual_seed(self._specification.reseed)
-        with guarded(self._channel, "look at the random numbers"):
-            self._before[id(module)] = torch_digest(self._torch)
+        if not self._is_traced():
+            with guarded(self._channel, "look at the random numbers"):
+                self._before[id(module)] = torch_digest(self._torch)
         if self._shortening.nudge:
             with guarded(self._channel, "change the weights a little"), self._torch.no_grad():
                 self._nudge(module)
@@ -184,10 +186,15 @@ class LifeSession(Session):
         self._progress.called(function, self._torch.is_grad_enabled())
         self._alive("forward")
 
+    def _is_traced(self) -> bool:
+        """Say whether what is looked at now would become a part of a traced or exported model."""
+        torch = self._torch
+        return bool(torch.jit.is_tracing() or torch.compiler.is_compiling())
+
     def _root_called(
         self, module: Any, is_first: bool, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
     ) -> None:
-        if self._inside:
+        if self._inside or self._is_traced():
             return
         self._progress.called(module, self._torch.is_grad_enabled())
         self._alive("forward")

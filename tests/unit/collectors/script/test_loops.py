@@ -51,9 +51,15 @@ class Torch:
         return made
 
     def module(self):
-        made = SimpleNamespace()
-        made.train = lambda: self._progress.called(made, grad=True)
-        made.infer = lambda: self._progress.called(made, grad=False)
+        made = SimpleNamespace(is_known=False)
+
+        def called(grad):
+            self._progress.roots += not made.is_known
+            made.is_known = True
+            self._progress.called(made, grad)
+
+        made.train = lambda: called(grad=True)
+        made.infer = lambda: called(grad=False)
         return made
 
     def backward(self):
@@ -239,6 +245,21 @@ def test_folds_of_a_range_with_epochs_and_steps(script):
     """)
     assert seen == {"fold": EPOCHS, "epoch": EPOCHS * EPOCHS}
     assert [each[:4] for each in report[:2]] == [(1, "epochs", 10, 2), (4, "epochs", 90, 2)]
+
+
+@pytest.mark.parametrize(
+    ("count", "made", "seen"),
+    [(20, "torch.module()", 20), (20, "model", EPOCHS), (90, "torch.module()", EPOCHS)],
+)
+def test_models_of_an_ensemble_that_only_infer(script, count, made, seen):
+    """Generations of a population are too many to be models of an ensemble."""
+    text = f"""\
+        for number in range({count}):
+            m = {made}
+            for batch in torch.loader(): m.infer()
+            at("model")
+    """
+    assert script(text)[0] == {"model": seen}
 
 
 def test_phases_of_the_transfer_learning_tutorial(script):
