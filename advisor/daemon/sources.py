@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from gpuadvisor.domain.telemetry import HOST, SILENT, STARTING, Frame, Gpu
+from gpuadvisor.domain.telemetry import HOST, SILENT, STARTING, Event, Frame, Gpu
 from gpuadvisor.domain.telemetry_window import (
     LONGEST_CARRIED_S,
     MOST_EVENTS,
@@ -322,13 +322,24 @@ def _closed_once(is_over: Callable[[], bool], source: Source) -> Iterator[None]:
 
 
 def window_of_recording(path: Path) -> TelemetryWindow:
-    """Return what a recording says; UsageError where it is none, or holds nothing of a GPU."""
-    from gpuadvisor.collectors.telemetry.recording import read_recording
+    """Return what a recording says; UsageError where it is none, or holds nothing of a GPU.
 
-    window = window_of_frames(read_recording(path).frames())
+    Its events begin with where it is damaged, if it is.
+    """
+    from gpuadvisor.collectors.telemetry.recording import DAMAGED, read_recording
+
+    damage: list[Event] = []
+
+    def frames() -> Iterator[Frame]:
+        for frame in read_recording(path).frames():
+            damage.extend(event for event in frame.events if event.key == DAMAGED)
+            yield frame
+
+    window = window_of_frames(frames())
     if window is None:
         raise UsageError(f"{path} holds no values of a GPU: record one that is at work")
-    return window
+    others = [event for event in window.events if event.key != DAMAGED]
+    return replace(window, events=(*damage, *others))
 
 
 def window_of_store(

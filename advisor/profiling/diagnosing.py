@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.collectors.script.run_folder import run_folder
-from gpuadvisor.collectors.telemetry.recording import KIND
+from gpuadvisor.collectors.telemetry.recording import DAMAGED
 from gpuadvisor.daemon.sources import window_of_recording
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.finding import Diagnosis
@@ -17,7 +18,7 @@ from gpuadvisor.errors import AdvisorError, ScriptError, UsageError
 from gpuadvisor.profiling.evidence import HarnessEvents, evidence_of
 from gpuadvisor.profiling.importing import import_recorded
 from gpuadvisor.profiling.progress import Stages
-from gpuadvisor.profiling.reading import head_of, read_profile, readable
+from gpuadvisor.profiling.reading import is_recording, read_profile
 from gpuadvisor.profiling.recording import (
     DEFAULT_STEPS,
     FEWEST_STEPS,
@@ -51,7 +52,7 @@ def diagnose_target(target: str | None, rules: Collection[str]) -> DiagnosisRepo
     `target` is a stored profile (None for the newest), a trace file or a recording of telemetry.
     UsageError where there is none.
     """
-    if target is not None and _is_recording(Path(target)):
+    if target is not None and is_recording(Path(target)):
         return _diagnose_recording(Path(target), rules)
     resolved = _resolve_target(target)
     report = _report(resolved, evidence_of(resolved), rules)
@@ -167,17 +168,18 @@ def _diagnose_recording(path: Path, names: Collection[str]) -> DiagnosisReport:
     window = window_of_recording(path)
     diagnosis = engine.diagnose(Evidence(telemetry=window), rules)
     file = str(path.absolute())
+    notes = tuple(
+        f"{path.name}, {_moment(event.began_s)}: {event.message}"
+        for event in window.events
+        if event.key == DAMAGED
+    )
     return DiagnosisReport(
-        path.name, diagnosis, rules, telemetry=window, file=file, version=__version__
+        path.name, diagnosis, rules, telemetry=window, file=file, notes=notes, version=__version__
     )
 
 
-def _is_recording(path: Path) -> bool:
-    """Say whether a file is a recording of telemetry; UsageError where it cannot be read."""
-    if not path.is_file():
-        return False
-    with readable(path):
-        return path.suffix == ".gpr" or f'"kind": "{KIND}"'.encode() in head_of(path)[0]
+def _moment(time_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
 
 
 def _resolve_target(target: str | None) -> ResolvedProfile:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from gpuadvisor.collectors.telemetry.recording import KIND
 from gpuadvisor.domain.profile import Header, Profile, Sink
 from gpuadvisor.errors import UsageError
 
@@ -69,6 +70,11 @@ def known_reader(path: Path) -> Reader:
     """Return the reader for this file; UsageError where there is none."""
     if not path.is_file():
         raise UsageError(f"{path} is no file: name a trace, or a folder of traces.")
+    if is_recording(path):
+        raise UsageError(
+            f"{path} is a recording of telemetry and no profile: `gpuadvisor diagnose` says what is"
+            " wrong in it, and `gpuadvisor watch --replay` shows it."
+        )
     reader = reader_of(path)
     if reader is None:
         raise UsageError(
@@ -77,6 +83,14 @@ def known_reader(path: Path) -> Reader:
             ".ncu-rep)."
         )
     return reader
+
+
+def is_recording(path: Path) -> bool:
+    """Say whether a file is a recording of telemetry; UsageError where it cannot be read."""
+    if not path.is_file():
+        return False
+    with readable(path):
+        return path.suffix == ".gpr" or f'"kind": "{KIND}"'.encode() in head_of(path)[0]
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 A gzip stream of JSON lines: a header, then a frame each (`encoding`). It is flushed once a second,
 so a recorder that is killed loses a second at most, and what is cut off is readable up to the cut.
+Once a minute the compression begins anew, so that damage costs a minute and not the rest.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import json
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,11 +22,15 @@ from gpuadvisor.collectors.telemetry.encoding import encode
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Frame
 from gpuadvisor.errors import UsageError
+from gpuadvisor.printable import duration
 
 KIND = "gpuadvisor recording"
 FORMAT = 1
 """The format's version, raised when an older gpuadvisor would misread the file, not for more."""
 FLUSH_S = 1.0
+RESTART_S = 60.0
+"""Time between two places from which a damaged recording can be read again. It costs 2 % more bytes
+than none with 8 GPUs, and every 10 s would cost 11 %."""
 LONGEST_LINE = 1 << 24
 """Bytes of a line: a frame of eight GPUs has some 10,000; what is longer is no recording."""
 
@@ -39,6 +44,15 @@ def check_writable(path: Path) -> None:
             path.resolve().unlink()
     except OSError as error:
         raise _unwritable(path, error) from error
+
+
+_FLUSHED = b"\x00\x00\xff\xff"
+"""What a flush of deflate ends with: an empty stored block (RFC 1951, 3.2.4)."""
+_GZIP, _RAW = 31, -15
+"""`wbits` of zlib for a gzip stream, and for deflate from the middle of one."""
+_CHUNK = 1 << 10
+DAMAGED = "damaged"
+"""The key of the `gap` that stands where a recording is damaged."""
 
 
 class Recorder:
@@ -59,7 +73,7 @@ class Recorder:
         except OSError as error:
             raise _unwritable(path, error) from error
         self._file = gzip.GzipFile(fileobj=self._raw, mode="wb", compresslevel=6, mtime=0)
-        self._flushed_s = clock()
+        self._flushed_s = self._restarted_s = clock()
         header = {"kind": KIND, "format": FORMAT, "gpuadvisor": version}
         self._write(json.dumps(header).encode())
 
@@ -85,9 +99,13 @@ class Recorder:
     def _write(self, line: bytes) -> None:
         try:
             self._file.write(line + b"\n")
-            if self._clock() - self._flushed_s >= FLUSH_S:
+            now_s = self._clock()
+            if now_s - self._restarted_s >= RESTART_S:
+                self._file.flush(zlib.Z_FULL_FLUSH)
+                self._flushed_s = self._restarted_s = now_s
+            elif now_s - self._flushed_s >= FLUSH_S:
                 self._file.flush(zlib.Z_SYNC_FLUSH)
-                self._flushed_s = self._clock()
+                self._flushed_s = now_s
         except OSError as error:
             raise self._given_up(error) from error
 
@@ -109,21 +127,109 @@ class Recording:
     def frames(self) -> Iterator[Frame]:
         """Yield the frames in order, up to a cut, as a recorder that was killed leaves one.
 
-        Where the file is damaged, the last frame has an event that says so: what comes after the
-        damage depends on what was before, and cannot be read.
+        Where the file is damaged, the next frame that can be read has a `gap` with the key DAMAGED
+        and the bytes that were left out; where there is none, a last frame has it.
         """
-        lines = _lines(self.path)
-        next(lines, None)
-        last_s = 0.0
+        with _opened(self.path) as file:
+            lines = _Lines(file)
+            read = lines.read()
+            next(read, None)
+            last_s, damaged_at, words = 0.0, -1, ""
+            while True:
+                try:
+                    for line in read:
+                        frame = decode(line)
+                        if damaged_at >= 0:
+                            if frame.time_s <= last_s:
+                                continue  # it was read before
+                            event = _damage(lines.begin - damaged_at, last_s, frame.time_s)
+                            frame = replace(frame, events=(event, *frame.events))
+                            damaged_at = -1
+                        last_s = frame.time_s
+                        yield frame
+                    break
+                except ValueError as error:
+                    words = str(error)
+                    damaged_at = damaged_at if damaged_at >= 0 else lines.at
+                    lines = _Lines(file, _next_flush(file, max(lines.at, lines.begin + 1)))
+                    read = lines.read()
+            if damaged_at >= 0:
+                event = _damage(lines.begin - damaged_at, last_s, None, words)
+                yield Frame(last_s, events=(event,))
+
+
+class _Lines:
+    """The lines of a recording from a place in the file on."""
+
+    def __init__(self, file: IO[bytes], begin: int = 0) -> None:
+        """`begin`: 0, or the end of a flush."""
+        self._file = file
+        self._inflater = zlib.decompressobj(_RAW if begin else _GZIP)
+        self._rest = b""
+        self.begin = self.at = begin
+        """Places in the file: where it begins, and how far it was read."""
+
+    def read(self) -> Iterator[bytes]:
+        """Yield whole lines up to the end, which may be cut off; ValueError where it is damaged."""
+        while not self._inflater.eof and (chunk := _bytes_at(self._file, self.at, _CHUNK)):
+            before = self._inflater.copy()
+            problem = None
+            try:
+                data = self._inflater.decompress(chunk)
+            except zlib.error as error:
+                problem = str(error)
+                chunk, data = _good(before, chunk)
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            yield from lines
+            self.at += len(chunk)
+            if problem is not None or len(self._rest) > LONGEST_LINE:
+                raise ValueError(problem or "no line is as long")
+
+
+def _next_flush(file: IO[bytes], begin: int) -> int:
+    """Return the place after the next flush, or the end of the file."""
+    block = 1 << 20
+    while found := _bytes_at(file, begin, block):
+        if (place := found.find(_FLUSHED)) >= 0:
+            return begin + place + len(_FLUSHED)
+        begin += len(found) if len(found) < block else block - len(_FLUSHED) + 1
+    return begin
+
+
+def _bytes_at(file: IO[bytes], place: int, count: int) -> bytes:
+    file.seek(place)
+    return file.read(count)
+
+
+def _good(inflater: zlib._Decompress, chunk: bytes) -> tuple[bytes, bytes]:
+    """Return the bytes before the one that cannot be inflated, and what they are inflated."""
+    inflated = []
+    for place in range(len(chunk)):
         try:
-            for line in lines:
-                frame = decode(line)
-                last_s = frame.time_s
-                yield frame
-        except ValueError:
-            said = "The recording is damaged here: what was recorded later cannot be read."
-            event = Event("gap", last_s, said, Severity.ERROR, ended_s=last_s, key="damaged")
-            yield Frame(last_s, events=(event,))
+            inflated.append(inflater.decompress(chunk[place : place + 1]))
+        except zlib.error:
+            return chunk[:place], b"".join(inflated)
+    return chunk, b"".join(inflated)
+
+
+def _damage(lost_bytes: int, last_s: float, next_s: float | None, words: str = "") -> Event:
+    """Return the event of bytes that cannot be read; `last_s` is 0 where nothing came before."""
+    size = f"{lost_bytes / 1e3:.1f} kB of it cannot be read"
+    if "check" in words:  # zlib's words for the checksum at the end
+        said = (
+            "The recording is damaged: its checksum is wrong, so that some of its values may not be"
+            " those that were recorded."
+        )
+    elif next_s is None:
+        said = f"The recording is damaged here: {size}, all that was recorded later."
+    elif not last_s:
+        said = f"The recording is damaged at its begin: {size}."
+    else:
+        said = f"The recording is damaged here: {size}, {duration(next_s - last_s)} are missing."
+    end_s = last_s if next_s is None else next_s
+    data = {"bytes": lost_bytes}
+    began_s = last_s or end_s
+    return Event("gap", began_s, said, Severity.ERROR, ended_s=end_s, key=DAMAGED, data=data)
 
 
 def read_recording(path: Path) -> Recording:
@@ -142,24 +248,20 @@ def read_recording(path: Path) -> Recording:
 
 
 def _header(path: Path) -> dict[str, Any] | None:
-    try:
-        header = json.loads(next(_lines(path), b""))
-    except (ValueError, RecursionError):
-        return None
+    with _opened(path) as file:
+        try:
+            header = json.loads(next(_Lines(file).read(), b""))
+        except (ValueError, RecursionError):
+            return None
     is_ours = isinstance(header, dict) and header.get("kind") == KIND
     return header if is_ours else None
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    """Yield whole lines up to the end, which may be cut off; ValueError where it is damaged."""
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
     try:
-        with gzip.open(path, "rb") as file:
-            while (line := file.readline(LONGEST_LINE)).endswith(b"\n"):
-                yield line
-    except EOFError:
-        return
-    except (zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(str(error)) from error
+        with path.open("rb") as file:
+            yield file
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
 

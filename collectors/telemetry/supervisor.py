@@ -212,7 +212,9 @@ class SamplerProcess:
             self._first_problem = problem or STARTING
         self._problem = problem
         if problem is None and self._child.silent_s() < self._silence_s:
-            return Frame(now_s, full=False)  # late by less than counts
+            # Late by less than counts.
+            is_starting = self._child.patience_s != self._silence_s
+            return Frame(now_s, full=False, problem=STARTING if is_starting else None)
         samples = {
             device: Sample({}, {name: self._stale(each) for name, each in known.items()})
             for device, known in self._known.items()

@@ -30,8 +30,8 @@ class Gap:
         if not frame.full:
             return
         last_s, self._last_s = self._last_s, frame.time_s
-        if last_s is None:
-            return
+        if last_s is None or any(event.kind == self.kind for event in frame.events):
+            return  # a damaged recording says so itself
         passed_s = frame.time_s - last_s
         if passed_s > LONGEST_S:
             yield Event(

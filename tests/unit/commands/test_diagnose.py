@@ -160,6 +160,37 @@ def test_a_recording_of_telemetry(capsys, here):
     assert "hardware_slowdown" in out
     told = json.loads(run(capsys, "diagnose", "run.gpr", "--json")[1])
     assert (told["source"], told["profile"], told["run_ms"]) == ("telemetry", None, None)
+    assert told["notes"] == []
+
+
+def test_what_a_damaged_recording_lost_is_said(capsys, here):
+    seconds = iter(range(10**9))
+    with Recorder(here / "run.gpr", "0", clock=lambda: next(seconds)) as recorder:
+        for at_s in range(600):
+            power_w = at_s * 7919 % 1009 / 7
+            recorder.write(frame(at_s, sample(throttle_reasons=0x8, power_w=power_w)))
+    content = bytearray((here / "run.gpr").read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    (here / "run.gpr").write_bytes(content)
+    status, out, err = run(capsys, "diagnose", "run.gpr")
+    assert status == 0
+    assert "hardware_slowdown" in out
+    (note,) = json.loads(run(capsys, "diagnose", "run.gpr", "--json")[1])["notes"]
+    assert err == f"gpuadvisor: {note}\n"
+    assert re.fullmatch(
+        r"run\.gpr, 2023-11-1\d \d\d:\d\d:\d\d: The recording is damaged here: \d+\.\d kB of it"
+        r" cannot be read, (\d+ s|1 min( 1 s)?) are missing\.",
+        note,
+    )
+
+
+@pytest.mark.parametrize("command", ["import", "report"])
+def test_a_recording_is_no_profile(capsys, here, command):
+    with Recorder(here / "run.gpr", "0") as recorder:
+        recorder.write(frame(0, sample()))
+    status, _, err = run(capsys, command, "run.gpr")
+    assert status != 0
+    assert "run.gpr is a recording of telemetry and no profile: `gpuadvisor diagnose`" in err
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +16,8 @@ from gpuadvisor.collectors.telemetry.recording import FORMAT, KIND, Recorder, re
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Frame, Gpu, Sample
 from gpuadvisor.errors import UsageError
+from gpuadvisor.printable import duration
+from gpuadvisor.rules.conditions import Conditions
 
 FRAMES = [
     Frame(100.0, gpus=(Gpu("GPU-1", 0, "NVIDIA H100 80GB HBM3"),)),
@@ -67,28 +70,81 @@ def test_what_is_cut_off_is_read_up_to_the_cut(path):
     assert lengths[-1] >= len(FRAMES) - 2
 
 
-@pytest.mark.parametrize("part", [0.3, 0.5, 0.9])
-def test_damage_in_the_middle_is_said_after_the_last_good_frame(tmp_path, part):
-    """It was cut there without a word."""
-    path = tmp_path / "run.gpr"
+def damaged(path, place, length=60):
+    content = bytearray(path.read_bytes())
+    content[place : place + length] = bytes(b ^ 0xA5 for b in content[place : place + length])
+    path.write_bytes(content)
+
+
+@pytest.fixture
+def minutes(tmp_path):
+    """A recording of twenty minutes, a frame a second, and what was written."""
     written = [
         Frame(float(at), {f"GPU-{gpu}": Sample({"power_w": at * 1.7 + gpu}) for gpu in range(8)})
-        for at in range(3000)
+        for at in range(1, 1201)
     ]
-    with Recorder(path, "1.0", clock=iter(range(10**9)).__next__) as recorder:
+    seconds = iter(range(10**9))
+    with Recorder(tmp_path / "run.gpr", "1.0", clock=lambda: next(seconds)) as recorder:
         for frame in written:
             recorder.write(frame)
-    content = bytearray(path.read_bytes())
-    place = int(len(content) * part)
-    content[place : place + 60] = bytes(b ^ 0xA5 for b in content[place : place + 60])
-    path.write_bytes(content)
+    return recorder.path, written
+
+
+@pytest.mark.parametrize("part", [0.06, 0.5, 0.9])
+def test_damage_in_the_middle_costs_a_minute_and_is_said(minutes, part):
+    """All that came later was lost, and before that without a word."""
+    path, written = minutes
+    damaged(path, int(path.stat().st_size * part))
+    frames = list(read_recording(path).frames())
+    (place,) = (i for i, frame in enumerate(frames) if frame.events)
+    (event,) = frames[place].events
+    assert (event.kind, event.key, event.severity) == ("gap", "damaged", Severity.ERROR)
+    assert frames[:place] == written[:place]
+    assert [replace(frame, events=()) for frame in frames[place:]] == written[place - len(frames) :]
+    lost = len(written) - len(frames)
+    assert 0 < lost <= 60
+    assert (event.began_s, event.ended_s) == (frames[place - 1].time_s, frames[place].time_s)
+    assert event.ended_s - event.began_s == lost + 1
+    assert 0 < event.data["bytes"] < path.stat().st_size / 10
+    assert event.message == (
+        f"The recording is damaged here: {event.data['bytes'] / 1e3:.1f} kB of it cannot be read,"
+        f" {duration(lost + 1)} are missing."
+    )
+    assert shown(frames) == [event]
+
+
+def shown(frames):
+    """Return the events of a recording as it is shown."""
+    conditions = Conditions()
+    return [event for frame in frames for event in conditions.observe(frame)]
+
+
+def test_damage_twice_is_said_twice_and_at_the_end_how_much(minutes):
+    path, _ = minutes
+    size = path.stat().st_size
+    for part in (0.4, 0.6, 0.999):
+        damaged(path, int(size * part))
+    frames = list(read_recording(path).frames())
+    first, second, last = (event for frame in frames for event in frame.events)
+    assert first.ended_s < second.began_s < last.began_s == last.ended_s == frames[-1].time_s
+    assert last.message.endswith("kB of it cannot be read, all that was recorded later.")
+    assert size * 0.0005 < last.data["bytes"] < size / 10
+
+
+def test_a_value_that_is_not_the_one_that_was_written_is_not_passed_over(minutes):
+    """A bit of a stored block: all can be read, and the checksum at the end is wrong."""
+    path, written = minutes
+    content = gzip.decompress(path.read_bytes())
+    with gzip.open(path, "wb", compresslevel=0) as file:
+        file.write(content)
+    stored = bytearray(path.read_bytes())
+    place = stored.find(b'"power_w":', len(stored) // 2) + len('"power_w":')
+    stored[place] = ord("9") if stored[place] != ord("9") else ord("8")
+    path.write_bytes(stored)
     *frames, last = read_recording(path).frames()
-    assert frames == written[: len(frames)]
-    assert 300 < len(frames) < 3000
+    assert len(frames) == len(written)
     (event,) = last.events
-    assert (event.kind, event.severity, event.began_s) == ("gap", Severity.ERROR, last.time_s)
-    assert last.time_s == frames[-1].time_s
-    assert "damaged" in event.message
+    assert "its checksum is wrong" in event.message
 
 
 RECORD_FOR_EVER = """
