@@ -86,6 +86,9 @@ class Batch:
     moments: tuple[tuple[float, ...], ...] = ()
     """For each part the mean and standard deviation of each sample's values, in turn: mean,
     deviation, mean, ... Empty for a part without floating-point numbers."""
+    unpadded: tuple[tuple[tuple[int, int], ...], ...] = ()
+    """For each part, for each sample: its fingerprint without what repeats at its ends, as padding
+    does, and the bits of the number that repeats. Empty for a part without repetition."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,17 @@ class Call:
     """A few numbers of each row of its outputs, in order."""
     random: int = 0
     """A digest of torch's random number generators after the call."""
+    root: int = 0
+    """Place of the module among the roots, in the order of their first calls."""
+    batch: int = 0
+    """Batches that loaders had given before."""
+    shapes: tuple[tuple[int | None, ...], ...] = ()
+    """Shape of a row of each output; None stands for a length that an input has, too."""
+    lengths: tuple[int, ...] = ()
+    """The lengths for which None stands, in order."""
+    starts: tuple[tuple[float, ...], ...] = ()
+    """For each row of outputs with such lengths, numbers at places that do not depend on them, from
+    the start on: of a longer output there are more, of which the first are at the same places."""
 
 
 class LoopKind(str, Enum):
@@ -208,11 +222,11 @@ class Life:
     unseen: tuple[str, ...] = ()
     """Attribute paths of data sets that were too large or too many to look at."""
     calls: tuple[Call, ...] = ()
-    probes: tuple[tuple[float, ...], ...] = ()
+    probes: tuple[Call, ...] = ()
     """Outputs of each root's first call in training mode, computed once more without gradients in
     evaluation mode: dropout is off, so lives with other random numbers can be compared by them.
     Empty where the model draws none."""
-    evaluations: tuple[tuple[float, ...], ...] = ()
+    evaluations: tuple[Call, ...] = ()
     """Outputs of each root's first call in evaluation mode, of models that draw no random numbers:
     what they compute before training amplifies any rounding. Empty where that was not wanted."""
     losses: tuple[float, ...] = ()

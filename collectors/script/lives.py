@@ -42,8 +42,8 @@ def read_life(folder: Path, outcome: RunOutcome, recorder: RunRecorder) -> Life:
         changes=tuple(_change(r) for r in own if r["kind"] == "change"),
         workers=_workers(others),
         calls=tuple(_call(r) for r in own if r["kind"] == "call"),
-        probes=tuple(tuple(r["values"]) for r in own if r["kind"] == "probe"),
-        evaluations=tuple(tuple(r["values"]) for r in own if r["kind"] == "evaluation"),
+        probes=tuple(_call(r) for r in own if r["kind"] == "probe"),
+        evaluations=tuple(_call(r) for r in own if r["kind"] == "evaluation"),
         losses=tuple(value for r in own if r["kind"] == "losses" for value in r["values"]),
         loops=tuple(_loop(r) for r in own if r["kind"] == "loop"),
         applied=tuple(recorder.applied.values()),
@@ -71,7 +71,11 @@ def _epoch(record: Record) -> Epoch:
         loader=record["loader"],
         number=record["number"],
         batches=tuple(
-            Batch(tuple(map(tuple, each["parts"])), tuple(map(tuple, each["moments"])))
+            Batch(
+                tuple(map(tuple, each["parts"])),
+                tuple(map(tuple, each["moments"])),
+                tuple(tuple((row, end) for row, end in part) for part in each["unpadded"]),
+            )
             for each in record["batches"]
         ),
         rows=record["rows"],
@@ -114,12 +118,17 @@ def _workers(records: Iterable[Record]) -> tuple[WorkerStart, ...]:
 
 def _call(record: Record) -> Call:
     return Call(
-        record["input"],
-        record["rows_in"],
-        record["rows_out"],
-        record["grad"],
-        tuple(map(tuple, record["values"])),
-        record["random"],
+        input=record["input"],
+        rows_in=record["rows_in"],
+        rows_out=record["rows_out"],
+        grad=record["grad"],
+        values=tuple(map(tuple, record["values"])),
+        root=record["root"],
+        batch=record["batch"],
+        shapes=tuple(map(tuple, record["shapes"])),
+        lengths=tuple(record["lengths"]),
+        starts=tuple(map(tuple, record["starts"])),
+        random=record["random"],
     )
 
 

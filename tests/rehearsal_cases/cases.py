@@ -149,6 +149,9 @@ TRAPS = (
     trap("rank_in_batch", DOUBLE, RESULTS, FILES),
     trap("scaled_bytes", DOUBLE, RESULTS),
     trap("adaptation_at_test_time", DOUBLE, RESULTS),
+    trap("padded_scores", DOUBLE, RESULTS),
+    trap("unmasked_tokens", DOUBLE, RESULTS),
+    trap("swapped_towers", DOUBLE, RESULTS),
     # The end.
     trap("trace_at_end", COMPILED, END),
     trap("hook_in_last_epoch", COMPILED, END, FILES),
@@ -255,6 +258,7 @@ HEALTHY = (
     Case("two_towers", DOUBLE, gains=False),
     Case("masked_padding", DOUBLE, gains=False),
     Case("token_outputs", DOUBLE, gains=False),
+    Case("single_texts", {"batch_size": 8}, gains=False),
     Case("sampler_counter", WORKERS, gains=False),
     Case("plateau_ema", WORKERS, gains=False),
     Case("dropout_checkpoint", NHWC, gains=False),

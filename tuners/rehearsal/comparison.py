@@ -15,6 +15,7 @@ from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.rehearsal.data import ENOUGH_SAMPLES, DataComparison
 from gpuadvisor.tuners.rehearsal.files import compare_files
 from gpuadvisor.tuners.rehearsal.lives import Findings, Lives, ending, is_complete, training_passes
+from gpuadvisor.tuners.rehearsal.padding import without_padding
 from gpuadvisor.tuners.rehearsal.results import ResultComparison
 from gpuadvisor.tuners.rehearsal.state import StateComparison
 from gpuadvisor.tuners.rehearsal.times import TimeComparison
@@ -37,6 +38,8 @@ def compare(
 ) -> Rehearsal:
     """Return what the lives show of these settings, with results compared within a tolerance."""
     found = Findings(lives, settings, knobs, tolerance)
+    if found.is_resized:
+        found.lives = without_padding(lives)
     equivalence = forecast = None
     if _ends(found):
         data, results = DataComparison(found), ResultComparison(found)

@@ -14,9 +14,10 @@ from functools import cached_property
 from gpuadvisor.domain.measurement import Trace
 from gpuadvisor.domain.printed import numbers_in, tells_time, without_numbers
 from gpuadvisor.domain.rehearsal import Life
-from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, difference, relative_difference
+from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, difference
 from gpuadvisor.tuners.rehearsal.files import Difference, are_results, contents_apart
-from gpuadvisor.tuners.rehearsal.lives import Findings, outputs_apart
+from gpuadvisor.tuners.rehearsal.lives import Findings
+from gpuadvisor.tuners.rehearsal.outputs import outputs_apart
 
 AMPLIFIED = 10.0
 """Times the limit by which outputs of a model that was trained for some steps may differ: each step
@@ -95,8 +96,9 @@ class LaterComparison:
             return None
         ours, theirs = (each.evaluations + each.probes for each in (lives.first, self.plan))
         if ours and len(ours) == len(theirs):
-            apart = (relative_difference(a, b) for a, b in zip(ours, theirs, strict=True))
-            return nudged if max(apart) <= self.limit else None
+            apart = [outputs_apart([a], [b]) for a, b in zip(ours, theirs, strict=True)]
+            near = all(each is not None and each[0] <= self.limit for each in apart)
+            return nudged if near else None
         moved = outputs_apart(lives.first.calls, nudged.calls)
         return nudged if moved is not None and moved[0] <= CHAOTIC else None
 

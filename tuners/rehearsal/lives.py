@@ -10,7 +10,8 @@ from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Effect, Settings
 from gpuadvisor.domain.rehearsal import Call, Epoch, Life, Moment, StateKind
 from gpuadvisor.domain.study import Aspect, Problem, TrialState
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, relative_difference
+from gpuadvisor.tuners.equivalence import SPREAD_FACTOR
+from gpuadvisor.tuners.rehearsal.outputs import outputs_apart, probes_apart
 
 Key = tuple[int, int]
 """A loader and the number of a pass over it."""
@@ -68,30 +69,6 @@ def draws_alike(ours: Life, theirs: Life, tolerance: float) -> bool:
 def _as_many_drawn(ours: Sequence[Call], theirs: Sequence[Call]) -> bool:
     """Say whether the generators' states after calls are the same."""
     return all(a.random == b.random for a, b in zip(ours, theirs, strict=False))
-
-
-def probes_apart(ours: Life, theirs: Life) -> float | None:
-    """Compare outputs in evaluation mode; of calls of other sizes the rows that both have."""
-    pairs = [(a, b, min(len(a), len(b))) for a, b in zip(ours.probes, theirs.probes, strict=False)]
-    return max((relative_difference(a[:n], b[:n]) for a, b, n in pairs), default=None)
-
-
-def outputs_apart(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[float, str] | None:
-    """Compare the rows of outputs in order, however they are divided into calls."""
-    rows = [row for call in theirs for row in call.values]
-    start, apart, count = 0, [], 0
-    for call in ours:
-        mine = rows[start : start + len(call.values)]
-        start += len(call.values)
-        if not call.values or len(mine) < len(call.values):
-            continue
-        count += len(mine)
-        apart.append(
-            relative_difference([v for r in call.values for v in r], [v for r in mine for v in r])
-        )
-    if not apart:
-        return None
-    return max(apart), f"largest relative difference in {count:,} rows of outputs"
 
 
 @dataclass

@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from gpuadvisor.domain.measurement import Trace
 from gpuadvisor.domain.rehearsal import Life
 from gpuadvisor.domain.study import Aspect, Equivalence
-from gpuadvisor.tuners.equivalence import (
-    SPREAD_FACTOR,
-    difference,
-    is_broken,
-)
+from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, difference, is_broken
 from gpuadvisor.tuners.rehearsal.later import LaterComparison
-from gpuadvisor.tuners.rehearsal.lives import Findings, outputs_apart, probes_apart
+from gpuadvisor.tuners.rehearsal.lives import Findings
+from gpuadvisor.tuners.rehearsal.outputs import are_side_by_side, outputs_apart, probes_apart
 
 LOSSES = 10
 """First losses that are held against the limit, as in trials: later ones have been amplified."""
@@ -58,16 +55,23 @@ class ResultComparison:
         random = self.found.is_redrawn
         found = self._losses_or_outputs(first, plan, by_probe=random)
         if found is None:
-            return self._unchecked("no loss and no output could be compared")
+            return self._incomparable(first, plan)
         value, metric = found
         known = self._losses_or_outputs(first, second, by_probe=random)
         spread = 0.0 if known is None else known[0]
         if not math.isfinite(value) or not math.isfinite(spread):
-            return self._unchecked("the unchanged script computes NaN or infinity itself")
+            return self._unchecked(
+                "the unchanged script computes NaN, infinity or nothing but 0 itself"
+            )
         limit = max(self.found.tolerance, SPREAD_FACTOR * spread)
         if value > limit:
             if random and not first.probes:  # other samples: nothing to compare one by one
                 return self._sampled(metric)
+            if not self._rows_are_known(first, plan):
+                return self._unchecked(
+                    "it cannot be told which rows of outputs belong together: the model is called"
+                    " another number of times for each batch"
+                )
             self.found.problem(Aspect.RESULTS, f"{metric}: {value:.2%}, above {limit:.2%}")
             return Equivalence("wrong", metric, value, limit)
         if self.found.model_redraws and not first.losses:
@@ -97,11 +101,31 @@ class ResultComparison:
         self.found.not_covered[Aspect.RESULTS] = reason
         return Equivalence("not_checked", "", reason=reason)
 
+    def _incomparable(self, first: Life, plan: Life) -> Equivalence:
+        probed = self.found.is_redrawn and first.probes and plan.probes
+        sides = (first.probes, plan.probes) if probed else (first.calls, plan.calls)
+        put_out = all(any(call.values for call in calls) for calls in sides)
+        if not put_out or (first.losses and not probed):
+            return self._unchecked("no loss and no output could be compared")
+        sentence = "the model's outputs have another shape"
+        if self.found.is_resized or self.found.is_redrawn:
+            return self._unchecked(f"{sentence}, and what they share is not known")
+        self.found.problem(Aspect.RESULTS, sentence)
+        return Equivalence("wrong", sentence, None, self.found.tolerance)
+
+    def _rows_are_known(self, first: Life, plan: Life) -> bool:
+        """Say whether outputs that differ are those of the same rows."""
+        by_probe = self.found.is_redrawn and first.probes
+        by_output = self.found.is_resized and not first.losses and not by_probe
+        return not by_output or are_side_by_side(first.calls, plan.calls)
+
     def _losses_or_outputs(
         self, ours: Life, theirs: Life, by_probe: bool
     ) -> tuple[float, str] | None:
-        if by_probe and (apart := probes_apart(ours, theirs)) is not None:
-            return apart, "largest relative difference of outputs in evaluation mode"
+        if by_probe and ours.probes and theirs.probes:
+            apart = probes_apart(ours, theirs)
+            metric = "largest relative difference of outputs in evaluation mode"
+            return None if apart is None else (apart, metric)
         found = difference(Trace(ours.losses[:LOSSES]), Trace(theirs.losses[:LOSSES]))
         if found is not None or ours.losses:
             return found

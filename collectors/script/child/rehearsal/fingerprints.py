@@ -113,7 +113,7 @@ class _Work:
             if (parts := _parts(value)) is not None:  # a sparse or nested one
                 return self._elements(parts, depth) if parts[0] in ("nested", "objects") else None
             has_rows = tuple(value.shape)[:1] == (count,) and self._rows_of(value) == count
-            return self._array(value) if has_rows else None
+            return self._array(value, by_row=True) if has_rows else None
         parts = _parts(value)
         if parts is None:
             return None
@@ -138,11 +138,11 @@ class _Work:
             return None
         return [self.whole(child, depth + 1) for _, child in children]
 
-    def _array(self, value: Any) -> list[bytes]:
+    def _array(self, value: Any, by_row: bool = False) -> list[bytes]:
         """Return a digest of each row of an array, of all of it if it has not a row a sample."""
         count = self._rows_of(value)
         shape = tuple(value.shape)
-        tag = f"{value.dtype}{shape[1:] if count > 1 else shape}".encode()
+        tag = _tag(value.dtype, shape[1:] if by_row or count > 1 else shape)
         if id(value) in self._on_device:
             return [_digest(b"device", tag, row) for row in self._on_device[id(value)]]
         view, keep = inspection.bytes_of(value)
@@ -222,6 +222,20 @@ def _array_parts(value: Any) -> Parts | None:
         return None
     shape = tuple(value.shape)
     return str(value.layout), [(0, shape), (1, indices[0]), (2, indices[1]), (3, value.values())]
+
+
+def is_dense(value: Any) -> bool:
+    """Say whether a value is an array of plain numbers, each in its place."""
+    return _is_array(value) and _array_parts(value) is None
+
+
+def row_fingerprint(dtype: Any, shape: tuple[int, ...], content: bytes) -> int:
+    """Return the fingerprint that `samples_of` gives of an array's row with this content."""
+    return int.from_bytes(_digest(_tag(dtype, shape), content), "little")
+
+
+def _tag(dtype: Any, shape: tuple[int, ...]) -> bytes:
+    return f"{dtype}{shape}".encode()
 
 
 def _is_array(value: Any) -> bool:

@@ -18,20 +18,16 @@ from gpuadvisor.collectors.script.child.dynamo_disable import disable_dynamo
 from gpuadvisor.collectors.script.child.patches import surround_backward
 from gpuadvisor.collectors.script.child.progress import Progress
 from gpuadvisor.collectors.script.child.rehearsal.generators import torch_digest
-from gpuadvisor.collectors.script.child.rehearsal.passes import Passes
+from gpuadvisor.collectors.script.child.rehearsal.outputs import outputs_of
+from gpuadvisor.collectors.script.child.rehearsal.passes import Part, Passes
 from gpuadvisor.collectors.script.child.rehearsal.record import Record
 from gpuadvisor.collectors.script.child.roots import Roots
 from gpuadvisor.collectors.script.child.session import Session
-from gpuadvisor.collectors.script.child.trace import rows_in, tensors_in
+from gpuadvisor.collectors.script.child.trace import rows_in
 from gpuadvisor.collectors.script.specification import Shortening, Specification
 
 MOST_CALLS = 20_000
 """Calls of roots that are written down. A life of two epochs of 16 batches has some hundred."""
-COLUMNS = 8
-"""Numbers kept of a row of outputs."""
-MOST_ROWS = 1024
-"""Rows kept of a call's outputs: more than a batch usually has."""
-OUTPUT_TENSORS = 4
 FLUSH_STEPS = 16
 """Losses kept on the device until they are written down: each copy waits for it."""
 PROBES = 2
@@ -54,6 +50,9 @@ class LifeSession(Session):
         self._inside = False
         """Whether the harness itself calls a root now."""
         self._probed: set[int] = set()
+        self._root_places: dict[int, int] = {}
+        """Places of the roots by their identity."""
+        self._batches = 0
         self._facts: Any = SimpleNamespace(compiles=False)
         self._before: dict[int, int | None] = {}
         """Digests of the random numbers' state before each root's first call, None from then on."""
@@ -203,25 +202,36 @@ class LifeSession(Session):
         self._calls += 1
         grad = self._torch.is_grad_enabled()
         with guarded(self._channel, "look at a call"), self._apart():
-            rows = rows_in(self._torch, args, kwargs)
-            rows_out, values = self._values(out, rows)
             random = torch_digest(self._torch)
             before, self._before[id(module)] = self._before.get(id(module)), None
-            self._record.write(
-                "call",
-                input=self._fingerprint((args, kwargs)),
-                rows_in=rows,
-                rows_out=rows_out,
-                grad=grad,
-                values=values,
-                random=random,
-            )
+            self._write_call("call", module, args, kwargs, out, grad, random)
             if module.training and id(module) not in self._probed and len(self._probed) < PROBES:
                 self._probed.add(id(module))
                 if before != random:
                     self._probe("probe", module, args, kwargs)
                 elif self._shortening.evaluate and not self._facts.compiles:
                     self._probe("evaluation", module, args, kwargs)
+
+    def _write_call(
+        self,
+        kind: str,
+        module: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        out: Any,
+        grad: bool = False,
+        random: int = 0,
+    ) -> None:
+        self._record.write(
+            kind,
+            input=self._fingerprint((args, kwargs)),
+            rows_in=rows_in(self._torch, args, kwargs),
+            grad=grad,
+            random=random,
+            root=self._root_places.setdefault(id(module), len(self._root_places)),
+            batch=self._batches,
+            **outputs_of(self._torch, out, (args, kwargs)),
+        )
 
     @contextmanager
     def _apart(self) -> Any:
@@ -232,27 +242,6 @@ class LifeSession(Session):
                 yield
         finally:
             self._inside = False
-
-    def _values(self, result: Any, rows: int) -> tuple[int, list[list[float]]]:
-        """Return how many rows an output has, and a few numbers of each."""
-        torch = self._torch
-        tensors = [t for t in tensors_in(torch, result) if t.numel() and not t.is_sparse]
-        if not tensors:
-            return 0, []
-        first = tensors[0]
-        count = int(first.shape[0]) if first.dim() else 1
-        kept: list[Any] = []
-        for tensor in tensors[:OUTPUT_TENSORS]:
-            tensor = tensor.detach()
-            by_row = tensor.dim() > 0 and tensor.shape[0] == count
-            flat = tensor.reshape(count, -1) if by_row else tensor.reshape(1, -1)
-            wanted = min(COLUMNS, flat.shape[1])
-            columns = torch.linspace(0, flat.shape[1] - 1, wanted, device=flat.device).long()
-            some = flat[:MOST_ROWS].index_select(1, columns)
-            some = torch.view_as_real(some).flatten(1) if some.is_complex() else some
-            kept.append(some.to("cpu", torch.float64))
-        same = [each for each in kept if each.shape[0] == kept[0].shape[0]]
-        return count, torch.cat(same, 1).tolist()
 
     def _probe(self, kind: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compute a call once more in evaluation mode, where dropout draws no random numbers."""
@@ -267,21 +256,21 @@ class LifeSession(Session):
             finally:
                 for member, training in modes:
                     member.training = training
-        _, values = self._values(result, rows_in(torch, args, kwargs))
-        self._record.write(kind, values=[number for row in values for number in row])
+        self._write_call(kind, module, args, kwargs, result)
 
     # -- data ------------------------------------------------------------------------------
 
-    def _read(self, batch: Any) -> list[tuple[list[int], list[float]]]:
-        """Return fingerprints and moments of each part of a batch."""
+    def _read(self, batch: Any) -> list[Part]:
         from gpuadvisor.collectors.script.child.rehearsal.fingerprints import samples_of
+        from gpuadvisor.collectors.script.child.rehearsal.padding import unpadded
 
-        read: list[tuple[list[int], list[float]]] = []
+        self._batches += 1
+        read: list[Part] = []
         with guarded(self._channel, "look at a batch"), self._apart():
             size = max((rows_in(self._torch, (part,), {}) for part in _parts(batch)), default=0)
             for part in _parts(batch):
                 samples, moments = samples_of(part, size)
-                read.append((list(samples), list(moments)))
+                read.append(Part(list(samples), list(moments), unpadded(part, size)))
         return read
 
     def _fingerprint(self, value: Any) -> int:

@@ -7,11 +7,11 @@ import gc
 import inspect
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuadvisor.collectors.script.child.channel import guarded
 from gpuadvisor.collectors.script.child.counters import nothing
@@ -44,6 +44,17 @@ SHORT = "_gpuadvisor_short"
 """Attribute of a DataLoader: what stands for its index sampler."""
 
 
+class Part(NamedTuple):
+    """What is kept of a part of a batch, such as its images or its labels."""
+
+    samples: list[int]
+    """A fingerprint of each sample."""
+    moments: Sequence[float] = ()
+    """Mean and standard deviation of each sample's values, in turn."""
+    unpadded: Sequence[tuple[int, int]] = ()
+    """Of each sample, its fingerprint without padding, and the bits of the number that pads it."""
+
+
 class Passes:
     """Stands in DataLoader's construction, iteration and end."""
 
@@ -52,15 +63,15 @@ class Passes:
         torch: Any,
         record: Record,
         batches: int,
-        read: Callable[[Any], list[tuple[list[int], list[float]]]],
+        read: Callable[[Any], list[Part]],
         steps: Callable[[], int],
         ended: Callable[[], None],
         progress: Progress,
     ) -> None:
         """Prepare to shorten passes to so many batches of the script's own size.
 
-        `read` returns, for each part of a batch, fingerprints and moments of its samples; `steps`
-        counts optimizer steps; `ended` is called after each pass; `progress` is told of all.
+        `read` returns what is kept of each part of a batch; `steps` counts optimizer steps; `ended`
+        is called after each pass; `progress` is told of all.
         """
         self._torch = torch
         self._record = record
@@ -321,12 +332,16 @@ class Pass:
         self.own_s = self.made_s = 0.0
         self.began_s = self.first_s = time.perf_counter()
 
-    def take(self, parts: list[tuple[list[int], list[float]]]) -> None:
+    def take(self, parts: list[Part]) -> None:
         """Keep what a batch consists of."""
         self.batches.append(
-            {"parts": [samples for samples, _ in parts], "moments": [m for _, m in parts]}
+            {
+                "parts": [part.samples for part in parts],
+                "moments": [part.moments for part in parts],
+                "unpadded": [part.unpadded for part in parts],
+            }
         )
-        self.rows += max((len(samples) for samples, _ in parts), default=0)
+        self.rows += max((len(part.samples) for part in parts), default=0)
         with suppress(OSError):  # not Linux
             self.files.append(sum(1 for _ in Path("/proc/self/fd").iterdir()))
 

@@ -32,6 +32,7 @@ from gpuadvisor.tuners.rehearsal.lives import Lives
 KNOBS = load_knobs()
 WORKERS = {"dataloader_workers": 2}
 BF16 = {"bf16_autocast": True}
+DOUBLE = {"batch_size": 2}
 TOLERANCE = 0.01
 SIZE = 8
 """Samples of a batch."""
@@ -70,6 +71,12 @@ def noisy(number=0, seed=0, mean=0.0, count=64, draw=None, **changes):
 def call(row=0, rows=SIZE, grad=True, scale=1.0, **changes):
     values = tuple((scale * (row + n + 1.0), 2.0) for n in range(rows))
     return replace(Call(row, rows, rows, grad, values), **changes)
+
+
+def put_out(*values):
+    """A call that puts out these numbers, two a row."""
+    rows = tuple(zip(values[::2], values[1::2], strict=True))
+    return Call(0, len(rows), len(rows), True, rows)
 
 
 def life(epochs=None, calls=8, **changes):
@@ -372,7 +379,7 @@ class TestSilence:
             start = (replace(call(0), values=((evaluation,),) * SIZE),)
             calls = start + life().calls[1:] + ends
             known = {"output": f"AUC {scale}", "written": {"best.pt": file((scale,) * 20)}}
-            return replace(life(evaluations=((evaluation,),), **known), calls=calls)
+            return replace(life(evaluations=(start[0],), **known), calls=calls)
 
         def live(amount):
             amounts.append(amount)
@@ -511,7 +518,11 @@ class TestModelsThatDraw:
             for n, values in enumerate(outputs)
         )
         losses = life().losses if trained else ()
-        known = {"probes": ((1.0, 2.0),), "losses": losses, "written": {"out.npy": file(values)}}
+        known = {
+            "probes": (put_out(1.0, 2.0),),
+            "losses": losses,
+            "written": {"out.npy": file(values)},
+        }
         return replace(life(**{**known, **changes}), calls=calls)
 
     def test_the_same_draws(self):
@@ -532,7 +543,9 @@ class TestModelsThatDraw:
         )
         assert missing(found) is None
         assert "out.npy depends on random numbers" in found.not_covered[Aspect.FILES]
-        wrong = rehearsed(self.drawn(draws, probes=((1.0, 2.2),)), self.drawn(), settings=BF16)
+        wrong = rehearsed(
+            self.drawn(draws, probes=(put_out(1.0, 2.2),)), self.drawn(), settings=BF16
+        )
         assert wrong.equivalence.status == "wrong"
 
     @pytest.mark.parametrize(
@@ -567,11 +580,17 @@ class TestModelsThatDraw:
     def test_outputs_that_are_draws(self):
         """Monte Carlo dropout: neither wrong nor equivalent, in batches of any size."""
         first = self.drawn(trained=False)
-        plan = self.drawn("b", APART, trained=False, probes=((1.0, 2.0, 3.0, 4.0),))
+        plan = self.drawn("b", APART, trained=False, probes=(put_out(1.0, 2.0, 3.0, 4.0),))
         found = rehearsed(plan, first, settings={"batch_size": 2})
         assert found.agrees
         assert "the model draws other random numbers" in missing(found)
         assert Aspect.FILES in found.not_covered
+        far = replace(plan, probes=(put_out(1.1, 2.0, 3.0, 4.0),))
+        assert rehearsed(far, first, settings=DOUBLE).equivalence.status == "wrong"
+        padded = replace(plan, probes=(replace(plan.probes[0], shapes=((30,),)),))
+        found = rehearsed(padded, first, settings=DOUBLE)
+        assert found.agrees
+        assert "the model's outputs have another shape" in missing(found)
 
 
 class TestWhatIsWritten:
@@ -751,3 +770,27 @@ class TestWhatIsWritten:
     def test_hidden_files_are_caches(self):
         found = written(file(VALUES), file(APART), name=".cache/x.npy")
         assert found.equivalence.status == "equivalent"
+
+
+class TestRowsOfOutputs:
+    """What cannot be laid side by side is neither called wrong nor equivalent."""
+
+    def test_calls_that_are_divided_otherwise(self):
+        def turns(size, roots):
+            calls = [call(n + 50 * root, size, root=root, batch=0)
+                     for n in range(0, 16, size) for root in roots]  # fmt: skip
+            return replace(life(losses=()), calls=tuple(calls))
+
+        found = rehearsed(turns(8, (0, 1)), turns(4, (0, 1)), settings=DOUBLE)
+        assert found.agrees
+        assert "which rows of outputs belong together" in missing(found)
+        found = rehearsed(turns(8, (0, 1)), turns(4, (0, 1)), settings=BF16)
+        assert found.equivalence.status == "wrong"
+
+    def test_another_shape_where_batches_are_the_same_is_wrong(self):
+        first, plan = (
+            replace(life(losses=()), calls=(call(0, shapes=((size,),)),)) for size in (20, 30)
+        )
+        assert rehearsed(plan, first, settings=BF16).equivalence.status == "wrong"
+        found = rehearsed(plan, first, settings=DOUBLE)
+        assert found.equivalence.status == "not_checked"

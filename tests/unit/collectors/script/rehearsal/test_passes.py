@@ -18,7 +18,7 @@ from torch.utils.data import (
 )
 
 from gpuadvisor.collectors.script.child.progress import Progress
-from gpuadvisor.collectors.script.child.rehearsal.passes import Passes
+from gpuadvisor.collectors.script.child.rehearsal.passes import Part, Passes
 from gpuadvisor.collectors.script.child.rehearsal.record import Record, record_file
 from gpuadvisor.collectors.script.child.rehearsal.samplers import (
     ShortSampler,
@@ -88,7 +88,7 @@ def passes(tmp_path, monkeypatch):
         torch,
         Record(str(tmp_path)),
         4,
-        lambda batch: [([int(x) for x in batch[0][:, 0]], [])],
+        lambda batch: [Part([int(x) for x in batch[0][:, 0]])],
         lambda: 0,
         lambda: None,
         Progress(),
