@@ -13,6 +13,10 @@ DATABASE = "gpuadvisor.db"
 
 PRIVATE = 0o700
 """Mode of a new folder, as the XDG specification has it; scripts' arguments may be secret."""
+PRIVATE_FILE = 0o600
+"""Mode of a new file, but those that the daemon lets a group read (`telemetry.sharing`)."""
+SHARED_FILE = 0o640
+"""Mode of those."""
 
 
 def home() -> Path:
@@ -27,9 +31,9 @@ def home() -> Path:
 def readable_home() -> Path:
     """Return that folder for those who only read: it is not created, and need not be writable.
 
-    StoreError where it may not be looked into.
+    A daemon's group may go through it to the telemetry, and not look into it.
     """
-    return readable_folder(_chosen())
+    return _chosen()
 
 
 def database() -> Path:

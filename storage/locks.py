@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from gpuadvisor.errors import StoreError
-from gpuadvisor.storage.home import HOME_VARIABLE, home, writable_folder
+from gpuadvisor.storage.home import HOME_VARIABLE, PRIVATE_FILE, home, writable_folder
 
 PREFIX = "gpuadvisor-device-"
 """Begin of a device's abstract socket, as `ss -xa` shows it behind an `@`."""
@@ -75,7 +75,9 @@ def _acquire(path: Path, *, wait: bool) -> IO[str]:
     writable_folder(path.parent)
     while True:
         try:
-            file = path.open("a+", encoding="ascii")
+            # Who may read it could hold its lock, and so keep all others from it.
+            opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+            file = os.fdopen(opened, "r+", encoding="ascii")
         except OSError as error:
             raise StoreError(
                 f"The lock {path} cannot be made ({error.strerror}): make its folder writable."

@@ -5,17 +5,18 @@ It is the same for the database, for Optuna's tables and for telemetry.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
 from gpuadvisor.errors import StoreError
-from gpuadvisor.storage.home import HOME_VARIABLE
+from gpuadvisor.storage.home import HOME_VARIABLE, PRIVATE_FILE
 
 BUSY_TIMEOUT_S = 30.0
 """Seconds that a writer waits for another. Eight writers at full speed waited 0.84 s at most."""
@@ -60,12 +61,24 @@ NETWORK_TYPES = frozenset(
 """File systems on which two machines may meet. Home folders of clusters are on such ones."""
 
 
-def connect(path: Path, isolation_level: Literal["IMMEDIATE"] | None = None) -> sqlite3.Connection:
+def connect(
+    path: Path,
+    isolation_level: Literal["IMMEDIATE"] | None = None,
+    *,
+    mode: int = PRIVATE_FILE,
+) -> sqlite3.Connection:
     """Open the file with our settings; sqlite3.Error where it cannot be.
 
     With `IMMEDIATE` the driver begins a write transaction before the first change; without, the
-    caller begins every transaction.
+    caller begins every transaction. A new file gets this mode whatever the umask, and SQLite gives
+    the same to those beside it.
     """
+    with suppress(OSError):  # it is there, or SQLite says better why it cannot be made
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            os.fchmod(file, mode)
+        finally:
+            os.close(file)
     connection = sqlite3.connect(
         path, timeout=BUSY_TIMEOUT_S, isolation_level=isolation_level, check_same_thread=False
     )
