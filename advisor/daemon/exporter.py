@@ -5,7 +5,6 @@ No client can make the daemon wait. TLS is left to a reverse proxy (docs/daemon.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hmac
 import io
@@ -15,15 +14,15 @@ import os
 import socket
 import threading
 import time
-from collections import deque
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from wsgiref.simple_server import WSGIRequestHandler
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client.exposition import ThreadingWSGIServer, make_wsgi_app
+from prometheus_client.exposition import make_wsgi_app
 from prometheus_client.registry import Collector
 
+from gpuadvisor.daemon.bounded_server import REQUEST_S, BoundedServer
 from gpuadvisor.daemon.configuration import Prometheus
 from gpuadvisor.daemon.exposition import Exposition
 from gpuadvisor.daemon.figures import Figures
@@ -35,17 +34,6 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 CLIENTS = 16
 """Clients that are served at once; Prometheus itself makes one request at a time."""
-REQUEST_S = 5.0
-"""Seconds for a whole request, from the connection to the last byte of its answer. One takes some
-20 ms; Prometheus gives up after 10 s (scrape_timeout), so its next try finds room whoever holds on.
-"""
-LOOK_S = 0.5
-"""Seconds between two looks for clients that are late."""
-LINGER_S = 1.0
-"""Seconds in which a client that is turned away can read why: a socket that is closed with unread
-bytes in it is reset, and its answer with it (RFC 9293, 3.10.4)."""
-LINGERING = 64
-"""Clients that linger at most; of more, the one that came first is cut."""
 BUSY = b"Too many clients: try again.\n"
 BUSY_ANSWER = (
     b"HTTP/1.1 503 Service Unavailable\r\nServer: gpuadvisor\r\nRetry-After: 1\r\n"
@@ -68,10 +56,7 @@ class Exporter:
         self._server = _open(chosen)
         self._endpoint = Endpoint(Exposition(figures, chosen), token)
         self._server.set_app(self._endpoint)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(LOOK_S,), name="exporter", daemon=True
-        )
-        self._thread.start()
+        self._server.begin("exporter")
         if token is None and not ipaddress.ip_address(chosen.address.host).is_loopback:
             LOG.warning(
                 "the endpoint %s is open to everybody who can reach it: set token_file in"
@@ -91,9 +76,7 @@ class Exporter:
 
     def close(self) -> None:
         """Close the endpoint; answers on their way are cut."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.end()
 
 
 class Endpoint:
@@ -177,72 +160,15 @@ def read_token(chosen: Prometheus) -> bytes | None:
     return token
 
 
-class _Server(ThreadingWSGIServer):
-    """An HTTP server that serves CLIENTS at once, each on its thread and in REQUEST_S.
+class _Server(BoundedServer, WSGIServer):
+    """An HTTP server that tells those for whom it has no room to come again."""
 
-    Others are told to come again.
-    """
-
-    block_on_close = False
-    request_queue_size = 128
-    """Connections that the kernel keeps until they are accepted; beyond, clients wait a second."""
+    clients = CLIENTS
+    busy_answer = BUSY_ANSWER
 
     def __init__(self, host: str, port: int) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._room = threading.BoundedSemaphore(CLIENTS)
-        self._served: dict[socket.socket, float] = {}
-        """The monotonic time at which each client must be done."""
-        self._lingering: deque[tuple[float, socket.socket]] = deque()
-        """Clients that were turned away, and the monotonic time at which they are closed."""
         super().__init__((host, port), _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(blocking=False):
-            self._turn_away(request)
-            return
-        self._served[request] = time.monotonic() + REQUEST_S
-        try:
-            super().process_request(request, client_address)
-        except BaseException:  # no thread could be made
-            self._leave(request)
-            raise
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._leave(request)
-
-    def service_actions(self) -> None:
-        """Cut clients that are late, whatever they still send or read; the server asks for it."""
-        now_s = time.monotonic()
-        for request, until_s in list(self._served.items()):
-            if now_s >= until_s:
-                with contextlib.suppress(OSError):  # it is done at this moment
-                    request.shutdown(socket.SHUT_RDWR)
-        while self._lingering and now_s >= self._lingering[0][0]:
-            self._lingering.popleft()[1].close()
-
-    def server_close(self) -> None:
-        super().server_close()
-        while self._lingering:
-            self._lingering.popleft()[1].close()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        LOG.debug("a client of the endpoint went away", exc_info=True)
-
-    def _leave(self, request: socket.socket) -> None:
-        if self._served.pop(request, None) is not None:
-            self._room.release()
-
-    def _turn_away(self, request: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            request.setblocking(False)
-            request.send(BUSY_ANSWER)  # a new socket has room for it
-            request.shutdown(socket.SHUT_WR)
-        self._lingering.append((time.monotonic() + LINGER_S, request))
-        if len(self._lingering) > LINGERING:
-            self._lingering.popleft()[1].close()
 
 
 class _Handler(WSGIRequestHandler):

@@ -17,7 +17,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families as families
 
-from gpuadvisor.daemon import exporter
+from gpuadvisor.daemon import bounded_server
 from gpuadvisor.daemon.configuration import Address, Prometheus
 from gpuadvisor.daemon.exporter import CLIENTS, Exporter
 from gpuadvisor.daemon.exposition import GPU_EXPORTED, HOST_EXPORTED, Exposition
@@ -431,8 +431,8 @@ def drips(client, ended):
 
 
 def test_clients_that_drip_are_cut_after_a_whole_request(serve, monkeypatch):
-    monkeypatch.setattr(exporter, "REQUEST_S", 2.0)
-    monkeypatch.setattr(exporter, "LOOK_S", 0.05)
+    monkeypatch.setattr(bounded_server, "REQUEST_S", 2.0)
+    monkeypatch.setattr(bounded_server, "LOOK_S", 0.05)
     url = serve().url
     port = int(url.split(":")[2].partition("/")[0])
     ended = threading.Event()
