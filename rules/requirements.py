@@ -84,17 +84,17 @@ TELEMETRY = Requirement(
     WITH_DAEMON,
 )
 """Telemetry of some GPU, whatever of it could be read."""
-PROCESSES = Requirement(
-    lambda evidence: (
-        None
-        if any(
-            gpu.processes is not None
-            for gpu in (evidence.telemetry.gpus if evidence.telemetry is not None else ())
-        )
-        else "it is not known which processes used the GPU"
-    ),
-    WITH_DAEMON,
-)
+
+
+def _lacks_processes(evidence: Evidence) -> str | None:
+    telemetry = evidence.telemetry
+    if telemetry is not None and any(gpu.processes is not None for gpu in telemetry.gpus):
+        return None
+    withheld = None if telemetry is None else telemetry.withheld
+    return withheld.rstrip(".") if withheld else "it is not known which processes used the GPU"
+
+
+PROCESSES = Requirement(_lacks_processes, WITH_DAEMON)
 """Processes on GPUs, as the driver lists them."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -11,7 +12,8 @@ from pathlib import Path
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.home import DATABASE, readable_folder
 from gpuadvisor.storage.sqlite_file import connect, explained, open_read_only, sentence
-from gpuadvisor.storage.telemetry.files import day_paths
+from gpuadvisor.storage.telemetry.files import PROCESSES, day_paths, has_processes
+from gpuadvisor.storage.telemetry.processes import user_name
 from gpuadvisor.storage.telemetry.schema import INDEX, is_prepared
 
 TELEMETRY = "telemetry"
@@ -34,18 +36,24 @@ class Inspection:
     """Rows in all its tables; None where they cannot be counted."""
     problem: str | None
     """What is wrong, in one sentence; None where all is well."""
+    unread: str | None = None
+    """Why a file of its owner alone was not read, in one sentence; None where it was."""
 
 
 def files(home: Path) -> list[Path]:
     """Return the database files of the store that exist; StoreError where they cannot be seen."""
     telemetry = readable_folder(home / TELEMETRY)
-    known = [home / DATABASE, telemetry / INDEX, *day_paths(telemetry)]
-    return [path for path in known if path.exists()]
+    days = (*day_paths(telemetry), *day_paths(telemetry, kind=PROCESSES))
+    return [path for path in (home / DATABASE, telemetry / INDEX, *days) if path.exists()]
 
 
 def inspect(path: Path) -> Inspection:
     """Read a whole file and check that it is sound; it may be in use."""
     size = _size(path)
+    is_private = path.name == DATABASE or has_processes(path)
+    if is_private and not os.access(path, os.R_OK):
+        why = f"not checked: only {user_name(path.stat().st_uid)} may read it"
+        return Inspection(path, size, None, None, why)
     try:
         with explained(path):
             return Inspection(path, size, *_checked(path))

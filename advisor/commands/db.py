@@ -86,7 +86,8 @@ def _check(args: argparse.Namespace) -> int:
         for each in found:
             rows = "" if each.rows is None else f"{each.rows:,} rows"
             size = f"{each.size_bytes / 1e6:.1f} MB"
-            print(f"  {each.path.name:<20} {size:>11} {rows:>16}  {each.problem or 'ok'}")
+            said = each.problem or each.unread or "ok"
+            print(f"  {each.path.name:<21} {size:>11} {rows:>16}  {said}")
     return StoreError.exit_code if any(each.problem for each in found) else 0
 
 
@@ -101,7 +102,7 @@ def _vacuum(args: argparse.Namespace) -> int:
         )
     for path in upkeep.files(home.home()):
         gained = upkeep.vacuum(path)
-        print(f"  {path.name:<20} {max(gained, 0) / 1e6:8.1f} MB gained")
+        print(f"  {path.name:<21} {max(gained, 0) / 1e6:8.1f} MB gained")
     return 0
 
 
@@ -116,6 +117,8 @@ def _export(args: argparse.Namespace) -> int:
     else:
         reader = history.open_reader(None)
         number = write(history.tables(_rows(args, reader), reader))
+        if reader.withheld:
+            print(f"gpuadvisor: {reader.withheld}", file=sys.stderr)
     print(f"{args.output}: {number:,} rows", file=sys.stderr)
     return 0
 

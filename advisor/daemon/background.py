@@ -33,7 +33,13 @@ VERSION = 1
 FRESH_S = 10.0
 """A daemon whose newest row is older does not do its work."""
 OF_STATE_FILE = ("began_s", "endpoint", "configuration", "fast_period_s")
-OF_SYSTEMD = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "JOURNAL_STREAM")
+OF_SYSTEMD = (
+    "JOURNAL_STREAM",
+    "NOTIFY_SOCKET",
+    "RUNTIME_DIRECTORY",
+    "WATCHDOG_PID",
+    "WATCHDOG_USEC",
+)
 """Variables that systemd sets for one process alone, which a daemon must not inherit."""
 LOOK_BACK_S = 90.0
 """Rows that are read for the newest values: the rarest are read once a minute."""
@@ -62,7 +68,7 @@ def start(options: Sequence[str]) -> Started:
 
     AdvisorError with its own sentence where it ends before.
     """
-    from gpuadvisor.storage.home import writable_folder
+    from gpuadvisor.storage.home import PRIVATE_FILE, writable_folder
 
     folder = writable_folder(store_folder())
     if (process := running(folder)) is not None:
@@ -70,7 +76,8 @@ def start(options: Sequence[str]) -> Started:
     file = folder / LOG_FILE
     command = [sys.executable, "-P", "-m", "gpuadvisor", "daemon", "run", *options]
     environment = {name: text for name, text in os.environ.items() if name not in OF_SYSTEMD}
-    with _listener() as (channel, address), file.open("ab") as output:
+    private = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    with _listener() as (channel, address), os.fdopen(private, "ab") as output:
         begin = output.tell()
         process_ = subprocess.Popen(
             [*command, "--log-file", str(file)],

@@ -6,6 +6,7 @@ becomes one sentence with the way out.
 
 from __future__ import annotations
 
+import grp
 import ipaddress
 import math
 import os
@@ -102,6 +103,25 @@ class Gpus(tuple[str, ...]):
             raise Wrong('an array of GPU numbers or UUIDs, such as [0, "GPU-..."]')
         assert isinstance(value, list)
         return cls(str(each) for each in value)
+
+
+class Group(str):
+    """The name of a group of users."""
+
+    @property
+    def number(self) -> int:
+        """Its number on this machine; KeyError where it has gone meanwhile."""
+        return grp.getgrnam(self).gr_gid
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        try:
+            grp.getgrnam(Text.read(value))
+        except (KeyError, ValueError):
+            raise Wrong(
+                "the name of a group of this machine, as `getent group` lists them"
+            ) from None
+        return cls(value)
 
 
 class Webhook(str):
@@ -205,6 +225,8 @@ class _Daemon(_Table, frozen=True):
     fast: bool = False
     fast_period_s: FastPeriod = FastPeriod(SamplingInterval.FAST.period_s)
     log_level: LogLevel = "info"
+    group: Group | None = None
+    admin_group: Group | None = None
 
 
 class Prometheus(_Table, frozen=True):
@@ -263,6 +285,10 @@ class Configuration(msgspec.Struct, frozen=True):
     fast_period_s: float | None = None
     """The period of fast frames; None: there are only full ones."""
     log_level: LogLevel = "info"
+    group: Group | None = None
+    """The group that may read telemetry; None: the daemon's own."""
+    admin_group: Group | None = None
+    """The group that may see all command lines; None: only root and the daemon's user."""
     prometheus: Prometheus | None = None
     """The endpoint for scrapes; None: there is none."""
     alerts: tuple[AlertRule, ...] = ()
@@ -294,6 +320,8 @@ def read(given: Path | None) -> Configuration:
         path.absolute(),
         file.daemon.fast_period_s if file.daemon.fast else None,
         file.daemon.log_level,
+        file.daemon.group,
+        file.daemon.admin_group,
         endpoint if endpoint and endpoint.enabled else None,
         tuple(
             rule if rule.name else msgspec.structs.replace(rule, name=Text(f"alert {place}"))

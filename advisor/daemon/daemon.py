@@ -33,6 +33,7 @@ from gpuadvisor.printable import duration
 
 if TYPE_CHECKING:
     from gpuadvisor.daemon.exporter import Exporter
+    from gpuadvisor.daemon.process_server import ProcessServer
 
 LOG = logging.getLogger(__name__)
 TEND_S = 60.0
@@ -82,6 +83,7 @@ class Service:
         self._dispatchers = Dispatchers()
         self._alerts = Alerts(configuration.alerts, self._dispatchers)
         self._exporter: Exporter | None = None
+        self._processes: ProcessServer | None = None
         self._began_s = time.time()
         self._logged: set[Identity] = set()
         """Identities of events whose beginning is in the log, and whose end is not yet."""
@@ -92,6 +94,7 @@ class Service:
     def run(self, source: Source, frames: Iterator[Frame], asked: Requests) -> None:
         """Work until it is asked to stop. `frames` are those of `source`, some perhaps read."""
         self._exporter = _exporter(self._figures, self._configuration.prometheus)
+        self._processes = _process_server(self._setting.folder, self._configuration)
         last_s = time.time()
         try:
             self._is_ready()
@@ -163,6 +166,11 @@ class Service:
         log.set_level(new.log_level)
         self._alerts.reconfigure(new.alerts)
         self._backlog.keep(new.retention)
+        if (new.group, new.admin_group) != (before.group, before.admin_group):
+            share(self._setting.folder, new)
+            if self._processes:
+                self._processes.close()
+            self._processes = _process_server(self._setting.folder, new)
         self._is_ready()
         return new.fast_period_s != before.fast_period_s
 
@@ -188,10 +196,13 @@ class Service:
             "configuration": str(chosen.path) if chosen.path else None,
             "fast_period_s": chosen.fast_period_s,
         }
+        from gpuadvisor.storage.home import SHARED_FILE
+
         path = self._setting.folder / STATE_FILE
         try:
             partial = path.with_suffix(f".{os.getpid()}.tmp")
             partial.write_text(json.dumps(state) + "\n", "utf-8")
+            partial.chmod(SHARED_FILE)
             partial.replace(path)
         except OSError as error:
             LOG.warning("%s cannot be written (%s): `daemon status` will miss it", path, error)
@@ -203,6 +214,8 @@ class Service:
         """Store and send what is left, and leave nothing behind."""
         if self._exporter:
             self._exporter.close()
+        if self._processes:
+            self._processes.close()
         for event in self._backlog.finish(time_s, self._figures.close(time_s)):
             LOG.error("at the end: %s", event.message)
         self._dispatchers.close()
@@ -239,6 +252,32 @@ def _exporter(figures: Figures, chosen: Prometheus | None) -> Exporter | None:
     from gpuadvisor.daemon.exporter import Exporter
 
     return Exporter(figures, chosen)
+
+
+def _process_server(folder: Path, chosen: Configuration) -> ProcessServer | None:
+    from gpuadvisor.daemon.process_server import ProcessServer
+
+    try:
+        return ProcessServer(folder, _group(chosen), chosen.admin_group)
+    except OSError as error:
+        LOG.warning(
+            "no socket can be opened in %s (%s): other users will see no processes", folder, error
+        )
+        return None
+
+
+def share(folder: Path, chosen: Configuration) -> None:
+    """Let the group that is chosen read the store; a warning says where that cannot be."""
+    from gpuadvisor.storage.telemetry import sharing
+
+    try:
+        sharing.share(folder, _group(chosen))
+    except StoreError as error:
+        LOG.warning("%s", error)
+
+
+def _group(chosen: Configuration) -> int:
+    return os.getegid() if chosen.group is None else chosen.group.number
 
 
 @dataclass(frozen=True)
@@ -279,6 +318,7 @@ def run(chosen: Chosen) -> None:
             frames = _from_first_gpu(source, asked, chosen.wait_for_gpu, notifier.remark)
             if frames is None:
                 return
+            share(folder, configured)
             with TelemetryWriter(folder, kept=kept(configured.retention)) as writer:
                 setting = Setting(folder, sources.Live, chosen.read)
                 service = Service(setting, configured, writer, notifier, earlier(folder))

@@ -120,7 +120,10 @@ class Replay:
 
 
 class FromStore:
-    """The store of a daemon, row by row as it is written, from two minutes ago on."""
+    """The store of a daemon, row by row as it is written, from two minutes ago on.
+
+    Its frames have no processes, which are shown nowhere and would have to be asked for.
+    """
 
     label = "daemon"
     has_all_events = True
@@ -137,7 +140,9 @@ class FromStore:
 
         While there are none, a frame a second says why: its values are stale.
         """
-        follower = self._reader.follow(self._clock() - BEFORE_S, with_all_events=True)
+        follower = self._reader.follow(
+            self._clock() - BEFORE_S, with_all_events=True, with_processes=False
+        )
         last_s = self._clock()
         while not self._closed.is_set():
             for frame in follower.read():
@@ -360,4 +365,5 @@ def window_of_store(
     window = window_of_frames(reader.frames(begin_s - LONGEST_CARRIED_S, end_s), begin_s, end_s)
     if window is None:
         return None
-    return replace(window, events=tuple(reader.events(begin_s, end_s, MOST_EVENTS)))
+    events = tuple(reader.events(begin_s, end_s, MOST_EVENTS))
+    return replace(window, events=events, withheld=reader.withheld)

@@ -39,7 +39,8 @@ TimeoutStopSec=60
 # Another's work on this machine comes first.
 Nice=5
 # No PrivateDevices and no DevicePolicy: NVML needs /dev/nvidia*, whose number systemd cannot know
-# before the driver is loaded. No PrivateNetwork: the endpoint and webhooks need it.
+# before the driver is loaded. No PrivateNetwork: the endpoint and webhooks need it. No
+# RestrictSUIDSGID: the store's folder hands its group on to its files (set-group-ID).
 {hardening}
 
 [Install]
@@ -56,7 +57,6 @@ ProtectHostname=yes
 ProtectClock=yes
 LockPersonality=yes
 RestrictRealtime=yes
-RestrictSUIDSGID=yes
 RestrictNamespaces=yes
 RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
 SystemCallArchitectures=native
@@ -64,7 +64,6 @@ UMask=0022"""
 USER_HARDENING = """\
 LockPersonality=yes
 RestrictRealtime=yes
-RestrictSUIDSGID=yes
 SystemCallArchitectures=native"""
 SOCKET_VARIABLE = "NOTIFY_SOCKET"
 
@@ -76,8 +75,9 @@ def unit(*, system: bool, options: list[str]) -> str:
     lines = []
     if system:
         store = store or SYSTEM_STORE
+        lines.append("RuntimeDirectory=gpuadvisor")
         if store == SYSTEM_STORE:
-            lines += ["StateDirectory=gpuadvisor", "StateDirectoryMode=0755"]
+            lines += ["StateDirectory=gpuadvisor", "StateDirectoryMode=0710"]
         else:
             lines.append(f"ReadWritePaths={_quoted(store)}")
     if store:

@@ -96,6 +96,8 @@ class TelemetryWindow:
     gpus: tuple[GpuWindow, ...] = ()
     events: tuple[Event, ...] = ()
     """Events that lasted or happened within."""
+    withheld: str | None = None
+    """What is known of processes and was not told to this user, in one sentence; None: nothing."""
 
     @property
     def seconds(self) -> float:

@@ -20,7 +20,10 @@ from gpuadvisor.storage.telemetry.schema import ALL_GPUS, DAY_NAMES, HOST_ID, is
 
 DAY_S = 86400.0
 _DAMAGED = ".damaged-"
-_NAME = re.compile(r"samples-(\d{8})\.db")
+SAMPLES, PROCESSES = "samples", "processes"
+"""What the names of a day's files begin with: of those that a group may read, and of those with
+processes and their command lines, which only the daemon reads."""
+_NAME = re.compile(rf"({SAMPLES}|{PROCESSES})-(\d{{8}})\.db")
 
 
 def day_begin(time_s: float) -> float:
@@ -28,18 +31,21 @@ def day_begin(time_s: float) -> float:
     return time_s // DAY_S * DAY_S
 
 
-def day_path(folder: Path, time_s: float) -> Path:
+def day_path(folder: Path, time_s: float, kind: str = SAMPLES) -> Path:
     """Return the file with the rows of this Unix time."""
     day = datetime.fromtimestamp(day_begin(time_s), UTC)
-    return folder / f"samples-{day:%Y%m%d}.db"
+    return folder / f"{kind}-{day:%Y%m%d}.db"
 
 
 def day_paths(
-    folder: Path, since_s: float = float("-inf"), until_s: float = float("inf")
+    folder: Path,
+    since_s: float = float("-inf"),
+    until_s: float = float("inf"),
+    kind: str = SAMPLES,
 ) -> list[Path]:
     """Return the files that may have rows from `since_s` up to `until_s`, the oldest first."""
     found = []
-    for path in sorted(folder.glob("samples-*.db")):
+    for path in sorted(folder.glob(f"{kind}-*.db")):
         with suppress(ValueError):  # somebody's copy, or a date that does not exist
             begin_s = begin_of_path(path)
             if begin_s + DAY_S > since_s and begin_s <= until_s:
@@ -52,7 +58,12 @@ def begin_of_path(path: Path) -> float:
     found = _NAME.fullmatch(path.name)
     if found is None:
         raise ValueError(f"not a file of samples: {path}")
-    return datetime.strptime(found[1] + "+0000", "%Y%m%d%z").timestamp()
+    return datetime.strptime(found[2] + "+0000", "%Y%m%d%z").timestamp()
+
+
+def has_processes(path: Path) -> bool:
+    """Say whether a day's file is the one with processes."""
+    return path.name.startswith(PROCESSES)
 
 
 def set_aside(path: Path, now_s: float) -> Path:
@@ -75,7 +86,7 @@ def set_aside(path: Path, now_s: float) -> Path:
 def damaged_days(folder: Path) -> list[tuple[float, Path]]:
     """Return the files of days that were set aside, each with when its day began."""
     found = []
-    for path in sorted(folder.glob(f"samples-*.db{_DAMAGED}*")):
+    for path in sorted(folder.glob(f"*.db{_DAMAGED}*")):
         with suppress(ValueError):
             day = path.with_name(path.name.partition(_DAMAGED)[0])
             found.append((begin_of_path(day), path))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from gpuadvisor.storage.telemetry.files import (
     reading,
     times,
 )
+from gpuadvisor.storage.telemetry.processes import ProcessReader
 from gpuadvisor.storage.telemetry.schema import (
     DAY_NAMES,
     DAY_TABLES,
@@ -34,16 +35,12 @@ from gpuadvisor.storage.telemetry.schema import (
     GPU_FAST,
     INDEX,
     LISTED_GPUS,
-    PROCESS_COLUMNS,
-    PROGRAM_COLUMNS,
-    UUID_OF_ROW,
     event_of,
     gpu_of,
     process_of,
     raw_values,
 )
 
-_PROCESS_COLUMNS = (*PROGRAM_COLUMNS, *PROCESS_COLUMNS)
 CHUNK_S = 60.0
 """Time read at once: a reader that takes its time must not hold a transaction open."""
 
@@ -60,12 +57,20 @@ class _Poll:
 class FrameReader:
     """Reads frames in order of time, each once; it can be asked again for those that came since."""
 
-    def __init__(self, folder: Path, since_s: float, *, with_all_events: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        since_s: float,
+        *,
+        with_all_events: bool = False,
+        processes: ProcessReader | None = None,
+    ) -> None:
         """Frames have the events that a collector made, or with `with_all_events` those that the
-        daemon made of them, too."""
+        daemon made of them, too; and those processes that `processes` can have."""
         self.since_s = since_s
         """Unix time from which `read` goes on."""
         self._folder = folder
+        self._processes = processes
         self._context = _Context(since_s, with_all_events)
         self._gpus: tuple[Gpu, ...] | None = None
 
@@ -76,7 +81,7 @@ class FrameReader:
             begin_s = max(self.since_s, begin_of_path(path))
             end_s = min(until_s, begin_of_path(path) + DAY_S)
             while (found := _next(path, begin_s, end_s)) is not None:
-                gpus, polls = _chunk(path, found, min(found + CHUNK_S, end_s))
+                gpus, polls = _chunk(path, found, min(found + CHUNK_S, end_s), self._processes)
                 self._context.read(self._folder)  # after the rows: it has all of their states
                 for time_s in sorted(polls):
                     self.since_s = math.nextafter(time_s, math.inf)
@@ -112,9 +117,12 @@ def _next(path: Path, begin_s: float, end_s: float) -> float | None:
         return min(times(connection, "MIN", tables, span, (begin_s, end_s)), default=None)
 
 
-def _chunk(path: Path, begin_s: float, end_s: float) -> tuple[tuple[Gpu, ...], dict[float, _Poll]]:
+def _chunk(
+    path: Path, begin_s: float, end_s: float, processes: ProcessReader | None
+) -> tuple[tuple[Gpu, ...], dict[float, _Poll]]:
     """Return the GPUs as the day's file lists them, and the polls of the span by their time."""
     polls: dict[float, _Poll] = {}
+    span = (begin_s, end_s)
     with reading(path) as connection:
         if connection is None:
             return (), {}
@@ -123,32 +131,36 @@ def _chunk(path: Path, begin_s: float, end_s: float) -> tuple[tuple[Gpu, ...], d
         gpus = tuple(gpu_of(row) for row in connection.execute(LISTED_GPUS))
         for table in DAY_TABLES:
             metrics, query = raw_values(connection, table)
-            for time_s, gpu, *values in connection.execute(query, (begin_s, end_s)):
+            for time_s, gpu, *values in connection.execute(query, span):
                 poll = polls.setdefault(time_s, _Poll())
                 poll.full |= table is not GPU_FAST
                 pairs = zip(metrics, values, strict=True)
                 poll.values[names[gpu]] = {name: v for name, v in pairs if v is not None}
-        _add_processes(connection, begin_s, end_s, polls)
+        listings = connection.execute("SELECT * FROM listings WHERE ts >= ? AND ts < ?", span)
+        counts = dict(listings.fetchall())
+    for time_s in counts:
+        polls.setdefault(time_s, _Poll()).full = True
+    if processes is not None:
+        _add_processes(processes, span, counts, polls)
     return gpus, polls
 
 
 def _add_processes(
-    connection: sqlite3.Connection, begin_s: float, end_s: float, polls: dict[float, _Poll]
+    reader: ProcessReader,
+    span: tuple[float, float],
+    counts: Mapping[float, int],
+    polls: Mapping[float, _Poll],
 ) -> None:
-    span = (begin_s, end_s)
-    for (time_s,) in connection.execute("SELECT ts FROM listings WHERE ts >= ? AND ts < ?", span):
-        poll = polls.setdefault(time_s, _Poll())
-        poll.full, poll.processes = True, []
-    rows = connection.execute(
-        f"SELECT ts, {UUID_OF_ROW}, {', '.join(_PROCESS_COLUMNS)} FROM processes"
-        " JOIN programs ON programs.id = program"
-        " WHERE ts >= ? AND ts < ? ORDER BY ts, program",
-        span,
-    )
-    for time_s, gpu, *row in rows:
-        processes = polls[time_s].processes
-        if processes is not None:
-            processes.append(process_of(gpu, row))
+    """Add the processes to the polls that listed them; where not all can be had, none is known."""
+    found: dict[float, list[GpuProcess]] = {time_s: [] for time_s in counts}
+    for answer in reader.read(*span) if any(counts.values()) else ():
+        for time_s, program, *numbers in answer.rows:
+            if time_s in found:  # else the writer ended before it had stored the rest of that time
+                gpu, *words = answer.programs[program]
+                found[time_s].append(process_of(gpu, (*words, *numbers)))
+    for time_s, processes in found.items():
+        if len(processes) == counts[time_s]:
+            polls[time_s].processes = processes
 
 
 class _Context:

@@ -21,6 +21,7 @@ from gpuadvisor.storage.telemetry.files import (
     times,
 )
 from gpuadvisor.storage.telemetry.frames import FrameReader
+from gpuadvisor.storage.telemetry.processes import ProcessReader, serving
 from gpuadvisor.storage.telemetry.schema import (
     ALL_GPUS,
     DAY_NAMES,
@@ -69,6 +70,12 @@ class TelemetryReader:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._processes = ProcessReader(folder)
+
+    @property
+    def withheld(self) -> str | None:
+        """What this user was not given of the processes and why, in one sentence; None: nothing."""
+        return self._processes.withheld
 
     def gpus(self) -> tuple[Gpu, ...]:
         """Return the GPUs that the writer saw last, in the driver's order."""
@@ -99,11 +106,16 @@ class TelemetryReader:
 
         The first frame has the GPUs. Frames between two full ones are kept for 15 minutes.
         """
-        yield from FrameReader(self.folder, since_s).read(until_s)
+        yield from FrameReader(self.folder, since_s, processes=self._processes).read(until_s)
 
-    def follow(self, since_s: float, *, with_all_events: bool = False) -> FrameReader:
+    def follow(
+        self, since_s: float, *, with_all_events: bool = False, with_processes: bool = True
+    ) -> FrameReader:
         """Return a reader of the frames from `since_s` on, and later of those that came since."""
-        return FrameReader(self.folder, since_s, with_all_events=with_all_events)
+        processes = self._processes if with_processes else None
+        return FrameReader(
+            self.folder, since_s, with_all_events=with_all_events, processes=processes
+        )
 
     def events(
         self, since_s: float, until_s: float | None = None, limit: int | None = None
@@ -180,23 +192,31 @@ class TelemetryReader:
         )
 
     def processes(self, since_s: float, until_s: float) -> Rows:
-        """Return each process that was listed in the span, a row for each listing."""
+        """Return each process that was listed in the span, a row for each listing.
+
+        StoreError, as the rows are read, where this user may not have them; see `withheld`.
+        """
         types = [declared.partition(" ")[0] for declared in _PROCESS_COLUMNS.values()]
         return Rows(
             "raw",
             ("time_s", "gpu", *_PROCESS_COLUMNS),
             ("REAL", "TEXT", *types),
-            process_chunks(self.folder, since_s, until_s),
+            process_chunks(self.folder, self._processes, since_s, until_s),
         )
 
     def writer_process(self) -> int | None:
-        """Return the process that writes the store now; None where none does."""
+        """Return the process that writes the store now; None where none does.
+
+        Another user's says so itself: its lock is not for others.
+        """
         try:
             with (self.folder / LOCK).open(encoding="ascii") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 return None
         except BlockingIOError:
             return self._holder()
+        except PermissionError:
+            return serving(self.folder)
         except OSError:  # no such file, or a file system that cannot lock: then none could write
             return None
 

@@ -11,7 +11,13 @@ from pathlib import Path
 
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.sqlite_file import explained
-from gpuadvisor.storage.telemetry.files import DAY_S, begin_of_path, damaged_days, day_paths
+from gpuadvisor.storage.telemetry.files import (
+    DAY_S,
+    PROCESSES,
+    begin_of_path,
+    damaged_days,
+    day_paths,
+)
 from gpuadvisor.storage.telemetry.schema import CommandLines
 from gpuadvisor.storage.telemetry.written import IndexFile
 
@@ -80,7 +86,8 @@ def apply(index: IndexFile, before_s: float) -> None:
 
 def remove_days(folder: Path, before_s: float, close: Callable[[Path], None]) -> None:
     """Remove the files of days that ended before; `close` is called with each before it goes."""
-    days = [(begin_of_path(path), path) for path in day_paths(folder)]
+    paths = (*day_paths(folder), *day_paths(folder, kind=PROCESSES))
+    days = [(begin_of_path(path), path) for path in paths]
     for begin_s, path in [*days, *damaged_days(folder)]:
         if begin_s + DAY_S <= before_s:
             close(path)

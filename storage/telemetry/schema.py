@@ -1,9 +1,10 @@
 """The telemetry files: their tables, made from the metrics that are known, and their rows.
 
 `index.db` has what is kept for long: roll-ups, events, states. `samples-YYYYMMDD.db` has the raw
-rows of one day (UTC), so that the oldest go by removing a file, which also works on a full disk.
+rows of one day (UTC), so that the oldest go by removing a file, which also works on a full disk;
+`processes-YYYYMMDD.db` has the processes that were listed on it, which are not for everybody.
 They are not in gpuadvisor.db: each file has one writer, and a study and the daemon never wait for
-each other. Each file has the GPUs of its rows, with numbers that mean nothing in another file, so
+each other. Each file names the GPUs of its rows, by numbers that mean nothing in another file, so
 that any of them can be moved away and the others still say what they say.
 
 A new metric is a new column, added when the writer opens a file. What changes in another way is a
@@ -35,7 +36,7 @@ INDEX = "index.db"
 HOST_ID = 0
 """The machine's number in the column that holds a GPU's; every file numbers its GPUs itself."""
 
-VERSION = 3
+VERSION = 4
 """Version of the schema, in `PRAGMA user_version` of a file with these tables."""
 
 
@@ -145,11 +146,14 @@ _GPUS = (
 )
 _DAY_STATEMENTS = (
     _GPUS,
+    # When processes were listed and how many: a file of processes may be closed, or gone.
+    "CREATE TABLE IF NOT EXISTS listings (ts REAL PRIMARY KEY, processes INTEGER NOT NULL){strict}",
+)
+_PROCESS_STATEMENTS = (
     # A program's words are long and always the same, its numbers short and new in every listing.
-    "CREATE TABLE IF NOT EXISTS programs (id INTEGER PRIMARY KEY, gpu INTEGER NOT NULL,"
+    "CREATE TABLE IF NOT EXISTS programs (id INTEGER PRIMARY KEY, gpu TEXT NOT NULL,"
     f" {_declared(PROGRAM_COLUMNS)}){{strict}}",
     "CREATE INDEX IF NOT EXISTS programs_by_pid ON programs (pid)",
-    "CREATE TABLE IF NOT EXISTS listings (ts REAL PRIMARY KEY){strict}",
     "CREATE TABLE IF NOT EXISTS processes (ts REAL NOT NULL, program INTEGER NOT NULL,"
     f" {_declared(PROCESS_COLUMNS)}, PRIMARY KEY (ts, program)) WITHOUT ROWID{{and_strict}}",
 )
@@ -172,10 +176,16 @@ _INDEX_STATEMENTS = (
 )
 
 
-def prepare(connection: sqlite3.Connection, path: Path, *, is_index: bool) -> None:
+FileTables = tuple[tuple[Table, ...], tuple[str, ...]]
+"""The tables of metrics in a file, and the statements that create its others."""
+OF_INDEX: FileTables = (INDEX_TABLES, _INDEX_STATEMENTS)
+OF_DAY: FileTables = (DAY_TABLES, _DAY_STATEMENTS)
+OF_PROCESSES: FileTables = ((), _PROCESS_STATEMENTS)
+
+
+def prepare(connection: sqlite3.Connection, path: Path, content: FileTables) -> None:
     """Give a file its tables and columns, all or none; StoreError for another version."""
-    tables = INDEX_TABLES if is_index else DAY_TABLES
-    others = _INDEX_STATEMENTS if is_index else _DAY_STATEMENTS
+    tables, others = content
     options = {"strict": strict(), "and_strict": f",{strict()}" if strict() else ""}
     with connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -244,8 +254,6 @@ GPU_COLUMNS = (
 )
 ALL_GPUS = f"SELECT {GPU_COLUMNS} FROM gpus"
 """The query for every GPU of which the file has rows, present or not."""
-UUID_OF_ROW = "(SELECT uuid FROM gpus WHERE gpus.id = gpu)"
-"""The expression for the UUID of the GPU that a row is about."""
 LISTED_GPUS = f"SELECT {GPU_COLUMNS} FROM gpus WHERE place IS NOT NULL ORDER BY place"
 """The query for the GPUs that the writer saw last, in the driver's order."""
 

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from gpuadvisor.domain.metrics import BY_NAME
+from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.telemetry.files import (
     DAY_S,
+    PROCESSES,
     begin_of_path,
     day_paths,
     device_names,
     reading,
-    rows,
 )
+from gpuadvisor.storage.telemetry.processes import ProcessReader
 from gpuadvisor.storage.telemetry.schema import (
     INDEX,
     PROCESS_COLUMNS,
@@ -30,8 +32,6 @@ CHUNK_VALUES = 1_000_000
 are 5,000 rows of a minute with all metrics."""
 WORTH_COUNTING = 4
 """Metrics from which on it is looked first which of them any row has."""
-PROCESS_CHUNK_S = 3600.0
-"""Time whose processes are read at once, so that no transaction stays open while they are used."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Chunk:
     names: Sequence[str]
     """Names of the columns after time and GPU."""
     rows: Sequence[tuple[Any, ...]]
-    """The time (Unix, in seconds), the GPU's number in the file, and the values of `names`."""
-    devices: Mapping[int, str]
-    """UUIDs of GPUs, and HOST, by that number."""
+    """The time (Unix, in seconds), what stands for the GPU, and the values of `names`."""
+    devices: Mapping[Any, str]
+    """UUIDs of GPUs, and HOST, by what stands for them: their number in the file, or itself."""
 
 
 @dataclass(frozen=True)
@@ -156,21 +156,18 @@ def _after(connection: sqlite3.Connection, table: Table, begin_s: float) -> floa
 _PROCESS_COLUMNS = (*PROGRAM_COLUMNS, *PROCESS_COLUMNS)
 
 
-def process_chunks(folder: Path, since_s: float, until_s: float) -> Iterator[Chunk]:
-    """Yield the listed processes of each hour, in order of time and GPU."""
-    query = (
-        f"SELECT ts, gpu, {', '.join(_PROCESS_COLUMNS)} FROM processes"
-        " JOIN programs ON programs.id = program"
-        " WHERE ts >= ? AND ts < ? ORDER BY ts, gpu, pid"
-    )
-    for path in day_paths(folder, since_s, until_s):
-        begin_s = max(since_s, begin_of_path(path))
-        day_end_s = min(until_s, begin_of_path(path) + DAY_S)
-        while begin_s < day_end_s:
-            end_s = min(begin_s + PROCESS_CHUNK_S, day_end_s)
-            with reading(path) as connection:
-                found = rows(connection, query, (begin_s, end_s))
-                chunk = Chunk(_PROCESS_COLUMNS, found, device_names(connection))
+def process_chunks(
+    folder: Path, processes: ProcessReader, since_s: float, until_s: float
+) -> Iterator[Chunk]:
+    """Yield the listed processes in order of time; StoreError where they cannot be had."""
+    for path in day_paths(folder, since_s, until_s, PROCESSES):
+        begin_s = begin_of_path(path)
+        span = (max(since_s, begin_s), min(until_s, begin_s + DAY_S))
+        for answer in processes.read(*span):
+            if answer.problem:
+                raise StoreError(answer.problem)
+            programs = answer.programs
+            found = [(ts, programs[n][0], *programs[n][1:], *rest) for ts, n, *rest in answer.rows]
             if found:
-                yield chunk
-            begin_s = end_s
+                devices = {program[0]: program[0] for program in programs.values()}
+                yield Chunk(_PROCESS_COLUMNS, found, devices)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
 from gpuadvisor.domain.telemetry import HOST, Event, Frame
 from gpuadvisor.errors import UsageError
@@ -17,7 +18,10 @@ from gpuadvisor.storage.sqlite_file import DamagedError, explained
 from gpuadvisor.storage.telemetry import retention, rollups
 from gpuadvisor.storage.telemetry.files import (
     DAY_S,
+    PROCESSES,
+    SAMPLES,
     begin_of_path,
+    day_begin,
     day_path,
     day_paths,
     gpus_of_days,
@@ -27,8 +31,9 @@ from gpuadvisor.storage.telemetry.files import (
 from gpuadvisor.storage.telemetry.retention import DiskSpace, Retention, Today
 from gpuadvisor.storage.telemetry.rollups import Minute, RolledRow, minute_of
 from gpuadvisor.storage.telemetry.schema import GPU_MINUTES, HOST_MINUTES, HOUR_S, INDEX, MINUTE_S
-from gpuadvisor.storage.telemetry.written import FAST_KEPT_S, DayFile, IndexFile
+from gpuadvisor.storage.telemetry.written import FAST_KEPT_S, DayFile, IndexFile, ProcessFile
 
+_File = TypeVar("_File", DayFile, ProcessFile)
 LOCK = "writer.lock"
 LOCK_PATIENCE_S = 0.5
 """Seconds to wait for the lock, which a reader that asks who writes holds for microseconds."""
@@ -66,7 +71,7 @@ class TelemetryWriter:
         self.kept = kept or Retention()
         """What is kept for how long, which may be changed at any time."""
         self._space = DiskSpace(folder, spare_bytes)
-        self._days: dict[Path, DayFile] = {}
+        self._days: dict[Path, DayFile | ProcessFile] = {}
         self._minute: Minute | None = None
         self._started_s = 0.0
         self._pending: list[RolledRow] = []
@@ -133,7 +138,7 @@ class TelemetryWriter:
             self._index.note_gpus(frames)
         if not self._space.problem:
             for path, part in groupby(frames, lambda f: day_path(self.folder, f.time_s)):
-                self._day(path).write(part, self._index.described, self.kept.command_lines)
+                self._write_day(path, list(part))
         if self._pending:
             self._catch_up()  # before, as the next writer goes on after the last that is written
         self._index.write(frames, events, self._pending)
@@ -142,6 +147,12 @@ class TelemetryWriter:
             self._today.see(frame.time_s)
             self._trimmed_s = min(self._trimmed_s, frame.time_s)
             self._roll(frame)
+
+    def _write_day(self, path: Path, frames: Sequence[Frame]) -> None:
+        if any(frame.processes for frame in frames):
+            path_of_processes = day_path(self.folder, frames[0].time_s, PROCESSES)
+            self._open(ProcessFile, path_of_processes).write(frames, self.kept.command_lines)
+        self._open(DayFile, path).write(frames, self._index.described)
 
     def tend(self) -> None:
         """Do what is due about once a minute: roll-ups, retention, and the files' upkeep."""
@@ -157,7 +168,7 @@ class TelemetryWriter:
         self._remove_old(self._today.now_s())
         for path, day in list(self._days.items()):
             day.tend(now_s)
-            if path != day_path(self.folder, now_s):
+            if begin_of_path(path) != day_begin(now_s):
                 self._close_day(path)
         self._index.empty_log()
 
@@ -172,10 +183,11 @@ class TelemetryWriter:
                 self._close_day(path)
             self._stack.close()
 
-    def _day(self, path: Path) -> DayFile:
-        if path not in self._days:
-            self._days[path] = DayFile(path)
-        return self._days[path]
+    def _open(self, kind: type[_File], path: Path) -> _File:
+        file = self._days.get(path)
+        if not isinstance(file, kind):
+            file = self._days[path] = kind(path)
+        return file
 
     def _close_day(self, path: Path) -> None:
         if day := self._days.pop(path, None):
@@ -191,11 +203,14 @@ class TelemetryWriter:
         retention.remove_days(self.folder, before_s, self._close_day)
         if before_s - self._trimmed_s < self.kept.raw_s * retention.TRIMMED_SHARE:
             return
-        for path in day_paths(self.folder, self._trimmed_s, before_s):
-            day, done_s = self._day(path), max(self._trimmed_s, begin_of_path(path))
-            while done_s < min(before_s, begin_of_path(path) + DAY_S):
-                done_s = min(before_s, done_s + retention.TRIMMED_AT_ONCE_S)
-                day.trim(done_s)
+        for kind in (SAMPLES, PROCESSES):
+            for path in day_paths(self.folder, self._trimmed_s, before_s, kind):
+                is_day = kind == SAMPLES
+                day = self._open(DayFile, path) if is_day else self._open(ProcessFile, path)
+                done_s = max(self._trimmed_s, begin_of_path(path))
+                while done_s < min(before_s, begin_of_path(path) + DAY_S):
+                    done_s = min(before_s, done_s + retention.TRIMMED_AT_ONCE_S)
+                    day.trim(done_s)
         self._trimmed_s = before_s
 
     # -- damage --------------------------------------------------------------------------------

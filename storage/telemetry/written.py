@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, GpuProcess, State, Unavailable
+from gpuadvisor.storage.home import PRIVATE_FILE, SHARED_FILE
 from gpuadvisor.storage.sqlite_file import connect, explained
 from gpuadvisor.storage.telemetry import schema
 from gpuadvisor.storage.telemetry.rollups import Rolled, RolledRow
@@ -39,14 +41,18 @@ _UNKNOWN_NAME = "unknown GPU"
 class WrittenFile:
     """A file of the store, open for the one that writes it."""
 
+    content: ClassVar[schema.FileTables]
+    mode: ClassVar[int] = SHARED_FILE
+    """The permissions of a new file."""
+
     def __init__(self, path: Path) -> None:
         """Open the file, created if need be; StoreError where it cannot be."""
         self.path = path
         with explained(path):
-            self.connection = connect(path)
+            self.connection = connect(path, mode=self.mode)
             try:
                 self.connection.execute(f"PRAGMA busy_timeout = {round(PATIENCE_S * 1000)}")
-                schema.prepare(self.connection, path, is_index=isinstance(self, IndexFile))
+                schema.prepare(self.connection, path, self.content)
                 self._load()
             except BaseException:
                 self.connection.close()
@@ -79,36 +85,29 @@ class WrittenFile:
         self.connection.close()
 
 
-# -- the raw rows of a day -------------------------------------------------------------------------
+# -- a day -----------------------------------------------------------------------------------------
 
 
 class DayFile(WrittenFile):
     """One day's file with its raw rows."""
 
+    content = schema.OF_DAY
+
     def _load(self) -> None:
-        # What is removed, such as a command line, must not stay readable in the file.
-        self.connection.execute("PRAGMA secure_delete = ON")
-        self._programs = self._known_programs()
         self._described: Sequence[Row] = ()
 
-    def write(
-        self,
-        frames: Iterable[Frame],
-        described: Sequence[Row],
-        command_lines: CommandLines = "full",
-    ) -> None:
+    def write(self, frames: Iterable[Frame], described: Sequence[Row]) -> None:
         """Write all frames or none; those that an earlier attempt has written are kept.
 
         `described` are rows of GPU_COLUMNS, of every GPU that is in the frames.
         """
-        self._command_lines = command_lines
         try:
             with self.transaction():
                 if described != self._described:
                     self._describe(described)
                 self._write(frames, self._ids)
         except BaseException:
-            self._programs, self._described = {}, ()  # those of this attempt are not in the file
+            self._described = ()  # those of this attempt are not in the file
             raise
 
     def _describe(self, gpus: Sequence[Row]) -> None:
@@ -118,14 +117,10 @@ class DayFile(WrittenFile):
         self._described = gpus
 
     def trim(self, before_s: float) -> None:
-        """Remove the rows from before this Unix time, and programs of which no row is left."""
+        """Remove the rows from before this Unix time."""
         with self.transaction() as connection:
-            for table in (*schema.DAY_NAMES, "listings", "processes"):
+            for table in (*schema.DAY_NAMES, "listings"):
                 connection.execute(f"DELETE FROM {table} WHERE ts < ?", (before_s,))
-            connection.execute(
-                "DELETE FROM programs WHERE id NOT IN (SELECT program FROM processes)"
-            )
-        self._programs = {}
 
     def tend(self, now_s: float) -> None:
         """Remove fast polls that are old enough, and empty the write-ahead log."""
@@ -144,7 +139,10 @@ class DayFile(WrittenFile):
                 row = (frame.time_s, ids[device], *schema.values_of(table.metrics, sample.values))
                 rows[table.name].append(row)
             if frame.processes is not None:
-                self._list(frame.time_s, frame.processes, ids)
+                self.connection.execute(
+                    "INSERT OR REPLACE INTO listings VALUES (?, ?)",
+                    (frame.time_s, len(frame.processes)),
+                )
         for table in schema.DAY_TABLES:
             self._insert(table, rows[table.name])
 
@@ -167,22 +165,57 @@ class DayFile(WrittenFile):
             row = (math.nextafter(row[0], math.inf), *row[1:])
         self.connection.execute(insert, row)
 
-    def _list(self, time_s: float, processes: Iterable[GpuProcess], ids: Mapping[str, int]) -> None:
-        self.connection.execute("INSERT OR IGNORE INTO listings VALUES (?)", (time_s,))
-        self.connection.executemany(
-            f"INSERT OR REPLACE INTO processes (ts, program, {', '.join(PROCESS_COLUMNS)})"
-            f" VALUES (?, ?{', ?' * len(PROCESS_COLUMNS)})",
-            [
-                (time_s, self._program(process, ids[process.gpu]), *schema.PROCESS(process))
-                for process in processes
-            ],
-        )
 
-    def _program(self, process: GpuProcess, gpu: int) -> int:
+class ProcessFile(WrittenFile):
+    """One day's file with the processes that were listed, which its owner alone can read."""
+
+    content = schema.OF_PROCESSES
+    mode = PRIVATE_FILE
+
+    def _load(self) -> None:
+        # What is removed, such as a command line, must not stay readable in the file.
+        self.connection.execute("PRAGMA secure_delete = ON")
+        self._programs = self._known_programs()
+
+    def write(self, frames: Iterable[Frame], command_lines: CommandLines) -> None:
+        """Write the processes of all frames or none; what an earlier attempt has written is kept.
+
+        It comes before the day's other file, which says that there was a listing.
+        """
+        self._command_lines = command_lines
+        try:
+            with self.transaction() as connection:
+                connection.executemany(
+                    f"INSERT OR REPLACE INTO processes (ts, program, {', '.join(PROCESS_COLUMNS)})"
+                    f" VALUES (?, ?{', ?' * len(PROCESS_COLUMNS)})",
+                    [
+                        (frame.time_s, self._program(process), *schema.PROCESS(process))
+                        for frame in frames
+                        for process in frame.processes or ()
+                    ],
+                )
+        except BaseException:
+            self._programs = {}  # those of this attempt are not in the file
+            raise
+
+    def trim(self, before_s: float) -> None:
+        """Remove the rows from before this Unix time, and programs of which no row is left."""
+        with self.transaction() as connection:
+            connection.execute("DELETE FROM processes WHERE ts < ?", (before_s,))
+            connection.execute(
+                "DELETE FROM programs WHERE id NOT IN (SELECT program FROM processes)"
+            )
+        self._programs = {}
+
+    def tend(self, _: float) -> None:
+        """Empty the write-ahead log."""
+        self.empty_log()
+
+    def _program(self, process: GpuProcess) -> int:
         if self._command_lines != "full":
             first = (process.command or "").partition(" ")[0]
             process = replace(process, command=first if self._command_lines == "program" else None)
-        row = (gpu, *schema.PROGRAM(process))
+        row = (process.gpu, *schema.PROGRAM(process))
         if row not in self._programs:
             self._programs |= self._known_programs(process.pid)
         if row not in self._programs:
@@ -205,6 +238,8 @@ class DayFile(WrittenFile):
 
 class IndexFile(WrittenFile):
     """index.db: GPUs, states, events, roll-ups."""
+
+    content = schema.OF_INDEX
 
     def _load(self) -> None:
         self.ids = _ids(self.connection)

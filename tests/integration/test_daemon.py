@@ -138,6 +138,9 @@ def test_a_day_in_the_life(machine):
     assert [gpu["state"] for gpu in told["gpus"]] == ["ok", "ok"]
     assert told["endpoint"] == f"http://127.0.0.1:{machine.port}/metrics"
     assert machine.ask("status").returncode == 0
+    assert (machine.telemetry / "daemon.sock").is_socket()
+    modes = [path.stat().st_mode for path in (machine.telemetry, *machine.telemetry.iterdir())]
+    assert not any(mode & 0o007 for mode in modes)
 
     second = machine.ask("start", "--config", str(machine.configuration))
     assert second.returncode == 2
@@ -169,6 +172,7 @@ def test_a_day_in_the_life(machine):
     assert (again.returncode, again.stdout) == (0, "No daemon runs on this store.\n")
     assert machine.ask("status").returncode == 1
     assert not (machine.telemetry / "daemon.json").exists()
+    assert not (machine.telemetry / "daemon.sock").exists()
 
 
 def test_a_lost_gpu_a_hanging_driver_and_a_kill(machine):

@@ -524,60 +524,6 @@ def test_a_folder_of_others_is_a_sentence_to_writers_and_can_be_read(open_folder
     assert read == "[0.0, 1.0, 2.0] GPU-0 2.0"
 
 
-COMMANDS = """
-    import contextlib, io, os, signal, sys, time
-    from pathlib import Path
-    from tests.telemetry import START_S, frame, sample
-    import gpuadvisor
-    from gpuadvisor.cli import main
-    from gpuadvisor.storage.telemetry.writer import TelemetryWriter
-
-    folder, state = Path(sys.argv[1]), sys.argv[2]
-    os.environ["GPUADVISOR_HOME"] = str(folder.parent)
-    now_s = time.time()
-    (is_ready, ready), (over, end) = os.pipe(), os.pipe()
-    if (writing := os.fork()) == 0:
-        os.close(end)
-        writer = TelemetryWriter(folder)
-        writer.append([frame(now_s - START_S - at, sample()) for at in (60, 30, 0)])
-        if state == "stopped":
-            writer.close()
-        os.write(ready, b"x")
-        os.read(over, 1)  # until the other ends
-        os._exit(0)
-    os.read(is_ready, 1)
-    if state == "killed":
-        os.kill(writing, signal.SIGKILL)
-        os.waitpid(writing, 0)
-
-    def read():
-        for words in (["daemon", "status"], ["db", "check"], ["db", "export", "-o", "-"]):
-            out, err = io.StringIO(), io.StringIO()
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-                status = main(words)
-            print(words[1], status, len(out.getvalue().splitlines()), err.getvalue().strip())
-        print("telemetry", len(gpuadvisor.telemetry("1h")))
-
-    for path in (folder.parent, folder):
-        path.chmod(0o755)
-    read()  # what is imported is imported now: others may not read where it is
-    os.setgid(65534)
-    os.setuid(65534)
-    read()
-"""
-
-
-@pytest.mark.parametrize("state", ["running", "stopped", "killed"])
-def test_another_user_reads_the_store_in_every_way(open_folder, state):
-    if os.geteuid() != 0:
-        pytest.skip("only root may become another user")
-    said = answer(started(COMMANDS, open_folder.parent / "home" / "telemetry", state)).splitlines()
-    own, others = said[:4], said[4:]
-    assert own == others
-    assert own[0].startswith("status 0 5" if state == "running" else "status 1 2")
-    assert own[1:] == ["check 0 3 ", "export 0 4 -: 3 rows", "telemetry 3"]
-
-
 def test_a_folder_that_may_not_be_looked_into_is_a_sentence(open_folder):
     said, read = answer(started(OTHERS, open_folder, "000", "closed")).splitlines()
     assert said.startswith(f"The folder {open_folder} cannot be written: ")

@@ -18,6 +18,8 @@ WHOLE = """
 fast = true
 fast_period = "200ms"
 log_level = "debug"
+group = "root"
+admin_group = "root"
 [prometheus]
 address = "[::1]:9999"
 token_file = "/etc/gpuadvisor/token"
@@ -71,6 +73,8 @@ def test_a_file_with_every_key(read, tmp_path):
         tmp_path / "gpuadvisor.toml",
         0.2,
         "debug",
+        "root",
+        "root",
         Prometheus("::1:9999", "/etc/gpuadvisor/token", None, True, True, False),
         (hot, told),
         Retention(86400.0, 30 * 86400.0, "program"),
@@ -99,7 +103,13 @@ WRONG = [
     ("[daemon]\nfsat = true", "`daemon.fsat` is not a key here; did you mean `fast`."),
     (
         "[daemon]\nqqq = 1",
-        "`daemon.qqq` is not a key here; there are `fast`, `fast_period`, `log_level`.",
+        "`daemon.qqq` is not a key here; there are `admin_group`, `fast`, `fast_period`, `group`,"
+        " `log_level`.",
+    ),
+    (
+        '[daemon]\ngroup = "no such"',
+        "`daemon.group` must be the name of a group of this machine, as `getent group` lists them,"
+        " not 'no such'.",
     ),
     ("[daemon]\nfast = 1", "`daemon.fast` must be true or false, not 1."),
     (
@@ -233,7 +243,7 @@ def test_the_documentation_shows_every_key_and_is_right():
     shown = tomllib.loads(re.sub(r"^# (?=\w+ = )", "", block, flags=re.M))
     endpoint = {*Prometheus.__struct_encode_fields__}
     asked = {
-        "daemon": {"fast", "fast_period", "log_level"},
+        "daemon": {"fast", "fast_period", "log_level", "group", "admin_group"},
         "prometheus": endpoint,
         "retention": {"raw", "minutes", "command_lines"},
     }

@@ -1,13 +1,16 @@
 """The daemon's loop in this process, on frames that tests give to it."""
 
+import grp
 import json
+import os
 import urllib.error
 import urllib.request
 
 import pytest
 from msgspec.structs import replace
 
-from gpuadvisor.daemon.configuration import Address, Configuration, Prometheus
+from gpuadvisor.daemon import daemon
+from gpuadvisor.daemon.configuration import Address, Configuration, Group, Prometheus
 from gpuadvisor.daemon.daemon import Requests, Service, Setting
 from gpuadvisor.daemon.systemd import Notifier
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
@@ -31,11 +34,11 @@ class Source:
 def serve(tmp_path):
     """A function that runs the daemon over frames; `life` gets its requests and is a generator."""
 
-    def run(configuration, life, reread=None):
+    def run(configuration, life, reread=None, folder=tmp_path):
         asked = Requests(lambda: False)
-        setting = Setting(tmp_path, Source, reread or (lambda: configuration))
+        setting = Setting(folder, Source, reread or (lambda: configuration))
         source = Source(lambda: life(asked))
-        with TelemetryWriter(tmp_path) as writer:
+        with TelemetryWriter(folder) as writer:
             Service(setting, configuration, writer, Notifier({})).run(
                 source, source.frames(), asked
             )
@@ -77,3 +80,40 @@ def test_a_reload_takes_the_new_token(serve, tmp_path):
 
     serve(replace(Configuration(), prometheus=chosen), life)
     assert seen == [(200, 401), (401, 200), (401, 200)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files to any group")
+def test_a_reload_lets_another_group_read(serve, tmp_path):
+    other = next(each for each in grp.getgrall() if each.gr_gid != os.getegid())
+    folder = tmp_path / "home" / "telemetry"
+    chosen = [Configuration(), replace(Configuration(), group=Group(other.gr_name))]
+    daemon.share(folder, chosen[0])
+    seen = []
+
+    def modes():
+        paths = (folder.parent, folder, folder / "index.db", folder / "daemon.sock")
+        found = [path.stat() for path in paths]
+        return [(each.st_gid, oct(each.st_mode & 0o7777)) for each in found]
+
+    def life(asked):
+        yield frame(0, sample())
+        seen.append(modes())
+        asked.reload = True
+        yield frame(1, sample())
+        seen.append(modes())
+
+    serve(chosen[0], life, lambda: chosen[1], folder)
+    own, number = os.getegid(), other.gr_gid
+    assert seen[0] == [(own, "0o710"), (own, "0o750"), (own, "0o640"), (own, "0o660")]
+    assert seen[1] == [(number, "0o710"), (number, "0o2750"), (number, "0o640"), (number, "0o660")]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files to any group")
+def test_a_folder_of_another_group_is_not_given_away(tmp_path, caplog):
+    home = tmp_path / "home"
+    home.mkdir()
+    home.chmod(0o770)
+    os.chown(home, -1, 4399)
+    daemon.share(home / "telemetry", Configuration())
+    assert f"cannot be let into {home / 'telemetry'}" in caplog.text
+    assert (home.stat().st_gid, home.stat().st_mode & 0o777) == (4399, 0o770)

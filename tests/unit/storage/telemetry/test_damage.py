@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gpuadvisor.daemon.store import Backlog
-from gpuadvisor.domain.telemetry import Event
+from gpuadvisor.domain.telemetry import Event, GpuProcess
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
 from gpuadvisor.storage.telemetry.retention import Retention
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
@@ -51,6 +51,19 @@ def test_a_damaged_file_is_set_aside_and_the_daemon_goes_on(folder, name, how):
 
 def rolled_rows(folder):
     return list(TelemetryReader(folder).table(0, 2e9, "minute").rows)
+
+
+def test_processes_that_are_damaged_are_not_said_to_be_none(folder):
+    processes = tuple(GpuProcess("GPU-0", pid, "compute", 1, "python") for pid in (7, 8))
+    stored(folder, replace(frame(0, sample()), processes=processes))
+    (path,) = folder.glob("processes-*")
+    spoil(path, "header")
+    with TelemetryWriter(folder, clock=Clock()) as writer:
+        writer.append([replace(frame(5, sample()), processes=processes)])
+        writer.append([replace(frame(10, sample()), processes=())])
+        assert list(writer.take_damaged()) == [path.name]
+    found = list(TelemetryReader(folder).frames(0))
+    assert [each.processes for each in found] == [None, processes, ()]
 
 
 def test_damage_that_is_found_while_the_daemon_runs_costs_no_other_row(folder):

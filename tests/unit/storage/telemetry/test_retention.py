@@ -36,9 +36,11 @@ def test_old_rows_go_and_newer_stay(folder):
         for day in range(8):
             for at in (0, 30, 60):
                 clock.now_s = START_S + day * DAY_S + at
-                writer.append([frame(day * DAY_S + at, sample())])
+                made = frame(day * DAY_S + at, sample())
+                writer.append([replace(made, processes=(program(7, "python"),))])
             writer.tend()
-    assert len(list(folder.glob("samples-*.db"))) == 2
+    for kind in ("samples", "processes"):
+        assert len(list(folder.glob(f"{kind}-*.db"))) == 2
     times = [row[0] for row in TelemetryReader(folder).table(0, 2e9, "minute").rows]
     assert min(times) >= clock.now_s - 3 * DAY_S
     assert len(times) == 2 + 2 + 1  # the last minute is not over

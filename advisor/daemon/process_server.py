@@ -1,0 +1,162 @@
+"""The daemon's Unix socket: tells other users of this machine which processes were on its GPUs.
+
+Who asks is what the kernel says (SO_PEERCRED). Users see the command lines of their own processes;
+root, the daemon's user and the members of one group see all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import socketserver
+from array import array
+from pathlib import Path
+
+import msgspec
+
+from gpuadvisor.daemon.bounded_server import REQUEST_S, BoundedServer
+from gpuadvisor.daemon.configuration import Group
+from gpuadvisor.errors import StoreError
+from gpuadvisor.storage.telemetry.files import DAY_S, day_begin
+from gpuadvisor.storage.telemetry.processes import (
+    SOCKET,
+    Answer,
+    Question,
+    listed,
+    peer_of,
+    short_address,
+    user_name,
+)
+from gpuadvisor.storage.telemetry.schema import PROGRAM_COLUMNS
+
+CLIENTS = 4
+"""Clients that are served at once; an answer takes the daemon some 10 ms and 2 MB."""
+QUESTION_BYTES = 1024
+"""The longest question; ours have less than 100."""
+SOCKET_MODE = 0o660
+"""Connecting takes the right to write: for the owner and the group of the store."""
+SHOWN = ("hidepid=0", "hidepid=off")
+NOBODY = 65534
+"""The user that the kernel shows for all whom it cannot name (overflowuid, user_namespaces(7)):
+it owns nothing here, as it is several."""
+SO_PEERGROUPS = 59
+"""Option of Linux (asm-generic/socket.h) for all groups of the other end; Python does not name it.
+"""
+GROUPS_BYTES = 1024
+"""What Python's getsockopt can take: 256 groups. Of a user in more, only the first one counts."""
+ALWAYS_SHOWN = {"pid", "kind", "is_host_pid"}
+"""What of others' processes is told where the machine hides them, as nvidia-smi does."""
+RUNTIME_VARIABLE = "RUNTIME_DIRECTORY"
+"""Where systemd says which folders in /run are the service's (systemd.exec(5))."""
+
+
+class ProcessServer:
+    """The socket of a store, open until `close`; OSError where it cannot be opened."""
+
+    def __init__(self, folder: Path, group: int, admins: Group | None) -> None:
+        """Let members of a group (its number) ask; those of `admins` are told everything."""
+        self._path = folder / SOCKET
+        self._path.unlink(missing_ok=True)  # that of a daemon that was killed
+        where = self._path
+        if runtime := os.environ.get(RUNTIME_VARIABLE, "").partition(":")[0]:
+            where = Path(runtime) / SOCKET
+            where.unlink(missing_ok=True)
+            self._path.symlink_to(where)
+        self._server = _Server(where, folder, admins)
+        self._where = where
+        with contextlib.suppress(OSError):  # no member itself: then only its own group may ask
+            os.chown(where, -1, group)
+        where.chmod(SOCKET_MODE)
+        self._server.begin("processes")
+
+    def close(self) -> None:
+        """Close the socket; answers on their way are cut."""
+        self._server.end()
+        for path in (self._where, self._path):
+            path.unlink(missing_ok=True)
+
+
+class _Server(BoundedServer, socketserver.UnixStreamServer):
+    clients = CLIENTS
+    busy_answer = msgspec.json.encode(Answer(is_busy=True))
+
+    def __init__(self, where: Path, folder: Path, admins: Group | None) -> None:
+        self._where = where
+        self._folder = folder
+        self._admins = admins
+        self._hides = hides_processes()
+        super().__init__(str(where), _Handler)
+
+    def server_bind(self) -> None:
+        with short_address(self._where) as address:
+            self.socket.bind(address)
+
+    def answer(self, question: Question, peer: socket.socket) -> Answer:
+        """Return what this client may see of the span."""
+        if not question.since_s < question.until_s <= day_begin(question.since_s) + DAY_S:
+            return Answer(problem="The span must be a part of one day.")
+        try:
+            found = listed(self._folder, question.since_s, question.until_s)
+        except (StoreError, ValueError, OverflowError, OSError) as error:  # or the year 30,000
+            return Answer(problem=str(error))
+        user, admins = peer_of(peer).user, self._admins
+        if user in (0, os.geteuid()) or (admins and admins.number in groups_of(peer)):
+            return found
+        return told(found, None if user == NOBODY else user_name(user), self._hides, admins)
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    server: _Server
+    timeout = REQUEST_S
+
+    def handle(self) -> None:
+        line = self.rfile.readline(QUESTION_BYTES)
+        if not line:  # it only wanted to know whether we are there
+            return
+        try:
+            question = msgspec.json.decode(line, type=Question)
+        except msgspec.DecodeError:
+            answer = Answer(problem="That is no question.")
+        else:
+            answer = self.server.answer(question, self.request)
+        self.wfile.write(msgspec.json.encode(answer))
+
+
+def told(found: Answer, user: str | None, hides: bool, admins: str | None) -> Answer:
+    """Return what a user is told: of others' processes no command line, and where the machine
+    hides them (`hides`) not who they are either."""
+    programs, is_complete = {}, True
+    for number, (gpu, *values) in found.programs.items():
+        named = dict(zip(PROGRAM_COLUMNS, values, strict=True))
+        if user is None or named["user"] != user:
+            if hides:
+                named |= dict.fromkeys(named.keys() - ALWAYS_SHOWN)
+            is_complete = is_complete and not hides and named["command"] is None
+            named["command"] = None
+        programs[number] = (gpu, *named.values())
+    what = "names and command lines" if hides else "command lines"
+    who = [*dict.fromkeys(("root", user_name(os.geteuid()))), *([f"group {admins}"] * bool(admins))]
+    said = f"The {what} of others' processes are left out: only {', '.join(who)} may see them."
+    withheld = None if is_complete else said
+    return msgspec.structs.replace(found, programs=programs, withheld=withheld)
+
+
+def groups_of(peer: socket.socket) -> set[int]:
+    """Return the numbers of the groups that the other end is in."""
+    try:
+        more = peer.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, GROUPS_BYTES)
+    except OSError:  # an older kernel, or too many
+        more = b""
+    return {peer_of(peer).group, *array("I", more)}
+
+
+def hides_processes(mounts: Path = Path("/proc/self/mounts")) -> bool:
+    """Return whether this machine shows users their own processes alone (`hidepid`, proc(5))."""
+    try:
+        lines = [line.split() for line in mounts.read_text("utf-8", "replace").splitlines()]
+    except OSError:
+        return False
+    options = [each[3].split(",") for each in lines if each[1:3] == ["/proc", "proc"]]
+    hidden = [o for o in (options[-1] if options else ()) if o.startswith("hidepid=")]
+    return bool(hidden) and hidden[-1] not in SHOWN

@@ -1,0 +1,198 @@
+"""The store of a daemon as other users of the machine have it: members of its group, and others."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60
+"""Ends what hangs."""
+GROUP, ADMINS, MEMBER, OTHER = 4300, 4400, 4321, 4322
+"""A group that may read, one that sees all, a user in the first, and one who is not."""
+
+SCRIPT = """
+    import contextlib, io, json, os, signal, sys, time
+    from dataclasses import replace
+    from pathlib import Path
+    import gpuadvisor
+    from gpuadvisor.cli import main
+    from gpuadvisor.daemon import sources
+    from gpuadvisor.daemon.process_server import ProcessServer
+    from gpuadvisor.domain.telemetry import GpuProcess
+    from gpuadvisor.storage.telemetry.sharing import share
+    from gpuadvisor.storage.telemetry.writer import TelemetryWriter
+    from tests.telemetry import START_S, frame, sample
+
+    folder, state, group, user, groups = (
+        Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:5]), json.loads(sys.argv[5])
+    )
+    home = os.environ["GPUADVISOR_HOME"] = str(folder.parent)
+    now_s = time.time()
+    listed = tuple(
+        GpuProcess("GPU-0", pid, "compute", 1 << 30, "python", owner, f"python {owner}.py")
+        for pid, owner in ((7, "4321"), (8, "ann"))
+    )
+
+    class Admins:
+        number = 4400
+        __str__ = lambda self: "gpuadmin"
+
+    (is_ready, ready), (over, end) = os.pipe(), os.pipe()
+    if (writing := os.fork()) == 0:
+        os.close(end)
+        folder.parent.mkdir(mode=0o700)
+        (folder.parent / "gpuadvisor.db").touch()
+        share(folder, group)
+        writer = TelemetryWriter(folder)
+        server = ProcessServer(folder, group, Admins())
+        made = [frame(now_s - START_S - at, sample()) for at in (60, 30, 0)]
+        writer.append([replace(each, processes=listed) for each in made])
+        if state == "stopped":
+            server.close()
+            writer.close()
+        os.write(ready, b"x")
+        os.read(over, 1)  # until the other ends
+        os._exit(0)
+    os.read(is_ready, 1)
+    if state == "killed":
+        os.kill(writing, signal.SIGKILL)
+        os.waitpid(writing, 0)
+
+    def run(*words):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = main(words)
+        return status, out.getvalue().splitlines(), err.getvalue().strip()
+
+    def read():
+        told = {
+            "status": run("daemon", "status"),
+            "check": run("db", "check"),
+            "export": run("db", "export", "-o", "-"),
+            "processes": run("db", "export", "-o", "-", "--processes"),
+        }
+        try:
+            told["telemetry"] = len(gpuadvisor.telemetry("1h"))
+            told["watch"] = len(next(sources.FromStore(folder).frames()).samples)
+            window = sources.window_of_store(now_s - 100, now_s)
+            told["window"] = window.gpus[0].processes is not None, window.withheld
+        except Exception as error:
+            told["error"] = str(error)
+        return told
+
+    own = read()  # what is imported is imported now: others may not read where it is
+    modes = {
+        str(path.relative_to(folder.parent)): oct(path.stat().st_mode & 0o7777)
+        for path in (folder.parent, *folder.parent.rglob("*"))
+    }
+    private = [folder / "writer.lock", *folder.glob("processes-*"), folder / "../gpuadvisor.db"]
+    os.setgroups(groups)
+    os.setgid(group if groups else user)
+    os.setuid(user)
+    blocked = []
+    for path in private:
+        try:
+            path.open().close()
+        except FileNotFoundError:  # the lock of a daemon that was stopped
+            pass
+        except PermissionError:
+            blocked.append(path.name)
+        else:
+            raise AssertionError(path)
+    print(json.dumps({"own": own, "theirs": read(), "modes": modes, "blocked": blocked}))
+    sys.stdout.flush()
+    os._exit(0)
+"""
+
+
+@pytest.fixture
+def seen():
+    """A function that returns what root and another user see of a store, and its modes."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+
+        def see(state, *, user=MEMBER, groups=(GROUP,)):
+            words = (f"{name}/home/telemetry", state, str(GROUP), str(user), json.dumps(groups))
+            done = subprocess.run(
+                [sys.executable, "-c", textwrap.dedent(SCRIPT), *words],
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_S,
+            )
+            assert done.returncode == 0, done.stderr
+            return json.loads(done.stdout)
+
+        yield see
+
+
+PRIVATE = {".": "0o710", "gpuadvisor.db": "0o600", "telemetry": "0o2750"}
+
+
+def lines_of(told):
+    """Return pid, user and command line of each row of exported processes."""
+    _, (_, *rows), _ = told["processes"]
+    return {tuple(row.split(",")[place] for place in (4, 7, 8)) for row in rows}
+
+
+@pytest.mark.parametrize("state", ["running", "stopped", "killed"])
+def test_a_member_of_the_group_reads_all_but_processes(seen, state):
+    found = seen(state)
+    own, theirs = found["own"], found["theirs"]
+    runs = state == "running"
+    assert lines_of(own) == {("7", "4321", "python 4321.py"), ("8", "ann", "python ann.py")}
+    status, lines, _ = theirs["status"]
+    assert (status, lines[0]) == (own["status"][0], own["status"][1][0])
+    assert (status, "The daemon runs" in lines[0]) == ((0, True) if runs else (1, False))
+    status, (_, *lines), _ = theirs["check"]
+    assert status == 0
+    files = {"gpuadvisor.db": "only root", "index.db": "ok", "samples": "ok"}
+    for line, (name, word) in zip(lines, {**files, "processes": "only root"}.items(), strict=True):
+        assert (line.split()[0].startswith(name), word in line) == (True, True)
+    assert theirs["export"] == own["export"]
+    assert theirs["telemetry"] == own["telemetry"] == 3
+    assert theirs["watch"] == own["watch"] == 2
+    status, rows, said = theirs["processes"]
+    if runs:
+        assert lines_of(theirs) == {("7", "4321", "python 4321.py"), ("8", "ann", "")}
+        withheld = (
+            "The command lines of others' processes are left out: only root, group gpuadmin may"
+            " see them."
+        )
+        assert (status, said) == (0, f"gpuadvisor: {withheld}\n-: 6 rows")
+        assert theirs["window"] == [True, withheld]
+    else:
+        withheld = (
+            "Processes on GPUs are in files that only root may read; others are told of them by"
+            " the daemon, and it does not run."
+        )
+        assert (status, rows, said) == (5, [], f"gpuadvisor: {withheld}")
+        assert theirs["window"] == [False, withheld]
+    assert PRIVATE.items() <= found["modes"].items()
+    assert not any(int(mode, 8) & 0o007 for mode in found["modes"].values())
+    shared = {name for name, mode in found["modes"].items() if int(mode, 8) & 0o040}
+    assert not any("processes" in name or "lock" in name for name in shared)
+    assert {"gpuadvisor.db"} <= {*found["blocked"]}
+    assert runs <= ("writer.lock" in found["blocked"])
+
+
+def test_members_of_the_admins_group_are_told_everything(seen):
+    found = seen("running", groups=(GROUP, ADMINS))
+    assert lines_of(found["theirs"]) == lines_of(found["own"])
+    assert found["theirs"]["window"] == [True, None]
+
+
+def test_others_read_nothing_and_are_told_so(seen):
+    found = seen("running", user=OTHER, groups=())
+    theirs = found["theirs"]
+    for told in (theirs["status"], theirs["check"], theirs["export"], theirs["processes"]):
+        assert (told[0], told[1]) == (5, [])
+        assert "telemetry cannot be read (Permission denied): ask its owner" in told[2]
+    assert "cannot be read (Permission denied)" in theirs["error"]
