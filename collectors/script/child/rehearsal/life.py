@@ -267,8 +267,9 @@ class LifeSession(Session):
         self._batches += 1
         read: list[Part] = []
         with guarded(self._channel, "look at a batch"), self._apart():
-            size = max((rows_in(self._torch, (part,), {}) for part in _parts(batch)), default=0)
-            for part in _parts(batch):
+            parts = _parts(batch)
+            size = max((rows_in(self._torch, (part,), {}) for part in parts), default=0)
+            for part in _divided(parts, size):
                 samples, moments = samples_of(part, size)
                 read.append(Part(list(samples), list(moments), unpadded(part, size)))
         return read
@@ -313,3 +314,16 @@ def _parts(batch: Any) -> list[Any]:
     if hasattr(batch, "values") and hasattr(batch, "keys"):
         return [batch[key] for key in batch.keys()]  # noqa: SIM118 - not all can be iterated
     return [batch]
+
+
+def _divided(parts: list[Any], size: int) -> list[Any]:
+    """Return parts with each pair of arrays, such as tokens and their mask, as parts of their own.
+
+    A list of as many arrays as there are samples holds one of each.
+    """
+    divided = []
+    for part in parts:
+        members = _parts(part)
+        are_arrays = all(tuple(getattr(each, "shape", ()))[:1] == (size,) for each in members)
+        divided += members if members and are_arrays and len(members) != size else [part]
+    return divided

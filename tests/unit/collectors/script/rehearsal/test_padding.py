@@ -6,6 +6,7 @@ import numpy
 import pytest
 
 from gpuadvisor.collectors.script.child.rehearsal.fingerprints import samples_of
+from gpuadvisor.collectors.script.child.rehearsal.life import _divided
 from gpuadvisor.collectors.script.child.rehearsal.padding import unpadded
 
 torch = pytest.importorskip("torch")
@@ -68,3 +69,13 @@ def test_a_sample_alone_is_the_sample_that_it_is_in_a_batch():
 )  # fmt: skip
 def test_nothing_that_could_be_padding(value):
     assert unpadded(value, 2) == []
+
+
+def test_arrays_that_stand_together_are_parts_of_their_own():
+    tokens, mask, labels = torch.ones(4, 9), torch.ones(4, 9), torch.ones(4)
+    pictures = [torch.ones(3, 5) for _ in range(4)]
+    alone = [torch.ones(4, 5) for _ in range(4)]
+    assert len(_divided([(tokens, mask), labels], 4)) == 3
+    assert len(_divided([{"ids": tokens, "mask": mask, "labels": labels}], 4)) == 3
+    for whole in (pictures, alone, (tokens, "name"), [], "text", None):
+        assert _divided([whole, labels], 4) == [whole, labels]
