@@ -204,6 +204,7 @@ TRAPS = (
     trap("rare_bad_samples", WORKERS, STATE, FILES),
     trap("ensemble_shards", DOUBLE, FILES),
     trap("ensemble_archive", DOUBLE, RESULTS),
+    trap("recall_near_one", DOUBLE, RESULTS),
 )
 
 HEALTHY = (
@@ -262,6 +263,7 @@ HEALTHY = (
     Case("sampler_counter", WORKERS, gains=False),
     Case("plateau_ema", WORKERS, gains=False),
     Case("dropout_checkpoint", NHWC, gains=False),
+    Case("accuracy_near_one", DOUBLE, gains=False),
     Case("late_unfreeze_dense", FUSED, gains=False),
 )
 

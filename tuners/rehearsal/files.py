@@ -27,6 +27,9 @@ TELLING_DIGITS = 3
 """Digits after the first, over the numbers of a column that are not the one before, in which two
 runs agree that did not measure them: two times agree in each such digit at one run of ten."""
 
+SAMPLES_TURNED = 1.5
+"""Samples that rounding may move to the other side of a threshold where outputs agree in all their
+digits, with room for a share that is printed with few: two are not rounding."""
 LEAST_DRAWN = 8
 """Values from which on other draws of a model are told from what is wrong: of eight that differ by
 chance alone, the distance is three times that of another eight in one case of 300 (F test)."""
@@ -45,6 +48,22 @@ class Difference:
     sentence: str
     is_wrong: bool
     """Whether outputs differ by more than the limit; else it cannot be told what it means."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is allowed to differ in what a plan's life writes and prints."""
+
+    relative: float
+    """Relative difference."""
+    share: float
+    """Difference of two shares of samples that are near 1, as accuracies: of 0.999, what is left to
+    1 is the figure. Infinite where training amplifies rounding."""
+
+    def is_another_share(self, ours: float, theirs: float) -> bool:
+        """Say whether two shares of samples differ by more than rounding makes of them."""
+        near_one = min(ours, theirs) > 0.5 and max(ours, theirs) <= 1
+        return near_one and abs(ours - theirs) > self.share
 
 
 def compare_files(found: Findings) -> None:
@@ -163,12 +182,11 @@ def are_results(ours: Sequence[float], again: Sequence[float]) -> bool:
 
 
 def contents_apart(
-    found: Findings, plan: Life, limits: tuple[float, float], nudged: Sequence[Life] = ()
+    found: Findings, plan: Life, limits: Limits, nudged: Sequence[Life] = ()
 ) -> Difference | None:
     """Return the first difference in what files hold, where the unchanged lives agree in it.
 
-    `limits` are for outputs of a script that does not train, and for what a trained model wrote:
-    training amplifies rounding, and `nudged` lives show by how much. None where nothing differs by
+    Training amplifies rounding, and `nudged` lives show by how much. None where nothing differs by
     more.
     """
     trained = bool(found.lives.first.losses)
@@ -189,11 +207,10 @@ def contents_apart(
 
 
 def _difference(
-    name: str, sides: Sides, trained: bool, limits: tuple[float, float], least: int
+    name: str, sides: Sides, trained: bool, limits: Limits, least: int
 ) -> Difference | None:
     """Return what differs in a file whose numbers are known, of parts with at least so many."""
     ours, again, theirs, *nudged = (file.numbers or {} for file in sides)
-    limit, amplified = limits
     # A log of training has other lines at times, and draws may say how much is written.
     is_output = not (trained and sides[0].is_text) and not least
     together: list[list[float]] = [[] for _ in sides]
@@ -220,13 +237,15 @@ def _difference(
                 kept.extend(more)
             continue
         is_few = part.count < FEW
-        apart = _beyond(values, amplified if trained else limit)
+        apart = _beyond(values, limits.relative)
+        if apart is None and is_few and any(map(limits.is_another_share, values[0], values[2])):
+            apart = _distance(values[0], values[2])
         if apart is not None:
             return _differing(label, apart, is_wrong=not trained and not is_few)
-        if not trained and (part_differs := _whole_numbers_apart(values)) > limit:
+        if not trained and (part_differs := _whole_numbers_apart(values)) > limits.relative:
             sentence = f"{label}: {part_differs:.1%} of its whole numbers are not the same"
             return Difference(sentence, False)  # counts are exact, brightnesses are not
-    apart = _beyond(together, amplified) if len(together[0]) >= least else None
+    apart = _beyond(together, limits.relative) if len(together[0]) >= least else None
     return None if apart is None else _differing(name, apart, is_wrong=False)
 
 

@@ -15,7 +15,13 @@ from gpuadvisor.domain.measurement import Trace
 from gpuadvisor.domain.printed import numbers_in, tells_time, without_numbers
 from gpuadvisor.domain.rehearsal import Life
 from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, difference
-from gpuadvisor.tuners.rehearsal.files import Difference, are_results, contents_apart
+from gpuadvisor.tuners.rehearsal.files import (
+    SAMPLES_TURNED,
+    Difference,
+    Limits,
+    are_results,
+    contents_apart,
+)
 from gpuadvisor.tuners.rehearsal.lives import Findings
 from gpuadvisor.tuners.rehearsal.outputs import outputs_apart
 
@@ -64,14 +70,16 @@ class LaterComparison:
         return written if later is None else Difference(later, False)
 
     @property
-    def _limits(self) -> tuple[float, float]:
-        return self._derived, AMPLIFIED * self.limit
+    def _limits(self) -> Limits:
+        first = self.found.lives.first
+        if first.losses:
+            return Limits(AMPLIFIED * self.limit, math.inf)
+        rows = sum(call.rows_in for call in first.calls)
+        return Limits(self._derived, max(SAMPLES_TURNED / max(1, rows), SPREAD_FACTOR * self.apart))
 
     @property
     def _derived(self) -> float:
         """Relative difference allowed in what a script that does not train makes of its outputs."""
-        if self.found.lives.first.losses:
-            return self.limit
         return min(self.limit, max(LEAST_DERIVED, SPREAD_FACTOR * self.apart))
 
     @cached_property
@@ -149,7 +157,7 @@ class LaterComparison:
             _printed(each.output) for each in (lives.first, lives.second, lives.plan)
         )
         others = [_printed(each.output) for each in nudged]
-        least = AMPLIFIED * self.limit if lives.first.losses else self._derived
+        limits = self._limits
         lost, example, lines = 0, "", 0
         for kind, numbers in ours.items():
             words, is_time = kind
@@ -166,7 +174,7 @@ class LaterComparison:
                 continue
             alike = [each[kind] for each in others if len(each.get(kind, ())) == len(numbers)]
             columns = self._told(numbers, again[kind], is_time)
-            found = _otherwise(numbers, again[kind], planned, alike, least, columns)
+            found = _otherwise(numbers, again[kind], planned, alike, limits, columns)
             if found is not None:
                 return found
         if lost <= (0 if lives.first.losses else WORDS_SHARE * lines):
@@ -197,7 +205,7 @@ def _otherwise(
     again: Sequence[Line],
     theirs: Sequence[Line],
     nudged: Sequence[Sequence[Line]],
-    least: float,
+    limits: Limits,
     columns: Sequence[int],
 ) -> str | None:
     """Return which number of like lines is another one, of those that unchanged lives agree in."""
@@ -205,8 +213,9 @@ def _otherwise(
         for place in columns:
             a, b, c = line[place], again[row][place], theirs[row][place]
             usual = max((abs(each[row][place] - a) for each in nudged), default=0.0)
-            allowed = max(least * max(abs(a), abs(c)), SPREAD_FACTOR * usual)
-            if a == b and math.isfinite(a) and not abs(c - a) <= allowed:
+            allowed = max(limits.relative * max(abs(a), abs(c)), SPREAD_FACTOR * usual)
+            is_other = not abs(c - a) <= allowed or limits.is_another_share(a, c)
+            if a == b and math.isfinite(a) and is_other:
                 return f"{c:g} is printed and not {a:g}"
     return None
 

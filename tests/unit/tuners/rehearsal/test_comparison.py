@@ -435,6 +435,32 @@ class TestSilence:
         assert (missing(found) is None) == (lacks is None)
 
     @pytest.mark.parametrize(
+        ("known", "plan", "rows", "rounding", "is_other"),
+        [
+            (0.9991, 0.9983, 2000, 0.0, True),  # two of 2,000 samples: twice the errors
+            (0.9983, 0.9991, 2000, 0.0, True),
+            (0.9991, 0.9986, 2000, 0.0, False),  # one sample
+            (0.9991, 0.9983, 400, 0.0, False),
+            (0.9991, 0.9983, 2000, 1e-3, False),  # outputs that are rounded turn samples
+            (0.7310, 0.7305, 40_000, 0.0, True),
+            (0.0991, 0.0992, 40_000, 0.0, False),  # a mean of outputs, rounded
+            (1.9991, 1.9983, 40_000, 0.0, False),  # no share
+        ],
+    )
+    def test_shares_of_samples_near_one(self, known, plan, rows, rounding, is_other):
+        def told(figure, scale=1.0):
+            calls = tuple(call(n, scale=scale) for n in range(8))
+            calls = tuple(replace(each, rows_in=rows // 8, rows_out=rows // 8) for each in calls)
+            written = {"metrics.json": file((figure,), "recall", is_text=True)}
+            printed = replace(life(output=f"recall {figure}", losses=()), calls=calls)
+            return printed, replace(life(written=written, losses=()), calls=calls)
+
+        for first, other in zip(told(known), told(plan, 1 + rounding), strict=True):
+            found = rehearsed(other, first, settings=BF16)
+            assert found.agrees
+            assert (missing(found) is not None) == is_other
+
+    @pytest.mark.parametrize(
         ("printed", "lacks"),
         [
             ("AUC 0.515 of 992 rows", "0.515 is printed and not 0.568"),
