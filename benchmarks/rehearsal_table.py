@@ -206,8 +206,13 @@ def concluded(case: Case, result: dict[str, Any], seconds: float) -> Row:
         else "right"
     )
     right = not spoiled if case.is_trap else faster or not case.gains
-    notes = "; ".join(map(str, result.get("notes", ())))
-    return Row(case.name, expected, found, chosen, seconds, right, notes)
+    rehearsal = result.get("rehearsal") or {}
+    reasons = [f"{aspect}: {why}" for aspect, why in (rehearsal.get("not_covered") or {}).items()]
+    reasons += [problem["sentence"] for problem in rehearsal.get("problems", ())]
+    reasons += [each for each in (rehearsal.get("doubt"), *result.get("notes", ())) if each]
+    if needed_s := result.get("needed_s"):
+        reasons.append(f"needs {needed_s:.0f} s more")
+    return Row(case.name, expected, found, chosen, seconds, right, "; ".join(map(str, reasons)))
 
 
 # Both. --------------------------------------------------------------------------------------------
