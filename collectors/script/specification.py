@@ -48,8 +48,8 @@ class Shortening:
     epochs: int = 2
     """Iterations of a loop over epochs that it begins with."""
     later: int = 0
-    """Most iterations of a loop over a range of epochs that are lived after those: its last, and
-    turning points that the script's text speaks of."""
+    """Most iterations of a loop over a range that are lived after those: its last, and turning
+    points that the script's text speaks of."""
     nudge: float = 0.0
     """Relative size of random changes that are made to the weights before the first call: what
     rounding of that size becomes in the script's life."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Settings
+from gpuadvisor.domain.rehearsal import LoopKind
 from gpuadvisor.domain.study import Aspect, Equivalence, Rehearsal, TrialState
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.rehearsal.data import ENOUGH_SAMPLES, DataComparison
@@ -53,14 +54,14 @@ def compare(
         equivalence = Equivalence("not_checked", "", reason=found.problems[0].sentence)
     every = (lives.first, lives.second, lives.plan, lives.numerics)
     passes = training_passes(lives.first)
-    lived = max((loop.lived for loop in lives.first.loops), key=len, default=())
+    lived = [loop.lived for loop in lives.first.loops if loop.kind is LoopKind.EPOCHS]
     return Rehearsal(
         settings=dict(settings),
         covered=tuple(aspect for aspect in Aspect if aspect in found.covered),
         not_covered={a: why for a, why in found.not_covered.items() if a not in found.covered},
         problems=tuple(found.problems),
         epochs=max((each.number + 1 for each in passes), default=0),
-        lived_epochs=tuple(place + 1 for place in lived),
+        lived_epochs=tuple(place + 1 for place in max(lived, key=len, default=())),
         samples=found.samples,
         equivalence=equivalence,
         changes_results=tuple(found.changing),

@@ -4,7 +4,7 @@ What a loop repeats shows in what happens within its iterations: several steps m
 one step each makes it a loop over steps, and none leaves it alone. What the script needs whole is
 never ended early: a list of folds, the models of an ensemble, micro-batches of one step.
 
-Epochs that a range counts are passed over rather than left out: the last is lived, too.
+What a range counts is passed over rather than left out: the last epoch is lived, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from operator import length_hint
 from types import FrameType
 from typing import Any
 
-from gpuadvisor.collectors.script.child.later_epochs import MOST_EPOCHS, choose, evaluated
+from gpuadvisor.collectors.script.child.later_iterations import MOST_ITERATIONS, choose, evaluated
 from gpuadvisor.collectors.script.child.loop_rewriting import LOOP, WHILE, Site
 from gpuadvisor.collectors.script.child.progress import Progress
 from gpuadvisor.collectors.script.specification import Shortening
@@ -87,8 +87,8 @@ class Watched:
         self.seconds: list[float] = []
         """Time of each iteration that was an epoch."""
         self.lived: tuple[int, ...] = ()
-        """Places of the epochs that were lived, from 0, of the first entry that passed over
-        others; empty where none did."""
+        """Places of the iterations that were lived, from 0, the first time that others were passed
+        over; empty where none were."""
 
 
 class Loops:
@@ -100,7 +100,7 @@ class Loops:
         self.learns = False
         """Whether a rewritten file's text calls what a script cannot train without."""
         self.passed_over = 0
-        """Entries of loops that passed over epochs."""
+        """Loops that passed over epochs."""
         self._watched: list[Watched] = []
 
     def add(self, sites: Sequence[Site], learns: bool) -> None:
@@ -193,7 +193,7 @@ def _length(items: Any) -> int | None:
 
 def _numbers(items: Any) -> Sequence[int]:
     """Return what a range or its iterator will give; nothing where that is too much."""
-    if (_length(items) or MOST_EPOCHS + 1) > MOST_EPOCHS:
+    if (_length(items) or MOST_ITERATIONS + 1) > MOST_ITERATIONS:
         return ()
     return items if isinstance(items, range) else list(copy.copy(items))
 
@@ -286,7 +286,7 @@ class Entry:
                 return True
             if self._iterations and self._judge() and self._later is None:
                 planned = self._planned
-                later = self._later_epochs(sys._getframe(2)) if self.counts else []
+                later = self._later_iterations(sys._getframe(2)) if self.counts else []
                 lived = self._iterations + len(later)
                 self._watched.shortened |= planned is None or lived < planned
                 if not later:
@@ -305,22 +305,24 @@ class Entry:
         self._drawn = place + 1
         return count
 
-    def _later_epochs(self, frame: FrameType) -> list[int]:
-        """Decide on the epochs that are lived after the first; `frame` is the loop's.
+    def _later_iterations(self, frame: FrameType) -> list[int]:
+        """Decide on the iterations that are lived after the first; `frame` is the loop's.
 
-        None the second time that the loop is run through: its text is the same.
+        None the second time that the loop is run through: its text is the same. None of a loop
+        over steps with a loader's batches either, which the loader may not have.
         """
         watched, loops, begun = self._watched, self._loops, self._iterations
-        if not self._epochs or watched.lived:
+        is_driven = self.is_fed or _Mark(self.progress).fed(False) > self._entered.fed(False)
+        if watched.lived or not (self._epochs or (self._evidence == OPTIMIZER and not is_driven)):
             return []
         most = loops.shortening.later
-        if loops.passed_over > self._passed_over_before:
+        if self._epochs and loops.passed_over > self._passed_over_before:
             most = min(most, 1)  # of folds, say, each of which has epochs
         site, counts = watched.site, self.counts
         conditions = evaluated(site.target, site.conditions, counts, frame)
         later = choose(len(counts), begun, most, conditions if site.target else iter(()))
         if later:
-            loops.passed_over += 1
+            loops.passed_over += self._epochs > 0
             watched.lived = (*range(begun), *later)
             self._later, self._drawn = list(later), begun
         return later

@@ -1,8 +1,9 @@
-"""Which epochs are lived beside the first, of a loop that ends early: its last, and turning points.
+"""Which iterations of a loop that ends early are lived beside the first: its last, turning points.
 
 `if epoch == epochs - 10: dataset.close_mosaic()` says what happens when. Conditions on the loop's
 variable that have no effects of their own are computed for all of its epochs, where the loop is:
-each is to be true once in a later pass over the data, and once false, if it ever is.
+each is to be true once in a later pass over the data, and once false, if it ever is. The same holds
+for steps whose batches the script makes itself.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-MOST_EPOCHS = 10_000
+MOST_ITERATIONS = 100_000
 """Iterations that are passed over at most, drawn one by one as a progress bar must see them. A loop
 over more, some of them `range(10**9)`, is left by other means than its end."""
 _VALUE = "__gpuadvisor_value__"
@@ -23,12 +24,12 @@ def choose(
     most: int,
     conditions: Iterator[Sequence[bool]],
 ) -> list[int]:
-    """Return the places of the epochs that are lived after the first `begun`, at most `most`.
+    """Return the places of the iterations that are lived after the first `begun`, at most `most`.
 
-    `conditions` says what each condition is in each of the `planned` epochs.
+    `conditions` says what each condition is in each of the `planned` iterations.
     """
     last = planned - 1
-    if last < begun or most < 1 or planned > MOST_EPOCHS:
+    if last < begun or most < 1 or planned > MOST_ITERATIONS:
         return []
     wanted = []
     for outcomes in conditions:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuadvisor.collectors.script.child import later_epochs, loops
+from gpuadvisor.collectors.script.child import later_iterations, loops
 from gpuadvisor.collectors.script.child.loop_rewriting import compiled, rewrite
 from gpuadvisor.collectors.script.child.progress import Progress
 from gpuadvisor.collectors.script.specification import Shortening
@@ -50,13 +50,18 @@ def lived(monkeypatch):
                 progress.stepped(optimizer)
                 progress.pass_ended(number)
 
-        names = {
-            "train": train,
-            "at": seen.append,
-            "Bar": Bar,
-            "math": math,
-            "Any": SimpleNamespace,
-        }
+        def step(batch=None):
+            progress.optimizer_built()
+            progress.stepped(optimizer)
+
+        def batches(count):
+            number = progress.pass_began(count, 4)
+            for n in range(count):
+                progress.batch_given(number)
+                yield n
+
+        names = {"train": train, "step": step, "batches": batches, "at": seen.append}
+        names |= {"Bar": Bar, "math": math, "Any": SimpleNamespace}
         exec(compiled(done, "train.py"), names)
         return seen, max(watch.report(), key=lambda loop: len(loop.lived))
 
@@ -215,6 +220,37 @@ def test_folds_and_stages_do_not_multiply(lived):
     assert seen == [(0, 0), (0, 1), (0, 40), (0, 89), (1, 0), (1, 1), (9, 0), (9, 1)]
 
 
+def test_steps_whose_batches_the_script_makes_itself(lived):
+    seen, loop = lived("""\
+        for i in range(50_000):
+            if i % 1000 == 0: at("saved")
+            if i > 0 and i % 3000 == 500: at("denser")
+            step(); at(i)
+        for start in range(0, 900, 10): step(); at(start)
+    """)
+    steps = ["saved", 0, 1, 2, 3, "denser", 500, "saved", 1000, 49_999]
+    assert seen == [*steps, 0, 10, 20, 30, 890]
+    assert (str(loop.kind), loop.planned, loop.done) == ("steps", 50_000, 7)
+
+
+def test_steps_in_epochs_are_passed_over_in_the_first(lived):
+    seen, _ = lived("""\
+        for epoch in range(30):
+            if epoch == 9: at("nine")
+            for i in range(20): step(); at((epoch, i))
+    """)
+    epochs = [[(epoch, i) for i in range(4)] for epoch in (0, 1, 9, 29)]
+    assert seen == [*epochs[0], (0, 19), *epochs[1], "nine", *epochs[2], *epochs[3]]
+
+
+def test_a_loader_may_not_have_the_batches_of_later_steps(lived):
+    seen, _ = lived("""\
+        given = batches(100)
+        for i in range(100): step(next(given)); at(i)
+    """)
+    assert seen == [0, 1, 2, 3]
+
+
 def test_a_mistake_of_ours_lets_the_loop_go_on(lived, monkeypatch):
     monkeypatch.setattr(loops, "choose", lambda *_: 1 / 0)
     assert len(lived("for epoch in range(40): train(); at(epoch)")[0]) == 40
@@ -223,7 +259,7 @@ def test_a_mistake_of_ours_lets_the_loop_go_on(lived, monkeypatch):
 def test_a_condition_that_fails_for_some_epoch_is_left_out():
     import sys
 
-    found = later_epochs.evaluated(
+    found = later_iterations.evaluated(
         "e", ["1 / (e - 5) > 0", "e == nobody", "e == 3", "x.e"], range(9), sys._getframe()
     )
     assert list(found) == [[n == 3 for n in range(9)]]
