@@ -1,11 +1,14 @@
 """The store of a daemon as other users of the machine have it: members of its group, and others."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -196,3 +199,70 @@ def test_others_read_nothing_and_are_told_so(seen):
         assert (told[0], told[1]) == (5, [])
         assert "telemetry cannot be read (Permission denied): ask its owner" in told[2]
     assert "cannot be read (Permission denied)" in theirs["error"]
+
+
+READ = """
+    import contextlib, io, json, os, sys
+    from gpuadvisor.cli import main
+
+    def run():
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = main(["db", "export", "-o", "-", "--processes"])
+        return status, out.getvalue().splitlines(), err.getvalue().strip()
+
+    run()  # what is imported is imported now: others may not read where it is
+    os.setgroups([])
+    os.setuid(int(sys.argv[1]))  # and still in the daemon's own group
+    print(json.dumps(run()))
+"""
+
+
+@pytest.mark.slow
+def test_a_real_daemon_tells_while_it_runs_and_its_files_say_nothing_after(fake_nvml):
+    with contextlib.ExitStack() as stack:
+        name = stack.enter_context(tempfile.TemporaryDirectory())
+        Path(name).chmod(0o755)
+        own = stack.enter_context(subprocess.Popen(["sleep", "71.5"], user=MEMBER, group=MEMBER))
+        stack.callback(own.kill)
+        other = stack.enter_context(subprocess.Popen(["sleep", "72.5"]))
+        stack.callback(other.kill)
+        environ = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "LD_LIBRARY_PATH": str(fake_nvml),
+            "FAKE_NVML_PIDS": f"{own.pid},{other.pid}",
+            "GPUADVISOR_HOME": f"{name}/home",
+            "XDG_CONFIG_HOME": name,
+        }
+
+        def run(*words):
+            done = subprocess.run(
+                [sys.executable, *words], env=environ, capture_output=True, text=True, timeout=60
+            )
+            assert done.stderr == ""
+            return done.stdout
+
+        def asked():
+            return json.loads(run("-c", textwrap.dedent(READ), str(MEMBER)))
+
+        run("-m", "gpuadvisor", "daemon", "start")
+        try:
+            deadline = time.monotonic() + PATIENCE_S
+            while len((told := asked())[1]) < 2:  # a line of titles, and the first listing
+                assert time.monotonic() < deadline, told
+            commands = {tuple(row.split(",")[place] for place in (7, 8)) for row in told[1][1:]}
+            assert commands == {(str(MEMBER), "sleep 71.5"), ("root", "")}
+            assert "The command lines of others' processes are left out: only root" in told[2]
+            daemon = json.loads(run("-m", "gpuadvisor", "daemon", "status", "--json"))["pid"]
+            os.kill(daemon, signal.SIGKILL)
+            status, rows, said = asked()
+            assert (status, rows) == (5, [])
+            assert said.endswith(
+                "may read; others are told of them by the daemon, and it does not run."
+            )
+            run("-m", "gpuadvisor", "daemon", "start")
+            assert asked()[0] == 0
+        finally:
+            run("-m", "gpuadvisor", "daemon", "stop")
+        assert asked() == [status, rows, said]

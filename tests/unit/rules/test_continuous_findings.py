@@ -160,3 +160,11 @@ def test_the_power_capped_phase_of_an_h100_is_found_and_ends():
     assert {rule for _, rules in held for rule in rules} == {"power_capped"}
     told = [(event.kind, event.key, event.ended_s is None) for event in events]
     assert told == [("throttling", "sw_power_cap", True), ("throttling", "sw_power_cap", False)]
+
+
+def test_what_is_not_told_to_this_user_is_the_reason():
+    window = window_of_frames(frames_of((60, {})))
+    window = replace(window, withheld="Nobody tells of processes.")
+    found = diagnose(Evidence(telemetry=window), load_health_rules()).not_measured
+    (reason,) = [each.why for each in found if each.rule == "shared_gpu"]
+    assert reason == "Nobody tells of processes"
