@@ -16,7 +16,7 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Application, Effect, Level, ScriptFacts, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Aspect, Objective
-from gpuadvisor.domain.target import Target
+from gpuadvisor.domain.target import Target, Turn
 
 Obstacle = Callable[[Device, ScriptFacts], "str | None"]
 """Returns why a knob cannot work on a device or script, in words, or None."""
@@ -115,6 +115,14 @@ class Knob(ABC):
     @abstractmethod
     def apply(self, value: Value, target: Target) -> None:
         """Turn the knob, inside the target process."""
+
+    def live(self, target: Target) -> Turn | None:
+        """Return what turns it between two steps of a running script, from off.
+
+        Called once, inside the target process, in place of `apply`. None for a knob that can only
+        be set before the script starts, or builds something.
+        """
+        return None
 
     def snippet(self, value: Value) -> str:
         """Return the lines that have the same effect in the user's own code."""

@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from gpuadvisor.domain.knobs import Value
+
 Call = Callable[..., Any]
+Turn = Callable[[Value | None], None]
+"""Turns a knob between two steps of a running script: to a value, or off with None.
+
+Once it is off, parameters, buffers, the optimizers' state, gradients, flags of torch and random
+numbers are bit for bit what they were; only caches may differ. Turning it to the value that it has
+does nothing. RuntimeError, in words, where the script cannot have it."""
 
 
 class StepTaker(Protocol):
