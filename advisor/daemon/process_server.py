@@ -31,7 +31,7 @@ from gpuadvisor.storage.telemetry.processes import (
 from gpuadvisor.storage.telemetry.schema import PROGRAM_COLUMNS
 
 CLIENTS = 4
-"""Clients that are served at once; an answer takes the daemon some 10 ms and 2 MB."""
+"""Clients that are served at once; an answer takes the daemon some 10 ms and 1 MB."""
 QUESTION_BYTES = 1024
 """The longest question; ours have less than 100."""
 SOCKET_MODE = 0o660

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 from pathlib import Path
 
 from gpuadvisor.errors import StoreError
@@ -31,9 +32,7 @@ def share(folder: Path, group: int) -> None:
     try:
         os.chown(folder, -1, group)
         folder.chmod(FOLDER if group == os.getegid() else FOLDER | INHERITED)
-        for path in folder.iterdir():
-            if path.is_symlink() or not path.is_file():
-                continue
+        for path in filter(_is_ours, folder.iterdir()):
             os.chown(path, -1, group)
             path.chmod(SHARED_FILE if _SHARED.fullmatch(path.name) else PRIVATE_FILE)
         _open_way(folder.parent, group)
@@ -44,9 +43,16 @@ def share(folder: Path, group: int) -> None:
         ) from error
 
 
+def _is_ours(path: Path) -> bool:
+    """Say whether it is a file of ours and nothing else: no link by which another one is meant."""
+    status = path.lstat()
+    is_file = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+    return is_file and status.st_uid == os.geteuid()
+
+
 def _open_way(home: Path, group: int) -> None:
     """Let the group through the folder above; a folder of another group is left as it is."""
-    for path in home.glob(f"{DATABASE}*"):
+    for path in filter(_is_ours, home.glob(f"{DATABASE}*")):
         path.chmod(PRIVATE_FILE)
     status = home.stat()
     is_theirs = status.st_gid == group

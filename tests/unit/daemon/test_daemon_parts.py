@@ -44,7 +44,8 @@ def test_the_unit_runs_the_daemon_and_leaves_it_the_gpus(system, monkeypatch):
 
 def test_the_systems_unit_has_a_store_that_it_may_write(monkeypatch):
     service = unit(True, monkeypatch)["Service"]
-    assert service["StateDirectory"] == "gpuadvisor"
+    assert service["StateDirectory"] == service["RuntimeDirectory"] == "gpuadvisor"
+    assert service["StateDirectoryMode"] == "0710"
     assert service["Environment"] == "GPUADVISOR_HOME=/var/lib/gpuadvisor"
     own = unit(True, monkeypatch, home="/data/gpu store")["Service"]
     assert own["ReadWritePaths"] == '"/data/gpu store"'

@@ -108,6 +108,16 @@ def test_a_reload_lets_another_group_read(serve, tmp_path):
     assert seen[1] == [(number, "0o710"), (number, "0o2750"), (number, "0o640"), (number, "0o660")]
 
 
+def test_links_in_the_store_give_away_no_other_file(tmp_path):
+    secret, folder = tmp_path / "secret", tmp_path / "home" / "telemetry"
+    secret.touch(0o600)
+    folder.mkdir(parents=True)
+    (folder / "index.db").symlink_to(secret)
+    (folder / "samples-20231114.db").hardlink_to(secret)
+    daemon.share(folder, Configuration())
+    assert secret.stat().st_mode & 0o777 == 0o600
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files to any group")
 def test_a_folder_of_another_group_is_not_given_away(tmp_path, caplog):
     home = tmp_path / "home"
