@@ -11,7 +11,9 @@ import os
 import socket
 import socketserver
 from array import array
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -28,7 +30,7 @@ from gpuadvisor.storage.telemetry.processes import (
     short_address,
     user_name,
 )
-from gpuadvisor.storage.telemetry.schema import PROGRAM_COLUMNS
+from gpuadvisor.storage.telemetry.schema import PROCESS_COLUMNS, PROGRAM_COLUMNS
 
 CLIENTS = 4
 """Clients that are served at once; an answer takes the daemon some 10 ms and 1 MB."""
@@ -45,7 +47,7 @@ SO_PEERGROUPS = 59
 """
 GROUPS_BYTES = 1024
 """What Python's getsockopt can take: 256 groups. Of a user in more, only the first one counts."""
-ALWAYS_SHOWN = {"pid", "kind", "is_host_pid"}
+ALWAYS_SHOWN = {"pid", "kind", "is_host_pid", "memory_bytes", "sm_utilization_pct"}
 """What of others' processes is told where the machine hides them, as nvidia-smi does."""
 RUNTIME_VARIABLE = "RUNTIME_DIRECTORY"
 """Where systemd says which folders in /run are the service's (systemd.exec(5))."""
@@ -126,20 +128,30 @@ class _Handler(socketserver.StreamRequestHandler):
 def told(found: Answer, user: str | None, hides: bool, admins: str | None) -> Answer:
     """Return what a user is told: of others' processes no command line, and where the machine
     hides them (`hides`) not who they are either."""
-    programs, is_complete = {}, True
-    for number, (gpu, *values) in found.programs.items():
-        named = dict(zip(PROGRAM_COLUMNS, values, strict=True))
-        if user is None or named["user"] != user:
-            if hides:
-                named |= dict.fromkeys(named.keys() - ALWAYS_SHOWN)
-            is_complete = is_complete and not hides and named["command"] is None
-            named["command"] = None
-        programs[number] = (gpu, *named.values())
+    place = 1 + [*PROGRAM_COLUMNS].index("user")
+    others = {n for n, each in found.programs.items() if user is None or each[place] != user}
+    hidden = {"command"}
+    if hides:
+        hidden = {*PROGRAM_COLUMNS, *PROCESS_COLUMNS} - ALWAYS_SHOWN
+    programs = {
+        number: _without(hidden, ("gpu", *PROGRAM_COLUMNS), each) if number in others else each
+        for number, each in found.programs.items()
+    }
+    rows = [
+        _without(hidden, ("ts", "program", *PROCESS_COLUMNS), each) if each[1] in others else each
+        for each in found.rows
+    ]
+    is_complete = (programs, rows) == (found.programs, found.rows)
     what = "names and command lines" if hides else "command lines"
     who = [*dict.fromkeys(("root", user_name(os.geteuid()))), *([f"group {admins}"] * bool(admins))]
     said = f"The {what} of others' processes are left out: only {', '.join(who)} may see them."
     withheld = None if is_complete else said
-    return msgspec.structs.replace(found, programs=programs, withheld=withheld)
+    return msgspec.structs.replace(found, programs=programs, rows=rows, withheld=withheld)
+
+
+def _without(hidden: set[str], names: Iterable[str], row: Iterable[Any]) -> tuple[Any, ...]:
+    named = zip(names, row, strict=True)
+    return tuple([None if name in hidden else value for name, value in named])
 
 
 def groups_of(peer: socket.socket) -> set[int]:

@@ -205,9 +205,10 @@ def test_who_is_told_what(user, hides, missing):
     row = (1.0, 1, 2, 3, 4, 5)
     found = Answer(9.0, {1: ("GPU-0", *NAMED.values())}, [row])
     seen = told(found, user, hides, None)
+    told_row = (1.0, 1, 2, 3, None, None) if "name" in missing else row
     shown = {name: None if name in missing else value for name, value in NAMED.items()}
     assert seen.programs == {1: ("GPU-0", *shown.values())}
-    assert (seen.rows, seen.until_s, seen.withheld is None) == ([row], 9.0, not missing)
+    assert (seen.rows, seen.until_s, seen.withheld is None) == ([told_row], 9.0, not missing)
 
 
 def test_what_is_not_there_is_not_said_to_be_left_out():
