@@ -25,7 +25,8 @@ def outputs_of(torch: Any, result: Any, given: Any) -> dict[str, Any]:
     count = int(tensors[0].shape[0]) if tensors[0].dim() else 1
     kept = [_rows(tensor.detach(), count) for tensor in tensors[:OUTPUT_TENSORS]]
     kept = [rows for rows in kept if rows.shape[0] == kept[0].shape[0]]
-    known = {size for tensor in tensors_in(torch, given) for size in tensor.shape[1:]}
+    inputs = [tensor for tensor in tensors_in(torch, given) if not tensor.is_nested]
+    known = {size for tensor in inputs for size in tensor.shape[1:]}
     shapes = [[None if size in known else size for size in rows.shape[1:]] for rows in kept]
     lengths = [size for rows in kept for size in rows.shape[1:] if size in known]
     values = [_picked(torch, rows, _spread(torch, rows)) for rows in kept]
@@ -55,7 +56,8 @@ def _rows(tensor: Any, count: int) -> Any:
 def _spread(torch: Any, rows: Any) -> list[int]:
     """Return evenly spread places in a row."""
     size = math.prod(rows.shape[1:])
-    return torch.linspace(0, size - 1, min(COLUMNS, size)).long().tolist()  # type: ignore[no-any-return]
+    places = torch.linspace(0, size - 1, min(COLUMNS, size), dtype=torch.float64)
+    return places.long().tolist()  # type: ignore[no-any-return]
 
 
 def _starting(rows: Any, known: set[int], common: int) -> list[int]:

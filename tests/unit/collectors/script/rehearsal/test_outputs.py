@@ -56,3 +56,9 @@ def test_numbers_of_other_kinds():
     assert of(torch.tensor(3.5))["values"] == [[3.5]]
     assert of(torch.tensor([True, False]))["values"] == [[1.0], [0.0]]
     assert of(torch.complex(torch.ones(2, 3), torch.zeros(2, 3)))["values"][0] == [1, 0] * 3
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_inputs_without_a_shape():
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    assert of(torch.ones(2, 3), nested)["values"] == [[1.0] * 3] * 2
