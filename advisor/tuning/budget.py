@@ -28,7 +28,8 @@ USUAL_REHEARSAL_S = 200.0
 """Most that a rehearsal takes where the budget is in trials: a third of the default budget."""
 LIFE_TRIALS = 1.75
 """Trials that a life lasts: beside the start and some steps it has a second epoch's start, an
-evaluation and checkpoints. ResNet-50 of pytorch/examples: 30 s beside 17 s on an H200."""
+evaluation and checkpoints. ResNet-50 of pytorch/examples: 30 s beside 17 s on an H200. Epochs
+after the second are lived only where the time that is allowed has room for them."""
 PROOF_SHARE = 0.3
 """Most of the whole budget that is kept back for more of a proof than its first look."""
 ABLATION_SHARE = 0.1
