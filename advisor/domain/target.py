@@ -24,11 +24,17 @@ does nothing. RuntimeError, in words, where the script cannot have it."""
 class StepTaker(Protocol):
     """Takes the steps of a warm script, in the thread that makes them; they are not timed."""
 
+    compiles: bool
+    """Whether it has a script compiled on the way; else a compilation makes it begin anew."""
+
     def begin(self) -> None:
         """A step has just ended, and the script is warm."""
 
-    def step(self) -> bool:
-        """A step has ended. Return whether that was the last that is wanted."""
+    def step(self, interrupted: bool) -> bool:
+        """A step has ended, with something else before it, such as an evaluation, if interrupted.
+
+        Return whether that was the last that is wanted.
+        """
         ...
 
     def abandon(self) -> None:
@@ -89,6 +95,13 @@ class Target(Protocol):
 
     def take_steps(self, taker: StepTaker) -> None:
         """Have the steps after warming up taken by `taker`; they are not timed then."""
+
+    def named(self, knob: str) -> Target:
+        """Return the same target as another knob sees it, for what turns several."""
+        ...
+
+    def tell(self, detail: str) -> None:
+        """Tell gpuadvisor something that is between the two, at most 500 characters."""
 
     def effective(self, detail: str = "") -> None:
         """Say that the knob changed something. A knob that never says so had no effect."""

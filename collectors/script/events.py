@@ -78,7 +78,7 @@ class RunRecorder:
             self.read.append(event["path"])
         elif kind == "torch":
             self.torch = event["version"]
-        elif kind == "knob":
+        elif kind == "knob" and event["state"] != "told":
             knob = AppliedKnob(event["knob"], event["state"], event["detail"])
             self._applied.setdefault(process, {})[knob.knob] = knob
         elif kind == "step" and (

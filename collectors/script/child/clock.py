@@ -59,9 +59,14 @@ class StepHandover:
         self._taker.begin()
         return True
 
-    def step(self) -> bool:
+    @property
+    def compiles(self) -> bool:
+        """Whether a compilation is no reason to begin anew."""
+        return self._taker.compiles
+
+    def step(self, interrupted: bool) -> bool:
         """Return whether all steps were taken that are wanted."""
-        return self._is_mine() and self._taker.step()
+        return self._is_mine() and self._taker.step(interrupted)
 
     def abandon(self) -> None:
         if self._is_mine():
@@ -239,13 +244,16 @@ class StepClock:
         assert handover is not None  # else there are windows
         now = time.perf_counter()
         compiled = compilations()
-        if compiled != self._compiled and self._restarts < MAX_RESTARTS:
+        may_begin_anew = not handover.compiles and self._restarts < MAX_RESTARTS
+        if compiled != self._compiled and may_begin_anew:
             handover.abandon()
             self._warm_up_again(compiled, now)
             return
         self._compiled = compiled
+        interrupted = self._counters.interruptions != self._interruptions
+        self._interruptions = self._counters.interruptions
         self.alive(now)
-        if handover.step():
+        if handover.step(interrupted):
             self._finish()
 
     def _warm_up_again(self, compiled: int, now: float) -> None:

@@ -21,6 +21,8 @@ ENDED = "the script ended"
 class RangedSteps:
     """Takes the steps of a script (`gpuadvisor.domain.target.StepTaker`)."""
 
+    compiles = False
+
     def __init__(self, torch: Any, target: Target, steps: int) -> None:
         self._torch = torch
         self._target = target
@@ -42,7 +44,7 @@ class RangedSteps:
         self._open = True
         self._mark()
 
-    def step(self) -> bool:
+    def step(self, interrupted: bool) -> bool:
         if not self._open:
             return False
         self._torch.cuda.nvtx.range_pop()

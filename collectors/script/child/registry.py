@@ -69,6 +69,12 @@ class KnobTarget:
     def take_steps(self, taker: StepTaker) -> None:
         self._registry.step_taker = taker
 
+    def named(self, knob: str) -> KnobTarget:
+        return KnobTarget(knob, self._registry)
+
+    def tell(self, detail: str) -> None:
+        self._registry.report(self._knob, "told", detail)
+
     def effective(self, detail: str = "") -> None:
         if not self._state:
             self._state = "effective"

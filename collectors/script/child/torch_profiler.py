@@ -131,6 +131,8 @@ def _finish(cuda: Any) -> None:
 class ProfiledSteps:
     """Takes the steps of a script (`gpuadvisor.domain.target.StepTaker`)."""
 
+    compiles = False
+
     def __init__(self, target: Target, file: Path, steps: int, stacks: bool) -> None:
         self._target = target
         self._recording: TraceRecording | None = None
@@ -155,7 +157,7 @@ class ProfiledSteps:
             self._watching = True
             watch_profilers(torch, self._theirs_begins)
 
-    def step(self) -> bool:
+    def step(self, interrupted: bool) -> bool:
         recording = self._recording
         if recording is None:
             return False

@@ -19,13 +19,15 @@ SCHEDULE = Schedule(warmup_steps=3, warmup_s=0.0, quiet_steps=0)
 class Taker:
     """Wants three steps."""
 
+    compiles = False
+
     def __init__(self) -> None:
         self.told: list[str] = []
 
     def begin(self) -> None:
         self.told.append("begin")
 
-    def step(self) -> bool:
+    def step(self, interrupted) -> bool:
         self.told.append("step")
         return self.told.count("step") == 3
 

@@ -130,11 +130,11 @@ def test_stacks_are_recorded_where_they_are_wanted(tmp_path):
 
 def test_what_was_not_steady_is_thrown_away_and_recorded_anew(script, tmp_path):
     script.taker.begin()
-    script.taker.step()
+    script.taker.step(False)
     script.taker.abandon()
     assert not torch_profiler.is_profiling(torch)
     script.taker.begin()
-    assert [script.taker.step() for _ in range(3)] == [False, False, True]
+    assert [script.taker.step(False) for _ in range(3)] == [False, False, True]
     assert [told["steps"] for told in script.told] == [2]
     assert named(tmp_path / "trace.json", "ProfilerStep#") == ["ProfilerStep#1", "ProfilerStep#2"]
     assert script.refused == []
@@ -142,8 +142,8 @@ def test_what_was_not_steady_is_thrown_away_and_recorded_anew(script, tmp_path):
 
 def test_the_end_of_the_script_saves_what_there_is(script, tmp_path):
     script.taker.begin()
-    script.taker.step()
-    script.taker.step()
+    script.taker.step(False)
+    script.taker.step(False)
     script.taker.end()
     script.taker.end()
     assert [told["steps"] for told in script.told] == [1]
@@ -154,18 +154,18 @@ def test_a_profiler_that_runs_is_left_alone(script):
     with torch.profiler.profile():
         script.taker.begin()
         assert torch_profiler.is_profiling(torch)
-        assert script.taker.step() is False
+        assert script.taker.step(False) is False
     assert script.refused == [torch_profiler.THEIRS]
 
 
 def test_a_profiler_that_the_script_starts_later_works(script):
     script.taker.begin()
-    script.taker.step()
+    script.taker.step(False)
     with torch.profiler.profile() as theirs:
         work()
     assert [event.name for event in theirs.events() if event.name == "aten::matmul"]
     assert script.refused == [torch_profiler.THEIRS]
-    assert script.taker.step() is False
+    assert script.taker.step(False) is False
 
 
 def test_a_forked_process_has_no_part_in_it(tmp_path):
@@ -182,11 +182,11 @@ handover = StepHandover(ProfiledSteps(Script(), file, 1, False), lambda: True)
 handover.begin()
 child = os.fork()
 if not child:
-    print(handover.step(), handover.step(), flush=True)
+    print(handover.step(False), handover.step(False), flush=True)
     handover.end()
     os._exit(0)
 os.waitpid(child, 0)
-handover.step(), handover.step()
+handover.step(False), handover.step(False)
 print("parent is", os.getpid())
 """
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)

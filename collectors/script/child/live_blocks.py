@@ -1,0 +1,161 @@
+"""Times blocks of a warm script's steps, with knobs turned in between as gpuadvisor orders.
+
+It runs in the process of the script. Orders come as lines of JSON through a named pipe; while none
+is there, the script stands still between two of its steps.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any
+
+from gpuadvisor.collectors.script.child.channel import leave
+from gpuadvisor.collectors.script.child.counters import compilations
+from gpuadvisor.domain.target import Target, Turn
+
+NAME = "live_blocks"
+"""Name that its reports go by."""
+SETTLING_STEPS = 3
+"""Steps without a compilation before the first timed one: caches are warm after one, CUDA graphs
+are recorded on the second run after a compilation and replayed from the third."""
+RESTLESS_STEPS = 32
+"""Steps after which a block begins though each step compiles something."""
+LEAST_STEPS = 4
+"""Steps of a block at least, so that one that takes longer than the others is not all of it."""
+MOST_TRIES = 3
+"""Times that a block begins anew because something else than steps went on in it, such as an
+evaluation; of a script that evaluates all the time, steps are what they are."""
+
+
+class LiveBlocks:
+    """Takes the steps of a script (`gpuadvisor.domain.target.StepTaker`)."""
+
+    compiles = True
+
+    def __init__(self, target: Target, orders: str, turns: Mapping[str, Turn]) -> None:
+        self._target = target
+        self._path = Path(orders)
+        self._turns = turns
+        self._orders: IO[str] | None = None
+        self._settings: dict[str, Any] = {}
+        """Knobs that are on."""
+        self._seconds = 0.0
+        self._ordered_s = 0.0
+        self._began_s: float | None = None
+        """When the first timed step began; None while the script settles."""
+        self._compiled = 0
+        self._quiet = self._steps = self._tries = 0
+
+    def begin(self) -> None:
+        self._orders = self._path.open(encoding="utf-8")  # until the script's end
+        self._tell(ready=sorted(self._turns))
+        self._next()
+
+    def step(self, interrupted: bool) -> bool:
+        if self._orders is None:
+            return True
+        compiled = compilations()
+        steady = compiled == self._compiled and not interrupted
+        self._compiled = compiled
+        self._steps += 1
+        if self._began_s is None:
+            self._quiet = self._quiet + 1 if steady else 0
+            if self._quiet >= SETTLING_STEPS or self._steps >= RESTLESS_STEPS:
+                self._start()
+            return False
+        if not steady and self._tries < MOST_TRIES:
+            self._settle()
+            return False
+        lasted_s = time.perf_counter() - self._began_s
+        if self._steps < LEAST_STEPS or lasted_s < self._seconds:
+            return False
+        self._synchronize()
+        lasted_s = time.perf_counter() - self._began_s
+        cost_s = self._began_s - self._ordered_s
+        self._tell(step_ms=1e3 * lasted_s / self._steps, steps=self._steps, cost_s=cost_s)
+        return not self._next()
+
+    def abandon(self) -> None:
+        """Begin anew: another kind of step turned up."""
+        self._turn({})
+        self._orders = None
+
+    def end(self) -> None:
+        self._orders = None
+
+    # -- one block -------------------------------------------------------------------------
+
+    def _next(self) -> bool:
+        """Read orders until one can be followed; return whether there is one."""
+        while self._orders is not None:
+            line = self._orders.readline()
+            if not line:  # gpuadvisor is gone
+                leave(1)
+            order = json.loads(line)
+            if order.get("end"):
+                self._orders = None
+                break
+            self._ordered_s, self._seconds = time.perf_counter(), order["seconds"]
+            try:
+                self._turn(order["settings"])
+            except Exception as error:
+                self._tell(failed=f"{type(error).__name__}: {error}"[:300])
+                continue
+            self._tries = 0
+            self._settle()
+            return True
+        return False
+
+    def _turn(self, settings: Mapping[str, Any]) -> None:
+        """Turn off what is not wanted, and then on what is; the order is that of the knobs."""
+        for name in [name for name in self._turns if name in self._settings]:
+            if settings.get(name) != self._settings[name]:
+                del self._settings[name]
+                self._turns[name](None)
+        for name in [name for name in self._turns if name in settings]:
+            if name not in self._settings:
+                self._turns[name](settings[name])
+                self._settings[name] = settings[name]
+
+    def _settle(self) -> None:
+        self._tries += 1
+        self._began_s = None
+        self._quiet = self._steps = 0
+        self._compiled = compilations()
+
+    def _start(self) -> None:
+        self._synchronize()
+        self._steps = 0
+        self._began_s = time.perf_counter()
+
+    def _synchronize(self) -> None:
+        import torch
+
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+
+    def _tell(self, **fields: Any) -> None:
+        self._target.tell(json.dumps(fields))
+
+
+class LiveKnobs:
+    """Applier that the specification of a run names: it has the script's steps taken in blocks."""
+
+    def apply(self, value: str, target: Target) -> None:
+        """Apply the options, a JSON object of `orders`, the path of a named pipe, and `knobs`, a
+        list of names and appliers."""
+        options = json.loads(value)
+        turns: dict[str, Turn] = {}
+        for name, applier in options["knobs"]:
+            module, _, attribute = applier.partition(":")
+            turn = getattr(import_module(module), attribute).live(target.named(name))
+            if turn is not None:
+                turns[name] = turn
+        target.take_steps(LiveBlocks(target, options["orders"], turns))
+
+
+LIVE = LiveKnobs()

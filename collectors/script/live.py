@@ -1,0 +1,162 @@
+"""Run a script in one process whose knobs are turned between blocks of steps."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from gpuadvisor.collectors.script.child.live_blocks import LEAST_STEPS, NAME, SETTLING_STEPS
+from gpuadvisor.collectors.script.request import Event, RunOutcome, RunRequest
+from gpuadvisor.collectors.script.run_folder import run_folder
+from gpuadvisor.collectors.script.runner import run_script
+from gpuadvisor.domain.knobs import Application
+from gpuadvisor.domain.screening import Block, BlockTime, Screening
+from gpuadvisor.domain.study import TrialState
+from gpuadvisor.errors import Interrupted, ScriptError
+
+Concluded = TypeVar("Concluded")
+APPLIER = "gpuadvisor.collectors.script.child.live_blocks:LIVE"
+AHEAD = 2
+"""Orders that the script has at least while it runs, so that it does not stand still in between."""
+
+
+def run_live(
+    request: RunRequest, live: Mapping[str, str], screening: Screening[Concluded]
+) -> Concluded:
+    """Run the blocks that a screening asks for, and return what it concludes.
+
+    `live` are the knobs that are turned: names, and where to find them as `module:attribute`, in
+    the order in which they are turned on. They are turned in a script as it runs: where it ends
+    before the screening does, it is started again. A block in which it fails is told to have
+    failed. No process is left when this returns or raises.
+
+    Raises ScriptError where the script has no steps, or too few for a block; Interrupted where the
+    request is cancelled.
+    """
+    with run_folder() as folder:
+        return _Live(request, live, screening, folder).conclude()
+
+
+class _Live(Generic[Concluded]):
+    """One screening, over the processes that it takes."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        live: Mapping[str, str],
+        screening: Screening[Concluded],
+        folder: Path,
+    ) -> None:
+        self._path = folder / "orders"
+        self._request = request
+        self._knobs = list(live.items())
+        self._screening = screening
+        self._asked: list[Block] = []
+        self._told: list[BlockTime] = []
+        """What is known of the first of those that were asked for."""
+        self._sent = 0
+        """How many of them the present process was ordered to run."""
+        self._orders: int | None = None
+        self._is_ready = False
+        self._blocks = 0
+        """Blocks that the present process told of."""
+        self._concluded: list[Concluded] = []
+
+    def conclude(self) -> Concluded:
+        self._ask(next(self._screening))
+        while not self._concluded:
+            outcome = self._run()
+            if not self._concluded:
+                self._died(outcome)
+        return self._concluded[0]
+
+    def _run(self) -> RunOutcome:
+        """Start the script once, and return how it ended."""
+        self._path.unlink(missing_ok=True)  # an order that nobody read may be in it
+        os.mkfifo(self._path, 0o600)
+        # Read and write, so that the pipe has a reader before the script opens it.
+        self._orders = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        self._sent, self._is_ready, self._blocks = len(self._told), False, 0
+        options = json.dumps({"orders": str(self._path), "knobs": self._knobs})
+        specification = replace(
+            self._request.specification, applications=(Application(NAME, APPLIER, options),)
+        )
+        request = replace(
+            self._request,
+            specification=specification,
+            shared=(*self._request.shared, str(self._path.parent)),
+            on_event=self._hear,
+        )
+        try:
+            outcome = run_script(request)
+        finally:
+            os.close(self._orders)
+            self._orders = None
+        if request.cancelled is not None and request.cancelled():
+            self._screening.close()
+            raise Interrupted("interrupted")
+        return outcome
+
+    def _hear(self, event: Event) -> None:
+        if event["event"] == "knob" and event["knob"] == NAME and event["state"] == "told":
+            self._take(json.loads(event["detail"]))
+        if self._request.on_event is not None:
+            self._request.on_event(event)
+
+    def _take(self, told: Mapping[str, Any]) -> None:
+        if "ready" in told:
+            self._is_ready = True
+        else:
+            self._blocks += 1
+            self._answer(
+                BlockTime(
+                    told.get("step_ms", math.nan),
+                    told.get("steps", 0),
+                    told.get("cost_s", 0.0),
+                    told.get("failed", ""),
+                )
+            )
+        self._order()
+
+    def _answer(self, time: BlockTime) -> None:
+        """Take what is known of one more block, and ask what else is wanted after the last."""
+        self._told.append(time)
+        if len(self._told) < len(self._asked):
+            return
+        try:
+            self._ask(self._screening.send(self._told))
+        except StopIteration as end:
+            self._concluded.append(end.value)
+
+    def _ask(self, blocks: Sequence[Block]) -> None:
+        self._asked, self._told, self._sent = list(blocks), [], 0
+
+    def _order(self) -> None:
+        """Send what the script is to do next, and a little more."""
+        if self._concluded:
+            self._write({"end": True})
+            return
+        while self._sent < min(len(self._asked), len(self._told) + AHEAD):
+            block = self._asked[self._sent]
+            self._write({"settings": dict(block.settings), "seconds": block.seconds})
+            self._sent += 1
+
+    def _write(self, order: Mapping[str, Any]) -> None:
+        if self._orders is not None:
+            os.write(self._orders, (json.dumps(order) + "\n").encode())
+
+    def _died(self, outcome: RunOutcome) -> None:
+        """Go on after a process that ended before the screening did."""
+        if not self._is_ready:
+            raise ScriptError(outcome.reason or "the script ended before it was warm")
+        has_failed = outcome.state is not TrialState.UNSUPPORTED  # that is its own end, too early
+        if not (has_failed or self._blocks):
+            least = SETTLING_STEPS + LEAST_STEPS
+            raise ScriptError(f"the script ends before {least} steps follow each other")
+        if has_failed:  # else the block is run again, by the next process
+            self._answer(BlockTime(math.nan, failed=outcome.reason or "its process ended"))

@@ -1,0 +1,128 @@
+"""Knobs that are turned in a running script, between blocks of its steps."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+
+import pytest
+
+from gpuadvisor.collectors.script.live import run_live
+from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.collectors.script.specification import Schedule
+from gpuadvisor.domain.screening import Block
+from gpuadvisor.errors import Interrupted, ScriptError
+from tests.integration.runs import request
+
+WARM = Schedule(warmup_s=0.05)
+SCRIPT = """\
+import sys, time
+import torch
+from torch import nn
+import pace
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(int(sys.argv[1])):
+    time.sleep(pace.STEP_S)
+    model(torch.randn(8, 4)).sum().backward()
+    optimizer.step()
+    if pace.fails:
+        raise ValueError("a shape that cannot be")
+    print(step, pace.on, flush=True)
+"""
+PACE = """\
+STEP_S, fails, on = 0.02, False, []
+
+class Pace:
+    def __init__(self, name):
+        self.name = name
+
+    def live(self, target):
+        def turn(value):
+            global STEP_S, fails
+            if value == "never":
+                raise RuntimeError("not in this script")
+            on.remove(self.name) if value is None else on.append(self.name)
+            STEP_S = 0.02 if value is None else value
+            fails = value == 0.0
+        return turn
+
+FAST, SLOW = Pace("fast"), Pace("slow")
+"""
+KNOBS = {"slow": "pace:SLOW", "fast": "pace:FAST"}
+FAST = Block({"fast": 0.005}, 0.2)
+USUAL = Block({}, 0.2)
+
+
+@pytest.fixture
+def live(tmp_path):
+    """A function that runs a screening in a script of so many steps."""
+    (tmp_path / "pace.py").write_text(PACE)
+    (tmp_path / "train.py").write_text(SCRIPT)
+
+    def run(screening, steps=100_000, **more):
+        command = Command(sys.executable, "train.py", (str(steps),), folder=str(tmp_path))
+        return run_live(replace(request(command, WARM), **more), KNOBS, screening)
+
+    return run
+
+
+def asked(*groups):
+    """Ask for groups of blocks one after the other, and return all that was told."""
+    told = []
+    for group in groups:
+        told += yield list(group)
+    return told
+
+
+def test_blocks_in_the_order_that_was_asked_for(live):
+    lines = []
+    first, second, third, fourth = live(
+        asked([USUAL, FAST], [FAST, Block({"slow": 0.05}, 0.2)]), on_output=lines.append
+    )
+    assert 20 <= first.step_ms < 40
+    assert 5 <= second.step_ms < third.step_ms * 1.8
+    assert third.step_ms < first.step_ms
+    assert fourth.step_ms >= 50
+    assert second.steps >= 8
+    assert fourth.steps >= 4
+    assert not any(each.failed for each in (first, second, third, fourth))
+    said = b"".join(lines).decode()
+    assert "['slow']" in said
+    assert "['fast', 'slow']" not in said
+    assert "['slow', 'fast']" not in said, "what is not wanted is turned off first"
+
+
+def test_a_script_that_ends_is_started_again(live):
+    told = live(asked([USUAL] * 4), steps=30)
+    assert len(told) == 4
+    assert all(each.step_ms >= 20 for each in told)
+
+
+def test_what_fails_is_told_and_the_others_go_on(live):
+    refused, died, fine = live(asked([Block({"fast": "never"}), Block({"fast": 0.0}), FAST]))
+    assert refused.failed == "RuntimeError: not in this script"
+    assert died.failed == "ValueError: a shape that cannot be"
+    assert math.isnan(died.step_ms)
+    assert fine.step_ms >= 5
+
+
+def test_a_script_without_enough_steps(live):
+    with pytest.raises(ScriptError, match=r"ends before 7 steps follow each other|too few"):
+        live(asked([USUAL]), steps=9)
+
+
+def test_a_screening_that_is_cancelled_is_closed(live):
+    ended = []
+
+    def screening():
+        try:
+            yield [Block({}, 60.0)]
+        finally:
+            ended.append(True)
+
+    heard = []
+    with pytest.raises(Interrupted):
+        live(screening(), on_event=heard.append, cancelled=lambda: len(heard) > 4)
+    assert ended
