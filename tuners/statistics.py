@@ -74,6 +74,7 @@ def proven_ratio(
     known_base: Sequence[float] = (),
     known_head: Sequence[float] = (),
     earlier: int = 0,
+    error: float | None = None,
 ) -> Speedup:
     """Return the mean ratio of base over head with an interval that holds over all looks.
 
@@ -87,7 +88,7 @@ def proven_ratio(
     last longer, such a job can prefer one order.
 
     With `earlier` proofs of other settings in the same study it is wider, so that the chance that
-    any of them claims too much stays below `ERROR`.
+    any of them claims too much stays below `ERROR`. `error` replaces what this look may use up.
 
     The interval includes one where fewer than `BY_ORDER_ALONE` pairs have nothing earlier to be
     compared with, or do not separate the sides, and where all pairs had one order. Raises
@@ -104,7 +105,7 @@ def proven_ratio(
     all_head = head + [math.log(cost) for cost in known_head]
     of_sides = math.sqrt((_variance(base) + _variance(head)) / count)
     of_all = math.sqrt((_variance(all_base) + _variance(all_head)) / count)
-    error = LATER_SHARE**earlier * error_of_look(count)
+    error = LATER_SHARE**earlier * (error or error_of_look(count))
     enough = count >= BY_ORDER_ALONE
     share = error / 2 if enough else error
     freedom = max(count - 1.0, _freedom(all_base, all_head))

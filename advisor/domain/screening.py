@@ -1,12 +1,16 @@
-"""Blocks of steps of one running script, between which knobs are turned: asked for, and told."""
+"""Blocks of steps of one running script, between which knobs are turned: asked for, and told.
+
+What follows from them decides what fresh processes begin with. It is never a gain by itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TypeAlias, TypeVar
 
-from gpuadvisor.domain.knobs import Settings
+from gpuadvisor.domain.knobs import Contribution, Settings, Value
 
 Concluded = TypeVar("Concluded")
 
@@ -37,3 +41,78 @@ class BlockTime:
 
 Screening: TypeAlias = Generator[Sequence[Block], Sequence[BlockTime], Concluded]
 """Yields blocks to run in this order, is sent what they took, and returns what follows from it."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Time of a step without something over that with it, within one process; above 1 is better."""
+
+    ratio: float
+    low: float
+    high: float
+    """Ends of the 99 % interval."""
+    pairs: int
+    """Pairs of blocks behind it."""
+
+
+class ScreenedAs(str, Enum):
+    """What a screening found out about a value of a knob."""
+
+    KEPT = "kept"
+    """It is part of the best settings."""
+    GAINS = "gains"
+    """It brought something, and there was no time to compare it beside the best settings."""
+    WORTHLESS = "worthless"
+    """Shown: whatever it brings beside them lies below the smallest gain worth having."""
+    UNRESOLVED = "unresolved"
+    """Neither was shown."""
+    FAILED = "failed"
+    """The script did not run with it, or ended."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Screened:
+    """What blocks of steps say of one value of a knob."""
+
+    knob: str
+    value: Value
+    state: ScreenedAs
+    ratio: Ratio | None = None
+    """What it brought when it was last compared; None where it was not."""
+    beside: Settings = field(default_factory=dict)
+    """Settings that the script had besides, with and without it."""
+    seconds: float = 0.0
+    """Time that all comparisons of it took."""
+    why: str = ""
+    """Why it failed or was not resolved, as a clause; empty else."""
+
+
+@dataclass(frozen=True)
+class ScreeningResult:
+    """What a screening leaves to the processes that come after it."""
+
+    values: tuple[Screened, ...] = ()
+    """Each value of each knob, in the order in which the screening had them."""
+    settings: Settings = field(default_factory=dict)
+    """The best combination; empty where nothing paid."""
+    ratio: Ratio | None = None
+    """What the best combination brings over the unchanged script; None where that was not timed."""
+    contributions: tuple[Contribution, ...] = ()
+    """What each of its knobs brings beside the others, where that was timed."""
+    step_ms: float | None = None
+    """Mean step of the unchanged script, in milliseconds; None where it could not be timed."""
+    seconds: float = 0.0
+    """Time that all blocks took."""
+    why: str = ""
+    """Why the screening ended early, as a clause; empty where it did not."""
+
+    def of(self, state: ScreenedAs) -> dict[str, list[Value]]:
+        """Return the values of each knob that were found to be so."""
+        found: dict[str, list[Value]] = {}
+        for each in self.values:
+            if each.state is state:
+                found.setdefault(each.knob, []).append(each.value)
+        return found
