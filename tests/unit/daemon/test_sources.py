@@ -1,8 +1,10 @@
 """The machine and recordings as sources of frames."""
 
 import math
+import time
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from gpuadvisor.collectors.telemetry.host import HostCollector
@@ -26,39 +28,91 @@ NAMES = {metric.name for metric in HOST_METRICS}
 PRESSURE = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 total=1\n"
 
 
+MEMINFO = (
+    "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 400 kB\nSwapTotal: 90 kB\nSwapFree: 80 kB\n"
+)
+STAT = "cpu  {user} 0 50 800 100 10 10 20 500 0\ncpu0 1 1 1 1 1 1 1 1 1 1\nintr 5\n"
+DISKSTATS = (
+    "   7       0 loop0 9 0 9 9 9 0 9 9 0 9 9 0 0 0 0 0 0\n"
+    " 259       0 nvme0n1 1 0 {read} 1 1 0 {write} 1 0 {busy} 1 0 0 0 0 0 0\n"
+    " 259       1 nvme0n1p1 1 0 {read} 1 1 0 {write} 1 0 {busy} 1 0 0 0 0 0 0\n"
+    " 253       0 dm-0 1 0 {read} 1 1 0 {write} 1 0 {busy} 1 0 0 0 0 0 0\n"
+)
+NET = (
+    "Inter-|   Receive       |  Transmit\n face |bytes packets errs drop fifo frame compressed "
+    "multicast|bytes packets\n    lo: 77 1 0 0 0 0 0 0 77 1\n"
+    "  eth0:{received} 1 0 0 0 0 0 0 {sent} 1\n"
+)
+
+
+def kernel_says(folder, *, user=0, read=0, write=0, busy=0, received=0, sent=0, waited_us=0):
+    for name, text in {
+        "meminfo": MEMINFO,
+        "stat": STAT.format(user=user),
+        "diskstats": DISKSTATS.format(read=read, write=write, busy=busy),
+        "net/dev": NET.format(received=received, sent=sent),
+        **{f"pressure/{kind}": PRESSURE.format(waited_us) for kind in ("cpu", "io", "memory")},
+    }.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+
+
 def collector(tmp_path, times):
-    return HostCollector(clock=iter(times).__next__, pressure=tmp_path)
+    return HostCollector(clock=iter(times).__next__, proc=tmp_path)
 
 
 def test_the_first_sample_has_no_rates_and_the_second_has_all(tmp_path):
-    for kind in ("cpu", "io", "memory"):
-        (tmp_path / kind).write_text(PRESSURE.format(0))
-    host = collector(tmp_path, [0, 0, 1e6])
-    first = host.sample()
-    assert {"host_memory_used_bytes", "load_1m"} <= set(first.values)
-    assert not {name for name in first.values if name.endswith("per_s")}
+    kernel_says(tmp_path)
+    host = collector(tmp_path, [0, 0, 10])
+    levels = host.sample().values
+    assert set(levels) == {
+        "load_1m", "host_memory_used_bytes", "host_memory_total_bytes", "swap_used_bytes"
+    }  # fmt: skip
+    # Of guests' 500 ticks and of partitions nothing is counted twice.
+    kernel_says(
+        tmp_path, user=100, read=20, write=40, busy=5000, received=70, sent=90, waited_us=2_500_000
+    )
     second = host.sample()
-    assert set(second.values) <= NAMES
-    assert {"disk_read_bytes_per_s", "network_receive_bytes_per_s"} <= set(second.values)
+    assert set(second.values) == NAMES
+    assert {name: value for name, value in second.values.items() if name != "load_1m"} == {
+        "host_memory_used_bytes": 600 << 10,
+        "host_memory_total_bytes": 1000 << 10,
+        "swap_used_bytes": 10 << 10,
+        "cpu_pct": 100.0,
+        "iowait_pct": 0.0,
+        "disk_read_bytes_per_s": 1024.0,
+        "disk_write_bytes_per_s": 2048.0,
+        "disk_busy_pct": 50.0,
+        "network_receive_bytes_per_s": 7.0,
+        "network_transmit_bytes_per_s": 9.0,
+        "cpu_stall_pct": 25.0,
+        "io_stall_pct": 25.0,
+        "memory_stall_pct": 25.0,
+    }
     assert not second.unavailable
 
 
-def test_a_stall_is_the_share_of_the_time_that_passed(tmp_path):
-    (tmp_path / "io").write_text(PRESSURE.format(1_000_000))
-    host = collector(tmp_path, [0, 0, 10])
-    host.sample()
-    (tmp_path / "io").write_text(PRESSURE.format(3_500_000))
-    assert host.sample().values["io_stall_pct"] == pytest.approx(25.0)
+def test_this_machine_is_seen_as_psutil_sees_it():
+    memory, cards = psutil.virtual_memory(), psutil.net_io_counters(pernic=True)
+    host = HostCollector()
+    first = host.sample()
+    assert first.values["host_memory_total_bytes"] == memory.total
+    assert abs(first.values["host_memory_used_bytes"] - memory.total + memory.available) < 1 << 30
+    received = sum(card.bytes_recv for name, card in cards.items() if name != "lo")
+    assert host._network()["network_receive_bytes_per_s"] >= received
+    time.sleep(0.05)
+    assert {"cpu_pct", "disk_read_bytes_per_s"} <= set(host.sample().values)
 
 
 def test_a_kernel_that_counts_no_pressure_is_not_a_machine_without(tmp_path):
     sample = collector(tmp_path, [5, 6]).sample()
     absence = sample.unavailable["memory_stall_pct"]
     assert (absence.state, absence.since_s) == (State.NOT_SUPPORTED, 5)
-    assert "memory_stall_pct" not in sample.values
+    assert set(sample.values) == {"load_1m"}
 
 
 def test_a_clock_that_was_set_back_gives_no_rates(tmp_path):
+    kernel_says(tmp_path)
     host = collector(tmp_path, [100, 100, 50])
     host.sample()
     assert "cpu_pct" not in host.sample().values
