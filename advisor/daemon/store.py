@@ -219,7 +219,7 @@ class Backlog:
 
     def _paused(self, time_s: float) -> list[Event]:
         reason, before = self._writer.paused, self._pause
-        if reason is not None and before is None:
+        if reason is not None and before is None and self._failure is None:  # which says it all
             self._pause = Event("store", time_s, reason, Severity.ERROR, key="paused")
             return [self._pause]
         if reason is None and before is not None:
