@@ -93,6 +93,7 @@ def test_a_command_is_begun_while_the_driver_hangs(record, tmp_path):
     assert not (tmp_path / "run.gpr").exists()
 
 
+@pytest.mark.slow
 def test_a_driver_that_hangs_is_said_after_five_seconds(record, tmp_path):
     began_s = time.monotonic()
     _, err = (process := record(FAKE_NVML_HANG="nvmlInitWithFlags")).communicate(timeout=60)

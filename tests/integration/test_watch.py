@@ -167,6 +167,7 @@ def test_once_waits_for_each_gpu_that_the_driver_wakes(watch):
     assert "3 GPUs" in done.stdout
 
 
+@pytest.mark.slow
 def test_once_says_after_five_seconds_that_the_driver_hangs(watch):
     began_s = time.monotonic()
     done = watch("--once", FAKE_NVML_HANG="nvmlDeviceGetHandleByIndex_v2#1")
