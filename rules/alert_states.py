@@ -230,8 +230,12 @@ class Level(GpuCondition):
 
     def read(self, gpu: Gpu, latest: Latest) -> list[Number]:
         """Return the values that are known; where one is not, the condition is not either."""
-        read = (latest.value(gpu.uuid, name) for name in self.metrics)
-        return [value for value in read if value is not None]
+        read = []
+        for name in self.metrics:
+            value = latest.value(gpu.uuid, name)
+            if value is not None:
+                read.append(value)
+        return read
 
     def holds(self, gpu: Gpu, values: list[Number]) -> bool | None:
         """Return whether it holds with these values of `metrics`; None where they cannot tell."""

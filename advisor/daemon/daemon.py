@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -132,6 +133,9 @@ class Service:
     def _store(self, time_s: float) -> list[Event]:
         due = time.monotonic() - self._tended_s >= TEND_S
         if due:
+            if gc.get_freeze_count() == 0:
+                gc.collect()
+                gc.freeze()  # what is there after a minute stays, and is looked at no more
             self._tended_s = time.monotonic()
         events = self._backlog.store(time_s, tend=due)
         self._figures.note(event for event in events if event.ended_s is None)

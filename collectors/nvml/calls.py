@@ -82,10 +82,13 @@ def get(function: str, *constants: str, members: Sequence[str | None] = ()) -> W
     None for what that structure does not have.
     """
     function = f"nvmlDeviceGet{function}"
+    named: list[Any] = []
+    """The function and its constants, once they were looked up: each is asked once a second."""
 
     def way(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
-        arguments = [getattr(nvml, constant) for constant in constants]
-        result = getattr(nvml, function)(device.handle, *arguments)
+        if not named:
+            named[:] = [getattr(nvml, each) for each in (function, *constants)]
+        result = named[0](device.handle, *named[1:])
         if not members:
             return (result,)
         return [getattr(result, member) if member else None for member in members]

@@ -46,6 +46,8 @@ class Gpm:
         self._newer: Any = None
         self._has_sample = False
         self._request: Any = None
+        self._metrics: list[Any] = []
+        """The structures of the request, which ctypes would make anew each time."""
         self._answers: dict[str, Answer] = {}
         self._error: Exception | None = None
         self._taken_s: float | None = None
@@ -106,6 +108,7 @@ class Gpm:
             request.numMetrics = len(_IDS)
             for i, constant in enumerate(_IDS.values()):
                 request.metrics[i].metricId = getattr(nvml, constant)
+            self._metrics = [request.metrics[i] for i in range(len(_IDS))]
         request.sample1, request.sample2 = self._older, self._newer
         try:
             nvml.nvmlGpmMetricsGet(request)
@@ -115,7 +118,8 @@ class Gpm:
                 raise
             return {}
         self._misfits = 0
-        return {name: _answer(nvml, name, request.metrics[i]) for i, name in enumerate(_IDS)}
+        read = zip(_IDS, self._metrics, strict=True)
+        return {name: _answer(nvml, name, metric) for name, metric in read}
 
 
 def _answer(nvml: Any, name: str, metric: Any) -> Answer:

@@ -7,11 +7,13 @@ another process. They are shown as the host's, and nothing is invented about the
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import time
 from collections.abc import Iterator, Sequence
 from ctypes import Structure, byref, c_uint, c_ulonglong
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuadvisor.collectors.nvml import codes
 from gpuadvisor.domain.telemetry import Gpu, GpuProcess
@@ -33,43 +35,68 @@ Listed = dict[int, tuple[str, int | None]]
 """Kind (`compute`, `graphics`) and bytes on the GPU of each PID."""
 
 
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class _Stat(NamedTuple):
+    """What changes of a process, from one file of the kernel's (proc_pid_stat(5))."""
+
+    read_s: float
+    """Monotonic time."""
+    began: int
+    """Ticks from the machine's start to the process's: with its number, its identity."""
+    cpu_ticks: int
+    host_memory_bytes: int
+
+
 class ProcessFacts:
     """Facts of processes, each asked once where it cannot change."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc
-        self._known: dict[int, tuple[Any, dict[str, Any]]] = {}
-        """A psutil.Process, and the fields of a GpuProcess that do not change while it lives."""
+        self._known: dict[int, tuple[_Stat, dict[str, Any]]] = {}
+        """What was read last, and the fields of a GpuProcess that do not change while it lives."""
+        self._now: dict[int, dict[str, Any]] = {}
+        """All that is known of the processes of this round: one may be on every GPU."""
         self._has_host_numbers = _namespace(proc) == _FIRST_NAMESPACE
 
     def describe(
         self, gpu: str, pid: int, kind: str, memory_bytes: int | None, sm_pct: float | None
     ) -> GpuProcess:
         """Return a process of a GPU with all that can be known of it here."""
-        known = self._facts(pid)
-        if known is None:
-            facts: dict[str, Any] = {"name": None, "is_host_pid": not self._has_host_numbers}
-        else:
-            process, lasting = known
-            facts = {
-                **lasting,
-                "cpu_pct": _quiet(lambda: process.cpu_percent(None)),
-                "host_memory_bytes": _quiet(lambda: process.memory_info().rss),
-            }
+        facts = self._now.get(pid)
+        if facts is None:
+            unknown = {"name": None, "is_host_pid": not self._has_host_numbers}
+            facts = self._now[pid] = self._facts(pid) or unknown
         return GpuProcess(gpu, pid, kind, memory_bytes, sm_utilization_pct=sm_pct, **facts)
 
     def forget_others(self, pids: set[int]) -> None:
-        """Forget all but these processes."""
+        """Forget all but these processes; what changes is read anew afterwards."""
+        self._now.clear()
         for pid in self._known.keys() - pids:
             del self._known[pid]
 
-    def _facts(self, pid: int) -> tuple[Any, dict[str, Any]] | None:
+    def _facts(self, pid: int) -> dict[str, Any] | None:
+        stat = _stat(pid)
+        if stat is None:
+            return None
+        before, lasting = self._known.get(pid, (stat, {}))
+        if not lasting or before.began != stat.began:
+            before = stat
+            found = self._lasting(pid)
+            if found is None:
+                return None
+            lasting = found
+        self._known[pid] = (stat, lasting)
+        passed_s = stat.read_s - before.read_s
+        used_s = (stat.cpu_ticks - before.cpu_ticks) / _TICKS_PER_S
+        cpu_pct = 100 * used_s / passed_s if passed_s > 0 else None
+        return {**lasting, "cpu_pct": cpu_pct, "host_memory_bytes": stat.host_memory_bytes}
+
+    def _lasting(self, pid: int) -> dict[str, Any] | None:
         import psutil
 
-        known = self._known.get(pid)
-        if known is not None and known[0].is_running():
-            return known
-        self._known.pop(pid, None)
         try:
             process = psutil.Process(pid)
         except (psutil.Error, OSError, ValueError):
@@ -78,19 +105,14 @@ class ProcessFacts:
             return None
         with process.oneshot():
             command = _quiet(process.cmdline)
-            self._known[pid] = (
-                process,
-                {
-                    "name": _quiet(process.name),
-                    "user": _quiet(process.username),
-                    "command": " ".join(command)[:COMMAND_CHARACTERS] if command else None,
-                    "container": self._container(pid),
-                    "parent_pid": _quiet(process.ppid),
-                    "started_s": _quiet(process.create_time),
-                },
-            )
-        _quiet(lambda: process.cpu_percent(None))  # the first call only sets its beginning
-        return self._known[pid]
+            return {
+                "name": _quiet(process.name),
+                "user": _quiet(process.username),
+                "command": " ".join(command)[:COMMAND_CHARACTERS] if command else None,
+                "container": self._container(pid),
+                "parent_pid": _quiet(process.ppid),
+                "started_s": _quiet(process.create_time),
+            }
 
     def _may_use_gpus(self, pid: int) -> bool:
         """Whether a process may be the one that NVML means: it has a device file of NVIDIA open."""
@@ -110,6 +132,18 @@ class ProcessFacts:
             return None
         found = _CONTAINER.findall(groups)
         return found[-1][:CONTAINER_ID_CHARACTERS] if found else None
+
+
+def _stat(pid: int) -> _Stat | None:
+    """Return what changes of a process; None where there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # noqa: PTH123 - once a process
+            # The name, the second field, may hold anything; the third comes after its bracket.
+            fields = file.read(4096).rpartition(b")")[2].split()
+        ticks, began, pages = int(fields[11]) + int(fields[12]), int(fields[19]), int(fields[21])
+    except (OSError, ValueError, IndexError):
+        return None
+    return _Stat(time.monotonic(), began, ticks, pages * _PAGE_BYTES)
 
 
 def _namespace(proc: Path) -> str:

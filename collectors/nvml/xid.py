@@ -27,9 +27,9 @@ _RESTART = "start what ran on it again, and call NVIDIA if it comes back"
 _RESET = "stop what runs on it and reset the GPU"
 _SERVICE = "reset the GPU or reboot, and have it replaced if it comes back"
 LOG = logging.getLogger(__name__)
-WAIT_MS = 500
+WAIT_MS = 1000
 """A wait for events ends after so long, as nothing else can end it."""
-_CLOSE_S = 0.8
+_CLOSE_S = 1.3
 _INSTANT_S = 0.001
 _TIE_S = 1e-6
 """Time that keeps two errors at one instant apart, as an event is named by its time."""

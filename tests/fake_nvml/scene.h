@@ -19,7 +19,7 @@ enum {
     TIMEOUT = 10,
     GPU_IS_LOST = 15,
     VERSION_MISMATCH = 25,
-    MAX_GPUS = 32,
+    MAX_GPUS = 64,
     MAX_INSTANCES = 7,
     TEXT = 4096,
 };
