@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuadvisor.collectors.nvml import codes
-from gpuadvisor.collectors.nvml.codes import PENDING, Answer
+from gpuadvisor.collectors.nvml.codes import PENDING, Answer, member
 from gpuadvisor.collectors.nvml.gpm import Gpm
 from gpuadvisor.collectors.nvml.pcie_throughput import PcieThroughput
 from gpuadvisor.domain.metrics import BY_NAME, SamplingInterval
@@ -91,7 +91,7 @@ def get(function: str, *constants: str, members: Sequence[str | None] = ()) -> W
         result = named[0](device.handle, *named[1:])
         if not members:
             return (result,)
-        return [getattr(result, member) if member else None for member in members]
+        return [member(result, name) if name else None for name in members]
 
     return way
 
@@ -102,8 +102,10 @@ def get_several(function: str) -> Way:
     What it has beyond the metrics of the call is ignored.
     """
 
+    function = f"nvmlDeviceGet{function}"
+
     def way(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
-        answers: Sequence[Answer] = getattr(nvml, f"nvmlDeviceGet{function}")(device.handle)
+        answers: Sequence[Answer] = getattr(nvml, function)(device.handle)
         return answers
 
     return way
@@ -191,9 +193,9 @@ def _field_values(
 
 
 def _field_value(nvml: Any, field: Any) -> Any:
-    if field.nvmlReturn:
-        return nvml.NVMLError(field.nvmlReturn)
-    return getattr(field.value, _UNION_MEMBERS[field.valueType])
+    if code := member(field, "nvmlReturn"):
+        return nvml.NVMLError(code)
+    return getattr(field.value, _UNION_MEMBERS[member(field, "valueType")])
 
 
 def _pcie_counter(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:

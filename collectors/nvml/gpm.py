@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuadvisor.collectors.nvml import codes
-from gpuadvisor.collectors.nvml.codes import PENDING, Answer
+from gpuadvisor.collectors.nvml.codes import PENDING, Answer, member
 
 _BYTES_PER_MIB = 1024 * 1024
 _ROUNDING_PCT = 1.0
@@ -123,10 +123,10 @@ class Gpm:
 
 
 def _answer(nvml: Any, name: str, metric: Any) -> Answer:
-    if metric.nvmlReturn:
-        error: Exception = nvml.NVMLError(metric.nvmlReturn)
+    if code := member(metric, "nvmlReturn"):
+        error: Exception = nvml.NVMLError(code)
         return error
-    value: float = metric.value
+    value: float = member(metric, "value")
     if not name.endswith("_pct"):
         return value * _BYTES_PER_MIB
     return 100.0 if 100.0 < value <= 100.0 + _ROUNDING_PCT else value

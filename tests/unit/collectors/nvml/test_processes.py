@@ -1,6 +1,10 @@
 """The processes on the GPUs: who they are, and how the driver's older calls list them."""
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -102,6 +106,23 @@ def test_a_process_with_a_gpu_open_is_itself(proc):
     process = ProcessFacts(proc).describe(FIRST, os.getpid(), "compute", 2**30, 12.0)
     assert (process.is_host_pid, process.sm_utilization_pct) == (False, 12.0)
     assert process.name == Path("/proc/self/comm").read_text("utf-8").strip()
+
+
+def test_the_cpu_time_of_a_process_is_the_same_on_every_gpu(tmp_path):
+    """It was asked for again for each GPU, and so said 0 % on all but the first."""
+    facts = ProcessFacts()
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        seen = []
+        for _ in range(2):
+            seen = [facts.describe(gpu, busy.pid, "compute", 2**20, None) for gpu in "abc"]
+            facts.forget_others({busy.pid})
+            time.sleep(0.5)
+        os.kill(busy.pid, signal.SIGKILL)
+    assert len({(each.cpu_pct, each.host_memory_bytes) for each in seen}) == 1
+    assert 5 < seen[0].cpu_pct < 110
+    assert seen[0].host_memory_bytes > 2**20
+    gone = facts.describe("a", busy.pid, "compute", None, None)
+    assert (gone.name, gone.cpu_pct) == (None, None)
 
 
 ID = "0123456789ab" + "c" * 52
