@@ -176,6 +176,9 @@ class SamplerProcess:
                 child.patience_s = self._silence_s
                 if child is self._probe:
                     self._succeed()
+                elif self._probe is not None:
+                    self._end(self._probe)
+                    self._probe = None
                 return frame
 
     def _heard(self, frame: Frame) -> Frame:

@@ -133,6 +133,26 @@ def test_a_child_that_hangs_as_well_does_not_keep_others_from_the_driver(tmp_pat
     assert time.monotonic() - worked_s < 10
 
 
+def test_a_child_that_waited_and_is_answered_goes_on_alone(tmp_path):
+    starts, works = tmp_path / "starts", tmp_path / "works"
+    program = (
+        "import pathlib, time\n"
+        f"starts = open({str(starts)!r}, 'a+')\nstarts.write('x')\nstarts.flush()\n"
+        f"if starts.tell() == 1:\n    exec({HANGS!r})\n"
+        f"while starts.tell() > 2 or not pathlib.Path({str(works)!r}).exists(): time.sleep(0.02)\n"
+        f"{GOOD}"
+    )
+    with sampler(program, start_s=600.0, probe_every_s=0.4, every_s=0.1) as source:
+        frames = source.frames()
+        first(frames, lambda _: starts.exists() and len(starts.read_text()) > 2)
+        works.touch()
+        first(frames, lambda frame: frame.samples and not frame.problem)
+        begun = starts.read_text()
+        list(zip(range(20), frames, strict=False))
+        assert len(children()) == 1
+        assert starts.read_text() == begun
+
+
 HELD = """
 import ctypes, os, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
