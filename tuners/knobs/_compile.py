@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
+import itertools
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import ScriptFacts, Value
-from gpuadvisor.domain.target import Call, Target
+from gpuadvisor.domain.target import Call, Target, Turn
 from gpuadvisor.tuners.base import Knob, Obstacle
+from gpuadvisor.tuners.knobs._live import TRACED, Switch
 from gpuadvisor.tuners.knobs._script import no_root, not_on_gpu
 from gpuadvisor.tuners.knobs._tensors import map_tensors
 
@@ -24,6 +28,10 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "cudagraphs": {"backend": "cudagraphs"},
 }
 """Values of the knobs, with the keyword arguments of `Module.compile`; all others name a mode."""
+MOST_FORMS = 64
+"""Times that Dynamo compiles one code in a process in which knobs are turned, as against 8: twice
+for training and evaluating, under up to 32 settings of other knobs."""
+FRAMES = itertools.count()
 REPLAYED = {"reduce-overhead", "cudagraphs", "max-autotune"}
 """Values with which CUDA graphs are replayed."""
 
@@ -53,16 +61,10 @@ class CompileKnob(Knob):
         owner = os.getpid()
 
         def prepare(module: Any) -> None:
-            # Dynamo reads the state of CUDA's random numbers, which a forked loader worker that
-            # runs a module of its own cannot: "Cannot re-initialize CUDA in forked subprocess".
-            if os.getpid() != owner:
+            if not _is_to_compile(module, owner):
                 return
-            if hasattr(module, "_orig_mod") or module._compiled_call_impl is not None:
-                return  # the script has compiled it, with `torch.compile` or `Module.compile`
-            parameter = next(module.parameters(), None)
-            is_on_gpu = parameter is not None and parameter.device.type == "cuda"
-            if is_on_gpu and importlib.util.find_spec("triton") is None:
-                target.refuse("torch.compile needs the package triton for the GPU")
+            if reason := _no_compiler(module):
+                target.refuse(reason)
                 return
             _compile_in_place(module, _options(value))
             target.effective()
@@ -70,6 +72,10 @@ class CompileKnob(Knob):
         target.on_root(prepare)
         if value in REPLAYED:
             Replays(target)
+
+    def live(self, target: Target) -> Turn | None:
+        forms = _Forms(target, REPLAYED.intersection(self.plausible))
+        return forms.turn
 
     def snippet(self, value: Value) -> str:
         arguments = ", ".join(f"{name}={option!r}" for name, option in _options(value).items())
@@ -84,6 +90,25 @@ def _options(value: Value) -> Mapping[str, Any]:
     return OPTIONS.get(str(value), {"mode": value})
 
 
+def _is_to_compile(module: Any, owner: int) -> bool:
+    """Say whether it is left to us, in the process `owner`, to compile a module."""
+    # Dynamo reads the state of CUDA's random numbers, which a forked loader worker that
+    # runs a module of its own cannot: "Cannot re-initialize CUDA in forked subprocess".
+    if os.getpid() != owner:
+        return False
+    # The script may have compiled it, with `torch.compile` or `Module.compile`.
+    return not hasattr(module, "_orig_mod") and module._compiled_call_impl is None
+
+
+def _no_compiler(module: Any) -> str | None:
+    """Return why a module cannot be compiled, or None if it can."""
+    parameter = next(module.parameters(), None)
+    is_on_gpu = parameter is not None and parameter.device.type == "cuda"
+    if is_on_gpu and importlib.util.find_spec("triton") is None:
+        return "torch.compile needs the package triton for the GPU"
+    return None
+
+
 def _compile_in_place(module: Any, options: Mapping[str, Any]) -> None:
     import torch
 
@@ -91,16 +116,84 @@ def _compile_in_place(module: Any, options: Mapping[str, Any]) -> None:
     if type(module).__module__.startswith("torch.nn."):
         # Dynamo skips frames of torch's own modules, so `nn.Sequential(...).compile()` compiles
         # nothing, without a word (torch 2.13). Called from a frame of ours it is traced.
-        call = module._call_impl
+        module._compiled_call_impl = torch.compile(_frame(module), **options)
 
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            return call(*args, **kwargs)
 
-        module._compiled_call_impl = torch.compile(forward, **options)
+def _frame(module: Any) -> Call:
+    """Return a function that calls the module, with code that no other has.
+
+    Dynamo counts what it compiles of each code, and runs it as it is from the ninth time on.
+    """
+    call = module._call_impl
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    forward.__code__ = forward.__code__.replace(co_name=f"forward_{next(FRAMES)}")
+    return forward
 
 
 def _found(variable: str, *names: str) -> bool:
     return any(shutil.which(name) for name in (os.environ.get(variable, "").split(" ")[0], *names))
+
+
+class _Forms:
+    """The compiled forms of the script's roots, kept (and these with them) until it ends.
+
+    One for each value and each setting of the knobs that the code has within it. Of one form for
+    all, Dynamo would take a layout that changed for one that varies.
+    """
+
+    def __init__(self, target: Target, replayed: Set[Value]) -> None:
+        self.turn = Switch(self._on, self._off)
+        self._target = target
+        self._owner = os.getpid()
+        self._replays = Replays(target, active=False) if replayed else None
+        self._forms: WeakKeyDictionary[Any, dict[Any, Call]] = WeakKeyDictionary()
+        target.on_root(self._adopt)
+        target.around_root(self._around)
+
+    def _adopt(self, module: Any) -> None:
+        if _is_to_compile(module, self._owner):
+            self._forms[module] = {}
+
+    def _on(self, value: Value) -> None:
+        import torch
+
+        if not hasattr(torch.nn.Module, "_call_impl"):
+            raise RuntimeError(f"torch {torch.__version__} calls its modules in another way")
+        for reason in filter(None, map(_no_compiler, self._forms)):
+            raise RuntimeError(reason)
+        if self._replays is not None:
+            self._replays.active = value in REPLAYED
+
+    def _off(self) -> None:
+        if self._replays is not None:
+            self._replays.active = False
+
+    def _around(
+        self, module: Any, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        value, forms = self.turn.value, self._forms.get(module)
+        if value is None or forms is None or os.getpid() != self._owner:
+            return call(*args, **kwargs)
+        key = value, *sorted(TRACED.items())
+        if key not in forms:
+            forms[key] = self._compiled(module, value)
+        # Past `call`: nothing that stands around a root has a higher order than this knob.
+        return forms[key](*args, **kwargs)
+
+    def _compiled(self, module: Any, value: Value) -> Call:
+        import torch
+        import torch._dynamo
+
+        # Parts behind a graph break share their code, whatever is on.
+        config = torch._dynamo.config
+        config.cache_size_limit = max(config.cache_size_limit, MOST_FORMS)
+        self._target.effective()
+        # The harness takes a call of what it has put there for one of the script.
+        compiled: Call = inspect.unwrap(torch.compile)(_frame(module), **_options(value))
+        return compiled
 
 
 class Replays:
@@ -109,7 +202,9 @@ class Replays:
     Each replay of a graph overwrites what the last one returned.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, active: bool = True) -> None:
+        self.active = active
+        """Whether graphs are replayed now."""
         self._trains = False
         self._calls = 0
         target.around_root(self._around)
@@ -120,6 +215,8 @@ class Replays:
     ) -> Any:
         import torch
 
+        if not self.active:
+            return call(*args, **kwargs)
         if not torch.is_grad_enabled():
             return map_tensors(call(*args, **kwargs), _copy)
         if not self._trains:

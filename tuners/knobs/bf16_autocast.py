@@ -7,13 +7,15 @@ Transformer on an H100 went from 17.2 to 18.8 ms a step.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
-from gpuadvisor.domain.target import Target
+from gpuadvisor.domain.target import Target, Turn
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knobs._autocast import RootAutocast, autocast_unavailable
+from gpuadvisor.tuners.knobs._live import Switch
 
 CPU_INFO = Path("/proc/cpuinfo")
 CPU_FEATURES = {"avx512_bf16", "amx_bf16", "bf16"}
@@ -45,6 +47,12 @@ class Bf16Autocast(Knob):
 
     def apply(self, value: Value, target: Target) -> None:
         RootAutocast("bfloat16", target)
+
+    def live(self, target: Target) -> Turn | None:
+        autocast = RootAutocast("bfloat16", target)
+        autocast.active = False
+        turn = partial(setattr, autocast, "active")
+        return Switch(lambda value: turn(True), lambda: turn(False), self.name)
 
 
 def cpu_features() -> set[str]:

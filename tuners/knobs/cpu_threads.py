@@ -13,14 +13,14 @@ from typing import Any
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
-from gpuadvisor.domain.target import Target
-from gpuadvisor.tuners.base import Knob
+from gpuadvisor.domain.target import Target, Turn
+from gpuadvisor.tuners.knobs._live import FlagKnob
 from gpuadvisor.tuners.knobs._script import no_root, not_on_gpu
 
 CPUS = Path("/sys/devices/system/cpu")
 
 
-class CpuThreads(Knob):
+class CpuThreads(FlagKnob):
     """Sets the number of threads in the script's main process."""
 
     name = "cpu_threads"
@@ -43,16 +43,25 @@ class CpuThreads(Knob):
         one = "this process may use one core only" if device.cores == 1 else None
         return no_root(device, facts) or one
 
-    def apply(self, value: Value, target: Target) -> None:
+    def read(self) -> Any:
         import torch
 
-        def prepare(module: Any) -> None:
-            # Late, so that a number set by the script itself is changed too.
-            if torch.get_num_threads() != value:
-                torch.set_num_threads(int(value))
-                target.effective()
+        return torch.get_num_threads()
 
-        target.on_root(prepare)
+    def turn_on(self, value: Value, before: Any) -> None:
+        if value != before:
+            self.restore(value)
+
+    def restore(self, before: Any) -> None:
+        import torch
+
+        torch.set_num_threads(int(before))
+
+    def live(self, target: Target) -> Turn | None:
+        # Once any number was set, MKL no longer takes fewer threads for small operations: from
+        # the beginning, since nothing brings that back.
+        self.restore(self.read())
+        return super().live(target)
 
 
 def physical_cores(cores: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
 from gpuadvisor.domain.target import Target
-from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.knobs._live import FlagKnob
 from gpuadvisor.tuners.knobs._script import not_on_gpu
 
 BACKENDS = {
@@ -23,7 +23,7 @@ BACKENDS = {
 }
 
 
-class SdpaBackend(Knob):
+class SdpaBackend(FlagKnob):
     """Puts one attention kernel first in torch's order of trial."""
 
     name = "sdpa_backend"
@@ -49,27 +49,30 @@ class SdpaBackend(Knob):
         # set before, unless told not to (sdp_utils.cpp; the first name from torch 2.10 on).
         return {"TORCH_CUDNN_SDPA_DEPRIORITIZED": "1", "TORCH_CUDNN_SDPA_PREFERRED": "0"}
 
-    def apply(self, value: Value, target: Target) -> None:
+    # For the whole process and not around each call: activation checkpoints recompute their
+    # forward inside the backward pass, and have to get the same kernel again.
+    def read(self) -> Any:
         import torch
 
         if not hasattr(torch._C, "_set_sdp_priority_order"):
-            target.refuse("it needs torch 2.6 or newer")
-            return
-        # For the whole process and not around each call: activation checkpoints recompute their
-        # forward inside the backward pass, and have to get the same kernel again.
+            raise RuntimeError("it needs torch 2.6 or newer")
+        return list(torch._C._get_sdp_priority_order())
+
+    def turn_on(self, value: Value, before: Any) -> None:
         from torch.nn.attention import SDPBackend
 
         first = int(getattr(SDPBackend, BACKENDS[str(value)]))
+        self.restore([first, *(backend for backend in before if backend != first)])
 
-        def prepare(module: Any) -> None:
-            order = list(torch._C._get_sdp_priority_order())
-            wanted = [first, *(backend for backend in order if backend != first)]
-            if wanted != order:
-                torch._C._set_sdp_priority_order(wanted)
-            if wanted != order or value == "flash":  # on Hopper the environment changed it
-                target.effective()
+    def restore(self, before: Any) -> None:
+        import torch
 
-        target.on_root(prepare)
+        torch._C._set_sdp_priority_order(before)
+
+    def apply(self, value: Value, target: Target) -> None:
+        super().apply(value, target)
+        if value == "flash":  # on Hopper the environment changed it
+            target.on_root(lambda module: target.effective())
 
     def snippet(self, value: Value) -> str:
         others = [name for name in BACKENDS.values() if name != BACKENDS[str(value)]]

@@ -11,12 +11,11 @@ from typing import Any
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
-from gpuadvisor.domain.target import Target
-from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.knobs._live import FlagKnob
 from gpuadvisor.tuners.knobs._script import no_root, not_on_gpu
 
 
-class Tf32(Knob):
+class Tf32(FlagKnob):
     """Lowers the precision of float32 matrix products from highest to high."""
 
     name = "tf32"
@@ -33,27 +32,40 @@ class Tf32(Knob):
             return "TF32 needs a GPU of compute capability 8.0 (Ampere) or newer"
         return no_root(device, facts)
 
-    def apply(self, value: Value, target: Target) -> None:
-        target.on_root(lambda module: _turn_on(module, target))
+    def read(self) -> Any:
+        import torch
+
+        try:
+            precision = torch.get_float32_matmul_precision()
+        except RuntimeError:  # set by the new API, which the old one then cannot read
+            reason = "the script sets the precision of its matrix products itself"
+            raise RuntimeError(reason) from None
+        return precision, [matmul.fp32_precision for matmul in _matmuls()]
+
+    # Not by `TORCH_ALLOW_TF32_CUBLAS_OVERRIDE`: it only sets the initial value, so it cannot tell
+    # what the script has set itself, and a script that then asks for full precision by torch 2.9's
+    # `fp32_precision` dies at the next read of `allow_tf32` ("mix of the legacy and new APIs").
+    def turn_on(self, value: Value, before: Any) -> None:
+        import torch
+
+        if before[0] == "highest":
+            torch.set_float32_matmul_precision("high")
+
+    def restore(self, before: Any) -> None:
+        import torch
+
+        precision, own = before
+        torch.set_float32_matmul_precision(precision)
+        for matmul, setting in zip(_matmuls(), own, strict=True):
+            matmul.fp32_precision = setting  # "none" before, where the old API says "ieee"
 
 
-def _turn_on(module: Any, target: Target) -> None:
-    """Turn TF32 on, just before the first use, when the script has made its own settings.
-
-    Not by `TORCH_ALLOW_TF32_CUBLAS_OVERRIDE`: it only sets the initial value, so it cannot tell
-    what the script has set itself, and a script that then asks for full precision by torch 2.9's
-    `fp32_precision` dies at the next read of `allow_tf32` ("mix of the legacy and new APIs").
-    """
+def _matmuls() -> list[Any]:
+    """Return what has a setting of its own since torch 2.9, on the GPU and on the CPU."""
     import torch
 
-    try:
-        precision = torch.get_float32_matmul_precision()
-    except RuntimeError:  # set by the new API, which the old one then cannot read
-        target.refuse("the script sets the precision of its matrix products itself")
-        return
-    if precision == "highest":
-        torch.set_float32_matmul_precision("high")
-        target.effective()
+    matmuls = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
+    return [matmul for matmul in matmuls if hasattr(matmul, "fp32_precision")]
 
 
 KNOB = Tf32()
