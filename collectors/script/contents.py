@@ -372,15 +372,36 @@ def _merged(value: Any) -> Any:
 def _lines(text: str) -> Iterator[Part]:
     """Yield the numbers in lines, those of like lines together, and the words of each line.
 
-    How many lines speak of time may depend on it, so that their words are not among those.
+    How many lines speak of time may depend on it, so that their words are not among those. The
+    first line of a table says which of its columns do.
     """
+    timed, separator = _timed_columns(text.partition("\n")[0])
     for line in text.splitlines():
         is_time = tells_time(line)
         words = without_numbers(line)
         if not is_time:
             yield "words", float(zlib.crc32(words.encode())), False
-        found = numbers_in(line)
+        fields = line.split(separator) if timed else [line]
+        in_table = len(fields) == len(timed)
+        found = [
+            (number, is_time or (in_table and timed[at]))
+            for at, field in enumerate(fields)
+            for number in numbers_in(field)
+        ]
         kind = words[:_LONGEST_NAME]
-        for place, number in enumerate(found):
+        for place, (number, is_of_time) in enumerate(found):
             column = "all" if len(found) >= MANY else str(place + 1)
-            yield f"{kind} ({column})", number, is_time
+            yield f"{kind} ({column})", number, is_of_time
+
+
+def _timed_columns(head: str) -> tuple[list[bool], str]:
+    """Return which columns speak of time, by the first line of a table, and what separates them.
+
+    None where it is no table, or no column does.
+    """
+    for separator in "\t;,":
+        names = head.split(separator)
+        if len(names) > 1 and not numbers_in(head):
+            timed = [tells_time(name) for name in names]
+            return (timed if any(timed) else []), separator
+    return [], ","

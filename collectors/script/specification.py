@@ -67,8 +67,9 @@ class Specification:
     parent: int = 0
     """Process id of gpuadvisor: when it is gone, the script's process ends too."""
     reseed: int | None = None
-    """Seed for torch, just before the first root is called: a script that seeds itself still draws
-    other random numbers from there on."""
+    """Seed for torch, numpy and `random`, just before the first root is called: a script that seeds
+    itself still draws other random numbers from there on. In a shortened life, for torch alone:
+    the data stay as they are."""
     seed: int | None = None
     """Seed for `random`, numpy and torch; None to leave them alone."""
     cores: tuple[int, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import multiprocessing.util
 import os
+import random
 import sys
 import time
 from typing import Any
@@ -100,8 +101,16 @@ class Session:
 
     def _found_root(self, module: Any) -> None:
         if self._specification.reseed is not None and not self._facts.has_roots:
-            self._torch.manual_seed(self._specification.reseed)
+            self._reseed(self._specification.reseed)
         self._facts.root(module)
+
+    def _reseed(self, seed: int) -> None:
+        """Draw other random numbers from here on, also those that augmentation is made of."""
+        self._torch.manual_seed(seed)
+        random.seed(seed)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            numpy.random.seed(seed % 2**32)
 
     def _at_process_exit(self) -> None:
         """Children of `multiprocessing` skip `atexit`, but run their finalizers."""

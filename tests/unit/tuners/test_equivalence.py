@@ -77,8 +77,8 @@ def test_other_random_numbers_prove_nothing_between_the_limit_and_another_seed()
     made = comparison(seed=scaled(1.04))
     other = {"other_random_numbers": True}
     assert made.check(scaled(1.001), **other).status == "equivalent"
-    assert made.check(scaled(1.07), **other).status == "not_checked"
-    assert made.check(scaled(1.09), **other).status == "wrong"
+    assert made.check(scaled(1.19), **other).status == "not_checked"
+    assert made.check(scaled(1.21), **other).status == "wrong"
     assert made.check(scaled(1.07)).status == "wrong"
 
 

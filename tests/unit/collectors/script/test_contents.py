@@ -81,6 +81,15 @@ def test_columns_of_a_table(tmp_path):
     assert found["words"][0] == 4
 
 
+def test_the_head_of_a_table_says_which_column_is_of_time(tmp_path):
+    table = b"epoch,loss,lr,seconds\n0,0.5,0.1,3.21\n1,0.4,0.1,3.33\n"
+    found = read(tmp_path, "history.csv", table).numbers
+    assert [found[f"#,#,#,# ({n})"].may_be_times for n in (1, 2, 3, 4)] == [False] * 3 + [True]
+    for plain in (b"a,b\n1,2\n", b"1,2\n3,4\n", b"seconds\n3.2\n"):
+        parts = read(tmp_path, "p.csv", plain).numbers.values()
+        assert not any(part.may_be_times for part in parts)
+
+
 def test_what_may_be_a_time_says_so(tmp_path):
     found = read(tmp_path, "r.json", b'{"seconds": [3, {"n": 5}], "wall_s": 2, "acc": 1}').numbers
     assert {key: part.may_be_times for key, part in found.items()} == {
