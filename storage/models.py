@@ -23,6 +23,7 @@ from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import Contribution, Level, ScriptFacts, Settings
 from gpuadvisor.domain.measurement import OutputSample
 from gpuadvisor.domain.profile import DeviceLimits
+from gpuadvisor.domain.screening import Screened
 from gpuadvisor.domain.study import (
     Dropped,
     Equivalence,
@@ -35,7 +36,7 @@ from gpuadvisor.domain.study import (
 )
 from gpuadvisor.storage.column_types import AnyText, Json, Member, Number, Numbers
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 """Version of the schema, in `PRAGMA user_version` of a file with these tables."""
 
 Texts = Mapping[str, str]
@@ -183,6 +184,7 @@ class StudyRow(Base):
     untried: Mapped[Texts | None] = mapped_column(Json(Texts))
     needed_s: Mapped[float | None]
     left: Mapped[tuple[str, ...] | None] = mapped_column(Json(tuple[str, ...]))
+    screened: Mapped[tuple[Screened, ...] | None] = mapped_column(Json(tuple[Screened, ...]))
 
     environment: Mapped[EnvironmentRow] = relationship(lazy="joined")
     baseline: Mapped[MeasurementRow | None] = relationship(foreign_keys=[baseline_id])

@@ -9,6 +9,7 @@ from typing import Any
 from gpuadvisor.domain.device import Device, Environment
 from gpuadvisor.domain.knobs import Contribution, Level, Snippet
 from gpuadvisor.domain.measurement import Measurement, StepWindow
+from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs
 from gpuadvisor.domain.study import (
     Aspect,
     Dropped,
@@ -224,6 +225,18 @@ def study(**changes: Any) -> StudyResult:
                 why="sdpa_backend: the script has no attention",
             ),
         ),
+        screened=(
+            Screened("tf32", True, ScreenedAs.KEPT, Ratio(1.06, 1.05, 1.07, 4), {}, 9.2),
+            Screened("cuda_graphs", True, ScreenedAs.FAILED, seconds=3.1, why="signal 11"),
+            Screened(
+                "cudnn_benchmark",
+                True,
+                ScreenedAs.WORTHLESS,
+                Ratio(0.998, 0.991, 1.005, 6),
+                {"tf32": True},
+                14.0,
+            ),
+        ),
         trials=trials(),
         no_effect={"sdpa_backend": "the script has no attention"},
         notes=("The SM clock was 1,755 of 1,980 MHz: `nvidia-smi -q -d CLOCK` says why.",),
@@ -238,6 +251,7 @@ NOTHING: dict[str, Any] = {
     "best": None,
     "settings": {},
     "speedup": None,
+    "screened": (),
     "contributions": (),
     "equivalence": None,
     "rehearsal": None,

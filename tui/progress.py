@@ -12,6 +12,7 @@ from rich.text import Text
 
 from gpuadvisor.collectors.script.request import Event
 from gpuadvisor.domain.knobs import Settings
+from gpuadvisor.domain.screening import Screened, ScreenedAs
 from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.printable import printable
 from gpuadvisor.reports import figures
@@ -19,6 +20,7 @@ from gpuadvisor.reports import figures
 _TITLES = {
     "baseline": "Baseline",
     "profile": "Profile",
+    "screening": "Screening",
     "search": "Search",
     "ablation": "Ablation",
     "proof": "Proof",
@@ -104,6 +106,23 @@ class ConsoleProgress:
                 line.append(f"{figures.duration(seconds):>10}")
             self._console.print(line, soft_wrap=True)
             self._refresh()
+
+    def on_screened(self, screened: Screened) -> None:
+        with self._lock:
+            label = f"{screened.knob}={screened.value}"
+            if screened.beside:
+                label += f" beside {', '.join(screened.beside)}"
+            line = Text(f"      {label:<42.60} ")
+            found, spent = screened.ratio, f"  {figures.duration(screened.seconds)}"
+            if found is None:
+                # What a script raised may hold anything, commands to the terminal too.
+                line.append(printable(screened.why), style="yellow")
+            else:
+                digits = figures.ratio_decimals(found.low, found.high)
+                gains = screened.state in (ScreenedAs.GAINS, ScreenedAs.KEPT)
+                line.append(f"{figures.ratio(found.ratio, digits):>10}", "green" if gains else "")
+                line.append(f"  ({figures.interval(found.low, found.high)})" + spent, "dim")
+            self._console.print(line, soft_wrap=True)
 
     def on_best(self, settings: Settings, gain: float) -> None:
         with self._lock:

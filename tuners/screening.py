@@ -37,8 +37,12 @@ BLOCK_STEPS = 5
 JITTER = 0.25
 """Share by which the length of a block varies by chance, so that no job that comes and goes stays
 in step with the pairs."""
+LEAST_STEPS = 4
+"""Steps that each block has at least."""
+UNTIMED_STEPS = 4
+"""Steps of each block that are usually not timed, in which what was turned settles."""
 SETTLING_S = 0.1
-"""Time of a block that is not looked at: the four steps that each block has at least."""
+"""Time of a block that is not looked at: the least steps that a block has."""
 LEAST_PAIRS = 4
 """Pairs before the first look at an interval."""
 FIRST_PAIRS = 6
@@ -49,6 +53,9 @@ REMEMBERED = 8
 """Latest blocks of the same settings in other pairs that tell how much such blocks differ."""
 FAILURES = 2
 """Blocks of the side without a value that may fail before the value is given up."""
+
+TOO_LITTLE = f"worth less than {100 * MIN_GAIN:.0f} % in one running process"
+"""What is told of a value that a screening found worthless."""
 
 Key = tuple[str, Value]
 """A knob and its value."""
@@ -71,6 +78,13 @@ def screen(
     `least_gain` is the smallest gain worth having, as a share. `told` hears of each comparison.
     """
     return _Screen(space, left_s, costly or {}, 1 + least_gain, seed, told).run()
+
+
+def least_s(values: int, step_ms: float) -> float:
+    """Return how long it takes at least to compare so many values with the unchanged script."""
+    step_s = step_ms / 1e3
+    block_s = max(_block_s(step_ms), LEAST_STEPS * step_s) + UNTIMED_STEPS * step_s
+    return (1 + FEW_KNOWN) * LONGEST_S + values * (2 * LEAST_PAIRS + 1) * block_s
 
 
 class _EndedError(Exception):
@@ -147,7 +161,8 @@ class _Screen:
         try:
             yield from self._begin()
             yield from self._alone(cheap, costly)
-            yield from self._add([key for key in cheap if self._may_pay(key)])
+            few = FIRST_PAIRS if costly else MOST_PAIRS  # what compiles is mostly worth more
+            yield from self._add([key for key in cheap if self._may_pay(key)], few)
             yield from self._add(costly)
             yield from self._thin()
             thinned = dict(self.best)
@@ -168,7 +183,7 @@ class _Screen:
         if failed:
             raise _EndedError(failed)
         self.base_ms = sum(each.step_ms for each in times) / len(times)
-        self._block_s = min(LONGEST_S, max(SHORTEST_S, BLOCK_STEPS * self.base_ms / 1e3))
+        self._block_s = _block_s(self.base_ms)
         self._pair_s = 2 * max(each.cost_s + self._block_s for each in times)
 
     def _alone(self, cheap: Sequence[Key], costly: Sequence[Key]) -> Steps[None]:
@@ -185,13 +200,13 @@ class _Screen:
         starts_s = max((self.costly[name] for name, _ in costly), default=0.0)
         return comparisons * LEAST_PAIRS * self._pair_s + starts_s
 
-    def _add(self, values: Sequence[Key]) -> Steps[None]:
+    def _add(self, values: Sequence[Key], most: int = MOST_PAIRS) -> Steps[None]:
         """Add each value to the best so far, what brought most first, and keep what pays there."""
         for name, value in sorted(values, key=self._worth, reverse=True):
             point = self.space.combined(self.best, name, value)
             if point == self.best or not self.space.allows(point) or self._is_spared(name):
                 continue
-            found = yield from self._try((name, value), self.best, point)
+            found = yield from self._try((name, value), self.best, point, most)
             if found.ratio is not None and self._pays(found):
                 self.best, self.gain = point, self.gain * found.ratio.ratio
 
@@ -412,6 +427,10 @@ class _Screen:
             self._pair_s = spent_s
         self.seconds += spent_s
         return times
+
+
+def _block_s(step_ms: float) -> float:
+    return min(LONGEST_S, max(SHORTEST_S, BLOCK_STEPS * step_ms / 1e3))
 
 
 def _set(point: Point) -> frozenset[Key]:

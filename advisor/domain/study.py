@@ -9,6 +9,7 @@ from enum import Enum
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import Contribution, Level, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.screening import Screened, ScreenedAs
 
 
 class TrialState(str, Enum):
@@ -334,6 +335,9 @@ class StudyResult:
     left: tuple[str, ...] = ()
     """Files that are new or changed since the study began, in the working directory and the
     script's folder; relative to the working directory where they are in it."""
+    screened: tuple[Screened, ...] = ()
+    """Values of knobs that were compared in one running process before the search; those found
+    worthless there were not tried again. Empty where nothing was screened."""
     trials: tuple[Trial, ...] = ()
     expectations: tuple[Expectation, ...] = ()
     """What the diagnosis of the unchanged script promised, the most expensive first."""
@@ -352,6 +356,18 @@ class StudyResult:
     """Whether `script` is a module, as after `python -m`."""
     verifies: str | None = None
     """Path of the plan that was verified; None where settings were searched."""
+
+    @property
+    def spared(self) -> dict[str, Screened]:
+        """Knobs that no run tried as the screening found them worthless, to their best value."""
+        tried = {name for trial in self.trials for name in trial.settings}
+        worthless = [each for each in self.screened if each.state is ScreenedAs.WORTHLESS]
+        worthless.sort(key=lambda each: each.ratio.ratio if each.ratio else 0.0)
+        return {
+            each.knob: each
+            for each in worthless
+            if each.knob not in tried and each.knob not in self.untried
+        }
 
     @property
     def was_in_proof(self) -> bool:

@@ -109,6 +109,12 @@ def study_json(result: StudyResult) -> Json:
         ],
         "expectations": [_expectation(each) for each in result.expectations],
         **_fields(result, "no_effect untried left notes plan"),
+        "screened": [
+            {**_fields(each, "knob value state"),
+             "ratio": each.ratio and _fields(each.ratio, "ratio ci99_low=low ci99_high=high pairs"),
+             **_fields(each, "beside seconds why?")}
+            for each in result.screened
+        ],
         "trials": [_trial(trial) for trial in result.trials],
     })  # fmt: skip
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import Contribution, Snippet
 from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.screening import Ratio, Screened
 from gpuadvisor.domain.study import StudyResult, Trial, TrialState, Verdict
 from gpuadvisor.reports import figures, study_plots
 from gpuadvisor.reports import study_wording as wording
@@ -124,6 +125,13 @@ def _sections(result: StudyResult, snippets: Sequence[Snippet]) -> Iterator[Sect
     if missing := wording.not_tried(result):
         terms = Terms([(Code(names), why) for names, why in missing.items()])
         yield Section("What was not tried", [terms], is_folded=True)
+    if result.screened:
+        lead = (
+            "Values that were turned on and off between blocks of steps. They decided what was"
+            " tried in fresh processes; no gain rests on them."
+        )
+        table = _screened(result.screened)
+        yield Section("Screened in one running process", [Paragraph(lead), table], is_folded=True)
     if result.trials:
         yield Section("All trials", [_trials(result.trials)], is_folded=True)
     yield Section("Environment", [Terms(_environment(result.environment))], is_folded=True)
@@ -256,6 +264,28 @@ def _step_times(result: StudyResult) -> Iterator[Section]:
     table = Table(_PERCENTILES, columns)
     plot = Plot(lambda width: study_plots.plot_steps(runs, width), lead=lead, table=table)
     yield Section("Step times", [plot], is_folded=True)
+
+
+def _screened(screened: Sequence[Screened]) -> Table:
+    """Return what each value brought when it was last compared, and beside what."""
+    columns = (
+        Column("Knob", lambda each: Code(figures.settings({each.knob: each.value})), left=True),
+        Column("Worth", lambda each: _ratio(each.ratio)),
+        Column(wording.CONFIDENCE, lambda each: _interval(each.ratio)),
+        Column("Beside", lambda each: figures.settings(each.beside) if each.beside else "nothing",
+               left=True),
+        Column("Outcome", wording.screened_as, left=True),
+    )  # fmt: skip
+    return Table(screened, columns)
+
+
+def _ratio(found: Ratio | None) -> str:
+    known = (found.low, found.high) if found else (None, None)
+    return figures.ratio(found.ratio if found else None, figures.ratio_decimals(*known))
+
+
+def _interval(found: Ratio | None) -> str:
+    return figures.interval(found.low, found.high) if found else figures.NOT_MEASURED
 
 
 def _trials(trials: Sequence[Trial]) -> Table:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil, isfinite
 
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Level
+from gpuadvisor.domain.screening import Screened, ScreenedAs
 from gpuadvisor.domain.study import (
     Equivalence,
     Expectation,
@@ -20,6 +21,7 @@ from gpuadvisor.reports import figures
 from gpuadvisor.reports.rehearsal_wording import not_rehearsed, rehearsal_advice
 from gpuadvisor.rules.registry import load_rules
 from gpuadvisor.tuners.knobs import load_knobs
+from gpuadvisor.tuners.screening import TOO_LITTLE
 
 CONFIDENCE = "99 % interval"
 _MOST_FILES = 10
@@ -123,11 +125,9 @@ def reason(result: StudyResult) -> str:
     measured = f"{best} measured {speedup_ratio(result.speedup)} ({evidence(result.speedup)})"
     if verdict(result) is Verdict.NO_GAIN:
         most = result.speedup.ci99_high - 1
-        return (
-            f"{measured}, so it gains {figures.short(100 * most)} % at most"
-            if most > 0
-            else measured
-        )
+        gains = f", so it gains {figures.short(100 * most)} % at most" if most > 0 else ""
+        spared = figures.count(len(result.spared), "other knob was", "other knobs were")
+        return f"{measured}{gains}" + (f"; {spared} {TOO_LITTLE}" if result.spared else "")
     if knobs := _untried_knobs(result):
         return f"{measured}, and {figures.count(len(knobs), 'knob was', 'knobs were')} not tried"
     return f"{measured}, which shows neither a gain nor that there is none"
@@ -273,6 +273,20 @@ def equivalence_sentence(equivalence: Equivalence | None) -> str:
     return f"Results are {word}: {equivalence.metric} {value} (limit {limit})."
 
 
+def screened_as(screened: Screened) -> str:
+    """Return what a screening found out about a value, and what became of it."""
+    match screened.state:
+        case ScreenedAs.KEPT:
+            return "in the first trial"
+        case ScreenedAs.GAINS:
+            return "pays, but there was no time to combine it"
+        case ScreenedAs.WORTHLESS:
+            return TOO_LITTLE.partition(" in ")[0]
+        case ScreenedAs.FAILED:
+            return f"failed: {screened.why.rstrip('.')}"
+    return f"not decided: {screened.why}"
+
+
 def settings_tried(result: StudyResult) -> tuple[str, ...]:
     """Return the different settings that ran, each on one line, in the order of their trials."""
     tried = (figures.settings(trial.settings) for trial in result.trials if trial.settings)
@@ -281,7 +295,7 @@ def settings_tried(result: StudyResult) -> tuple[str, ...]:
 
 def not_helpful(result: StudyResult) -> dict[str, str]:
     """Return the knobs that were looked at and not kept, each with the reason in words."""
-    reasons = dict(result.no_effect)
+    reasons = {**dict.fromkeys(result.spared, TOO_LITTLE), **result.no_effect}
     # A study that was cut short has not proven anything, against a knob as little as for it.
     judged = is_gain(result) or not result.interrupted
     kept = {} if verdict(result) is Verdict.NO_GAIN else result.settings

@@ -41,7 +41,12 @@ PROFILE_SHARE = 0.15
 """Most of the budget that a profile may take: it saves more than that where it orders ten knobs,
 and nothing where only two can be tried."""
 PROFILE_TRIALS = 4
-"""Trials of the search for which there has to be room after a profile."""
+"""Trials of the search for which there has to be room after a profile or a screening."""
+
+SCREENING_SHARE = 1 / 6
+"""Most of a time budget that a screening may take: 100 s of the default one have room for six knobs
+of a 100 ms step, a compilation and what it is worth beside them. What it spares is a trial for each
+knob."""
 
 PROOF_RUNS = 32
 """Runs of a proof where the budget is in trials of the search: 16 pairs show a gain of 5 % where
@@ -274,10 +279,17 @@ class Budget:
         """Say whether profiling the unchanged script leaves nearly all of the budget."""
         if self._limit.seconds is None:
             return True
-        run_s = self.expected_s({})
-        later_s = self._least_proof_s({}) + self._rehearsal_reserve_s({}) + PROFILE_TRIALS * run_s
-        room_s = min(PROFILE_SHARE * self._limit.seconds, (self.left_s or 0.0) - later_s)
-        return PROFILE_RUNS * run_s <= room_s
+        return PROFILE_RUNS * self.expected_s({}) <= self._share_s(PROFILE_SHARE)
+
+    def screening_s(self) -> float:
+        """Return how long a screening may take now, its start included; 0 if counted in trials."""
+        return 0.0 if self._limit.seconds is None else max(0.0, self._share_s(SCREENING_SHARE))
+
+    def _share_s(self, share: float) -> float:
+        """Return this part of the budget, or what is left beside a few trials and their proof."""
+        later_s = self._least_proof_s({}) + self._rehearsal_reserve_s({})
+        later_s += PROFILE_TRIALS * self.expected_s({})
+        return min(share * (self._limit.seconds or 0.0), (self.left_s or 0.0) - later_s)
 
     def rehearsal_s(self, settings: Settings, again: bool = False) -> float:
         """Return how long a rehearsal of these settings may take now; 0 where there is no room.

@@ -15,11 +15,12 @@ from gpuadvisor.storage.database import Store
 from gpuadvisor.tuners.ablation import Ablation
 from gpuadvisor.tuners.knob_space import KnobSpace
 from gpuadvisor.tuners.neighbourhood import Neighbourhood
-from gpuadvisor.tuners.search import Best, OrderedSearch
+from gpuadvisor.tuners.search import Best, OrderedSearch, pays
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuning.budget import Budget, Reserve
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.recorder import StudyRecorder
+from gpuadvisor.tuning.screening import Screening
 from gpuadvisor.tuning.trial_runner import Progress
 from gpuadvisor.tuning.verdicts import not_tried
 
@@ -30,6 +31,8 @@ class KnobSearch:
 
     chosen: KnobSpace
     """The knobs that are to be tried, and why the others are not."""
+    screening: Screening
+    """What was found out of these knobs in one running script before the first round."""
     baseline: Measurement
     evaluator: ScriptEvaluator
     budget: Budget
@@ -44,6 +47,8 @@ class KnobSearch:
     """Knobs that were kept on the word of single runs."""
     left_aside: list[str] = field(default_factory=list)
     """Knobs that did harm or brought nothing, so that later rounds do without."""
+    _standing: Settings = field(default_factory=dict)
+    """What is left of the best settings of the screening, where a trial of it paid, too."""
     _last: OrderedSearch | None = None
     _entered: bool = False
     _goes_on: bool = True
@@ -62,19 +67,20 @@ class KnobSearch:
         """
         self.budget.stands_on = {}
         self.best = Best({}, 1.0)
-        parameters = self.chosen.space.parameters
-        left = [each for each in parameters if each.name not in self.left_aside]
-        if self._last is not None:  # later rounds are for what is left
-            tried = self._tried()
-            left.sort(key=lambda each: each.name in tried)
-        space = replace(self.chosen.space, parameters=tuple(left))
+        self._standing = self.screening.start
+        space = self._left()
         if not self._has_more(space):
             return {}
         self._goes_on = False
         if not space.parameters or self._affordable(space, list(space.by_name)):
             self._enter(space)
         self.evaluator.search_again()
-        search = OrderedSearch(self.evaluator, space, self.baseline, on_best=self._on_best)
+        self._begin()
+        space = self._left()
+        search = OrderedSearch(
+            self.evaluator, space, self.baseline, self.best, on_best=self._on_best
+        )
+        search.brought.update((name, self.screening.brought[name]) for name in self.best.settings)
         self._last = search
         search.run()
         # Combinations of what brought nothing come after what had no room, and after the proof
@@ -83,6 +89,27 @@ class KnobSearch:
         if space.parameters and (self.best.settings or not (search.left_out or is_last)):
             self._explore(space)
         return self.best.settings
+
+    def _left(self) -> Space:
+        """Return what this round searches; a later one begins with what none has tried."""
+        space = self.screening.left(self._standing)
+        parameters = [each for each in space.parameters if each.name not in self.left_aside]
+        if self._last is not None:
+            tried = self._tried()
+            parameters.sort(key=lambda each: each.name in tried)
+        return replace(space, parameters=tuple(parameters))
+
+    def _begin(self) -> None:
+        """Stand on what the screening found best, if a trial of it pays, too."""
+        start, self._standing = self.screening.start, {}
+        for name in self.left_aside:
+            if name in start:
+                start = self.chosen.space.without(start, name)
+        if start and self.evaluator.affordable([start]):
+            (trial,) = self.evaluator.measure([start], "search")
+            if pays(trial, self.best):
+                self._standing = start
+                self._on_best(Best(start, trial.gain or 1.0, trial))
 
     def _has_more(self, space: Space) -> bool:
         """Say whether another round can find what the last one did not."""
@@ -167,4 +194,5 @@ class KnobSearch:
         if self._last is None:
             return {}
         trials = self.evaluator.trials
-        return not_tried(self.chosen.space, self._last, trials, no_room, interrupted)
+        space = self.screening.left(self._standing)
+        return not_tried(space, self._last, trials, no_room, interrupted)

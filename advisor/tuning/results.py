@@ -22,6 +22,7 @@ from gpuadvisor.domain.study import (
     Verdict,
 )
 from gpuadvisor.tuners.proof import Proof, is_faster
+from gpuadvisor.tuners.screening import TOO_LITTLE
 from gpuadvisor.tuners.statistics import ERROR, LEAST_UNCERTAINTY
 from gpuadvisor.tuning.plans import environment_fingerprint, write_plan
 
@@ -140,6 +141,9 @@ def _why_not_measured(each: Expectation, result: StudyResult) -> str:
         found = [name for name in each.knobs if name in reasons]
         if found:
             return f"{found[0]}: {reasons[found[0]]}"
+    spared = [name for name in each.knobs if name in result.spared]
+    if spared:
+        return f"{spared[0]}: {TOO_LITTLE}"
     return "none of its knobs was tried to its end"
 
 

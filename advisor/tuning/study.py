@@ -65,6 +65,7 @@ from gpuadvisor.tuning.results import (
     typical,
     with_measured,
 )
+from gpuadvisor.tuning.screening import Screener
 from gpuadvisor.tuning.trial_runner import Progress, Side
 from gpuadvisor.tuning.verdicts import (
     candidate,
@@ -241,14 +242,19 @@ class _Study:
         """Choose the knobs, those that the findings point to first."""
         baseline = self._baseline
         first = [name for each in self._expectations for name in each.knobs]
-        options = self.options
+        options, device = self.options, self.devices[0]
         # Arguments that the user named are wanted, whatever else --only says.
         asked = {n for n, knob in self.knobs.items() if isinstance(knob, ArgumentKnob)}
         only = options.only | asked if options.only else options.only
         selection = Selection(options.level, options.objective, only, options.without)
-        chosen = select_knobs(self.knobs, selection, self.devices[0], baseline.facts, first)
+        chosen = select_knobs(self.knobs, selection, device, baseline.facts, first)
+        cores = self._evaluator.share_of_cores(device)
+        screener = Screener(
+            options, device, self.knobs, baseline, cores, self.cancelled, self.progress
+        )
         self._search = KnobSearch(
             chosen,
+            screener.screening(chosen.space, self._budget, self._enter, self._note),
             baseline,
             self._evaluator,
             self._budget,
@@ -450,6 +456,7 @@ class _Study:
             dropped=self._rehearsed.dropped,
             no_effect={name: why for name, why in useless.items() if name not in untried},
             untried=untried,
+            screened=self._search.screening.result.values if self._search else (),
             wall_s=time.monotonic() - self._began_s,
         )
         result = replace(

@@ -17,6 +17,7 @@ from gpuadvisor.collectors.script.specification import Schedule, Specification
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.screening import Screened
 from gpuadvisor.domain.study import Trial
 from gpuadvisor.errors import Interrupted
 from gpuadvisor.tuners.base import Knob
@@ -60,7 +61,7 @@ class Progress(Protocol):
         """Show a sentence to the user."""
 
     def on_phase(self, name: str, detail: str = "") -> None:
-        """Note that a phase begins: `baseline`, `search`, `ablation`, `proof`, `rehearsal`."""
+        """Note that a phase begins: `baseline`, `screening`, `search`, `ablation`, `proof`, ..."""
 
     def on_trial_start(self, number: int, settings: Settings, phase: str) -> None:
         """Note that a run begins."""
@@ -79,6 +80,9 @@ class Progress(Protocol):
 
         Whatever is wrong is a clause: `it ended with status 1 at train.py, line 40`.
         """
+
+    def on_screened(self, screened: Screened) -> None:
+        """Note what a comparison in one running script says of a value of a knob."""
 
     def on_best(self, settings: Settings, gain: float) -> None:
         """Note that the search stands on these settings from now on."""

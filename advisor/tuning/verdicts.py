@@ -22,8 +22,8 @@ def verdict_of(result: StudyResult) -> Verdict:
     """Return the verdict that the trials, the proof and `untried` of a result allow.
 
     A gain is called faster where enough of the script's life was rehearsed. That there is none is
-    shown only where every knob that applies was tried, and the best of them proven to be worth too
-    little. A study that was interrupted has shown neither.
+    shown only where every knob that applies was tried, or screened as worthless, and the best of
+    them proven to be worth too little. A study that was interrupted has shown neither.
     """
     if is_faster(result.speedup) and result.best is not None and not result.interrupted:
         rehearsed = missing(result.rehearsal) is None

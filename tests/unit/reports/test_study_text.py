@@ -131,7 +131,7 @@ def test_only_the_newest_knob_is_blamed_for_a_run_that_failed():
     failed = Trial(9, settings, "search", TrialState.WRONG, "the losses differ")
     cut = study(
         verdict=Verdict.INCONCLUSIVE, plan=None, speedup=None, interrupted="interrupted",
-        no_effect={}, trials=(failed,), settings={"tf32": True},
+        no_effect={}, screened=(), trials=(failed,), settings={"tf32": True},
     )  # fmt: skip
     assert wording.not_helpful(cut) == {"compile": "wrong results: the losses differ"}
 

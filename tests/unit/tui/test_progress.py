@@ -1,10 +1,12 @@
 """What a study shows while it runs."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
+from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs
 from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.tui.progress import ConsoleProgress
 from tests.simulation import measurement
@@ -72,6 +74,23 @@ def test_what_a_script_raised_cannot_command_the_terminal(progress, shown):
         ended(3, {}, state=TrialState.CRASHED, reason="RuntimeError: \x1b[31m \u202e")
     )
     assert "RuntimeError: ?[31m ?" in shown.getvalue()
+
+
+def test_a_screened_value_shows_what_it_brings_and_how_long_that_took(progress, shown):
+    known = Ratio(1.13, 1.12, 1.14, 4)
+    layout = Screened("channels_last", True, ScreenedAs.GAINS, known, {}, 6.2)
+    progress.on_screened(layout)
+    beside = replace(layout, ratio=Ratio(0.83, 0.82, 0.84, 4), beside={"compile": "default"})
+    progress.on_screened(beside)
+    first, second = shown.getvalue().splitlines()
+    assert " ".join(first.split()) == "channels_last=True 1.13x (1.12-1.14) 6.2 s"
+    assert second.split()[:4] == ["channels_last=True", "beside", "compile", "0.83x"]
+
+
+def test_one_that_failed_says_why_and_cannot_command_the_terminal(progress, shown):
+    why = "RuntimeError: \x1b[31m"
+    progress.on_screened(Screened("fused", True, ScreenedAs.FAILED, why=why))
+    assert " ".join(shown.getvalue().split()) == "fused=True RuntimeError: ?[31m"
 
 
 def test_a_rehearsal_shows_each_shortened_life(progress, shown):

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from gpuadvisor.errors import ScriptError
 from gpuadvisor.storage.database import Store
+from gpuadvisor.tuning import screening
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -41,3 +43,16 @@ def in_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         from optuna.storages import InMemoryStorage
 
         monkeypatch.setattr(Store, "optuna_storage", InMemoryStorage())
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scripts of these studies have no process whose knobs could be turned.
+
+    `test_screened_studies.py` simulates one.
+    """
+
+    def run_live(*_: object) -> None:
+        raise ScriptError("there is no process")
+
+    monkeypatch.setattr(screening, "run_live", run_live)

@@ -1,0 +1,197 @@
+"""Screens knobs in one running script before a study's search: what its trials begin with.
+
+Nothing that it finds is told as a gain. The best combination is the search's first trial, and goes
+through ablation, rehearsal and proof as anything else; what is worthless beside it is not tried.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from gpuadvisor.collectors.script.live import run_live
+from gpuadvisor.collectors.script.request import Limits, RunRequest
+from gpuadvisor.collectors.script.specification import Specification
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import Settings, Value
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.screening import Screened, ScreenedAs, ScreeningResult
+from gpuadvisor.domain.study import Objective
+from gpuadvisor.errors import ScriptError
+from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.screening import least_s, screen
+from gpuadvisor.tuners.space import Space
+from gpuadvisor.tuning.budget import Budget, schedule_for
+from gpuadvisor.tuning.options import TuneOptions
+from gpuadvisor.tuning.trial_runner import Progress, Silent, limits_for
+
+COSTLY_S = 20.0
+"""Time that a knob adds to its first steps from which it is screened after those that add less:
+compilers take 40 s, cuDNN's choice of algorithms 8 s."""
+
+
+@dataclass(frozen=True)
+class Screener:
+    """Screens the knobs of one study, on its first device."""
+
+    options: TuneOptions
+    device: Device
+    knobs: Mapping[str, Knob]
+    baseline: Measurement
+    cores: tuple[int, ...] = ()
+    """CPU cores to keep to; empty for all."""
+    cancelled: Callable[[], bool] = lambda: False
+    progress: Progress = field(default_factory=Silent)
+
+    def screening(
+        self,
+        space: Space,
+        budget: Budget,
+        enter: Callable[[str, str], None],
+        note: Callable[[str], None],
+    ) -> Screening:
+        """Return what a study's search begins with; nothing where there is no room to screen.
+
+        `enter` begins a phase, of which it gets the name and a few words, `note` keeps a sentence
+        for the study's result. Raises Interrupted where the study was cancelled.
+        """
+        live, allowed_s = self.live_part(space), budget.screening_s()
+        if not live.parameters:
+            return Screening(space)
+        why = self.unable(live, allowed_s, budget.expected_s({}))
+        if why is None:
+            enter("screening", f"in one running script: {', '.join(live.by_name)}")
+            try:
+                found = self.screen(live, allowed_s)
+            except ScriptError as error:
+                note(f"each knob is tried in processes of its own: {error}")
+                return Screening(space)
+            if found.why:
+                note(f"the screening in one running script ended early: {found.why}")
+            return Screening(space, found)
+        self.progress.on_message(f"no screening in one running script: {why}")
+        return Screening(space)
+
+    def live_part(self, space: Space) -> Space:
+        """Return the knobs that can be turned in a running script, in their order."""
+        live = [each for each in space.parameters if _is_live(self.knobs[each.name])]
+        return replace(space, parameters=tuple(live))
+
+    def unable(self, space: Space, allowed_s: float, start_s: float) -> str | None:
+        """Return why these knobs cannot be screened in so many seconds, as a clause, or None.
+
+        `start_s` is how long a fresh process takes.
+        """
+        if self.options.objective is not Objective.THROUGHPUT:
+            return f"the objective is {self.options.objective}"
+        if self.options.budget.seconds is None:
+            return "the budget is in trials"
+        cheap = [p for p in space.parameters if not self._is_costly(p.name)] or space.parameters
+        values = sum(len(parameter.values) for parameter in cheap)
+        needed_s = start_s + least_s(values, self.baseline.mean_step_ms)
+        if needed_s > allowed_s:
+            return f"that takes {needed_s:.0f} s, and the budget has {allowed_s:.0f} s for it"
+        return None
+
+    def screen(self, space: Space, allowed_s: float) -> ScreeningResult:
+        """Screen knobs that can be turned in a running script, for so many seconds at most.
+
+        Raises ScriptError where that script cannot be timed in blocks of steps, Interrupted where
+        the study was cancelled.
+        """
+        end_s = time.monotonic() + allowed_s
+        costly = {p.name: self._first_s(p.name) for p in space.parameters}
+        screening = screen(
+            space,
+            lambda: end_s - time.monotonic(),
+            {name: seconds for name, seconds in costly.items() if self._is_costly(name)},
+            seed=str(self.options.seed),
+            told=self.progress.on_screened,
+        )
+        # In the knobs' own order, in which they are turned on: layouts before what compiles.
+        live = {n: _place(knob) for n, knob in self.knobs.items() if n in space}
+        return run_live(self._request(space, allowed_s), live, screening)
+
+    def _request(self, space: Space, allowed_s: float) -> RunRequest:
+        options = self.options
+        every = {parameter.name: parameter.values[0] for parameter in space.parameters}
+        limits = limits_for(every, self.knobs, self.baseline, options.timeout_s)
+        total_s = limits.startup_s + allowed_s
+        return RunRequest(
+            options.command,
+            Specification(
+                seed=options.seed,
+                cores=self.cores,
+                samples_per_step=options.samples_per_step,
+                schedule=schedule_for(options.budget),
+            ),
+            self.device,
+            Limits(limits.startup_s, limits.idle_s, total_s),
+            scratch=options.scratch,
+            cancelled=self.cancelled,
+        )
+
+    def _first_s(self, name: str) -> float:
+        return self.knobs[name].first_start_s
+
+    def _is_costly(self, name: str) -> bool:
+        return self._first_s(name) >= COSTLY_S
+
+
+@dataclass(frozen=True)
+class Screening:
+    """What a study's search takes from its screening."""
+
+    space: Space = field(default_factory=Space)
+    """All knobs of the study, screened or not."""
+    result: ScreeningResult = field(default_factory=ScreeningResult)
+
+    @property
+    def start(self) -> Settings:
+        """Settings of the search's first trial; empty where nothing paid."""
+        return self.result.settings
+
+    @property
+    def brought(self) -> dict[str, float]:
+        """What each knob of the start brings beside the others, or brought when it was added."""
+        found = {s.knob: s.ratio.ratio for s in self._of(ScreenedAs.KEPT) if s.ratio}
+        return found | {each.knob: each.ratio for each in self.result.contributions}
+
+    def left(self, standing: Settings) -> Space:
+        """Return the knobs and values that are still worth trials where a search stands on these.
+
+        What was worthless beside other settings than those is among them. Where nothing would be
+        left, what looked best is: only trials and a proof can show that there is no gain.
+        """
+        gone = [
+            each
+            for each in self._of(ScreenedAs.WORTHLESS)
+            if each.beside.items() <= standing.items()
+        ]
+        left = self._without(gone)
+        if not left.parameters and gone:
+            gone.remove(max(gone, key=lambda each: each.ratio.ratio if each.ratio else 0.0))
+            left = self._without(gone)
+        return left
+
+    def _of(self, state: ScreenedAs) -> list[Screened]:
+        return [each for each in self.result.values if each.state is state]
+
+    def _without(self, gone: list[Screened]) -> Space:
+        values: dict[str, list[Value]] = {}
+        for each in gone:
+            values.setdefault(each.knob, []).append(each.value)
+        parameters = (
+            replace(p, values=tuple(v for v in p.values if v not in values.get(p.name, ())))
+            for p in self.space.parameters
+        )
+        return replace(self.space, parameters=tuple(p for p in parameters if p.values))
+
+
+def _is_live(knob: Knob) -> bool:
+    return type(knob).live is not Knob.live and not knob.progressive
+
+
+def _place(knob: Knob) -> str:
+    return knob.application(True).applier

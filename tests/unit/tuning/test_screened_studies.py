@@ -1,0 +1,223 @@
+"""Studies that begin with a screening in one running script, which is only simulated."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from gpuadvisor.domain.screening import ScreenedAs
+from gpuadvisor.domain.study import Objective, TrialState
+from gpuadvisor.errors import Interrupted, ScriptError
+from gpuadvisor.reports import study_wording as wording
+from gpuadvisor.reports.study_document import study_markdown
+from gpuadvisor.storage.database import open_store
+from gpuadvisor.tuners.knobs import load_knobs
+from gpuadvisor.tuning import screening
+from gpuadvisor.tuning.budget import BudgetLimit
+from gpuadvisor.tuning.trial_runner import Silent
+from tests import simulation
+from tests.live_simulation import LiveScript
+from tests.unit.tuning.test_study import script, tune
+
+__all__ = ["script"]
+
+LIVE = ("tf32", "channels_last", "cudnn_benchmark")
+TEN_MINUTES = BudgetLimit(seconds=600.0)
+
+
+class Live:
+    """Stands for `run_live`: a process of the simulated script whose knobs are turned."""
+
+    def __init__(self, script):
+        self.script = script
+        self.requests = []
+        self.raises = None
+        self.fails = frozenset()
+        self.knobs = {}
+
+    def run(self, request, live, wanted):
+        self.requests.append(request)
+        self.knobs = live
+        if self.raises is not None:
+            raise self.raises
+        noise = simulation.gaussian(random.Random(1), 0.002, 0.0)
+        running = LiveScript(self._step_ms, noise)
+        blocks = next(wanted)
+        while True:
+            try:
+                blocks = wanted.send([running.run(block) for block in blocks])
+            except StopIteration as end:
+                return end.value
+
+    def _step_ms(self, settings):
+        if self.fails & set(settings):
+            return "RuntimeError: not in a running script"
+        return simulation.multiplied(self.script.gains)(settings)
+
+
+@pytest.fixture
+def live(script, monkeypatch):
+    made = Live(script)
+    for name in LIVE:
+        monkeypatch.setattr(type(load_knobs()[name]), "live", lambda self, target: None)
+    monkeypatch.setattr(screening, "run_live", made.run)
+    return made
+
+
+def searched(result):
+    return [dict(trial.settings) for trial in result.trials if trial.phase == "search"]
+
+
+def states(result):
+    return {each.knob: str(each.state) for each in result.screened}
+
+
+BEST = {"tf32": True, "channels_last": True}
+
+
+def test_the_first_trial_is_the_screened_best_and_the_worthless_are_not_tried(live, on_disk):
+    result = tune(budget=TEN_MINUTES)
+    assert searched(result)[0] == BEST
+    assert all("cudnn_benchmark" not in settings for settings in searched(result))
+    assert states(result) == {
+        "tf32": "kept",
+        "channels_last": "kept",
+        "cudnn_benchmark": "worthless",
+    }
+    assert (result.verdict, result.settings) == ("faster", BEST)
+    assert result.speedup.ratio == pytest.approx(1.8, rel=0.01)
+    assert {each.knob for each in result.contributions} == set(BEST)
+    assert any(trial.phase == "ablation" for trial in result.trials)
+    assert result.untried == {}
+    with open_store() as store:
+        assert store.load_study("train-1").screened == result.screened
+
+
+def test_a_gain_of_the_screening_alone_is_none(live, script):
+    """In fresh processes the knobs bring nothing: that counts."""
+    script_gains, script.gains = script.gains, {}
+    live.script = type("", (), {"gains": script_gains})
+    result = tune(budget=TEN_MINUTES)
+    assert result.verdict == "no_gain"
+    assert searched(result)[0] == BEST
+    assert {name for settings in searched(result)[1:] for name in settings} >= set(BEST)
+
+
+def test_where_all_is_worthless_what_looks_best_is_tried_and_proven_to_be_none(live, script):
+    script.gains = {}
+    result = tune(budget=TEN_MINUTES)
+    assert result.verdict == "no_gain"
+    assert len(searched(result)) == 1
+    assert result.untried == {}
+    assert result.speedup.ci99_high < 1.03
+    spared = "; 2 other knobs were worth less than 1 % in one running process"
+    assert wording.reason(result).endswith(spared)
+
+
+def test_what_is_wrong_in_a_trial_brings_back_what_was_worthless_beside_it(live, script):
+    script.gains = {"tf32": 1.5, "channels_last": 1.0}
+    found = tune(budget=TEN_MINUTES, only=frozenset({"tf32", "channels_last"}))
+    assert {name for each in searched(found) for name in each} == {"tf32"}
+
+    def only_together(settings):
+        if "tf32" in settings:
+            return 50.0
+        return 95.0 if "channels_last" in settings else 100.0
+
+    live._step_ms = only_together
+    script.fail = lambda names, run: TrialState.WRONG if "tf32" in names else None
+    found = tune(budget=TEN_MINUTES, only=frozenset({"tf32", "channels_last"}), study="second")
+    layout = next(each for each in found.screened if each.knob == "channels_last")
+    assert (layout.state, dict(layout.beside)) == (ScreenedAs.WORTHLESS, {"tf32": True})
+    assert {"channels_last": True} in searched(found)
+
+
+def test_what_fails_in_a_running_script_is_tried_in_fresh_ones(live):
+    live.fails = {"tf32"}
+    result = tune(budget=TEN_MINUTES)
+    assert states(result)["tf32"] == "failed"
+    assert searched(result)[0] == {"channels_last": True}
+    assert result.settings == BEST
+
+
+def test_knobs_that_are_not_live_are_tried_on_top(live, monkeypatch):
+    monkeypatch.delattr(type(load_knobs()["channels_last"]), "live")
+    result = tune(budget=TEN_MINUTES)
+    assert list(live.knobs) == ["tf32", "cudnn_benchmark"]
+    assert live.knobs["tf32"] == "gpuadvisor.tuners.knobs.tf32:KNOB"
+    assert searched(result)[:2] == [{"tf32": True}, BEST]
+    assert result.settings == BEST
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"budget": BudgetLimit(trials=30)}, "the budget is in trials"),
+        ({"budget": BudgetLimit(seconds=90.0)}, "the budget has 15 s for it"),
+        ({"budget": TEN_MINUTES, "objective": Objective.MEMORY}, "the objective is memory"),
+    ],
+)
+def test_where_there_is_none_it_says_why(live, options, why):
+    heard = []
+
+    class Hearing(Silent):
+        def on_message(self, sentence):
+            heard.append(sentence)
+
+    result = tune(progress=Hearing(), **options)
+    assert not live.requests
+    assert any(why in each for each in heard)
+    assert result.screened == ()
+    assert {name for settings in searched(result) for name in settings} == set(LIVE)
+
+
+def test_a_script_without_enough_steps_is_searched_as_without_a_screening(live):
+    live.raises = ScriptError("the script ends before 7 steps follow each other")
+    result = tune(budget=TEN_MINUTES)
+    assert result.settings == BEST
+    assert any("before 7 steps" in note for note in result.notes)
+
+
+def test_a_study_that_ends_there_has_shown_nothing(live):
+    live.raises = Interrupted("interrupted")
+    result = tune(budget=TEN_MINUTES)
+    assert (result.verdict, result.interrupted) == ("not_tried", "interrupted")
+
+
+def test_a_resumed_study_is_screened_again(live):
+    live.raises = Interrupted("interrupted")
+    tune(budget=TEN_MINUTES)
+    live.raises = None
+    result = tune(budget=TEN_MINUTES, resume=True)
+    assert len(live.requests) == 2
+    assert searched(result)[0] == BEST
+
+
+def test_each_value_is_told_and_reported(live):
+    heard = []
+
+    class Hearing(Silent):
+        def on_screened(self, screened):
+            heard.append(screened.knob)
+
+    result = tune(budget=TEN_MINUTES, progress=Hearing())
+    assert set(heard) == set(LIVE)
+    report = study_markdown(result)
+    assert "Screened in one running process" in report
+    _, _, table = report.partition("Screened in one running process")
+    row = next(line for line in table.splitlines() if "cudnn_benchmark" in line)
+    assert row.endswith(r"| tf32, channels\_last | worth less than 1 % |")
+
+
+def test_an_expectation_tells_what_was_screened(live):
+    from gpuadvisor.domain.study import Expectation
+    from gpuadvisor.tuning.results import with_measured
+
+    result = tune(budget=TEN_MINUTES)
+    each = Expectation("rule", "warning", "words", 5.0, 10.0, ("cudnn_benchmark",))
+    told = with_measured(each, result).why
+    assert told.startswith("cudnn_benchmark: worth less than 1 % in one running process")
+    nothing = with_measured(each, replace(result, screened=()))
+    assert nothing.why == "none of its knobs was tried to its end"
