@@ -140,14 +140,16 @@ def _found(variable: str, *names: str) -> bool:
 class _Forms:
     """The compiled forms of the script's roots, kept (and these with them) until it ends.
 
-    One for each value and each setting of the knobs that the code has within it. Of one form for
-    all, Dynamo would take a layout that changed for one that varies.
+    One for each value and each setting of the knobs that the code has within it. With one form
+    for all, Dynamo would take a layout that changed for one that varies.
     """
 
     def __init__(self, target: Target, replayed: Set[Value]) -> None:
         self.turn = Switch(self._on, self._off)
         self._target = target
         self._owner = os.getpid()
+        self._limit = 0
+        """What Dynamo's limit was before it was turned on; 0 until then."""
         self._replays = Replays(target, active=False) if replayed else None
         self._forms: WeakKeyDictionary[Any, dict[Any, Call]] = WeakKeyDictionary()
         target.on_root(self._adopt)
@@ -159,15 +161,24 @@ class _Forms:
 
     def _on(self, value: Value) -> None:
         import torch
+        import torch._dynamo
 
-        if not hasattr(torch.nn.Module, "_call_impl"):
-            raise RuntimeError(f"torch {torch.__version__} calls its modules in another way")
+        config = torch._dynamo.config
+        if not hasattr(torch.nn.Module, "_call_impl") or not hasattr(config, "cache_size_limit"):
+            raise RuntimeError(f"torch {torch.__version__} calls or compiles modules otherwise")
         for reason in filter(None, map(_no_compiler, self._forms)):
             raise RuntimeError(reason)
+        # Parts behind a graph break share their code, whatever is on.
+        self._limit = config.cache_size_limit
+        config.cache_size_limit = max(self._limit, MOST_FORMS)
         if self._replays is not None:
             self._replays.active = value in REPLAYED
 
     def _off(self) -> None:
+        import torch
+
+        if self._limit:
+            torch._dynamo.config.cache_size_limit = self._limit
         if self._replays is not None:
             self._replays.active = False
 
@@ -185,11 +196,7 @@ class _Forms:
 
     def _compiled(self, module: Any, value: Value) -> Call:
         import torch
-        import torch._dynamo
 
-        # Parts behind a graph break share their code, whatever is on.
-        config = torch._dynamo.config
-        config.cache_size_limit = max(config.cache_size_limit, MOST_FORMS)
         self._target.effective()
         # The harness takes a call of what it has put there for one of the script.
         compiled: Call = inspect.unwrap(torch.compile)(_frame(module), **_options(value))
