@@ -43,7 +43,7 @@ UNTIMED_STEPS = 4
 """Steps of each block that are usually not timed, in which what was turned settles."""
 SETTLING_S = 0.1
 """Time of a block that is not looked at: the least steps that a block has."""
-LEAST_PAIRS = 4
+LEAST_PAIRS = 3
 """Pairs before the first look at an interval."""
 FIRST_PAIRS = 6
 """Pairs that each value has before any has more: on a quiet machine they show 1 %."""
@@ -84,7 +84,8 @@ def least_s(values: int, step_ms: float) -> float:
     """Return how long it takes at least to compare so many values with the unchanged script."""
     step_s = step_ms / 1e3
     block_s = max(_block_s(step_ms), LEAST_STEPS * step_s) + UNTIMED_STEPS * step_s
-    return (1 + FEW_KNOWN) * LONGEST_S + values * (2 * LEAST_PAIRS + 1) * block_s
+    begin_s = (1 + FEW_KNOWN) * max(LONGEST_S, block_s)
+    return begin_s + values * (2 * LEAST_PAIRS + 1) * block_s
 
 
 class _EndedError(Exception):

@@ -31,6 +31,11 @@ COSTLY_S = 20.0
 compilers take 40 s, cuDNN's choice of algorithms 8 s."""
 
 
+FEW_VALUES = 3
+"""Values for which there has to be room, or as many as there are: the first ones are those that
+findings point to, and what there is no time for is left to trials."""
+
+
 @dataclass(frozen=True)
 class Screener:
     """Screens the knobs of one study, on its first device."""
@@ -88,7 +93,7 @@ class Screener:
         if self.options.budget.seconds is None:
             return "the budget is in trials"
         cheap = [p for p in space.parameters if not self._is_costly(p.name)] or space.parameters
-        values = sum(len(parameter.values) for parameter in cheap)
+        values = min(FEW_VALUES, sum(len(parameter.values) for parameter in cheap))
         needed_s = start_s + least_s(values, self.baseline.mean_step_ms)
         if needed_s > allowed_s:
             return f"that takes {needed_s:.0f} s, and the budget has {allowed_s:.0f} s for it"

@@ -13,6 +13,8 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.screening import Block
 from gpuadvisor.errors import Interrupted, ScriptError
+from gpuadvisor.tuners.screening import screen
+from gpuadvisor.tuners.space import Parameter, Space
 from tests.integration.runs import request
 
 WARM = Schedule(warmup_s=0.05)
@@ -126,3 +128,20 @@ def test_a_screening_that_is_cancelled_is_closed(live):
     with pytest.raises(Interrupted):
         live(screening(), on_event=heard.append, cancelled=lambda: len(heard) > 4)
     assert ended
+
+
+@pytest.mark.slow
+def test_a_screening_finds_what_pays_in_a_script_that_ends_and_fails(live):
+    """Three starts: the script ends after 12 s, and a value ends it before."""
+    space = Space((Parameter("slow", (0.04, 0.0)), Parameter("fast", (0.01, "never"))))
+    found = live(screen(space, lambda: math.inf), steps=600)
+    states = {(each.knob, each.value): str(each.state) for each in found.values}
+    assert states == {
+        ("slow", 0.04): "worthless",
+        ("slow", 0.0): "failed",
+        ("fast", 0.01): "kept",
+        ("fast", "never"): "failed",
+    }
+    assert found.settings == {"fast": 0.01}
+    assert found.ratio.low > 1.3
+    assert found.why == ""

@@ -238,7 +238,7 @@ def test_each_comparison_is_told_as_it_ends():
     ],
 )
 def test_noise_is_taken_neither_for_a_gain_nor_for_its_absence(errors, noise):
-    """At most 1 in 10 is asked for; 1.5 in 100 were seen in 300 studies of the worst of these."""
+    """At most 1 in 10 is asked for; 2.5 in 100 were seen in 1000 studies of the worst of these."""
     found = errors.rates(errors.ALL[noise], 25)
     assert found.false_gain <= 0.05
     assert found.missed <= 0.05
