@@ -10,6 +10,11 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402 - torch may be missing
 from torch.nn import functional  # noqa: E402 - torch may be missing
 
+from gpuadvisor.collectors.script.child.counters import Counters  # noqa: E402 - the same
+from gpuadvisor.collectors.script.child.patches import note_compilation  # noqa: E402 - the same
+from gpuadvisor.collectors.script.child.registry import KnobTarget, Registry  # noqa: E402 - same
+from gpuadvisor.collectors.script.child.roots import Roots  # noqa: E402 - the same
+from gpuadvisor.collectors.script.child.script_facts import FactsRecorder  # noqa: E402 - same
 from gpuadvisor.tuners.base import Knob  # noqa: E402 - torch may be missing
 from gpuadvisor.tuners.knobs import _compile, _live, load_knobs, tf32  # noqa: E402 - torch may be missing
 
@@ -409,6 +414,30 @@ class TestEffect:
             turns[1](wanted)
             trains.step()
         assert sizes and all(type(size) is int for size in sizes)
+
+
+def test_in_the_harness(monkeypatch):
+    """All that can be turned stands around a root that the script calls, and none is in the way."""
+    monkeypatch.setattr(nn.Module, "__call__", nn.Module.__call__)
+    for where, name in ((torch.jit, "script"), (torch, "compile"), (nn.Module, "compile")):
+        monkeypatch.setattr(where, name, getattr(where, name))
+    said, facts, called = [], FactsRecorder(torch), []
+    registry = Registry(lambda *words: said.append(words))
+    turns = {name: knob.live(KnobTarget(name, registry)) for name, knob in KNOBS.items()}
+    roots = Roots(torch, registry, Counters(), lambda module, *_: called.append(module))
+    roots.look()
+    note_compilation(torch, registry, facts, roots.compiled, lambda *_: called.append("compiled"))
+    model, x, seen = Net(), torch.randn(2, 3, 10, 10), []
+    expected = model.eval()(x)
+    model.norm.register_forward_hook(lambda norm, args, out: seen.append(out.dtype))
+    on = {"bf16_autocast": True, "channels_last": True, "compile": "default"}
+    for names in ([*on], ["compile"], ["channels_last", "compile"], []):
+        for name, turn in turns.items():
+            turn(on[name] if name in names else None)
+        torch.testing.assert_close(model(x), expected, rtol=0.1, atol=0.1)
+    assert seen == [torch.bfloat16] + [torch.float32] * 3
+    assert called == [model] * 5 and not facts.compiles
+    assert {(name, state) for name, state, _ in said} == {(name, "effective") for name in on}
 
 
 class TestTheScriptsOwn:
