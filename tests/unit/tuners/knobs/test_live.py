@@ -152,7 +152,9 @@ def quick(monkeypatch, request):
         matmul.fp32_precision = "none"  # as it is until the first setting
     monkeypatch.setattr(_live, "TRACED", {})
     monkeypatch.setattr(_compile, "TRACED", _live.TRACED)
-    if "gpu" not in request.keywords:
+    if "gpu" in request.keywords:
+        monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    else:
         values = [value for name in COMPILED for value in KNOBS[name].plausible]
         monkeypatch.setattr(_compile, "OPTIONS", {v: {"backend": "eager"} for v in values})
 
@@ -603,16 +605,48 @@ class TestOnGpu:
             assert {step.device.type for step in steps} == {device}
         assert {step.item() for step in steps} == {3}
 
+    def test_products_in_tf32(self, script):
+        turn, x = live(script(), "tf32"), torch.randn(512, 512, device="cuda")
+        products = []
+        for wanted in (None, True, None):
+            turn(wanted)
+            products.append(x @ x)
+        assert torch.equal(products[0], products[2])
+        assert not torch.equal(products[0], products[1])
+
+    @pytest.mark.parametrize("value", KNOBS["compile_cudagraphs"].plausible)
+    def test_graphs_under_other_settings(self, script, value):
+        target = script()
+        turns = {name: live(target, name) for name in KNOBS}
+        trains, x = Script(target, "cuda"), torch.randn(4, 3, 10, 10, device="cuda")
+        settings = {"channels_last": True, "fused_optimizer": "fused", "bf16_autocast": True}
+        graphs = {"compile_cudagraphs": value}
+        trains.step()
+        for on in [graphs, settings, graphs | settings, {"tf32": True}, graphs] * 2:
+            model = trains.models[0].eval()
+            with torch.no_grad():
+                expected = target.call(model, x)
+                for name, turn in turns.items():
+                    turn(on.get(name))
+                for _ in range(4):
+                    found = target.call(model, x)
+            torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)
+            model.train()
+            assert all(trains.step() < 100 for _ in range(4))
+            for turn in turns.values():
+                turn(None)
+
     def test_why_cudnn_benchmark_is_not_among_them(self, script):
         """A shape seen before is not timed anew: its plan is kept, whatever the flag says."""
         from torch.profiler import ProfilerActivity, profile
 
-        layer, x = nn.Conv2d(16, 16, 3).cuda(), torch.randn(8, 16, 64, 64, device="cuda")
-        kernels = []
-        for benchmark in (False, False, True):
+        torch.backends.cudnn.deterministic = False
+        layer, counts = nn.Conv2d(16, 16, 3).cuda(), []
+        for benchmark, size in ((False, 64), (False, 64), (True, 64), (True, 96)):
             torch.backends.cudnn.benchmark = benchmark
+            x = torch.randn(8, 16, size, size, device="cuda")
             with profile(activities=[ProfilerActivity.CUDA]) as profiled:
                 layer(x)
                 torch.cuda.synchronize()
-            kernels.append(sum(event.count for event in profiled.key_averages()))
-        assert kernels[2] <= kernels[1] + 1
+            counts.append(sum(event.count for event in profiled.key_averages()))
+        assert counts[2] <= counts[1] + 2 < counts[3]
