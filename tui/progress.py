@@ -122,6 +122,8 @@ class ConsoleProgress:
                 gains = screened.state in (ScreenedAs.GAINS, ScreenedAs.KEPT)
                 line.append(f"{figures.ratio(found.ratio, digits):>10}", "green" if gains else "")
                 line.append(f"  ({figures.interval(found.low, found.high)})" + spent, "dim")
+                if screened.state is ScreenedAs.UNRESOLVED:
+                    line.append("  not decided", "dim")
             self._console.print(line, soft_wrap=True)
 
     def on_best(self, settings: Settings, gain: float) -> None:

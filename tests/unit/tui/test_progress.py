@@ -84,6 +84,8 @@ def test_a_screened_value_shows_what_it_brings_and_how_long_that_took(progress, 
     progress.on_screened(beside)
     first, second = shown.getvalue().splitlines()
     assert " ".join(first.split()) == "channels_last=True 1.13x (1.12-1.14) 6.2 s"
+    progress.on_screened(replace(layout, state=ScreenedAs.UNRESOLVED))
+    assert shown.getvalue().endswith("6.2 s  not decided\n")
     assert second.split()[:4] == ["channels_last=True", "beside", "compile", "0.83x"]
 
 
