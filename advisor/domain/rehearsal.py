@@ -64,6 +64,18 @@ class StateChange:
 
 
 @dataclass(frozen=True)
+class PossibleChange:
+    """A part of a data set that its code changes for some samples only, as its source says."""
+
+    loader: int
+    """Place of the loader among those that gave batches."""
+    path: str
+    """Attribute path: `dataset.bad`."""
+    code: str
+    """The function that changes it: `Scans.__getitem__`."""
+
+
+@dataclass(frozen=True)
 class WorkerStart:
     """Generators of random numbers in a DataLoader worker before it read its first sample."""
 
@@ -218,6 +230,7 @@ class Life:
     epochs: tuple[Epoch, ...] = ()
     """Passes in the order in which they began."""
     changes: tuple[StateChange, ...] = ()
+    possible: tuple[PossibleChange, ...] = ()
     workers: tuple[WorkerStart, ...] = ()
     unseen: tuple[str, ...] = ()
     """Attribute paths of data sets that were too large or too many to look at."""

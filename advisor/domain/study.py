@@ -291,8 +291,8 @@ class Rehearsal:
     wall_s: float = 0.0
     """Time that all lives together took."""
     doubt: str = ""
-    """Why the whole run may not be faster though its steps are, as a clause: later epochs, or a
-    start that is not earned back."""
+    """Why the whole run may not be faster though its steps are, as a clause: later epochs, a start
+    that is not earned back, or code that no sample reached."""
     wants_time: bool = False
     """Whether lives were cut off, or read few samples, for want of budget."""
     premises: Premises | None = None

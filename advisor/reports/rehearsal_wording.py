@@ -56,7 +56,7 @@ def not_rehearsed(rehearsal: Rehearsal | None) -> str:
         names = [NAMES[each] for each, why in rehearsal.not_covered.items() if why == reason]
         parts.append(f"{', '.join(names)} ({_clause(reason)})")
     if parts:
-        doubt = f" {_sentence(rehearsal.doubt)}" if rehearsal.doubt else ""
+        doubt = f" {_sentence(rehearsal.doubt)}" if rehearsal.doubt not in ("", *reasons) else ""
         return f"Not rehearsed: {'; '.join(parts)}.{doubt}"
     lacks = missing(rehearsal) or ""
     return _sentence(lacks) if lacks else ""

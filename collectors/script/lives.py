@@ -18,6 +18,7 @@ from gpuadvisor.domain.rehearsal import (
     Loop,
     LoopKind,
     Moment,
+    PossibleChange,
     StateChange,
     StateKind,
     WorkerStart,
@@ -49,6 +50,11 @@ def read_life(folder: Path, outcome: RunOutcome, recorder: RunRecorder) -> Life:
         applied=tuple(recorder.applied.values()),
         written=outcome.written,
         most_open_files=next((r["most_open_files"] for r in own if r["kind"] == "end"), None),
+        possible=tuple(
+            PossibleChange(r["loader"], r["path"], r["code"])
+            for r in own
+            if r["kind"] == "possible"
+        ),
         unseen=tuple(r["path"] for r in own if r["kind"] == "unseen"),
     )
 

@@ -86,7 +86,7 @@ class Findings:
     moved: bool = False
     """Whether the plan's life read other random samples, or the same ones in another order."""
     doubt: str = ""
-    """Why the whole run may not be faster under the plan though its steps are."""
+    """Why the whole run may not be faster under the plan, or not the same, though this life is."""
     cut: str = ""
     """Why the unchanged script's lives did not come to their end; empty if they did."""
 

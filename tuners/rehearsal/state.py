@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gpuadvisor.domain.rehearsal import Moment, StateChange, StateKind
 from gpuadvisor.domain.study import Aspect
 from gpuadvisor.tuners.rehearsal.data import DataComparison
-from gpuadvisor.tuners.rehearsal.lives import Findings, parts_of, passes_of
+from gpuadvisor.tuners.rehearsal.lives import Findings, is_whole, parts_of, passes_of
 from gpuadvisor.tuners.rehearsal.repeated_generators import repeated
 
 _SAMPLERS = ("sampler", "batch_sampler")
@@ -38,6 +38,7 @@ class StateComparison:
             )
         in_workers = {each.loader for each in plan.epochs if each.workers}
         in_main = {each.loader for each in first.epochs if not each.workers}
+        self._possible(in_main & in_workers)
         told = set()
         for change in first.changes:
             if change.loader not in in_workers or (change.path, change.moment) in told:
@@ -54,6 +55,19 @@ class StateComparison:
                 f"{each.path} draws the same random numbers {where}",
                 self.found.loader_knobs,
             )
+
+    def _possible(self, loaders: set[int]) -> None:
+        """Say that reading would change for other samples what it changed for none of these."""
+        lives = self.found.lives
+        changes = [c for life in (lives.first, lives.second, lives.plan) for c in life.changes]
+        seen = [f"{c.path}." for c in changes if c.moment is Moment.READING]
+        for each in () if is_whole(lives.first) else lives.first.possible:
+            inside = (f"{each.path}.", f"{each.path}[")
+            if each.loader in loaders and not any(path.startswith(inside) for path in seen):
+                why = f"{each.code} can change {each.path}, and did for no sample of the rehearsal"
+                self.found.not_covered[Aspect.DATASET_STATE] = self.found.doubt = why
+                self.found.covered = [a for a in self.found.covered if a != Aspect.DATASET_STATE]
+                return
 
     def _between_epochs(self, change: StateChange) -> None:
         """Judge what the script changes between passes: workers that live on do not see it."""

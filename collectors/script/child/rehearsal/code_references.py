@@ -64,7 +64,7 @@ def methods_of(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
     waiting = [(name, LEVELS) for name in ENTRY_METHODS]
     seen = set(ENTRY_METHODS)
     for name, levels in waiting:
-        method = _method(cls, name)
+        method = method_named(cls, name)
         if method is None or not is_own(method):
             continue
         yield name, method
@@ -74,7 +74,8 @@ def methods_of(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
             waiting.extend((name, levels - 1) for name in called)
 
 
-def _method(cls: type, name: str) -> types.FunctionType | None:
+def method_named(cls: type, name: str) -> types.FunctionType | None:
+    """Return the Python function that a class, or a base of it, has by a name; None if none."""
     for base in mro_of(cls):
         found: Any = class_dict(base).get(name)
         if type(found) in (staticmethod, classmethod):
@@ -113,7 +114,7 @@ def _collect(
         if name in namespace:
             _note(f"global {name}", namespace[name], attributes, levels, found, seen)
     for name in sorted(attributes) if cls is not None else ():
-        method = _method(cls, name)  # type: ignore[arg-type]
+        method = method_named(cls, name)  # type: ignore[arg-type]
         if method is not None and is_own(method):
             _collect(method, cls, levels - 1, found, seen)
 
@@ -149,7 +150,7 @@ def _note_object(path: str, value: Any, attributes: frozenset[str], found: dict[
     """Note an object, or those attributes alone that are used of settings such as `args`."""
     own = attributes_of(value)
     used = sorted(attributes & own.keys())
-    if used and not any(_method(type(value), name) for name in attributes):
+    if used and not any(method_named(type(value), name) for name in attributes):
         for name in used:
             found.setdefault(f"{path}.{name}", own[name])
     else:

@@ -27,6 +27,8 @@ ROOTS = ("dataset", "collate_fn", "worker_init_fn", *MAIN_PROCESS)
 """Attributes of a DataLoader from which its state is looked for."""
 LOUD = (StateKind.GENERATOR, StateKind.HANDLE, StateKind.ITERATOR)
 """Kinds that are named by themselves also where they came or went with the object around them."""
+KEPT = (StateKind.VALUE, StateKind.CONTAINER)
+"""Kinds that the script may look at after the samples were read."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class State:
     """Whether there were more parts than are looked at, so that one may be missing for that."""
     generators: Mapping[str, GeneratorState] = field(default_factory=dict)
     """Attribute path to the state of each generator of random numbers among the parts."""
+    possible: Mapping[str, str] = field(default_factory=dict)
+    """Attribute path of values and containers to the code that changes them for some samples."""
 
 
 def state_of(roots: Mapping[str, Any]) -> State:
@@ -53,7 +57,9 @@ def state_of(roots: Mapping[str, Any]) -> State:
     walk.run({name: root for name, root in roots.items() if name not in MAIN_PROCESS})
     walk.run({name: root for name, root in roots.items() if name in MAIN_PROCESS})
     unseen = tuple(dict.fromkeys(walk.unseen))
-    return State(walk.parts, unseen, os.getpid(), walk.is_cut, walk.generators)
+    kept = {path for path, part in walk.parts.items() if part.kind in KEPT and part.digest}
+    possible = {path: place for path, place in walk.possible.items() if path in kept}
+    return State(walk.parts, unseen, os.getpid(), walk.is_cut, walk.generators, possible)
 
 
 def loader_roots(loader: Any) -> dict[str, Any]:

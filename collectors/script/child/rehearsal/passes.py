@@ -257,7 +257,10 @@ class States:
         """Look at a loader before the first batch of a pass."""
         with guarded(None, "look at a data set"):
             watch = self._watches.setdefault(place, StateWatch(place))
-            self._write(watch.pass_begins(state_of(loader_roots(loader))))
+            state = state_of(loader_roots(loader))
+            self._write(watch.pass_begins(state))
+            for path, code in state.possible.items():
+                self._once("possible", loader=place, path=path, code=code)
             for path in watch.unseen:
                 self._once("unseen", path=path)
 

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from gpuadvisor.collectors.script.child.rehearsal import code_references, handles
+from gpuadvisor.collectors.script.child.rehearsal import (
+    code_references,
+    handles,
+    possible_changes,
+)
 from gpuadvisor.collectors.script.child.rehearsal.arrays import (
     array_digest,
     buffer_digest,
@@ -47,6 +51,10 @@ PARTS = 6000
 """Parts of one state that are looked at: some 100 ms of work."""
 NAMED = 32
 """Paths beyond that are named as not looked at."""
+ALIKE = 8
+"""Objects of one class whose code is read, as the settings of each decide what it does."""
+OTHERS_CODE = ("sampler", "batch_sampler", "worker_init_fn", "global ")
+"""Where paths begin of functions that no samples are read with, or that what calls them shows."""
 LEFT_ALONE = (
     "asyncio", "concurrent", "logging", "multiprocessing", "threading", "tqdm", "weakref",
     "_abc", "_thread", "_weakref", "torch.multiprocessing", "torch.utils.tensorboard",
@@ -102,6 +110,10 @@ class Walk:
         self.unseen: list[str] = []
         self.is_cut = False
         """Whether there were more parts than are looked at."""
+        self.possible: dict[str, str] = {}
+        """Attribute paths that code may change which samples are read with, to where it does."""
+        self._alike: dict[int, int] = {}
+        """Objects of a class that were looked at, by its address."""
         self.array_bytes = 0
         """Bytes of arrays that were read whole."""
         self.mappings: list[tuple[int, int]] | None = None
@@ -252,6 +264,9 @@ class Walk:
                 self._seen[id(method)] = method
                 self._function_state(f"{path}.{name}", method)
                 self._queue.extend(code_references.references(method, kind).items())
+        self._alike[id(kind)] = count = self._alike.get(id(kind), 0) + 1
+        if count <= ALIKE and not path.startswith(OTHERS_CODE[:3]):
+            self.possible.update(possible_changes.of_object(path, kind, own))
         return own
 
     def _attributes(self, path: str, value: Any) -> dict[str, Any]:
@@ -273,6 +288,8 @@ class Walk:
         self._function_state(path, value)
         if code_references.is_own(value):
             self._queue.extend(code_references.references(value).items())
+            if not path.startswith(OTHERS_CODE):
+                self.possible.update(possible_changes.of_function(path, value))
 
     def _function_state(self, path: str, value: types.FunctionType) -> None:
         """Look at what a function closes over, its defaults and its attributes."""

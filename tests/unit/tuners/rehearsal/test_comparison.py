@@ -18,6 +18,7 @@ from gpuadvisor.domain.rehearsal import (
     LoopKind,
     Moment,
     Numbers,
+    PossibleChange,
     StateChange,
     StateKind,
     WorkerStart,
@@ -339,6 +340,38 @@ class TestSilence:
         found = rehearsed(with_workers(short), short)
         assert Aspect.SECOND_EPOCH in found.not_covered
         assert "second epoch" in missing(found)
+
+    @pytest.mark.parametrize(
+        ("paths", "settings", "is_whole", "lacks"),
+        [
+            ((), WORKERS, False, True),
+            (("dataset.badge",), WORKERS, False, True),
+            (("dataset.bad",), WORKERS, False, False),
+            (("dataset.bad[3]",), WORKERS, False, False),
+            ((), BF16, False, False),
+            ((), WORKERS, True, False),
+        ],
+    )
+    def test_code_that_no_sample_reached(self, paths, settings, is_whole, lacks):
+        possible = (PossibleChange(0, "dataset.bad", "Scans.__getitem__"),)
+        changes = tuple(StateChange(0, 0, path, StateKind.HANDLE, Moment.READING) for path in paths)
+        count = None if is_whole else 100
+        passes = [epoch(n, whole_batches=count or 8) for n in (0, 1)]
+        first = life(passes, possible=possible, changes=changes)
+        plan = with_workers(first) if settings is WORKERS else first
+        reset = StateChange(0, 1, "dataset.bad", StateKind.CONTAINER, Moment.BETWEEN_EPOCHS)
+        first = replace(first, changes=(*changes, reset))
+        found = rehearsed(plan, first, settings=settings)
+        why = "Scans.__getitem__ can change dataset.bad, and did for no sample of the rehearsal"
+        assert (missing(found) == why) == lacks
+        assert (found.not_covered.get(Aspect.DATASET_STATE) == why) == lacks
+        assert (Aspect.DATASET_STATE in found.covered) == (settings is WORKERS and not lacks)
+
+    def test_code_that_only_workers_of_the_script_s_own_ran(self):
+        possible = (PossibleChange(0, "dataset.bad", "Scans.__getitem__"),)
+        first = with_workers(life([epoch(0, whole_batches=100), epoch(1, whole_batches=100)]))
+        first = replace(first, possible=possible)
+        assert missing(rehearsed(first, first, settings={"persistent_workers": True})) is None
 
     def test_a_whole_run_of_one_pass(self):
         whole = life([epoch(0)])

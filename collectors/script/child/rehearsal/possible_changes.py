@@ -1,0 +1,203 @@
+"""What code that reads samples changes only for some: its source tells what no sample may show.
+
+Only statements in a branch count, as others ran for any sample; of branches that settings alone
+decide, those that are taken. An attribute that is simply assigned is made again in each process.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from gpuadvisor.collectors.script.child.rehearsal.code_references import (
+    ENTRY_METHODS,
+    LEVELS,
+    is_own,
+    method_named,
+)
+from gpuadvisor.collectors.script.child.rehearsal.content import PLAIN
+from gpuadvisor.collectors.script.child.rehearsal.inspection import class_dict, mro_of
+
+MUTATING = frozenset((
+    "add", "append", "appendleft", "clear", "discard", "extend", "extendleft", "insert", "pop",
+    "popitem", "popleft", "remove", "setdefault", "subtract", "update",
+))  # fmt: skip
+"""Methods that change lists, dictionaries, sets, deques and counters."""
+
+
+def of_object(path: str, kind: type, own: Mapping[str, Any]) -> dict[str, str]:
+    """Return what reading samples through an object may change: attribute path to the method.
+
+    `own` are the object's attributes. Of which kind such a part is, is not known here.
+    """
+    found: dict[str, str] = {}
+    classes = (item for base in reversed(mro_of(kind)) for item in class_dict(base).items())
+    values = {**{name: value for name, value in classes if type(value) in PLAIN}, **own}
+    for name in ENTRY_METHODS:
+        method = method_named(kind, name) if name != "__len__" else None
+        if method is not None:
+            _Reader(path, f"{path}.{name}", method, kind, values, found).read()
+    return found
+
+
+def of_function(path: str, function: types.FunctionType) -> dict[str, str]:
+    """Return what a function may change that is not its own: attribute path to the function."""
+    found: dict[str, str] = {}
+    _Reader("", path, function, None, {}, found).read()
+    return found
+
+
+@lru_cache(maxsize=64)
+def _functions(file: str) -> dict[tuple[str, int], ast.FunctionDef]:
+    """Return the functions of a source file by name and first line; none where it has no source."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    return {
+        (n.name, min([n.lineno, *(each.lineno for each in n.decorator_list)])): n for n in nodes
+    }
+
+
+@dataclass
+class _Reader:
+    """Reads a function and those that it calls."""
+
+    owner: str
+    """Path of the object whose methods are read; empty for a function."""
+    place: str
+    function: types.FunctionType
+    kind: type | None
+    values: Mapping[str, Any]
+    """The object's attributes that settings may be among."""
+    found: dict[str, str]
+    levels: int = LEVELS
+    """Calls that are followed yet."""
+    is_rare: bool = False
+    """Whether what is read next runs for some samples only."""
+    is_over: bool = False
+    """Whether it cannot be reached."""
+
+    def read(self) -> None:
+        """Note what the function changes for some samples only."""
+        code = self.function.__code__
+        self._locals = {*code.co_varnames, *code.co_cellvars}
+        self._self = code.co_varnames[0] if self.kind is not None and code.co_argcount else ""
+        tree = _functions(code.co_filename).get((code.co_name, code.co_firstlineno))
+        if tree is None or not self.levels or not is_own(self.function):
+            return
+        nodes = list(ast.walk(tree))
+        stored = [n.value for n in nodes if isinstance(n, ast.Subscript) and _is_changed(n)]
+        names = (n for n in nodes if isinstance(n, (ast.Name, ast.Attribute)) and n not in stored)
+        self._loaded = {self._path(name) for name in names if not _is_changed(name)}
+        self._branch(tree.body, False)
+
+    def _branch(self, body: Iterable[ast.AST], is_rare: bool) -> bool:
+        """Visit code; return whether what comes after it cannot be reached from it."""
+        before = self.is_rare, self.is_over
+        self.is_rare |= is_rare
+        for node in body:
+            self._visit(node)
+        is_over = self.is_over
+        self.is_rare, self.is_over = before
+        return is_over
+
+    def _visit(self, node: ast.AST) -> None:
+        if self.is_over or isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Lambda)):
+            return
+        if isinstance(node, ast.If):
+            self._visit(node.test)
+            known = self._known(node.test)
+            sides = [s for s, when in ((node.body, 1), (node.orelse, 0)) if known in (None, when)]
+            over = [self._branch(side, known is None) for side in sides]
+            self.is_over, self.is_rare = all(over), self.is_rare or any(over)
+        elif isinstance(node, ast.Try):
+            is_left = self._branch([*node.body, *node.orelse], False)
+            caught = [self._branch(handler.body, True) for handler in node.handlers]
+            self.is_rare |= is_left
+            is_over = is_left and all(caught)
+            self.is_over = self._branch(node.finalbody, False) or is_over
+        elif isinstance(node, (ast.For, ast.While)):
+            self._branch(ast.iter_child_nodes(node), False)
+        elif isinstance(node, ast.match_case):
+            self.is_rare |= self._branch(node.body, True)
+        else:
+            self._statement(node)
+            for child in ast.iter_child_nodes(node):
+                self._visit(child)
+            self.is_over |= isinstance(node, (ast.Return, ast.Raise, ast.Continue, ast.Break))
+
+    def _statement(self, node: ast.AST) -> None:
+        """Note what one statement or expression changes, or the functions that it calls do."""
+        if isinstance(node, ast.AugAssign):
+            self._note(node.target)
+        elif isinstance(node, ast.Subscript) and _is_changed(node):
+            if self._path(node) not in self._loaded:  # else it is a cache
+                self._note(node)
+        elif isinstance(node, ast.Call):
+            called, place, function, kind = node.func, "", None, None
+            if isinstance(called, ast.Attribute):
+                if called.attr in MUTATING:
+                    self._note(called.value)
+                if self.kind is not None and self._is_self(called.value):
+                    function, kind = method_named(self.kind, called.attr), self.kind
+                    place = f"{self.owner}.{called.attr}"
+            elif isinstance(called, ast.Name) and called.id not in self._locals:
+                function, place = self.function.__globals__.get(called.id), f"global {called.id}"
+            if type(function) is types.FunctionType:
+                to = self.levels - 1, self.is_rare
+                _Reader(self.owner, place, function, kind, self.values, self.found, *to).read()
+
+    def _note(self, target: ast.expr) -> None:
+        path = self._path(target)
+        if self.is_rare and path:
+            name = self.function.__qualname__.rpartition("<locals>.")[2]
+            self.found.setdefault(path, name)
+
+    def _is_self(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Name) and node.id == self._self
+
+    def _path(self, node: ast.expr) -> str:
+        """Return the attribute path of what is changed with a target; empty for a local name."""
+        names: list[str] = []
+        while isinstance(node, (ast.Attribute, ast.Subscript)):
+            names = [node.attr, *names] if isinstance(node, ast.Attribute) else []
+            node = node.value
+        root = node.id if isinstance(node, ast.Name) else ""
+        if root in self._locals:
+            return ".".join((self.owner, *names)) if root == self._self and names else ""
+        if root in self.function.__code__.co_freevars:
+            return ".".join((self.place, root, *names))
+        return ".".join((f"global {root}", *names)) if root in self.function.__globals__ else ""
+
+    def _known(self, test: ast.expr) -> bool | None:
+        """Return what a test of settings alone gives; None where samples may decide it."""
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            known = self._known(test.operand)
+            return None if known is None else not known
+        if isinstance(test, ast.BoolOp):
+            each, decides = [self._known(v) for v in test.values], isinstance(test.op, ast.Or)
+            return decides if decides in each else None if None in each else not decides
+        if isinstance(test, ast.Compare) and ast.unparse(test).endswith((" is None", " not None")):
+            value = self._value(test.left)
+            return None if value is ... else (value is None) is isinstance(test.ops[0], ast.Is)
+        value = self._value(test)
+        return bool(value) if type(value) in PLAIN and value is not ... else None
+
+    def _value(self, node: ast.expr) -> Any:
+        """Return the value of an attribute of the object, or of a global; `...` for all else."""
+        if isinstance(node, ast.Attribute) and self._is_self(node.value):
+            return self.values.get(node.attr, ...)
+        if isinstance(node, ast.Name) and node.id not in self._locals:
+            return self.function.__globals__.get(node.id, ...)
+        return ...
+
+
+def _is_changed(node: Any) -> bool:
+    return not isinstance(node.ctx, ast.Load)

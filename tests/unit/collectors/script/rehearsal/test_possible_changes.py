@@ -1,0 +1,281 @@
+"""What code changes for some samples only, found in its source without running it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gpuadvisor.collectors.script.child.rehearsal.dataset_state import state_of
+
+torch = pytest.importorskip("torch")
+
+BAD: list[int] = []
+ERRORS = 0
+QUIET = True
+
+
+def note_globally(index: int) -> None:
+    BAD.append(index)
+
+
+def load(index: int) -> int:
+    return index
+
+
+class Data:
+    """A data set with whatever attributes. The code that is looked at must never run."""
+
+    def __init__(self, **attributes: Any) -> None:
+        self.__dict__.update(attributes)
+
+
+class Appends(Data):
+    def __getitem__(self, i):
+        try:
+            return load(i)
+        except OSError:
+            self.x.append(i)
+            return 0
+
+
+class Counts(Data):
+    def __getitem__(self, i):
+        if i % 1000 == 999:
+            self.x += 1
+        return i
+
+
+class CountsByKind(Data):
+    def __getitem__(self, i):
+        for kind in "ab":
+            if kind in str(i):
+                self.x[kind] += 1
+        return i
+
+
+class KeepsWords(Data):
+    def __getitem__(self, i):
+        if i > 5:
+            self.x["bad"].append(i)
+        return i
+
+
+class Relabels(Data):
+    def __getitem__(self, i):
+        try:
+            return load(i)
+        except OSError as error:
+            self.x[i] = str(error)
+
+
+class ThroughMethods(Data):
+    def __getitems__(self, indices):
+        return [self.one(i) for i in indices]
+
+    def one(self, i):
+        if i > 5:
+            self.note(i)
+        return i
+
+    def note(self, i):
+        self.x.add(i)
+
+
+class AfterReturn(Data):
+    def __iter__(self):
+        for i in range(9):
+            if i < 5:
+                yield i
+                continue
+            self.x.append(i)
+
+
+class AfterTry(Data):
+    def __next__(self):
+        try:
+            return json.loads(self.line)
+        except ValueError:
+            pass
+        self.x.append(self.line)
+        return None
+
+
+class AfterMatch(Data):
+    def __getitem__(self, i):
+        match i % 9:
+            case 8:
+                self.x.append(i)
+        return i
+
+
+class Inherits(Appends):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (Appends, []), (Appends, deque()), (Inherits, []), (Counts, 0), (Counts, torch.zeros(2)),
+        (CountsByKind, Counter()), (CountsByKind, {"a": 0}), (KeepsWords, {"bad": []}),
+        (Relabels, {}), (ThroughMethods, set()), (AfterReturn, []), (AfterTry, []),
+        (AfterMatch, []),
+    ],
+)  # fmt: skip
+def test_what_no_sample_may_reach(kind: type[Data], value: Any) -> None:
+    found = state_of({"dataset": kind(x=value, line="")}).possible
+    assert list(found) == ["dataset.x"]
+    place = next(iter(found.values()))
+    assert place.partition(".")[0] == ("Appends" if kind is Inherits else kind.__name__)
+
+
+class UsesGlobals(Data):
+    def __getitem__(self, i):
+        global ERRORS
+        if i > 5:
+            note_globally(i)
+            ERRORS += 1
+        return i
+
+
+def test_globals_and_what_a_function_closes_over() -> None:
+    found = state_of({"dataset": UsesGlobals()}).possible
+    assert found == {
+        "global BAD": "note_globally",
+        "global ERRORS": "UsesGlobals.__getitem__",
+    }
+    short: list[Any] = []
+
+    def collate(samples: list[Any]) -> list[Any]:
+        if len(samples) < 8:
+            short.append(samples)
+        return samples
+
+    assert state_of({"collate_fn": collate}).possible == {"collate_fn.short": "collate"}
+
+
+def test_a_data_set_in_a_library_s() -> None:
+    inner = torch.utils.data.Subset(Appends(x=[]), [1, 2])
+    both = torch.utils.data.ConcatDataset([inner, inner])
+    assert list(state_of({"dataset": both}).possible) == ["dataset.datasets[0].dataset.x"]
+
+
+class Always(Data):
+    def __getitem__(self, i):
+        self.x.update(level=1)  # any sample would have shown a change
+        return i
+
+
+class MadeOnce(Data):
+    def __getitem__(self, i):
+        if self.x is None:
+            self.x = [load(i)]
+        return self.x[0]
+
+
+class MadeOnceElsewhere(Data):
+    def __getitem__(self, i):
+        if not hasattr(self, "x"):
+            self.open()
+        return self.x
+
+    def open(self):
+        self.x = []
+
+
+class Cache(Data):
+    def __getitem__(self, i):
+        if i not in self.x:
+            self.x[i] = load(i)
+        return self.x[i]
+
+
+class LastOne(Data):
+    def __getitem__(self, i):
+        if i > 5:
+            self.x = i
+        return i
+
+
+class SwitchedOff(Data):
+    keeps = False
+
+    def __getitem__(self, i):
+        if self.keeps and i > 5:
+            self.x.append(i)
+        if not QUIET:
+            self.x.append(i)
+        if self.log is not None:
+            self.x.append(i)
+        return i
+
+
+class EndsBefore(Data):
+    log = None
+
+    def __getitem__(self, i):
+        if self.log is None:
+            return load(i)
+        if i > 5:
+            self.x.append(i)
+        return i
+
+
+class InLocals(Data):
+    def __getitem__(self, i):
+        x = []
+        if i > 5:
+            x.append(i)
+            load = [i]
+            load.append(i)
+        return x
+
+
+class Unused(Data):
+    def __getitem__(self, i):
+        return i
+
+    def report(self, i):
+        if i > 5:
+            self.x.append(i)
+
+
+class Shared(Data):
+    def __getitem__(self, i):
+        if i > 5:
+            self.x[i] += 1
+        return i
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (Always, {}), (MadeOnce, None), (MadeOnce, [1]), (MadeOnceElsewhere, []), (Cache, {}),
+        (LastOne, 1), (SwitchedOff, []), (EndsBefore, []), (InLocals, []), (Unused, []),
+        (Shared, torch.zeros(3).share_memory_()),
+    ],
+)  # fmt: skip
+def test_what_is_harmless(kind: type[Data], value: Any) -> None:
+    dataset = kind(x=value, **({"log": None} if kind is SwitchedOff else {}))
+    assert state_of({"dataset": dataset}).possible == {}
+
+
+def test_samplers_and_workers_own_functions_read_no_samples() -> None:
+    def begin(worker: int) -> None:
+        if worker:
+            BAD.append(worker)
+
+    roots = {"sampler": Appends(x=[]), "worker_init_fn": begin}
+    assert state_of(roots).possible == {}
+
+
+def test_code_without_source_is_left_alone() -> None:
+    names: dict[str, Any] = {}
+    exec("class Made:\n def __getitem__(self, i):\n  if i: self.x.append(i)", names)
+    made: Callable[[], Any] = names["Made"]
+    dataset = made()
+    dataset.x = []
+    assert state_of({"dataset": dataset}).possible == {}
