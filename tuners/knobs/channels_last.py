@@ -56,7 +56,7 @@ class _Layouts:
         """Each root, with the ranks that the inputs of its convolutions have."""
         self._optimizers: WeakSet[Any] = WeakSet()
         self._strides: Any = WeakTensorKeyDictionary()
-        """Strides of each tensor before it was turned on."""
+        """Strides of each tensor before it was turned on, and whether it is a weight."""
         target.on_root(self._adopt)
         target.around_root(self._around)
         target.after_optimizer(self._optimizers.add)
@@ -87,24 +87,23 @@ class _Layouts:
     def _lay_out(self, modules: list[Any]) -> None:
         import torch
 
-        tensors = [t for m in modules for w in _weights(m) for t in self._belonging(w)]
+        found = [(t, t is w) for m in modules for w in _weights(m) for t in self._belonging(w)]
         begins = {tensor.data_ptr(): tensor for tensor in self._strides if tensor.numel()}
-        if any(t.numel() and begins.setdefault(t.data_ptr(), t) is not t for t in tensors):
+        if any(t.numel() and begins.setdefault(t.data_ptr(), t) is not t for t, _ in found):
             raise RuntimeError("weights of the script's convolutions share their memory")
-        for tensor in tensors:
-            self._strides.setdefault(tensor, tensor.stride())
-            if _is_dense(tensor) and not _is_last(tensor):
+        for tensor, is_weight in found:
+            self._strides.setdefault(tensor, (tensor.stride(), is_weight))
+            if not _is_last(tensor):
                 shape = torch.empty(tensor.shape, device="meta", memory_format=_format(tensor))
-                _restride(tensor, shape.stride())
-                self._target.effective()
+                if _restride(tensor, shape.stride()):
+                    self._target.effective()
 
     def off(self) -> None:
         self._on = False
-        for module in self._ranks:
-            for weight in _weights(module):
-                own = self._strides.get(weight)
-                for tensor in self._belonging(weight) if own is not None else ():
-                    _restride(tensor, self._strides.get(tensor, own))
+        for weight, (own, is_weight) in list(self._strides.items()):
+            for tensor in self._belonging(weight) if is_weight else ():
+                strides, _ = self._strides.get(tensor, (own, False))
+                _restride(tensor, strides)
         self._strides.clear()
 
     def _belonging(self, weight: Any) -> Iterator[Any]:
@@ -113,7 +112,9 @@ class _Layouts:
 
         kept = [o.state[weight].values() for o in self._optimizers if weight in o.state]
         for tensor in (weight, weight.grad, *(value for values in kept for value in values)):
-            if isinstance(tensor, torch.Tensor) and tensor.shape == weight.shape:
+            if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+                continue
+            if tensor.shape == weight.shape:
                 yield tensor
 
 
@@ -156,12 +157,14 @@ def _is_dense(tensor: Any) -> bool:
     return True
 
 
-def _restride(tensor: Any, strides: tuple[int, ...]) -> None:
-    """Change the order in which a dense tensor's elements stand in its memory."""
-    if tensor.stride() != strides:
-        plain = tensor.data  # unlike `detach`, what autograd has saved of the tensor stays valid
-        content = plain.clone()
-        tensor.data = plain.as_strided(plain.shape, strides, plain.storage_offset()).copy_(content)
+def _restride(tensor: Any, strides: tuple[int, ...]) -> bool:
+    """Change the order in which a dense tensor's elements stand in its memory, if it is another."""
+    if tensor.stride() == strides or not _is_dense(tensor):
+        return False
+    plain = tensor.data  # unlike `detach`, what autograd has saved of the tensor stays valid
+    content = plain.clone()
+    tensor.data = plain.as_strided(plain.shape, strides, plain.storage_offset()).copy_(content)
+    return True
 
 
 KNOB = ChannelsLast()

@@ -557,6 +557,29 @@ class TestTheScriptsOwn:
         turn(None)
         assert trains.state(exact) == before
 
+    def test_a_root_that_is_gone_while_its_weights_are_not(self, script):
+        turn = live(target := script(), "channels_last")
+        layer = nn.Conv2d(3, 4, 3)
+        target.call(nn.Sequential(layer), torch.randn(1, 3, 8, 8)).sum().backward()
+        target._roots.clear()
+        before = exact(layer.weight), exact(layer.weight.grad)
+        turn(True)
+        target.call(nn.Sequential(layer), torch.randn(1, 3, 8, 8))
+        target._roots.clear()
+        assert layer.weight.is_contiguous(memory_format=torch.channels_last)
+        turn(None)
+        assert (exact(layer.weight), exact(layer.weight.grad)) == before
+
+    def test_a_weight_of_repeated_elements_stays(self, script):
+        turn = live(target := script(), "channels_last")
+        layer, x = nn.Conv2d(3, 4, 3), torch.randn(1, 3, 8, 8)
+        layer.weight.data = torch.randn(1, 3, 3, 3).expand(4, 3, 3, 3)
+        expected, before = target.call(layer, x), exact(layer.weight)
+        for wanted in (True, None):
+            turn(wanted)
+            assert exact(layer.weight) == before
+            torch.testing.assert_close(target.call(layer, x), expected)
+
     def test_weights_with_one_memory(self, script):
         turn = live(target := script(), "channels_last")
         one, other = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3)
