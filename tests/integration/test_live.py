@@ -103,7 +103,10 @@ def test_a_script_that_ends_is_started_again(live):
 
 
 def test_what_fails_is_told_and_the_others_go_on(live):
-    refused, died, fine = live(asked([Block({"fast": "never"}), Block({"fast": 0.0}), FAST]))
+    unknown, refused, died, fine = live(
+        asked([Block({"tf32": True}), Block({"fast": "never"}), Block({"fast": 0.0}), FAST])
+    )
+    assert unknown.failed == "RuntimeError: tf32 cannot be turned in this script"
     assert refused.failed == "RuntimeError: not in this script"
     assert died.failed == "ValueError: a shape that cannot be"
     assert math.isnan(died.step_ms)

@@ -112,6 +112,8 @@ class LiveBlocks:
 
     def _turn(self, settings: Mapping[str, Any]) -> None:
         """Turn off what is not wanted, and then on what is; the order is that of the knobs."""
+        if missing := settings.keys() - self._turns.keys():
+            raise RuntimeError(f"{', '.join(sorted(missing))} cannot be turned in this script")
         for name in [name for name in self._turns if name in self._settings]:
             if settings.get(name) != self._settings[name]:
                 del self._settings[name]
