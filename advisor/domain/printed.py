@@ -33,6 +33,11 @@ def numbers_in(line: str) -> list[float]:
     return [float(text) for text in _NUMBER.findall(_MOMENT.sub("@", line))]
 
 
+def moments_in(line: str) -> list[str]:
+    """Return the dates and times of day in a line, as they stand there."""
+    return [found.group() for found in _MOMENT.finditer(line)]
+
+
 def without_numbers(line: str) -> str:
     """Return the line with `#` for each such number, and `@` for each date."""
     return _NUMBER.sub("#", _MOMENT.sub("@", line))

@@ -193,10 +193,11 @@ class Numbers:
     count: int
     """How many there are."""
     values: Sequence[float] = field(repr=False)
-    """All of them, or evenly spread ones where they are many. A text stands as its CRC-32, so that
-    texts can be compared for being the same."""
+    """All of them, or evenly spread ones where they are many."""
     may_be_times: bool = False
     """Whether what they stand beside speaks of time, which a plan is to change."""
+    are_texts: bool = False
+    """Whether each stands for a text, by its CRC-32: it is the same or another, never near."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuadvisor.domain.printed import numbers_in, tells_time, without_numbers
+from gpuadvisor.domain.printed import moments_in, numbers_in, tells_time, without_numbers
 from gpuadvisor.domain.rehearsal import Numbers, WrittenFile
 
 if TYPE_CHECKING:
@@ -77,6 +77,13 @@ _SAFETENSORS = {
 """Types of tensors: huggingface.co/docs/safetensors."""
 
 
+class _Text(float):
+    """Stands for a text, by its CRC-32."""
+
+    def __new__(cls, text: str | bytes) -> _Text:
+        return super().__new__(cls, zlib.crc32(text.encode() if isinstance(text, str) else text))
+
+
 class ContentReader:
     """Reads files of one life, until they are too many bytes."""
 
@@ -125,17 +132,18 @@ def _numbers(content: bytes, suffix: str) -> tuple[dict[str, Numbers], bool]:
 
 def _collected(found: Iterable[Part]) -> dict[str, Numbers]:
     """Put single numbers of the same name together, and make arrays shorter."""
-    single: dict[tuple[str, bool], array[float]] = {}
+    single: dict[tuple[str, bool, bool], array[float]] = {}
     numbers: dict[str, Numbers] = {}
     for name, value, is_time in found:
         if isinstance(value, float):
-            single.setdefault((name, is_time), array("d")).append(value)
+            kind = name, is_time, isinstance(value, _Text)
+            single.setdefault(kind, array("d")).append(value)
             continue
         for column, values in _columns(name, value):
             numbers[_new(column, numbers)] = _shortened(values, is_time)
-    for (name, is_time), together in single.items():
+    for (name, *kinds), together in single.items():
         step = math.ceil(len(together) / MOST_VALUES)
-        numbers[_new(name, numbers)] = Numbers(len(together), together[::step], is_time)
+        numbers[_new(name, numbers)] = Numbers(len(together), together[::step], *kinds)
     return numbers
 
 
@@ -163,15 +171,16 @@ def _shortened(values: Array, is_time: bool) -> Numbers:
     flat = np.ascontiguousarray(values).reshape(-1)
     if flat.dtype.kind == "c":
         flat = flat.view(flat.real.dtype)
-    if flat.dtype.kind in "US":
-        flat = np.array([zlib.crc32(str(text).encode()) for text in flat.tolist()], dtype=float)
+    are_texts = flat.dtype.kind in "US"
+    if are_texts:
+        flat = np.array([_Text(text) for text in flat.tolist()], dtype=float)
     if flat.dtype.kind not in "biuf":
         raise _UnknownFormatError
     step = max(1, math.ceil(flat.size / MOST_VALUES))
     while any(math.gcd(step, length) > 1 for length in values.shape[1:]):  # else some columns never
         step += 1
     kept = np.ascontiguousarray(flat[::step], dtype=np.float64)
-    return Numbers(int(flat.size), array("d", kept.tobytes()), is_time)
+    return Numbers(int(flat.size), array("d", kept.tobytes()), is_time, are_texts)
 
 
 def _npy(content: bytes) -> Array:
@@ -316,8 +325,7 @@ def _walk(value: Any, name: str = "", depth: int = 0, is_time: bool = False) -> 
     if isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating)):
         yield name, _float(value), is_time
     elif isinstance(value, (str, bytes)):
-        text = value.encode() if isinstance(value, str) else value
-        yield name, float(zlib.crc32(text)), is_time
+        yield name, _Text(value), is_time
     elif isinstance(value, np.ndarray):
         if value.dtype.kind == "O":
             yield from _walk(value.tolist(), name, depth + 1, is_time)
@@ -380,7 +388,9 @@ def _lines(text: str) -> Iterator[Part]:
         is_time = tells_time(line)
         words = without_numbers(line)
         if not is_time:
-            yield "words", float(zlib.crc32(words.encode())), False
+            yield "words", _Text(words), False
+        if moments := moments_in(line):
+            yield f"{words[:_LONGEST_NAME]} (moments)", _Text(" ".join(moments)), True
         fields = line.split(separator) if timed else [line]
         in_table = len(fields) == len(timed)
         found = [

@@ -183,6 +183,8 @@ TRAPS = (
     trap("pickle_by_time", DOUBLE, RESULTS),
     trap("logged_metrics", DOUBLE, RESULTS),
     trap("took_of_a_share", DOUBLE, RESULTS),
+    trap("arrivals", DOUBLE, RESULTS),
+    trap("project_cache", DOUBLE, RESULTS),
     trap("min_max_print", DOUBLE, RESULTS),
     trap("rank_in_name", DOUBLE, FILES, RESULTS),
     trap("hidden_folder", DOUBLE, RESULTS),
@@ -202,6 +204,11 @@ TRAPS = (
     trap("late_pruning", NHWC, END),
     trap("late_unfreeze", FUSED, END),
     trap("rare_bad_samples", WORKERS, STATE, FILES),
+    # What happens when something was reached: no rehearsal that is so short gets there.
+    trap("competence", OWN_KEPT, SECOND, STATE),
+    trap("domain_weights", WORKERS, SECOND, STATE),
+    trap("sequential_test", DOUBLE, ROWS, RESULTS),
+    trap("plateau_prune", NHWC, END),
     trap("ensemble_shards", DOUBLE, FILES),
     trap("ensemble_archive", DOUBLE, RESULTS),
     trap("recall_near_one", DOUBLE, RESULTS),
@@ -265,6 +272,8 @@ HEALTHY = (
     Case("dropout_checkpoint", NHWC, gains=False),
     Case("accuracy_near_one", DOUBLE, gains=False),
     Case("late_unfreeze_dense", FUSED, gains=False),
+    Case("metric_logger", WORKERS, gains=False),
+    Case("recommender", DOUBLE, gains=False),
 )
 
 CASES = TRAPS + HEALTHY

@@ -29,6 +29,9 @@ LEAST_P = 1e-3
 REPEATS_SHARE = 0.01
 """Part of random samples that may be exact repeats of others beyond those of the unchanged script:
 sampling with replacement has some by chance."""
+DEVIATIONS = 3.0
+"""Standard deviations by which the number of repeats may be larger in one life than in another: a
+random flip leaves two outcomes of each sample, so that every second epoch repeats it by chance."""
 
 
 def enough_batches(life: Life, batches: int, room_s: float, most_s: float) -> tuple[int, bool]:
@@ -208,8 +211,10 @@ class DataComparison:
                     continue
                 ours = [one for key in keys for one in stream(first[key], part)]
                 theirs = [one for key in keys for one in stream(plan[key], part)]
-                more = (len(theirs) - len(set(theirs))) - (len(ours) - len(set(ours)))
-                if more > max(1, REPEATS_SHARE * len(theirs)):
+                usual = len(ours) - len(set(ours))
+                more = len(theirs) - len(set(theirs)) - usual
+                by_chance = DEVIATIONS * math.sqrt(2 * usual)
+                if more > max(1, REPEATS_SHARE * len(theirs)) + by_chance:
                     self.found.problem(
                         Aspect.SECOND_EPOCH,
                         f"{more:,} of {len(theirs):,} random samples are exact repeats of others",

@@ -34,7 +34,7 @@ LEAST_DRAWN = 8
 """Values from which on other draws of a model are told from what is wrong: of eight that differ by
 chance alone, the distance is three times that of another eight in one case of 300 (F test)."""
 
-_CACHES = frozenset({"__pycache__", ".cache", ".nv", ".triton", ".git", ".ipynb_checkpoints"})
+_CACHES = frozenset({"__pycache__", ".nv", ".triton", ".git", ".ipynb_checkpoints"})
 _UNREADABLE = "its format is none that can be compared"
 
 Sides = tuple[WrittenFile, ...]
@@ -146,7 +146,7 @@ def _is_compared(
         key in again
         and _are_known(ours[key], again[key])
         and not _is_paced(ours[key], theirs.get(key))
-        and _distance(ours[key].values, again[key].values) <= ERRATIC
+        and _distance(ours[key].values, again[key].values, ours[key].are_texts) <= ERRATIC
         for key in parts
     )
 
@@ -232,17 +232,19 @@ def _difference(
         values = [each.values for each in (part, again[key], theirs[key], *others)]
         if not _finite_alike(values[0], values[2]):
             return Difference(f"{label} has NaN or infinity", True)
-        if trained and not sides[0].is_text:  # a small part, such as a bias, moves most
+        if trained and not (sides[0].is_text or part.are_texts):
+            # A small part, such as a bias, moves most.
             for kept, more in zip(together, values, strict=True):
                 kept.extend(more)
             continue
         is_few = part.count < FEW
-        apart = _beyond(values, limits.relative)
+        apart = _beyond(values, limits.relative, part.are_texts)
         if apart is None and is_few and any(map(limits.is_another_share, values[0], values[2])):
             apart = _distance(values[0], values[2])
         if apart is not None:
             return _differing(label, apart, is_wrong=not trained and not is_few)
-        if not trained and (part_differs := _whole_numbers_apart(values)) > limits.relative:
+        is_figure = not (trained or part.are_texts)
+        if is_figure and (part_differs := _whole_numbers_apart(values)) > limits.relative:
             sentence = f"{label}: {part_differs:.1%} of its whole numbers are not the same"
             return Difference(sentence, False)  # counts are exact, brightnesses are not
     apart = _beyond(together, limits.relative) if len(together[0]) >= least else None
@@ -261,22 +263,26 @@ def _finite_alike(ours: Sequence[float], theirs: Sequence[float]) -> bool:
     ]
 
 
-def _beyond(values: Sequence[Sequence[float]], limit: float) -> float | None:
+def _beyond(
+    values: Sequence[Sequence[float]], limit: float, are_texts: bool = False
+) -> float | None:
     """Return how far the plan's values are from the first life's; None where that is no more than
     the limit or nudged lives account for, or the two unchanged lives are far apart themselves.
     """
     ours, again, theirs, *nudged = values
-    usual = _distance(ours, again)
+    usual = _distance(ours, again, are_texts)
     if usual > ERRATIC:
         return None
-    usual = max(usual, *(_distance(ours, each) for each in nudged), 0.0)
-    apart = _distance(ours, theirs)
+    usual = max(usual, *(_distance(ours, each, are_texts) for each in nudged), 0.0)
+    apart = _distance(ours, theirs, are_texts)
     return apart if apart > max(limit, SPREAD_FACTOR * usual) else None
 
 
-def _distance(ours: Sequence[float], theirs: Sequence[float]) -> float:
+def _distance(ours: Sequence[float], theirs: Sequence[float], are_texts: bool = False) -> float:
     """Return the relative L2 difference, or of whole numbers the part that differs if that is
-    less: a class, or a text's checksum, is either the same or another."""
+    less: a class is either the same or another. Of texts only that part says anything."""
+    if are_texts:
+        return _differing_part(ours, theirs) if len(ours) == len(theirs) else math.inf
     apart = relative_difference(ours, theirs)
     if 0 < apart < math.inf and _are_whole(ours, theirs):
         return min(apart, _differing_part(ours, theirs))

@@ -109,9 +109,16 @@ def test_lines_of_a_log_that_tell_times(tmp_path):
 
 def test_a_mapping_of_many_samples_is_one_list(tmp_path):
     text = json.dumps({f"img_{n}": n / 2 for n in range(100)})
-    count, values = numbers(tmp_path, "p.json", text.encode())[""]
-    assert count == 200
-    assert values[1::2] == [n / 2 for n in range(100)]
+    parts = read(tmp_path, "p.json", text.encode()).numbers
+    assert [(part.count, part.are_texts) for part in parts.values()] == [(100, True), (100, False)]
+    assert list(parts["(2)"].values) == [n / 2 for n in range(100)]
+
+
+def test_moments_are_texts_that_may_be_times(tmp_path):
+    found = read(tmp_path, "p.csv", b"7,2024-03-01 10:00:00\n8,2024-03-01 10:05:00\n").numbers
+    moments = found["#,@ (moments)"]
+    assert (moments.count, moments.may_be_times, moments.are_texts) == (2, True, True)
+    assert len(set(moments.values)) == 2
 
 
 def test_a_long_array_is_spread_evenly(tmp_path):

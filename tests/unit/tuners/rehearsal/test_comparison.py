@@ -240,6 +240,25 @@ class TestRandomSamples:
         found = rehearsed(with_workers(plan), self.first)
         assert any("exact repeats" in p.sentence for p in found.problems)
 
+    def test_repeats_that_chance_makes(self):
+        """A random flip leaves two outcomes: about half of the samples come again as they were."""
+
+        def flipped(seed, repeats):
+            again = replace(noisy(0, seed), number=1)
+            other = noisy(1, seed + 50)
+            kept = tuple(
+                a if n < repeats else b
+                for n, (a, b) in enumerate(zip(again.batches, other.batches, strict=True))
+            )
+            return [noisy(0, seed), replace(again, batches=kept)]
+
+        batches = len(noisy(0).batches)
+        for more, is_fine in ((0, True), (1, True), (batches - 2, False)):
+            plan = life(flipped(5, 2 + more), workers=self.starts)
+            first = life(flipped(0, 2), changes=(self.drawn,))
+            found = rehearsed(with_workers(plan), first)
+            assert is_fine != any("exact repeats" in p.sentence for p in found.problems)
+
     def test_the_same_draws_leave_nothing_to_chance(self):
         """Random samples that the plan reads too: results are compared one by one."""
         plan = life([noisy(0), noisy(1)], changes=(self.drawn,))
@@ -562,11 +581,11 @@ class TestSilence:
         assert missing(found) is not None
 
 
-def file(values=None, name="", digest=None, is_text=False, size=1000, times=False):
+def file(values=None, name="", digest=None, is_text=False, size=1000, times=False, texts=False):
     """A file that holds these values, or some of a format that cannot be read."""
     numbers = None
     if values is not None:
-        numbers = {name: Numbers(len(values), tuple(map(float, values)), times)}
+        numbers = {name: Numbers(len(values), tuple(map(float, values)), times, texts)}
     digest = digest if digest is not None else f"{name} {values}"
     return WrittenFile(size, digest, numbers, is_text)
 
@@ -734,7 +753,8 @@ class TestWhatIsWritten:
             assert written(file(VALUES), file(APART), name=name).problems
             lives = [life(losses=(), written=each) for each in ({name: file(VALUES)}, {})]
             assert "is not written" in rehearsed(lives[1], lives[0]).problems[0].sentence
-        for name in ("/home/me/.nv/x", "/tmp/torchinductor_me/ab/x.py", ".cache/x.npy"):
+        assert written(file(VALUES), file(APART), name=".cache/embeddings.npy").problems
+        for name in ("/home/me/.nv/x", "/tmp/torchinductor_me/ab/x.py", "/home/me/.cache/x.npy"):
             assert written(file(VALUES), file(APART), name=name).agrees
 
     def test_files_of_the_user_that_are_deleted(self):
@@ -816,6 +836,25 @@ class TestWhatIsWritten:
             assert found.equivalence.status == "equivalent"
             assert Aspect.FILES in found.not_covered
 
+    def test_texts_are_the_same_or_others(self):
+        """A run's identifier differs each time, however near its checksums are by chance."""
+
+        def texts(*values):
+            return file(values, "run", is_text=True, texts=True)
+
+        found = written(texts(4.0e9), texts(3.2e9), texts(3.9e9))
+        assert found.equivalence.status == "equivalent"
+        found = written(texts(4.0e9), texts(4.0e9 - 1))
+        assert "out.npy (run) differs by 100.00%" in missing(found)
+
+    def test_a_name_in_a_checkpoint_hides_no_weights(self):
+        def checkpoint(weights):
+            name = Numbers(1, (4.0e9,), are_texts=True)
+            return WrittenFile(1000, str(weights[0]), {"w": Numbers(64, weights), "arch": name})
+
+        found = written(checkpoint(VALUES), checkpoint(APART), losses=life().losses)
+        assert found.equivalence.status == "not_checked"
+
     def test_a_line_for_each_batch_that_tells_progress(self):
         found = written(file(VALUES, times=True), file(VALUES[:16], times=True))
         assert found.equivalence.status == "equivalent"
@@ -849,7 +888,7 @@ class TestWhatIsWritten:
         assert "run_17/p.npy differs" in rehearsed(plan, first, first, BF16).problems[0].sentence
 
     def test_hidden_files_are_caches(self):
-        found = written(file(VALUES), file(APART), name=".cache/x.npy")
+        found = written(file(VALUES), file(APART), name="/root/.cache/x.npy")
         assert found.equivalence.status == "equivalent"
 
 
