@@ -61,12 +61,18 @@ def lived(folder, nudge=0.0, reseed=None, script=SCRIPT, later=0):
     return life
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The unchanged script's life."""
+    return lived(tmp_path_factory.mktemp("plain"))
+
+
 def flat(calls):
     return [value for call in calls for row in call.values for value in row]
 
 
-def test_weights_that_were_changed_a_little(tmp_path):
-    plain, nudged = lived(tmp_path), lived(tmp_path, 1e-3)
+def test_weights_that_were_changed_a_little(plain, tmp_path):
+    nudged = lived(tmp_path, 1e-3)
     assert nudged.output == plain.output, "the script draws the same and has the same state"
     assert "mode True seen 12" in plain.output
     assert 1e-5 < relative_difference(flat(plain.calls[:1]), flat(nudged.calls[:1])) < 1e-2
@@ -82,8 +88,8 @@ def test_weights_that_were_changed_a_little(tmp_path):
     assert [call.random for call in nudged.calls] == [call.random for call in plain.calls]
 
 
-def test_other_random_numbers_from_the_first_call_on(tmp_path):
-    plain, other = lived(tmp_path), lived(tmp_path, reseed=2)
+def test_other_random_numbers_from_the_first_call_on(plain, tmp_path):
+    other = lived(tmp_path, reseed=2)
     same = [a.input == b.input for a, b in zip(plain.calls, other.calls, strict=True)]
     assert same == [True] + [False] * 11
     assert not any(a.random == b.random for a, b in zip(plain.calls, other.calls, strict=True))
