@@ -293,6 +293,8 @@ class Rehearsal:
     doubt: str = ""
     """Why the whole run may not be faster though its steps are, as a clause: later epochs, a start
     that is not earned back, or code that no sample reached."""
+    doubt_is_timed: bool = False
+    """Whether the doubt is of times alone, which a busy moment of the machine can change."""
     wants_time: bool = False
     """Whether lives were cut off, or read few samples, for want of budget."""
     premises: Premises | None = None

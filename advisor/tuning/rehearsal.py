@@ -104,8 +104,9 @@ class Rehearser:
         times = (self.step_ms, step_ms) if self.step_ms and step_ms else None
         lives = Lives(first, second, plan, times, numerics, self._nudged, lambda: self._reseeded)
         found = compare(lives, settings, self.knobs, self.tolerance)
-        if found.problems and all(problem.is_timed for problem in found.problems):
-            # Passes of a few batches last milliseconds: a busy moment looks like a slow plan.
+        if _is_of_times(found):
+            # Passes of a few batches last milliseconds, and a start was seen once: a busy moment
+            # looks like a slow plan.
             plan = self._live(settings, shortening, limit_s)
             again = compare(replace(lives, plan=plan), settings, self.knobs, self.tolerance)
             return replace(again, wall_s=again.wall_s + lives.plan.wall_s)
@@ -220,6 +221,13 @@ class Rehearser:
         problem = "" if is_whole else ending(life)
         self.progress.on_life_end(name, life.wall_s, problem)
         return life
+
+
+def _is_of_times(found: Rehearsal) -> bool:
+    """Say whether only times speak against the settings."""
+    if found.problems:
+        return all(problem.is_timed for problem in found.problems)
+    return found.doubt_is_timed
 
 
 def _passed_over(life: Life) -> bool:

@@ -67,6 +67,7 @@ def compare(
         changes_results=tuple(found.changing),
         forecast=forecast,
         doubt=found.doubt,
+        doubt_is_timed=found.doubt_is_timed,
         wall_s=sum(life.wall_s for life in every if life is not None),
         wants_time=any(life.state is TrialState.HUNG for life in every if life is not None),
     )

@@ -87,6 +87,8 @@ class Findings:
     """Whether the plan's life read other random samples, or the same ones in another order."""
     doubt: str = ""
     """Why the whole run may not be faster under the plan, or not the same, though this life is."""
+    doubt_is_timed: bool = False
+    """Whether the doubt is of times alone."""
     cut: str = ""
     """Why the unchanged script's lives did not come to their end; empty if they did."""
 

@@ -96,7 +96,7 @@ class TimeComparison:
         if ratio * unsure < SLOWER:
             self.found.problem(Aspect.SECOND_EPOCH, slower, self.found.loader_knobs, is_timed=True)
         else:
-            self.found.doubt = (
+            self._doubt(
                 f"it cannot be told whether {slower}: two lives of that differ by {unsure - 1:.0%}"
             )
 
@@ -107,11 +107,15 @@ class TimeComparison:
         if forecast.saved_s + unsure_s >= 0:
             return
         after = forecast.break_even_steps
-        self.found.doubt = self.found.doubt or (
+        self._doubt(
             f"the whole run takes {-forecast.saved_s:.3g} s longer, as its start does by"
             f" {forecast.extra_start_s:.3g} s"
             + (f", which {after:,} steps earn back" if after else "")
         )
+
+    def _doubt(self, why: str) -> None:
+        if not self.found.doubt:
+            self.found.doubt, self.found.doubt_is_timed = why, True
 
     def _forecast_of_steps(self, base_s: float, plan_s: float, start_s: float) -> Forecast | None:
         planned = [

@@ -19,7 +19,7 @@ from gpuadvisor.tuning.trial_runner import Side
 COMPILED = {"compile": "default"}
 
 
-def life(knobs, later_s):
+def life(knobs, later_s, startup_s=0.0, loops=()):
     """A life of two passes, of which the second took so long."""
     batches = tuple(Batch(((n,) * 8,), ((0.0, 1.0),)) for n in range(16))
     epochs = tuple(
@@ -29,7 +29,9 @@ def life(knobs, later_s):
     return Life(
         TrialState.COMPLETE,
         wall_s=3.0,
+        startup_s=startup_s,
         epochs=epochs,
+        loops=loops,
         losses=(1.0,) * 32,
         calls=tuple(Call(n, 8, 8, True, ((1.0,),)) for n in range(32)),
         written={},
@@ -72,6 +74,24 @@ def test_a_plan_that_is_quick_lives_once(rehearse):
     found, left = rehearse(0.04, 9.0)
     assert found.agrees
     assert left == [9.0]
+
+
+@pytest.mark.parametrize("starts_s", [(4.0, 2.0), (4.0, 4.0)])
+def test_a_start_that_took_long_is_seen_again(monkeypatch, starts_s):
+    left = [2.0, 2.1, *starts_s]
+    loops = (Loop("train.py, line 3", LoopKind.EPOCHS, 2, 2, True, (1.0, 1.0)),)
+
+    def live(request, shortening):
+        names = [each.knob for each in request.specification.applications]
+        return life(names, 0.04 if names else 0.05, left.pop(0), loops)
+
+    monkeypatch.setattr(rehearsal, "run_life", live)
+    monkeypatch.setattr(rehearsal, "unavailable", lambda: None)
+    side = Side(Command("python", "train.py"), cpu_device())
+    rehearser = Rehearser(side, load_knobs(), 0.01, step_ms=3.0)
+    found = rehearser.rehearse(COMPILED, step_ms=2.0)
+    assert bool(found.doubt) == (starts_s[1] > 2.1)
+    assert not left
 
 
 class TestLaterEpochs:
