@@ -21,7 +21,7 @@ from gpuadvisor.reports import figures
 from gpuadvisor.reports.rehearsal_wording import not_rehearsed, rehearsal_advice
 from gpuadvisor.rules.registry import load_rules
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuners.screening import TOO_LITTLE
+from gpuadvisor.tuners.screening.knowledge import TOO_LITTLE
 
 CONFIDENCE = "99 % interval"
 _MOST_FILES = 10

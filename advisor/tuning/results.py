@@ -22,7 +22,7 @@ from gpuadvisor.domain.study import (
     Verdict,
 )
 from gpuadvisor.tuners.proof import Proof, is_faster
-from gpuadvisor.tuners.screening import TOO_LITTLE
+from gpuadvisor.tuners.screening.knowledge import TOO_LITTLE
 from gpuadvisor.tuners.statistics import ERROR, LEAST_UNCERTAINTY
 from gpuadvisor.tuning.plans import environment_fingerprint, write_plan
 

@@ -20,7 +20,7 @@ from gpuadvisor.domain.screening import Screened, ScreenedAs, ScreeningResult
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.screening import least_s, screen
+from gpuadvisor.tuners.screening.course import least_s, screen
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuning.budget import Budget, schedule_for
 from gpuadvisor.tuning.options import TuneOptions

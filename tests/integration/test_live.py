@@ -13,7 +13,7 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.screening import Block
 from gpuadvisor.errors import Interrupted, ScriptError
-from gpuadvisor.tuners.screening import screen
+from gpuadvisor.tuners.screening.course import screen
 from gpuadvisor.tuners.space import Parameter, Space
 from tests.integration.runs import request
 

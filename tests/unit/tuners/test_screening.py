@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from gpuadvisor.domain.screening import ScreenedAs
-from gpuadvisor.tuners.screening import LEAST_PAIRS, MOST_PAIRS
+from gpuadvisor.tuners.screening.course import MOST_PAIRS
+from gpuadvisor.tuners.screening.knowledge import LEAST_PAIRS
 from gpuadvisor.tuners.space import Space
 from tests import simulation
 from tests.live_simulation import LiveScript, screened

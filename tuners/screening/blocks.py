@@ -1,0 +1,148 @@
+"""What a screening asks of a running script: blocks of steps, and how long they will take."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TypeAlias, TypeVar
+
+from gpuadvisor.domain.knobs import Value
+from gpuadvisor.domain.screening import Block, BlockTime
+from gpuadvisor.tuners.space import Point
+from gpuadvisor.tuners.statistics import FEW_KNOWN
+
+SHORTEST_S, LONGEST_S = 0.5, 1.0
+"""Least and most time of a block, in seconds: long enough for some steps, short enough that clocks
+and other jobs are the same in the two blocks of a pair."""
+BLOCK_STEPS = 5
+"""Steps for which a block lasts, within these bounds."""
+JITTER = 0.25
+"""Share by which the length of a block varies by chance, so that no job that comes and goes stays
+in step with the pairs."""
+LEAST_STEPS = 4
+"""Steps that each block has at least."""
+UNTIMED_STEPS = 4
+"""Steps of each block that are usually not timed, in which what was turned settles."""
+SETTLING_S = 0.1
+"""Time of a block that is not looked at: the least steps that a block has."""
+REMEMBERED = 8
+"""Latest blocks of the same settings in other pairs that tell how much such blocks differ."""
+
+Key = tuple[str, Value]
+"""A knob and its value."""
+Returned = TypeVar("Returned")
+Steps: TypeAlias = Generator[Sequence[Block], Sequence[BlockTime], Returned]
+
+
+def usual_s(step_ms: float) -> float:
+    """Return how long a block lasts in a script of these steps."""
+    return min(LONGEST_S, max(SHORTEST_S, BLOCK_STEPS * step_ms / 1e3))
+
+
+def whole_s(step_ms: float) -> float:
+    """Return how long a block takes with the steps in which it settles."""
+    step_s = step_ms / 1e3
+    return max(usual_s(step_ms), LEAST_STEPS * step_s) + UNTIMED_STEPS * step_s
+
+
+def keys_of(point: Point) -> frozenset[Key]:
+    """Return a point as something that can be looked up."""
+    return frozenset(point.items())
+
+
+class Blocks:
+    """Has blocks of a running script's steps timed, and remembers what they took."""
+
+    def __init__(self, left_s: Callable[[], float], costly: Mapping[str, float], seed: str) -> None:
+        """`left_s` returns the seconds that are left, `costly` names the knobs whose first block
+        takes long, and for how many seconds; `seed` decides the lengths of blocks."""
+        self.left_s = left_s
+        self.seconds = 0.0
+        """Time that all blocks took."""
+        self.base_ms: float | None = None
+        """Mean step of the unchanged script, in milliseconds; None until it was timed."""
+        self.pair_s = 4 * LONGEST_S
+        """Time that the latest pair took, with turning and settling."""
+        self._costly = costly
+        self._random = random.Random(f"lengths of blocks: {seed}")
+        self._block_s = LONGEST_S
+        self._starts_s: dict[frozenset[Key], float] = {}
+        """Time that a first block took with these costly settings."""
+        self._started: set[frozenset[Key]] = {frozenset()}
+        """Points that had their first block."""
+        self._times: defaultdict[frozenset[Key], list[float]] = defaultdict(list)
+        """Steps of all blocks of a point, in milliseconds."""
+
+    def begin(self) -> Steps[str]:
+        """Time the unchanged script, which sets the length of all other blocks.
+
+        Return why it failed, if it did.
+        """
+        yield from self.settle({})
+        times = yield from self._ask(*[Block({}, LONGEST_S)] * FEW_KNOWN)
+        failed = next((each.failed for each in times if each.failed), "")
+        if not failed:
+            self.base_ms = sum(each.step_ms for each in times) / len(times)
+            self._block_s = usual_s(self.base_ms)
+            self.pair_s = 2 * max(each.cost_s + self._block_s for each in times)
+        return failed
+
+    def settle(self, point: Point) -> Steps[BlockTime]:
+        """Have the script run a few steps with these settings."""
+        (time,) = yield from self._ask(Block(point, SETTLING_S))
+        return time
+
+    def prepare(self, base: Point, head: Point) -> Steps[str]:
+        """Have both sides compile what they want to, and know how much blocks of the base differ.
+
+        Return why one of them failed, if it did.
+        """
+        for point in (base, head):
+            if keys_of(point) not in self._started:
+                time = yield from self.settle(point)
+                if time.failed:
+                    return time.failed
+                self._started.add(keys_of(point))
+                self._starts_s[self._costly_part(point)] = time.cost_s
+        while len(self._times[keys_of(base)]) < FEW_KNOWN:
+            (time,) = yield from self._ask(Block(base, self._length_s()))
+            if time.failed:
+                return time.failed
+        return ""
+
+    def pair(self, first: Point, second: Point) -> Steps[tuple[BlockTime, BlockTime]]:
+        """Time a block of each of two points, one right after the other."""
+        before_s = self.seconds
+        points = (first, second)
+        one, other = yield from self._ask(*(Block(p, self._length_s()) for p in points))
+        self.pair_s = self.seconds - before_s
+        return one, other
+
+    def known(self, point: Point) -> Sequence[float]:
+        """Return the steps of the latest blocks of a point, in milliseconds."""
+        return self._times[keys_of(point)][-REMEMBERED:]
+
+    def starting_s(self, *points: Point) -> float:
+        """Return how long it will take until these points can be timed."""
+        new = [self._costly_part(p) for p in points if keys_of(p) not in self._started]
+        return sum(
+            self._starts_s.get(part, max((self._costly[name] for name, _ in part), default=0.0))
+            for part in new
+        )
+
+    def _costly_part(self, point: Point) -> frozenset[Key]:
+        return frozenset((name, value) for name, value in point.items() if name in self._costly)
+
+    def _length_s(self) -> float:
+        return self._block_s * self._random.uniform(1 - JITTER, 1 + JITTER)
+
+    def _ask(self, *blocks: Block) -> Steps[Sequence[BlockTime]]:
+        times = yield blocks
+        for block, time in zip(blocks, times, strict=True):
+            self.seconds += time.cost_s
+            if not time.failed:
+                self.seconds += time.steps * time.step_ms / 1e3
+            if not time.failed and block.seconds > SETTLING_S:
+                self._times[keys_of(block.settings)].append(time.step_ms)
+        return times

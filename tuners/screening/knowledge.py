@@ -1,0 +1,179 @@
+"""What a screening knows: comparisons of pairs of blocks, and what they say of each value."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from gpuadvisor.domain.knobs import Contribution, Value
+from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs, ScreeningResult
+from gpuadvisor.tuners.screening.blocks import Key, keys_of
+from gpuadvisor.tuners.search import MIN_GAIN, RETRY_GROWTH
+from gpuadvisor.tuners.space import Point, Space
+from gpuadvisor.tuners.statistics import ERROR, Pair, proven_ratio
+
+LEAST_PAIRS = 3
+"""Pairs before the first look at an interval."""
+
+TOO_LITTLE = f"worth less than {100 * MIN_GAIN:.0f} % in one running process"
+"""What is told of a value that a screening found worthless."""
+
+
+@dataclass(eq=False)
+class Comparison:
+    """Pairs of blocks of two points, while they come in."""
+
+    base: Point
+    head: Point
+    order: Iterator[bool]
+    """Whether the base comes first, for each pair in turn."""
+    known: Sequence[float] = ()
+    """Steps of earlier blocks of the base, in milliseconds."""
+    pairs: list[Pair] = field(default_factory=list)
+    ratio: Ratio | None = None
+    why: str = ""
+    """Why nothing was decided, as a clause."""
+    failed: bool = False
+    seconds: float = 0.0
+
+    def add(self, pair: Pair) -> None:
+        """Take in one more pair."""
+        self.pairs.append(pair)
+        if len(self.pairs) >= LEAST_PAIRS:
+            found = proven_ratio(self.pairs, self.known, error=ERROR)
+            self.ratio = Ratio(found.ratio, found.ci99_low, found.ci99_high, found.pairs)
+
+
+@dataclass
+class Knowledge:
+    """All comparisons so far, and the best combination that follows from them."""
+
+    space: Space
+    least: float
+    """Smallest ratio worth having."""
+    best: dict[str, Value] = field(default_factory=dict)
+    gain: float = 1.0
+    """What the best combination brings, as a product of what each step to it brought."""
+
+    def __post_init__(self) -> None:
+        self.compared: dict[tuple[frozenset[Key], frozenset[Key]], Comparison] = {}
+        """Comparisons by their two points."""
+        self._tried: defaultdict[Key, list[Comparison]] = defaultdict(list)
+        """Comparisons of each value, the latest last."""
+        self._at: dict[Key, float] = {}
+        """Gain of the best when a value was last compared with it."""
+
+    def note(self, key: Key, found: Comparison) -> bool:
+        """Remember the latest comparison of a value; one that had no time says nothing new.
+
+        Return whether something new is known.
+        """
+        tried = self._tried[key]
+        is_news = bool(found.pairs or found.failed or not tried)
+        if is_news:
+            if found in tried:
+                tried.remove(found)
+            tried.append(found)
+            self._at[key] = self.gain
+        return is_news
+
+    def has(self, key: Key, found: Comparison) -> bool:
+        """Say whether a comparison of a value is among those remembered."""
+        return found in self._tried[key]
+
+    def between(self, base: Point, head: Point) -> Comparison | None:
+        """Return what is known of these two points, None where they were never compared."""
+        return self.compared.get((keys_of(base), keys_of(head)))
+
+    # -- what a comparison says ----------------------------------------------------------------
+
+    def pays(self, found: Comparison) -> bool:
+        """Say whether it is shown that something is gained, and not that it is too little."""
+        ratio = found.ratio
+        return ratio is not None and ratio.low > 1 and ratio.high >= self.least
+
+    def is_worthless(self, found: Comparison) -> bool:
+        """Say whether it is shown that less is gained than is worth having."""
+        return found.ratio is not None and found.ratio.high < self.least
+
+    def is_decided(self, found: Comparison) -> bool:
+        """Say whether more pairs would change nothing."""
+        return self.pays(found) or self.is_worthless(found)
+
+    # -- what all of them say of a value -------------------------------------------------------
+
+    def may_pay(self, key: Key) -> bool:
+        """Say whether a value pays alone, or could not be tried alone."""
+        tried = self._tried[key]
+        return self.pays(tried[-1]) if tried else not self.space.allows(dict([key]))
+
+    def has_grown_since(self, key: Key) -> bool:
+        """Say whether the best grew so much since a value was tried that it may pay now."""
+        tried = self._tried[key]
+        failed = bool(tried) and tried[-1].failed
+        return not failed and self.gain >= RETRY_GROWTH * self._at.get(key, 1.0)
+
+    def worth(self, key: Key) -> float:
+        """Return what a value brought when it was last compared; 1 where it was not."""
+        ratio = self._tried[key][-1].ratio if self._tried[key] else None
+        return ratio.ratio if ratio else 1.0
+
+    def is_spared(self, name: str) -> bool:
+        """Say whether a cheaper form of a knob was tried and none of its values is in the best."""
+        cheaper = self.space[name].refines
+        tried = any(key[0] == cheaper for key in self._at)
+        return tried and cheaper not in self.best
+
+    def state(self, key: Key) -> tuple[ScreenedAs, str]:
+        """Return what became of a value, and why where that is no answer."""
+        tried = self._tried[key]
+        if not tried:
+            return ScreenedAs.UNRESOLVED, "nothing led to it"
+        if tried[-1].failed:
+            return ScreenedAs.FAILED, tried[-1].why
+        if self.best.get(key[0]) == key[1]:
+            return ScreenedAs.KEPT, ""
+        if self.pays(tried[-1]):
+            return ScreenedAs.GAINS, ""
+        if not self.is_worthless(tried[-1]):
+            return ScreenedAs.UNRESOLVED, tried[-1].why or f"{len(tried[-1].pairs)} pairs of blocks"
+        if self.has_grown_since(key):
+            return ScreenedAs.UNRESOLVED, f"no time was left to try it beside {text_of(self.best)}"
+        return ScreenedAs.WORTHLESS, ""
+
+    def screened(self, key: Key) -> Screened:
+        """Return what is to be told of a value."""
+        tried, (state, why) = self._tried[key], self.state(key)
+        timed = next((each for each in reversed(tried) if each.ratio), None)
+        spent_s = sum(each.seconds for each in tried)
+        base = timed.base if timed else {}
+        beside = {name: other for name, other in base.items() if name != key[0]}
+        return Screened(*key, state, timed.ratio if timed else None, beside, spent_s, why)
+
+    def result(
+        self, values: Sequence[Key], step_ms: float | None, seconds: float, why: str
+    ) -> ScreeningResult:
+        """Return all of it: the unchanged script's step, the time that it took, and why it ended
+        early, if it did."""
+        contributions = []
+        for name, value in self.best.items():
+            found = self.between(self.space.without(self.best, name), self.best)
+            if found is not None and found.ratio is not None:
+                known = found.ratio
+                contributions.append(Contribution(name, value, known.ratio, known.low, known.high))
+        whole = self.between({}, self.best)
+        return ScreeningResult(
+            tuple(map(self.screened, values)),
+            self.best,
+            whole.ratio if whole and self.best else None,
+            tuple(sorted(contributions, key=lambda each: -each.ratio)),
+            step_ms,
+            seconds,
+            why,
+        )
+
+
+def text_of(point: Point) -> str:
+    """Return a point in words."""
+    return ", ".join(f"{name}={value}" for name, value in point.items())
