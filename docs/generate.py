@@ -73,7 +73,8 @@ def _knob_row(knob: Knob) -> str:
 
 def _level(knob: Knob) -> str:
     training, inference = (str(knob.level_for(ScriptFacts(training=t))) for t in (True, False))
-    return training if training == inference else f"{training}; inference: {inference}"
+    level = training if training == inference else f"{training}; inference: {inference}"
+    return f"{level}, where `--only` names it" if knob.risk else level
 
 
 def _effect(knob: Knob) -> str:

@@ -58,6 +58,9 @@ class Knob(ABC):
     """Time that applying it may add before the first steady step, for the time-out."""
     first_start_s: ClassVar[float] = 0.0
     """Time that it usually adds to its first trial, for the budget."""
+    risk: ClassVar[str] = ""
+    """What may go wrong that no rehearsal can rule out, as a clause; empty where nothing is known.
+    A knob with a risk is tried only where `--only` names it, whatever the level."""
     refines: ClassVar[str | None] = None
     """Name of the cheaper knob of which it is a costly form: where that one made the script slower,
     or could not run, this one is spared."""

@@ -47,7 +47,7 @@ def select_knobs(
         if (selection.only and name not in selection.only) or name in selection.without:
             continue
         reason = _not_asked_for(knob, selection, facts)
-        if reason is not None and name not in selection.only:
+        if (knob.risk or reason is not None) and name not in selection.only:
             continue
         reason = reason or knob.unavailable(device, facts)
         values = () if reason else tuple(knob.choices(device, facts))

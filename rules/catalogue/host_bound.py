@@ -26,7 +26,7 @@ MOSTLY = 0.3
 RULE = Rule(
     Category.LAUNCH_BOUND,
     needs=(KERNELS, IDLE, OPERATORS, HOST_RANGES, COPY_SIZES),
-    knobs=("batch_memory", "compile", "cpu_threads"),
+    knobs=("compile", "cpu_threads"),
 )
 
 

@@ -9,6 +9,11 @@ again needs none of that (`benchmarks/loader_memory.py`).
 It is for batches that torch's own collate function builds, of 1 MiB or more. A batch's memory is
 used again when nothing in either process refers to it: no tensor, no view, no array. What is still
 referred to is left alone, and so is what was sent to another process; the worker takes new memory.
+
+It is tried only where it is named (`--only dataloader_workers,batch_memory`), because references
+that nobody counts cannot be ruled out: through a weak reference to a batch's memory, an address
+that C code kept, or a fork that C code made, a later batch is seen in the place of an earlier one.
+Without the knob that memory would have been given back by then.
 """
 
 from __future__ import annotations
@@ -48,6 +53,7 @@ class BatchMemory(LoaderKnob):
     effect = Effect.NONE
     order = 50
     plausible = ("reuse",)
+    risk = "what refers to a batch's memory without being counted would see a later batch in it"
     obstacles = (not_linux("elsewhere than on Linux batches are shared in another way"), no_loader)
     cures_waiting = False
     lines = (
@@ -60,6 +66,10 @@ class BatchMemory(LoaderKnob):
         super().apply(value, target)
 
     def adjust(self, value: Value, target: Target, arguments: dict[str, Any]) -> None:
+        reason = unable()
+        if reason is not None:
+            target.refuse(reason)
+            return
         own = arguments["worker_init_fn"]
         if not isinstance(own, Initialization):  # of a loader that is built like another one
             arguments["worker_init_fn"] = Initialization(own)
@@ -114,6 +124,56 @@ class _Segment:
         # In torch 2.4 a tensor shows in the second count only, a storage in the first.
         only_here = sys.getrefcount(self.storage) <= 2  # the attribute and the argument
         return only_here and torch._C._storage_Use_Count(self.storage._cdata) == 1
+
+    def is_alone_beside(self, refer: Callable[[Any], Any]) -> bool:
+        """Say whether it is alone while something refers to it, which would be wrong."""
+        referring = refer(self.storage)
+        return self.is_alone and referring is not None
+
+
+def unable() -> str | None:
+    """Return why this Python or torch cannot tell that nothing refers to memory, or None if it can.
+
+    What counts references is private to torch, so it is tried out.
+    """
+    import torch
+
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return "without Python's global lock references to a batch cannot be counted"
+    try:
+        from torch.utils.data._utils.collate import default_collate_fn_map
+
+        assert callable(default_collate_fn_map[torch.Tensor])
+        assert callable(torch.UntypedStorage._new_shared)
+        segment = _Segment(torch.UntypedStorage(TAIL_BYTES, device="cpu"))
+        right = segment.is_alone and not any(map(segment.is_alone_beside, _REFERENCES))
+        right = right and segment.is_alone  # again
+    except Exception as error:  # whatever a later torch has made of its private parts
+        return f"this torch builds or counts memory in another way: {str(error) or error!r:.200}"
+    return None if right else "this torch counts references to memory in another way"
+
+
+def _tensor(storage: Any) -> Any:
+    import torch
+
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
+
+
+def _saved(storage: Any) -> Any:
+    """Return what refers to a tensor from C++ only: the graph of its square."""
+    import torch
+
+    with torch.inference_mode(False), torch.enable_grad():
+        return _tensor(storage).view(torch.float32).requires_grad_().square().sum()
+
+
+_REFERENCES: tuple[Callable[[Any], Any], ...] = (
+    lambda storage: storage,
+    _tensor,
+    lambda storage: _tensor(storage)[1:2],
+    _saved,
+)
+"""Ways to refer to a storage that have to be counted."""
 
 
 # -- in a worker -----------------------------------------------------------------------------------
@@ -188,12 +248,13 @@ def reuse(worker_id: int = 0) -> None:
     """Reuse memory in this worker process; to be a DataLoader's `worker_init_fn`."""
     import torch
     from torch.multiprocessing import get_sharing_strategy, reductions
-    from torch.utils.data._utils.collate import default_collate_fn_map
 
-    if get_sharing_strategy() != "file_descriptor" or not hasattr(torch._C, "_storage_Use_Count"):
+    if get_sharing_strategy() != "file_descriptor" or unable() is not None:
         return
     if os.getpid() in _REUSING:
         return
+    from torch.utils.data._utils.collate import default_collate_fn_map
+
     _REUSING.append(os.getpid())
     new, collate = torch.UntypedStorage._new_shared, default_collate_fn_map[torch.Tensor]
     segments, here = _Pool(new), threading.local()

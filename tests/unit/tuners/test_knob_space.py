@@ -26,6 +26,10 @@ class Unfit(Switch):
         return "there is no GPU here"
 
 
+class Risky(Switch):
+    risk = "something that no rehearsal shows"
+
+
 class Speed(Switch):
     serves = frozenset({Objective.THROUGHPUT})
 
@@ -39,6 +43,7 @@ KNOBS = {
         Unfit("graphs"),
         Switch("has_it", ()),
         Speed("batch_size"),
+        Risky("memory"),
     )
 }
 
@@ -61,6 +66,7 @@ def names(chosen):
         ({"level": Level.CONSERVATIVE}, ["workers", "batch_size"]),
         ({"level": Level.AGGRESSIVE}, ["workers", "bf16", "fp16", "batch_size"]),
         ({"only": ["bf16"]}, ["bf16"]),
+        ({"only": ["memory", "bf16"]}, ["bf16", "memory"]),
         ({"without": ["bf16"]}, ["workers", "batch_size"]),
         ({"only": ["bf16"], "without": ["bf16"]}, []),
         ({"objective": Objective.MEMORY}, ["workers", "bf16"]),

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, LoaderFacts, ScriptFacts
 from gpuadvisor.tuners import knobs
 from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.knob_space import Selection, select_knobs
 from gpuadvisor.tuners.knobs import _compile, bf16_autocast, cpu_threads, host_memory, load_knobs
 
 KNOBS = load_knobs()
@@ -102,6 +104,14 @@ def test_the_contract(knob: Knob):
     for other in knob.excludes:
         assert knob.name in KNOBS[other].excludes
     assert knob.refines is None or KNOBS[knob.refines].order < knob.order
+
+
+def test_what_a_count_of_references_decides_is_tried_only_where_it_is_named():
+    assert [name for name, knob in KNOBS.items() if knob.risk] == ["batch_memory"]
+    chosen = partial(select_knobs, KNOBS, device=gpu(), facts=facts(), first=["batch_memory"])
+    everything = chosen(Selection(Level.AGGRESSIVE))
+    assert "batch_memory" not in everything.space
+    assert "batch_memory" in chosen(Selection(only=frozenset({"batch_memory"}))).space
 
 
 def test_knobs_import_only_the_standard_library():
