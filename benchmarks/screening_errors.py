@@ -4,7 +4,7 @@
 
 The real screening runs on a simulated script of 100 ms a step, on the noises of `false_claims.py`,
 each of their runs being a block of steps, and beside simulated neighbours: second jobs that come
-and go. Nothing is measured here; it takes some minutes of two cores anywhere.
+and go. Nothing is measured here; it takes a quarter of an hour of two cores anywhere.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ from tests.live_simulation import LiveScript, screened
 QUIET = {
     "gaussian, 0.2 % between blocks": lambda g: simulation.gaussian(g, 0.002, 0.0),
     "gaussian, 0.4 % between blocks": lambda g: simulation.gaussian(g, 0.004, 0.0),
+    "gaussian, 0.5 % between blocks": lambda g: simulation.gaussian(g, 0.005, 0.0),
+    "gaussian, 0.75 % between blocks": lambda g: simulation.gaussian(g, 0.0075, 0.0),
+    "gaussian, 1 % between blocks": lambda g: simulation.gaussian(g, 0.01, 0.0),
     "drift, 5 % a minute": lambda g: simulation.drifting(g, 0.05, 75),
 }
 PERIODS_S = (0.8, 1.6, 2.4, 3.2, 4.8, 6.4, 10.0, 20.0, 60.0)

@@ -91,6 +91,9 @@ class Blocks:
     def settle(self, point: Point) -> Steps[BlockTime]:
         """Have the script run a few steps with these settings."""
         (time,) = yield from self._ask(Block(point, SETTLING_S))
+        if not time.failed and keys_of(point) not in self._started:
+            self._started.add(keys_of(point))
+            self._starts_s[self._costly_part(point)] = time.cost_s
         return time
 
     def prepare(self, base: Point, head: Point) -> Steps[str]:
@@ -103,8 +106,6 @@ class Blocks:
                 time = yield from self.settle(point)
                 if time.failed:
                     return time.failed
-                self._started.add(keys_of(point))
-                self._starts_s[self._costly_part(point)] = time.cost_s
         while len(self._times[keys_of(base)]) < FEW_KNOWN:
             (time,) = yield from self._ask(Block(base, self._length_s()))
             if time.failed:

@@ -26,16 +26,22 @@ class Comparison:
 
     base: Point
     head: Point
-    order: Iterator[bool]
+    order: Iterator[bool] = field(default_factory=lambda: iter(()))
     """Whether the base comes first, for each pair in turn."""
     known: Sequence[float] = ()
     """Steps of earlier blocks of the base, in milliseconds."""
     pairs: list[Pair] = field(default_factory=list)
+    """Pairs of these two points alone; none where other knobs were turned in them, too."""
     ratio: Ratio | None = None
     why: str = ""
     """Why nothing was decided, as a clause."""
     failed: bool = False
     seconds: float = 0.0
+
+    @property
+    def size(self) -> str:
+        """How many pairs of blocks it has, in words."""
+        return f"{self.ratio.pairs if self.ratio else len(self.pairs)} pairs of blocks"
 
     def add(self, pair: Pair) -> None:
         """Take in one more pair."""
@@ -55,6 +61,8 @@ class Knowledge:
     best: dict[str, Value] = field(default_factory=dict)
     gain: float = 1.0
     """What the best combination brings, as a product of what each step to it brought."""
+    ended: str = ""
+    """Why the screening ended early, as a clause; empty where it did not."""
 
     def __post_init__(self) -> None:
         self.compared: dict[tuple[frozenset[Key], frozenset[Key]], Comparison] = {}
@@ -70,7 +78,7 @@ class Knowledge:
         Return whether something new is known.
         """
         tried = self._tried[key]
-        is_news = bool(found.pairs or found.failed or not tried)
+        is_news = bool(found.pairs or found.ratio or found.failed or not tried)
         if is_news:
             if found in tried:
                 tried.remove(found)
@@ -103,10 +111,18 @@ class Knowledge:
 
     # -- what all of them say of a value -------------------------------------------------------
 
-    def may_pay(self, key: Key) -> bool:
-        """Say whether a value pays alone, or could not be tried alone."""
+    def is_settled(self, key: Key) -> bool:
+        """Say whether the latest comparison of a value decided something."""
         tried = self._tried[key]
-        return self.pays(tried[-1]) if tried else not self.space.allows(dict([key]))
+        return bool(tried) and (tried[-1].failed or self.is_decided(tried[-1]))
+
+    def is_due(self, key: Key) -> bool:
+        """Say whether a value is to be compared with the best so far: it never was, it paid, or the
+        best has grown since."""
+        tried = self._tried[key]
+        if self.best.get(key[0]) == key[1] or (tried and tried[-1].failed):
+            return False
+        return not tried or self.pays(tried[-1]) or self.has_grown_since(key)
 
     def has_grown_since(self, key: Key) -> bool:
         """Say whether the best grew so much since a value was tried that it may pay now."""
@@ -129,7 +145,7 @@ class Knowledge:
         """Return what became of a value, and why where that is no answer."""
         tried = self._tried[key]
         if not tried:
-            return ScreenedAs.UNRESOLVED, "nothing led to it"
+            return ScreenedAs.UNRESOLVED, self.ended or "nothing led to it"
         if tried[-1].failed:
             return ScreenedAs.FAILED, tried[-1].why
         if self.best.get(key[0]) == key[1]:
@@ -137,7 +153,7 @@ class Knowledge:
         if self.pays(tried[-1]):
             return ScreenedAs.GAINS, ""
         if not self.is_worthless(tried[-1]):
-            return ScreenedAs.UNRESOLVED, tried[-1].why or f"{len(tried[-1].pairs)} pairs of blocks"
+            return ScreenedAs.UNRESOLVED, tried[-1].why or tried[-1].size
         if self.has_grown_since(key):
             return ScreenedAs.UNRESOLVED, f"no time was left to try it beside {text_of(self.best)}"
         return ScreenedAs.WORTHLESS, ""
@@ -152,10 +168,9 @@ class Knowledge:
         return Screened(*key, state, timed.ratio if timed else None, beside, spent_s, why)
 
     def result(
-        self, values: Sequence[Key], step_ms: float | None, seconds: float, why: str
+        self, values: Sequence[Key], step_ms: float | None, seconds: float
     ) -> ScreeningResult:
-        """Return all of it: the unchanged script's step, the time that it took, and why it ended
-        early, if it did."""
+        """Return all of it, with the unchanged script's step and the time that all blocks took."""
         contributions = []
         for name, value in self.best.items():
             found = self.between(self.space.without(self.best, name), self.best)
@@ -170,7 +185,7 @@ class Knowledge:
             tuple(sorted(contributions, key=lambda each: -each.ratio)),
             step_ms,
             seconds,
-            why,
+            self.ended,
         )
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from gpuadvisor.domain.screening import ScreenedAs
-from gpuadvisor.tuners.screening.course import MOST_PAIRS
+from gpuadvisor.tuners.screening.comparing import MOST_PAIRS, MOST_TOGETHER
+from gpuadvisor.tuners.screening.factorial import Factorial, factors_of
 from gpuadvisor.tuners.screening.knowledge import LEAST_PAIRS
 from gpuadvisor.tuners.space import Space
 from tests import simulation
@@ -155,10 +156,26 @@ class TestFailures:
         assert states(found) == {"a=True": "unresolved"}
 
     def test_also_where_it_ends_later(self):
-        script = LiveScript(lambda settings: 100.0 if len(script.blocks) < 30 else "gone", quiet())
+        script, model = LiveScript(lambda settings: "", quiet()), multiplied({"a": 1.3})
+        script.model = lambda settings: model(settings) if len(script.blocks) < 30 else "gone"
         found = screened(script, space_of(map(Switch, "abcdef")))
         assert found.why == "gone"
-        assert Counter(states(found).values())["worthless"] >= 2
+        assert Counter(states(found).values()) == {"kept": 1, "unresolved": 5}
+        assert found.values[1].why == "gone"
+
+    def test_what_fails_together_is_tried_one_by_one(self):
+        def model(settings):
+            if {"a", "b"} <= settings.keys():
+                return "out of memory"
+            return multiplied({"a": 1.05, "c": 1.08})(settings)
+
+        found = screened(LiveScript(model, quiet()), space_of(map(Switch, "abcd")))
+        assert states(found) == {
+            "a=True": "kept",
+            "b=True": "failed",
+            "c=True": "kept",
+            "d=True": "worthless",
+        }
 
 
 class TestTime:
@@ -189,13 +206,17 @@ class TestTime:
     def test_no_more_pairs_than_it_takes(self):
         found, _ = self.screened(math.inf)
         assert found.values[0].ratio.pairs == LEAST_PAIRS
-        noisy, _ = self.screened(math.inf, 0.05)
+        noisy = screened(LiveScript(multiplied({}), quiet(2, 0.05)), space_of([Switch("a")]))
         assert noisy.values[0].ratio.pairs == MOST_PAIRS
         assert noisy.values[0].state is ScreenedAs.UNRESOLVED
         assert noisy.values[0].why == "16 pairs of blocks"
+        many = screened(LiveScript(multiplied({}), quiet(2, 0.05)), space_of(map(Switch, "abc")))
+        assert {each.ratio.pairs for each in many.values} == {MOST_TOGETHER}
+        assert many.values[0].why == "96 pairs of blocks"
 
-    def test_six_knobs_of_a_step_of_100_ms_within_a_minute(self, errors):
-        rates = errors.rates(errors.QUIET["gaussian, 0.2 % between blocks"], 30)
+    @pytest.mark.parametrize("between", ["0.2", "0.5"])
+    def test_six_knobs_of_a_step_of_100_ms_within_a_minute(self, errors, between):
+        rates = errors.rates(errors.QUIET[f"gaussian, {between} % between blocks"], 30)
         assert rates.minute == 1
         assert rates.found == 1
 
@@ -224,6 +245,66 @@ def test_each_comparison_is_told_as_it_ends():
     ]
     assert heard[0].ratio.ratio == pytest.approx(1.2, abs=0.01)
     assert 5 < heard[0].seconds < 10
+
+
+class TestFactorial:
+    """Values that are turned in the same pairs of blocks."""
+
+    KEYS = tuple((name, True) for name in "abcdef")
+
+    def found(self, model, pairs=20, keys=KEYS, slower=1.0):
+        """Time pairs of a script without noise, whose second block is slower by a factor."""
+        factorial = Factorial([[key] for key in keys], "seed")
+        for _ in range(pairs):
+            turned = factorial.next()
+            first, second = (model(dict(side)) for side in (turned.first, turned.second))
+            factorial.add(turned, first, slower * second)
+        return {key[0]: ratio.ratio for key, ratio in factorial.ratios().items()}
+
+    def test_each_is_told_from_the_others(self):
+        gains = {"a": 1.3, "b": 0.8, "c": 1.02, "e": 1.1}
+        found = self.found(multiplied(gains))
+        assert found == pytest.approx({**gains, "d": 1.0, "f": 1.0})
+
+    def test_a_job_in_step_with_the_pairs_is_none_of_them(self):
+        assert self.found(multiplied({"a": 1.1}), slower=1.5)["a"] == pytest.approx(1.1)
+
+    def test_what_two_do_only_together_is_split_between_them_and_reaches_no_other(self):
+        def model(settings):
+            return 80.0 if {"a", "b"} <= settings.keys() else 100.0
+
+        found = self.found(model)
+        assert found["a"] == found["b"] == pytest.approx(math.sqrt(1.25))
+        assert all(found[name] == pytest.approx(1.0) for name in "cdef")
+
+    def test_every_value_is_turned_as_often_in_either_block(self):
+        factorial = Factorial([[key] for key in self.KEYS], "seed")
+        drawn = [factorial.next() for _ in range(8)]
+        for key in self.KEYS:
+            assert sum(key in each.first for each in drawn) == 4
+            assert sum(key in each.second for each in drawn) == 4
+
+    def test_values_that_exclude_one_another_are_never_on_together(self):
+        space = space_of(
+            (
+                Switch("bf16", excludes={"fp16"}),
+                Switch("fp16"),
+                Switch("attention", ("flash", "cudnn")),
+                Switch("other"),
+            )
+        )
+        keys = [(p.name, value) for p in space.parameters for value in p.values]
+        groups = factors_of(space, keys)
+        assert [len(group) for group in groups] == [2, 2, 1]
+        factorial = Factorial(groups, "seed")
+        seen = set()
+        for _ in range(40):
+            turned = factorial.next()
+            seen |= {*turned.first, *turned.second}
+            for side in (turned.first, turned.second):
+                assert space.allows(dict(side))
+                assert len(dict(side)) == len(side)
+        assert seen == set(keys)
 
 
 @pytest.mark.parametrize(
