@@ -23,6 +23,7 @@ from gpuadvisor.collectors.script.processes import RunProcesses, reap
 from gpuadvisor.collectors.script.request import Command, Event, Limits, RunRequest
 from gpuadvisor.collectors.script.runner import Tail, run_script
 from gpuadvisor.collectors.script.specification import Specification
+from gpuadvisor.collectors.script.templates import Forked
 from gpuadvisor.domain.knobs import Application
 from gpuadvisor.domain.profile import Profile
 from gpuadvisor.errors import AdvisorError, Interrupted, UsageError
@@ -298,7 +299,7 @@ def run_under(tool: Sequence[str], program: Program, conditions: Conditions) -> 
     return Ended(status, tail.text())
 
 
-def _wait(process: subprocess.Popen[bytes], conditions: Conditions) -> int | None:
+def _wait(process: subprocess.Popen[bytes] | Forked, conditions: Conditions) -> int | None:
     deadline = time.monotonic() + conditions.timeout_s
     while time.monotonic() < deadline and not conditions.cancelled():
         try:

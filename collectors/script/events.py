@@ -48,6 +48,8 @@ class RunRecorder:
     """Whether the script goes on by itself: there is no more to wait for but its end."""
     torch: str | None = None
     """The version that was imported; None if no process has imported it."""
+    torch_s: float | None = None
+    """Time of that since the start of the run."""
     failures: list[str] = field(default_factory=list)
     """What the harness could not do."""
     exceptions: list[Event] = field(default_factory=list)
@@ -78,6 +80,8 @@ class RunRecorder:
             self.read.append(event["path"])
         elif kind == "torch":
             self.torch = event["version"]
+            if process == self.main:
+                self.torch_s = now_s
         elif kind == "knob" and event["state"] != "told":
             knob = AppliedKnob(event["knob"], event["state"], event["detail"])
             self._applied.setdefault(process, {})[knob.knob] = knob

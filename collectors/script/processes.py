@@ -9,15 +9,13 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import psutil
 
+from gpuadvisor.collectors.script import templates
+from gpuadvisor.collectors.script.templates import RUN_VARIABLE, Forked, NoTemplateError, Template
 from gpuadvisor.errors import AdvisorError
-
-RUN_VARIABLE = "GPUADVISOR_RUN"
-"""Environment variable with the run's own identity. Every process that the script starts inherits
-it, also one that leaves the process group and the session."""
 
 GRACE_S = 5.0
 """How long killed processes may take to disappear; a process in a driver call cannot die before."""
@@ -44,25 +42,34 @@ class RunProcesses:
     """
 
     def __init__(
-        self, argv: Sequence[str], environment: Mapping[str, str], folder: str | None = None
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        folder: str | None = None,
+        template: Template | None = None,
     ) -> None:
         """Start the first one, the leader of a group and a session, with its output in a pipe.
 
-        AdvisorError if there is no such program.
+        It is forked from the template, if there is one that can do that still. AdvisorError if
+        there is no such program.
         """
         global _children_before
         self._run = uuid.uuid4().hex
+        self._identities = {self._run}
+        """What its processes may carry in their environment, as the kernel shows it."""
+        self.first: subprocess.Popen[bytes] | Forked
+        environment = {**environment, RUN_VARIABLE: self._run}
         with _lock:  # so that no run that ends meanwhile takes it for an orphan
             if not _runs:
                 _children_before = {child.pid for child in _children()}
                 _adopt_orphans(True)
             try:
-                self.first = subprocess.Popen(
+                self.first = self._forked(template, environment) or subprocess.Popen(
                     argv,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
-                    env={**environment, RUN_VARIABLE: self._run},
+                    env=environment,
                     cwd=folder,
                     start_new_session=True,
                 )
@@ -73,6 +80,17 @@ class RunProcesses:
             finally:
                 if not _runs:
                     _adopt_orphans(False)
+
+    def _forked(self, template: Template | None, environment: Mapping[str, str]) -> Forked | None:
+        if template is None:
+            return None
+        try:
+            forked = template.fork(environment)
+        except NoTemplateError:
+            return None
+        # The kernel shows the environment with which a process was started, not forked.
+        self._identities.add(template.run)
+        return forked
 
     def end(self) -> list[int]:
         """Kill the first process, its group, and all that descends from it.
@@ -127,7 +145,7 @@ class RunProcesses:
 
     def _alive(self, known: Iterable[psutil.Process]) -> list[psutil.Process]:
         """Return the run's living processes, those that are known and those that can be found."""
-        found = {*known, *_belonging_to(self._run), *_orphans(self.first.pid)}
+        found = {*known, *_belonging_to(self._identities), *_orphans(self.first.pid)}
         return list(filter(_is_alive, found))
 
 
@@ -148,7 +166,7 @@ def reap() -> None:
 def _is_inherited(child: int) -> bool:
     """Say whether a child was not started by this process: all that it starts is of its session,
     but for the first processes of runs and what was there before them."""
-    own = child in _runs.values() or child in _children_before
+    own = child in _runs.values() or child in _children_before or child in templates.living
     return not own and _session(child) not in (None, os.getsid(0))
 
 
@@ -228,13 +246,13 @@ def _is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def _belonging_to(run: str) -> list[psutil.Process]:
-    """Return the living processes that carry a run's identity in their environment."""
+def _belonging_to(identities: Set[str]) -> list[psutil.Process]:
+    """Return the living processes that carry one of a run's identities in their environment."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.uids().real != os.getuid():
-                continue  # its environment cannot be read, and it is not ours
-            if _is_alive(process) and process.environ().get(RUN_VARIABLE) == run:
+            if process.uids().real != os.getuid() or process.pid in templates.living:
+                continue  # its environment cannot be read, and it is not ours; or no run
+            if _is_alive(process) and process.environ().get(RUN_VARIABLE) in identities:
                 found.append(process)
     return found

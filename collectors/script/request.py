@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuadvisor.collectors.script.specification import Specification
+from gpuadvisor.collectors.script.templates import Template
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.rehearsal import WrittenFile
@@ -77,6 +78,8 @@ class RunRequest:
     needed: frozenset[str] = frozenset()
     """Knobs of which one at least must have had an effect when the script is warm; without, there
     is nothing to measure, and the run ends."""
+    template: Template | None = None
+    """Fork the run from this process if it begins as that did, else start a fresh one."""
     on_event: Callable[[Event], None] | None = None
     """Told of every event as it comes, for progress; and of `waiting`, once, where the first step
     takes long: `seconds` since the start, `torch` if it was imported, and `limit_s`, the seconds
@@ -104,6 +107,10 @@ class RunOutcome:
     """Steps seen, counted or not."""
     short: bool = False
     """The script ended by itself before it was measured for as long as wanted."""
+    torch_s: float | None = None
+    """Time from the start until torch was there; None where it was not imported."""
+    forked: bool = False
+    """Whether its process was forked from a template, and not started anew."""
     disturbance: str = ""
     """What else used the machine meanwhile, as a clause; empty where nothing was seen."""
     read: tuple[str, ...] = ()

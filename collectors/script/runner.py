@@ -25,6 +25,7 @@ from gpuadvisor.collectors.script.request import Command, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.scratch import View, scratch
 from gpuadvisor.collectors.script.specification import VARIABLE, Shortening, Specification
+from gpuadvisor.collectors.script.templates import Forked, NoTemplateError, Start, Template, noted
 from gpuadvisor.domain.rehearsal import Life
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.interruption import to_its_end
@@ -140,6 +141,43 @@ def _viewed(request: RunRequest, view: View) -> RunRequest:
     )
 
 
+def start_template(request: RunRequest, imports: Path) -> Template:
+    """Start a process of which runs like the requested one can be forked.
+
+    `imports` is what a run of the script has noted of its imports. NoTemplateError where it cannot
+    be had. When it is no longer used, it is to be closed.
+    """
+    if not hasattr(os, "memfd_create"):
+        raise NoTemplateError("that needs Linux")
+    if request.scratch:
+        raise NoTemplateError("each run has a view of the file system of its own")
+    environment = _environment_of(request, request.specification)
+    if environment["PYTHONHASHSEED"] == "random":
+        raise NoTemplateError("$PYTHONHASHSEED asks for other hashes in each process")
+    command, cores = request.command, request.specification.cores
+    start = Start.of(command.line(), environment, command.folder, cores)
+    phases = noted(imports)
+    try:
+        return Template(start, phases, request.limits.startup_s)
+    except NoTemplateError:
+        if len(phases) < 2:
+            raise
+    # What is imported after torch is not always fit for it.
+    return Template(start, phases[:1], request.limits.startup_s)
+
+
+def _environment_of(request: RunRequest, specification: Specification) -> dict[str, str]:
+    """Return the environment of a run's first process."""
+    extra = dict(request.environment)
+    for variable, value in DEFAULTS.items():
+        extra.setdefault(variable, os.environ.get(variable, value))
+    gpu = None
+    if not request.all_gpus:
+        device = request.device
+        gpu = (device.uuid or str(device.index)) if device.is_gpu else ""
+    return target_environment(specification, extra, gpu)
+
+
 def target_environment(
     specification: Specification, extra: Mapping[str, str], visible_gpu: str | None = None
 ) -> dict[str, str]:
@@ -191,23 +229,25 @@ class _Run:
             outcome = conclude(
                 self._request, self._recorder, ending, process.returncode, output, wall_s, stuck
             )
-            return replace(outcome, read=tuple(dict.fromkeys(self._recorder.read)))
+            return replace(
+                outcome,
+                read=tuple(dict.fromkeys(self._recorder.read)),
+                torch_s=self._recorder.torch_s,
+                forked=isinstance(process, Forked),
+            )
         finally:
             os.close(self._pipe)
 
     def _start(self) -> RunProcesses:
         request = self._request
-        extra = dict(request.environment)
-        for variable, value in DEFAULTS.items():
-            extra.setdefault(variable, os.environ.get(variable, value))
-        gpu = None
-        if not request.all_gpus:
-            device = request.device
-            gpu = (device.uuid or str(device.index)) if device.is_gpu else ""
-        environment = target_environment(self._specification, extra, gpu)
-        return RunProcesses(request.command.line(), environment, request.command.folder)
+        environment = _environment_of(request, self._specification)
+        line, folder, template = request.command.line(), request.command.folder, request.template
+        start = Start.of(line, environment, folder, request.specification.cores)
+        if template is not None and template.start != start:
+            template = None
+        return RunProcesses(line, environment, folder, template)
 
-    def _watch(self, process: subprocess.Popen[bytes]) -> Ending:
+    def _watch(self, process: subprocess.Popen[bytes] | Forked) -> Ending:
         """Follow the run until there is a reason to end it."""
         self._recorder.main = process.pid
         with selectors.DefaultSelector() as selector:

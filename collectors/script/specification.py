@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from gpuadvisor.domain.knobs import Application
@@ -86,6 +87,12 @@ class Specification:
     epoch; None to look at no file."""
     shortening: Shortening | None = None
     """Shorten the script's life and write down what it does; None to measure its steps."""
+    notes: str | None = None
+    """Path for the names of the modules that the script imports before its model is first called;
+    None to note none."""
+    template: Mapping[str, str | int] | None = None
+    """Wait as a template of runs: `imports` is the path of such names, `orders` and `answers` are
+    descriptors to read and write. None for a run."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))

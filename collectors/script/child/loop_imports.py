@@ -119,7 +119,7 @@ def is_own(path: str) -> bool:
     for text in (path, os.path.realpath(path)):
         if "site-packages" in text or "dist-packages" in text:
             return False
-        if text.startswith(_library_folders()):
+        if text.startswith(library_folders()):
             return False
     folders = {os.getcwd()}
     if main := getattr(sys.modules.get("__main__"), "__file__", None) or _script():
@@ -130,7 +130,8 @@ def is_own(path: str) -> bool:
 
 
 @functools.cache
-def _library_folders() -> tuple[str, ...]:
+def library_folders() -> tuple[str, ...]:
+    """Return the folders of Python's own library and of the harness, with a slash at their end."""
     folders = os.path.dirname(os.__file__), __file__.rpartition("gpuadvisor")[0]
     real = tuple(map(os.path.realpath, folders))
     return tuple(os.path.join(folder, "") for folder in (*folders, *real))

@@ -8,6 +8,7 @@ import os
 import random
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from gpuadvisor import steps
@@ -42,6 +43,8 @@ class Session:
         self._registry = Registry(self._report_knob)
         self._process = os.getpid()
         self._ended = False
+        self.on_first_root: Callable[[], None] | None = None
+        """Called before the script's model is called for the first time."""
 
     def install(self) -> None:
         """Hook torch, which has just been imported."""
@@ -100,6 +103,10 @@ class Session:
         return {applier.rpartition(".")[0] for applier in appliers}
 
     def _found_root(self, module: Any) -> None:
+        if self.on_first_root is not None:
+            noted, self.on_first_root = self.on_first_root, None
+            with guarded(self._channel, "note what it imports"):
+                noted()
         if self._specification.reseed is not None and not self._facts.has_roots:
             self._reseed(self._specification.reseed)
         self._facts.root(module)

@@ -6,10 +6,15 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuadvisor.collectors.script.child.channel import Channel, guarded, leave
 from gpuadvisor.collectors.script.child.imports import after_import
 from gpuadvisor.collectors.script.specification import VARIABLE, Specification
+
+if TYPE_CHECKING:
+    from gpuadvisor.collectors.script.child.imported import ImportNotes
+    from gpuadvisor.collectors.script.child.template import Template
 
 _PR_SET_PDEATHSIG = 1
 """`prctl` option, from <linux/prctl.h>."""
@@ -20,6 +25,15 @@ LONGEST_FOLDER = 80
 def start() -> None:
     """Read the specification and get ready; torch is hooked when the script imports it."""
     specification = Specification.from_json(os.environ[VARIABLE])
+    template = None
+    if specification.template:
+        template = _wait_as_template(specification)
+        specification = Specification.from_json(os.environ[VARIABLE])
+    notes = None
+    if specification.notes and os.getppid() == specification.parent:
+        from gpuadvisor.collectors.script.child.imported import ImportNotes
+
+        notes = ImportNotes(specification.notes)
     channel = Channel(specification.events) if specification.events else None
     with guarded(channel, "start"):
         if channel is not None:
@@ -47,7 +61,24 @@ def start() -> None:
             from gpuadvisor.collectors.script.child.progress import Progress
 
             loop_imports.install(specification.shortening, Progress())
-    after_import("torch", lambda: _hook_torch(specification, channel))
+    after_import("torch", lambda: _hook_torch(specification, channel, notes, template))
+
+
+def _wait_as_template(specification: Specification) -> Template:
+    """Return in each run that is forked from this process, which itself never runs the script."""
+    try:
+        from gpuadvisor.collectors.script.child.template import Template
+
+        _die_with(specification.parent)
+        if specification.cores:
+            os.sched_setaffinity(0, specification.cores)  # before libraries count them
+        # Processes that libraries start when they are imported are no templates.
+        os.environ[VARIABLE] = Specification().to_json()
+        template = Template(specification.template or {}, specification.parent)
+        template.wait()
+    except BaseException:
+        leave(1)
+    return template
 
 
 def _die_with(parent: int) -> None:
@@ -90,10 +121,23 @@ def _house_sockets(folder: str, channel: Channel | None) -> None:
             process._config.setdefault("tempdir", folder)
 
 
-def _hook_torch(specification: Specification, channel: Channel | None) -> None:
+def _hook_torch(
+    specification: Specification,
+    channel: Channel | None,
+    notes: ImportNotes | None,
+    template: Template | None,
+) -> None:
+    if notes is not None:
+        with guarded(channel, "note what it imports"):
+            notes.note()
     with guarded(channel, "hook torch"):
         if specification.shortening is None:
             from gpuadvisor.collectors.script.child.session import Session
         else:
             from gpuadvisor.collectors.script.child.rehearsal.life import LifeSession as Session
-        Session(specification, channel).install()
+        session = Session(specification, channel)
+        session.install()
+        if notes is not None:
+            session.on_first_root = notes.note
+    if template is not None:
+        template.hooked()

@@ -1,0 +1,280 @@
+"""A process that has imported what the script imports, and becomes a run of it when asked.
+
+It is started as the script is, and waits where the harness begins in any process: before the
+script. Each run is a fork of it that goes on from there, so that the interpreter itself sets up
+`__main__`, `sys.argv` and `sys.path` as it always does. Whether the script depends on that is for
+gpuadvisor to find out, by comparing a run with one in a fresh process.
+"""
+
+# ruff: noqa: PTH115, PTH117, PTH208
+# Paths are texts here, as the import system's are.
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from types import FunctionType
+from typing import Any
+
+from gpuadvisor.collectors.script.child.channel import leave
+from gpuadvisor.collectors.script.child.imported import is_library, library_origin
+
+THREADS_END_S = 0.5
+"""How long threads that a fork has ended may take to be gone from the kernel's list."""
+ADOPTION_S = 5.0
+"""How long the kernel may take to make gpuadvisor the parent of a run."""
+
+Reference = tuple[dict[str, Any], str, Any, dict[str, Any], str]
+"""A module's names, the name of a function of torch in it, that function, and where torch itself
+has it: names and name."""
+
+
+class UnfitError(Exception):
+    """Why a process cannot be a template: a clause without a full stop."""
+
+
+class Template:
+    """Imports, waits, and forks."""
+
+    def __init__(self, told: Mapping[str, Any], parent: int) -> None:
+        self._parent = parent
+        self._orders = open(told["orders"], encoding="utf-8")  # noqa: PTH123, SIM115
+        self._answers: int = told["answers"]
+        self._references: list[Reference] = []
+        with open(told["imports"], encoding="utf-8") as file:  # noqa: PTH123
+            self._phases: list[dict[str, Any]] = json.load(file)
+
+    def wait(self) -> None:
+        """Return in each run, with its environment and output; never in the template itself."""
+        open_before = _descriptors()
+        self._printed = os.memfd_create("gpuadvisor-imports")
+        began = time.monotonic()
+        try:
+            with _output_to(self._printed):
+                self._import_all()
+            open_before.add("/memfd:gpuadvisor-imports (deleted)")
+            _check_alone(open_before)
+        except Exception as error:
+            why = (
+                str(error) if isinstance(error, UnfitError) else f"{type(error).__name__}: {error}"
+            )
+            self._answer(problem=why[:500])
+            leave(1)
+        self._answer(seconds=time.monotonic() - began)
+        for line in iter(self._orders.readline, ""):
+            if self._forked():
+                self._become_run(json.loads(line))
+                return
+        leave(0)  # gpuadvisor has ended, or needs no more runs
+
+    def hooked(self) -> None:
+        """Give modules that were imported ahead what the harness put in torch meanwhile.
+
+        They would have found it there, had they been imported by the script.
+        """
+        for names, name, function, home, own_name in self._references:
+            if names.get(name) is function and home.get(own_name, function) is not function:
+                names[name] = home[own_name]
+
+    def _import_all(self) -> None:
+        for number, phase in enumerate(self._phases):
+            before = _state_of_torch() if number else None
+            with _as_in(phase):
+                known = set(sys.modules)
+                _import(phase["modules"])
+            if before is not None and before != _state_of_torch():
+                raise UnfitError("what it imports after torch changes torch's own state")
+            if number:
+                self._references = list(_references(sys.modules.keys() - known))
+
+    def _forked(self) -> bool:
+        """Fork twice, so that a run's parent is gpuadvisor itself; return True in the run."""
+        between = os.fork()
+        if between:
+            os.waitpid(between, 0)
+            return False
+        if os.fork():
+            leave(0)
+        return True
+
+    def _become_run(self, order: Mapping[str, Any]) -> None:
+        """Become what a process is that gpuadvisor has started for the script."""
+        try:
+            os.setsid()
+            output = os.open(order["output"], os.O_WRONLY)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            if output > 2:
+                os.close(output)
+            os.environ.update(order["environment"])
+            deadline = time.monotonic() + ADOPTION_S
+            while os.getppid() != self._parent:
+                if time.monotonic() > deadline:
+                    raise UnfitError("the kernel did not make gpuadvisor the parent of a run")
+                time.sleep(0.001)
+            self._answer(pid=os.getpid())
+            _replay(self._printed)
+        except Exception as error:
+            self._answer(problem=f"{type(error).__name__}: {error}"[:500])
+            leave(1)
+        self._orders.close()
+        os.close(self._answers)
+
+    def _answer(self, **fields: Any) -> None:
+        try:
+            os.write(self._answers, (json.dumps(fields) + "\n").encode())
+        except OSError:  # gpuadvisor has ended
+            leave(1)
+
+
+def _import(modules: list[tuple[str, str]]) -> None:
+    """Import modules in this order, and check that they are the ones that the script imports."""
+    before = set(sys.modules)
+    path = list(sys.path)
+    for name, _ in modules:
+        try:
+            import_module(name)
+        except Exception as error:
+            raise UnfitError(f"{name} cannot be imported ahead ({error})") from error
+    if sys.path != path:
+        raise UnfitError("what it imports changes sys.path")
+    expected = dict(modules)
+    for name in [name for name in sys.modules if name not in before]:
+        module = sys.modules[name]
+        file = getattr(module, "__file__", None)
+        if module is sys.modules["__main__"]:  # multiprocessing gives it a second name
+            continue
+        if isinstance(file, str) and os.path.isabs(file) and not is_library(file):
+            raise UnfitError(f"what it imports loads {name}, which is the script's own")
+        if name in expected and library_origin(name, module) != expected[name]:
+            raise UnfitError(f"{name} comes from another place than in the script")
+
+
+@contextmanager
+def _as_in(phase: Mapping[str, Any]) -> Iterator[None]:
+    """Let modules find what they found in the script: its `sys.path`, and the name of its file."""
+    path, main = list(sys.path), sys.modules["__main__"]
+    sys.path[:] = phase["path"]
+    if phase["main"] is not None:
+        main.__file__ = phase["main"]
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        if phase["main"] is not None:
+            del main.__file__
+
+
+@contextmanager
+def _output_to(file: int) -> Iterator[None]:
+    """Keep what is printed meanwhile: each run prints it anew."""
+    kept = [os.dup(1), os.dup(2)]
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    try:
+        yield
+    finally:
+        for stream, number, saved in zip((sys.stdout, sys.stderr), (1, 2), kept, strict=True):
+            if stream is not None:
+                stream.flush()
+            os.dup2(saved, number)
+            os.close(saved)
+
+
+def _replay(file: int) -> None:
+    os.lseek(file, 0, os.SEEK_SET)
+    while chunk := os.read(file, 1 << 16):
+        os.write(1, chunk)
+    os.close(file)
+
+
+def _check_alone(open_before: set[str]) -> None:
+    """Raise UnfitError if something was begun that a fork would lose or share."""
+    opened = _descriptors() - open_before - {"/dev/null", "/dev/urandom"}
+    if any(name.startswith("/dev/nvidia") for name in opened):
+        raise UnfitError("what it imports uses the GPU at once")
+    if opened:
+        raise UnfitError(f"what it imports leaves {min(opened)} open")
+    threads = [thread.name for thread in threading.enumerate()[1:]]
+    if threads:
+        raise UnfitError(f"what it imports starts a thread ({threads[0]})")
+    # Libraries that know of forks end their threads before one, and begin them anew after it.
+    probe = os.fork()
+    if not probe:
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        leave(int(cuda is not None and cuda._is_in_bad_fork()))
+    if os.waitpid(probe, 0)[1]:
+        raise UnfitError("what it imports uses the GPU at once")
+    deadline = time.monotonic() + THREADS_END_S
+    while len(tasks := os.listdir("/proc/self/task")) > 1:
+        if time.monotonic() > deadline:
+            raise UnfitError(f"what it imports starts {len(tasks) - 1} threads of native code")
+        time.sleep(0.01)
+    with open(f"/proc/self/task/{tasks[0]}/children") as file:  # noqa: PTH123
+        if file.read().strip():
+            raise UnfitError("what it imports starts a process")
+
+
+def _descriptors() -> set[str]:
+    """Return what this process has open."""
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found.add(os.readlink(f"/proc/self/fd/{number}"))
+        except OSError:  # the list's own
+            continue
+    return found
+
+
+def _state_of_torch() -> tuple[Any, ...]:
+    """Return what a setting or the harness may change in torch, as far as that is known."""
+    torch: Any = sys.modules["torch"]
+    backends = torch.backends
+    return (
+        torch.get_float32_matmul_precision(),
+        torch.get_default_dtype(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_grad_enabled(),
+        backends.cuda.matmul.allow_tf32,
+        backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
+        backends.cuda.flash_sdp_enabled(),
+        backends.cuda.mem_efficient_sdp_enabled(),
+        backends.cuda.math_sdp_enabled(),
+        backends.cudnn.enabled,
+        backends.cudnn.benchmark,
+        backends.cudnn.deterministic,
+        backends.cudnn.allow_tf32,
+        torch.get_rng_state().tolist(),
+        random.getstate(),
+        gc.isenabled(),
+        torch.compile,
+        torch.jit.script,
+        torch.autograd.backward,
+        torch.Tensor.backward,
+        torch.nn.Module.__call__,
+        torch.nn.Module.compile,
+        torch.optim.Optimizer.__init__,
+        torch.utils.data.DataLoader.__init__,
+        torch.amp.GradScaler.step,
+    )
+
+
+def _references(modules: set[str]) -> Iterator[Reference]:
+    """Yield where these modules have functions of torch under names of their own."""
+    for module in modules:
+        names = getattr(sys.modules.get(module), "__dict__", {})
+        for name, value in list(names.items()):
+            if not isinstance(value, FunctionType):
+                continue
+            home = getattr(sys.modules.get(value.__module__ or ""), "__dict__", None)
+            if home is None or home is names or home.get(value.__name__) is not value:
+                continue
+            if value.__module__.partition(".")[0] == "torch":
+                yield names, name, value, home, value.__name__

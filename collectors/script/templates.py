@@ -1,0 +1,196 @@
+"""Templates of runs: processes that have imported what a script imports, and are forked for it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from select import select
+from typing import IO, Any
+
+from gpuadvisor.collectors.script.specification import VARIABLE, Specification
+
+RUN_VARIABLE = "GPUADVISOR_RUN"
+"""Environment variable with the run's own identity. Every process that the script starts inherits
+it, also one that leaves the process group and the session."""
+FORK_S = 10.0
+"""Longest wait for a fork, which takes 10 to 50 ms."""
+CHANGES = (VARIABLE, RUN_VARIABLE)
+"""Variables that are others in each run."""
+
+living: set[int] = set()
+"""Process ids of all templates."""
+
+
+class NoTemplateError(Exception):
+    """Why runs cannot be forked: a clause without a full stop."""
+
+
+Phase = Mapping[str, Any]
+"""What was imported until some moment of a run, as `child.imported` notes it."""
+
+
+def noted(path: Path) -> list[Phase]:
+    """Return what can be imported ahead of a script, of what a run has noted of its imports.
+
+    NoTemplateError where that is nothing: what libraries read when they are imported, the script
+    sets before.
+    """
+    try:
+        phases: list[Phase] = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise NoTemplateError("its first process does not import torch") from None
+    if changed := phases[0]["changed"]:
+        raise NoTemplateError(f"it changes {', '.join(changed[:3])} before it imports torch")
+    return [phase for phase in phases if not phase["changed"]]
+
+
+@dataclass(frozen=True)
+class Start:
+    """What decides how a process begins; runs of which it is the same can share a template."""
+
+    line: tuple[str, ...]
+    environment: Mapping[str, str]
+    """Without what is different in each run."""
+    folder: str | None
+    cores: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        line: Sequence[str],
+        environment: Mapping[str, str],
+        folder: str | None,
+        cores: Sequence[int],
+    ) -> Start:
+        kept = {name: value for name, value in environment.items() if name not in CHANGES}
+        return cls(tuple(line), kept, folder, tuple(cores))
+
+
+class Forked:
+    """The first process of a run that was forked, with what is used of `subprocess.Popen`."""
+
+    def __init__(self, pid: int, stdout: IO[bytes]) -> None:
+        self.pid = pid
+        self.stdout: IO[bytes] | None = stdout
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return its exit status if it has ended: a signal's number is negative."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float) -> int:
+        """Return its exit status once it has ended; `subprocess.TimeoutExpired` if it has not."""
+        deadline = time.monotonic() + timeout
+        while (status := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            time.sleep(0.01)
+        return status
+
+
+class Template:
+    """One such process; it ends with `close`, and with gpuadvisor however that ends."""
+
+    def __init__(self, start: Start, phases: Sequence[Phase], wait_s: float) -> None:
+        """Start it and wait until it has imported; NoTemplateError where it cannot be one."""
+        self.start = start
+        self.run = uuid.uuid4().hex
+        """Its own identity, which processes that a run forks seem to have, too."""
+        orders, self._orders = os.pipe()
+        self._answers, answers = os.pipe()
+        with tempfile.NamedTemporaryFile("w", prefix="gpuadvisor-", suffix=".json") as imports:
+            json.dump(phases, imports)
+            imports.flush()
+            told: dict[str, str | int] = {
+                "imports": imports.name,
+                "orders": orders,
+                "answers": answers,
+            }
+            specification = Specification(parent=os.getpid(), cores=start.cores, template=told)
+            variables = {VARIABLE: specification.to_json(), RUN_VARIABLE: self.run}
+            try:
+                self.process = subprocess.Popen(
+                    start.line,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env={**start.environment, **variables},
+                    cwd=start.folder,
+                    start_new_session=True,
+                    pass_fds=(orders, answers),
+                )
+            except OSError as error:
+                self._close_pipes()
+                raise NoTemplateError(f"no process can be started ({error.strerror})") from error
+            finally:
+                os.close(orders)
+                os.close(answers)
+            living.add(self.process.pid)
+            try:
+                self.import_s = float(self._answer(wait_s)["seconds"])
+            except BaseException:
+                self.close()
+                raise
+
+    def fork(self, environment: Mapping[str, str]) -> Forked:
+        """Return a new run's first process; NoTemplateError where there is none.
+
+        It becomes a child of this process, which must adopt orphans, and is not to be reaped by
+        others before this returns.
+        """
+        with tempfile.TemporaryDirectory(prefix="gpuadvisor-fork-") as folder:
+            path = Path(folder, "output")
+            os.mkfifo(path, 0o600)
+            output = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            changes = {name: environment[name] for name in CHANGES}
+            order = {"output": str(path), "environment": changes}
+            try:
+                os.write(self._orders, (json.dumps(order) + "\n").encode())
+                pid = int(self._answer(FORK_S)["pid"])
+            except OSError as error:
+                os.close(output)
+                raise NoTemplateError("it has ended") from error
+            except BaseException:
+                os.close(output)
+                raise
+        os.set_blocking(output, True)
+        return Forked(pid, open(output, "rb"))  # noqa: PTH123
+
+    def close(self) -> None:
+        """End it; runs that were forked from it go on."""
+        self._close_pipes()
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.wait()
+        living.discard(self.process.pid)
+
+    def _answer(self, wait_s: float) -> dict[str, Any]:
+        """Return what it says next; NoTemplateError if that is a problem, or nothing."""
+        if not select([self._answers], [], [], wait_s)[0]:
+            raise NoTemplateError(f"it did not answer within {wait_s:.0f} s")
+        # One answer at a time is under way, shorter than what a pipe writes at once.
+        text = os.read(self._answers, 4096)
+        if not text:
+            raise NoTemplateError("it ended while it imported")
+        answer: dict[str, Any] = json.loads(text)
+        if "problem" in answer:
+            raise NoTemplateError(answer["problem"])
+        return answer
+
+    def _close_pipes(self) -> None:
+        for descriptor in (self._orders, self._answers):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._orders = self._answers = -1

@@ -1,0 +1,68 @@
+"""A script with torch, run in a fork of a process that has imported torch already."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.collectors.script.runner import run_script, start_template
+from tests.integration import runs
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forked on Linux only")
+
+SCRIPT = """
+import numpy, torch
+from own import Squares
+if __name__ == "__main__":
+    print(torch.rand(1).item(), numpy.random.rand())
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.AdamW(model.parameters())
+    for workers in (0, 1):
+        loader = torch.utils.data.DataLoader(
+            Squares(), batch_size=8, shuffle=True, num_workers=workers
+        )
+        for batch in loader:
+            loss = model(batch).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        print(workers, loss.item(), torch.rand(64, 64).matmul(torch.rand(64, 64)).sum().item())
+"""
+OWN = """
+import torch
+print("own module")
+class Squares(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, index):
+        return torch.rand(8) * index
+"""
+
+
+def test_a_forked_run_computes_what_a_fresh_one_does_and_begins_sooner(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "own.py").write_text(OWN)
+    command = Command(sys.executable, "train.py", folder=str(tmp_path))
+    wanted = runs.request(command, OMP_NUM_THREADS="2")
+    notes = tmp_path / "notes.json"
+    noted = replace(wanted, specification=replace(wanted.specification, notes=str(notes)))
+    fresh = run_script(noted)
+    template = start_template(wanted, notes)
+    try:
+        forked = run_script(replace(wanted, template=template))
+    finally:
+        template.close()
+    assert (fresh.forked, forked.forked) == (False, True)
+    assert (forked.state, forked.reason) == (fresh.state, fresh.reason)
+    assert len(fresh.output.splitlines()) == 4
+    assert forked.output == fresh.output
+    assert forked.steps == fresh.steps == 16
+    assert fresh.torch_s is not None
+    assert forked.torch_s is not None
+    assert forked.torch_s < fresh.torch_s / 2
+    if fresh.measurement and forked.measurement:
+        assert forked.measurement.trace == fresh.measurement.trace

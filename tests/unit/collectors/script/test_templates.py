@@ -1,0 +1,306 @@
+"""A run that is forked is what a fresh process would be, and leaves as little behind."""
+
+import json
+import signal
+import subprocess
+import sys
+import sysconfig
+import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gpuadvisor.collectors.script import processes, templates
+from gpuadvisor.collectors.script.request import Command, Limits, RunRequest
+from gpuadvisor.collectors.script.runner import run_script, start_template
+from gpuadvisor.collectors.script.specification import Specification
+from gpuadvisor.collectors.script.templates import NoTemplateError
+from gpuadvisor.domain.device import Device
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forked on Linux only")
+
+LIBRARY = Path(sysconfig.get_path("stdlib"))
+LIMITS = Limits(startup_s=30, idle_s=30, total_s=60)
+
+
+def request(folder, *args, is_module=False, **options):
+    name = "script" if is_module else "script.py"
+    command = Command(sys.executable, name, args, is_module, str(folder))
+    return RunRequest(command, Specification(seed=1, **options), Device("cpu", 0, "cpu"), LIMITS)
+
+
+def write(folder, text):
+    (folder / "script.py").write_text(textwrap.dedent(text))
+
+
+def notes(folder, *modules, changed=(), path=sys.path, later=None):
+    """Write what a run would have noted: that it imports these modules of the library."""
+    first = {"modules": modules, "path": [*path], "main": "script.py", "changed": changed}
+    file = folder / "notes.json"
+    file.write_text(json.dumps([first] if later is None else [first, later]))
+    return file
+
+
+FRACTIONS = ("fractions", str(LIBRARY / "fractions.py"))
+
+
+@pytest.fixture
+def begin():
+    """`start_template`, and its end."""
+    started = []
+
+    def begin(wanted, imports):
+        started.append(start_template(wanted, imports))
+        return started[-1]
+
+    yield begin
+    for template in started:
+        template.close()
+    assert not templates.living
+
+
+STATE = """
+    import atexit, gc, json, os, resource, signal, sys, threading, time
+    imported = "fractions" in sys.modules
+    import random
+    names = sorted(name for name in os.environ if not name.startswith("GPUADVISOR_"))
+    state = {
+        "children": open(f"/proc/self/task/{os.getpid()}/children").read(),
+        "argv": sys.argv, "original": sys.orig_argv, "path": sys.path, "flags": list(sys.flags),
+        "names": [__name__, __file__, str(__spec__ and __spec__.name), sys.executable],
+        "main": sorted(name for name in vars(sys.modules["__main__"]) if name.startswith("__")),
+        "environment": {name: os.environ[name] for name in names},
+        "exported": sorted(
+            word.partition("=")[0] for word in os.popen("env").read().splitlines()
+        ),
+        "folder": os.getcwd(), "input": sys.stdin.read(), "descriptors": sorted(
+            (int(n), os.path.exists(f"/proc/self/fd/{n}") and os.stat(int(n)).st_mode >> 12)
+            for n in os.listdir("/proc/self/fd")
+        ),
+        "terminal": [os.isatty(n) for n in range(3)],
+        "stdout": [sys.stdout.line_buffering, sys.stdout.write_through, sys.stdout.encoding],
+        "stderr": [sys.stderr.line_buffering, sys.stderr.write_through, sys.stderr.errors],
+        "leads": [os.getpgrp() == os.getpid(), os.getsid(0) == os.getpid()],
+        "parent": os.getppid(), "cores": sorted(os.sched_getaffinity(0)), "nice": os.nice(0),
+        "limits": [resource.getrlimit(n) for n in range(16)],
+        "umask": os.umask(0o22),
+        "signals": [str(signal.getsignal(n)) for n in sorted(signal.valid_signals())
+                    if n not in (signal.SIGKILL, signal.SIGSTOP)],
+        "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+        "threads": [t.name for t in threading.enumerate()], "is_main": threading.current_thread()
+        is threading.main_thread(), "tasks": len(os.listdir("/proc/self/task")),
+        "random": random.random(), "hash": hash("text"), "gc": [gc.isenabled(), gc.get_threshold()],
+        "finders": [str(type(each)) for each in sys.meta_path], "hook": sys.excepthook.__name__,
+        "settings": [sys.getrecursionlimit(), sys.getswitchinterval(), sys.getdlopenflags()],
+        "command": open("/proc/self/cmdline").read(), "time": time.process_time() < 5,
+    }
+    print(json.dumps([imported, state]))
+    atexit.register(print, "at its end")
+"""
+
+
+@pytest.mark.parametrize("is_module", [False, True])
+def test_a_fork_is_what_a_fresh_process_is(tmp_path, begin, is_module, monkeypatch):
+    monkeypatch.setenv("GIVEN", "1")
+    write(tmp_path, STATE)
+    wanted = request(tmp_path, "--a", "b c", is_module=is_module, cores=(0,))
+    fresh = run_script(wanted)
+    template = begin(wanted, notes(tmp_path, FRACTIONS))
+    for _ in range(2):
+        forked = run_script(replace(wanted, template=template))
+        assert (fresh.forked, forked.forked) == (False, True)
+        (fresh_had, fresh_state), (had, state) = (
+            json.loads(each.output.splitlines()[0]) for each in (fresh, forked)
+        )
+        assert (fresh_had, had) == (False, True)
+        assert state == fresh_state
+        assert forked.output.splitlines()[1:] == ["at its end"]
+        assert (forked.state, forked.reason) == (fresh.state, fresh.reason)
+
+
+ENDS = [
+    "import sys; sys.exit(3)",
+    "raise ValueError('no data')",
+    "import ctypes; ctypes.string_at(0)",
+    "import os; os._exit(7)",
+    "input('Go on? ')",
+    "import os\nif os.fork(): os._exit(0)\nimport time; time.sleep(0.1); print('late')",
+]
+
+
+def test_each_end_is_told_as_of_a_fresh_process(tmp_path, begin):
+    write(tmp_path, "")
+    wanted = request(tmp_path)
+    template = begin(wanted, notes(tmp_path, FRACTIONS))
+    for text in ENDS:
+        write(tmp_path, text)
+        fresh, forked = run_script(wanted), run_script(replace(wanted, template=template))
+        assert forked.forked
+        for part in ("state", "reason", "place", "output"):
+            assert getattr(forked, part) == getattr(fresh, part), text
+
+
+HIDING = """
+    import os, subprocess, sys, time
+    sleep = "import os, time; os.environ.clear(); print('there', flush=True); time.sleep(60)"
+    subprocess.Popen([sys.executable, "-c", sleep], start_new_session=True)
+    subprocess.Popen([sys.executable, "-c", sleep], env={})
+    if not os.fork():
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        time.sleep(60)
+    if not os.fork():
+        time.sleep(60)
+    open("pids", "w").write(" ".join(map(str, range(3))))
+    time.sleep(0.5)
+    print("done")
+"""
+
+
+def test_nothing_of_a_forked_run_is_left_but_the_template(tmp_path, begin):
+    write(tmp_path, HIDING)
+    wanted = request(tmp_path)
+    template = begin(wanted, notes(tmp_path, FRACTIONS))
+    for _ in range(2):
+        outcome = run_script(replace(wanted, template=template))
+        assert outcome.forked and "done" in outcome.output
+        assert [each.pid for each in psutil.Process().children(recursive=True)] == [
+            template.process.pid
+        ]
+
+
+DRIVER = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from tests.unit.collectors.script.test_templates import request
+from gpuadvisor.collectors.script.runner import run_script, start_template
+
+folder = Path(sys.argv[1])
+wanted = request(folder)
+template = start_template(wanted, folder / "notes.json")
+try:
+    print(template.process.pid, flush=True)
+    run_script(replace(wanted, template=template))
+finally:
+    template.close()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_when_gpuadvisor_is_ended(tmp_path, number):
+    write(tmp_path, "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)")
+    notes(tmp_path, FRACTIONS)
+    root = Path(__file__).parents[4]
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=root,
+    )
+    template = psutil.Process(int(driver.stdout.readline()))
+    run = psutil.Process(int(wait_for(lambda: (tmp_path / "pid").read_text())))
+    driver.send_signal(number)
+    assert driver.wait(10) != 0
+    driver.stdout.close()
+    wait_for(lambda: not any(map(processes._is_alive, (template, run))))
+
+
+def wait_for(found, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            if answer := found():
+                return answer
+        except (OSError, psutil.Error):
+            pass
+        time.sleep(0.02)
+    raise AssertionError("it did not happen")
+
+
+def test_a_run_that_is_given_up_is_killed(tmp_path, begin):
+    write(tmp_path, "import time; time.sleep(60)")
+    wanted = replace(request(tmp_path), limits=Limits(startup_s=0.5, idle_s=1, total_s=1))
+    template = begin(replace(wanted, limits=LIMITS), notes(tmp_path, FRACTIONS))
+    outcome = run_script(replace(wanted, template=template))
+    assert outcome.forked and outcome.reason.startswith("no step within")
+    assert len(psutil.Process().children(recursive=True)) == 1
+
+
+def test_a_run_that_begins_in_another_way_is_fresh(tmp_path, begin):
+    write(tmp_path, "import os; print(os.environ.get('A'), sorted(os.sched_getaffinity(0)))")
+    wanted = request(tmp_path)
+    template = begin(wanted, notes(tmp_path, FRACTIONS))
+    wanted = replace(wanted, template=template)
+    others = (
+        replace(wanted, environment={"A": "1"}),
+        replace(wanted, command=replace(wanted.command, args=("--batch-size", "8"))),
+        replace(wanted, specification=replace(wanted.specification, cores=(0,))),
+    )
+    fresh = [run_script(other) for other in others]
+    assert [outcome.forked for outcome in fresh] == [False] * 3
+    assert fresh[0].output.startswith("1 ") and fresh[2].output == "None [0]"
+
+
+def test_runs_are_fresh_when_the_template_has_died(tmp_path, begin):
+    write(tmp_path, "print('it ran')")
+    wanted = request(tmp_path)
+    template = begin(wanted, notes(tmp_path, FRACTIONS))
+    template.process.kill()
+    outcome = run_script(replace(wanted, template=template))
+    assert (outcome.forked, outcome.output) == (False, "it ran")
+
+
+def library(folder, text):
+    """Make a module as of an installed package, and return the notes of a run that imports it."""
+    packages = folder / "site-packages"
+    packages.mkdir(exist_ok=True)
+    (packages / "made_up.py").write_text(textwrap.dedent(text))
+    return "made_up", str(packages / "made_up.py")
+
+
+UNFIT = [
+    ("import threading, time; threading.Thread(target=time.sleep, args=(9,), daemon=True).start()",
+     r"starts a thread \(Thread-1"),
+    ("file = open(__file__)", "leaves .*made_up.py open"),
+    ("import subprocess; p = subprocess.Popen(['sleep', '9'])", "starts a process"),
+    ("import sys; sys.path.append('/else')", "changes sys.path"),
+    ("import script", "loads script, which is the script's own"),
+    ("import nothing_of_this_name", "made_up cannot be imported ahead"),
+    ("import sys; sys.exit(0)", "ended while it imported"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "why"), UNFIT)
+def test_what_a_fork_would_lose_or_share_makes_no_template(tmp_path, text, why):
+    write(tmp_path, "")
+    module = library(tmp_path, text)
+    found = notes(
+        tmp_path, module, path=[str(tmp_path), str(tmp_path / "site-packages"), *sys.path]
+    )
+    with pytest.raises(NoTemplateError, match=why):
+        start_template(request(tmp_path), found)
+    assert not templates.living
+
+
+def test_what_imports_print_is_printed_by_each_run(tmp_path, begin):
+    module = library(tmp_path, "import os; print('hello'); os.write(2, b'beware\\n')")
+    write(tmp_path, "print('script')")
+    found = notes(tmp_path, module, path=[str(tmp_path / "site-packages"), *sys.path])
+    wanted = request(tmp_path)
+    template = begin(wanted, found)
+    for _ in range(2):
+        outcome = run_script(replace(wanted, template=template))
+        assert outcome.output.splitlines() == ["hello", "beware", "script"]
+
+
+def test_what_the_script_sets_before_it_imports_torch_keeps_it_from_being_forked(tmp_path):
+    found = notes(tmp_path, FRACTIONS, changed=["$OMP_NUM_THREADS"])
+    with pytest.raises(NoTemplateError, match=r"changes \$OMP_NUM_THREADS before it imports torch"):
+        start_template(request(tmp_path), found)
+    with pytest.raises(NoTemplateError, match="does not import torch"):
+        start_template(request(tmp_path), tmp_path / "missing")
