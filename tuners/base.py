@@ -47,6 +47,9 @@ class Knob(ABC):
         {Aspect.SECOND_EPOCH, Aspect.RESULTS, Aspect.FILES, Aspect.END}
     )
     """Aspects of a script's life that it can change, where it does harm."""
+    changes_model: ClassVar[bool] = False
+    """Whether it changes what a script's own code may reach for: weights and their layout or type,
+    layers, or an optimizer's state."""
     obstacles: ClassVar[tuple[Obstacle, ...]] = ()
     """What may keep it from working, the first to be told first. Those that several knobs meet are
     in `tuners/knobs/_script.py`."""

@@ -186,6 +186,34 @@ class Loop:
     """Places of its iterations, from 0, that were lived where it passed over some; else empty."""
 
 
+class Touch(str, Enum):
+    """What a branch of the script can change that a setting relies on."""
+
+    DATA = "data"
+    """What a DataLoader was given, of which workers have a copy."""
+    MODEL = "model"
+    """Weights and layers of a model, or parameters of an optimizer."""
+    ROWS = "rows"
+    """How many rows are read: it leaves a loop with steps."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A branch in the script's own code that was reached again and again as it took steps."""
+
+    place: str
+    """`train.py, line 40`."""
+    what: str
+    """Text of its condition: `bad >= 3`."""
+    touches: tuple[Touch, ...]
+    taken: bool
+    in_pass: bool
+    """Whether it was reached during a pass over a loader, and not only between passes."""
+
+
 @dataclass(frozen=True)
 class Numbers:
     """Numbers that stand together in a file: an array, a column, the values of one key."""
@@ -245,6 +273,8 @@ class Life:
     what they compute before training amplifies any rounding. Empty where that was not wanted."""
     losses: tuple[float, ...] = ()
     loops: tuple[Loop, ...] = ()
+    branches: tuple[Branch, ...] = ()
+    """Branches that can change what settings rely on."""
     applied: tuple[AppliedKnob, ...] = ()
     written: Mapping[str, WrittenFile] | None = None
     """Files that it created, changed or deleted; None where that is not known. Their names are

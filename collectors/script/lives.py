@@ -12,6 +12,7 @@ from gpuadvisor.collectors.script.events import RunRecorder
 from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.rehearsal import (
     Batch,
+    Branch,
     Call,
     Epoch,
     Life,
@@ -21,6 +22,7 @@ from gpuadvisor.domain.rehearsal import (
     PossibleChange,
     StateChange,
     StateKind,
+    Touch,
     WorkerStart,
 )
 
@@ -47,6 +49,7 @@ def read_life(folder: Path, outcome: RunOutcome, recorder: RunRecorder) -> Life:
         evaluations=tuple(_call(r) for r in own if r["kind"] == "evaluation"),
         losses=tuple(value for r in own if r["kind"] == "losses" for value in r["values"]),
         loops=tuple(_loop(r) for r in own if r["kind"] == "loop"),
+        branches=tuple(_branch(r) for r in own if r["kind"] == "branch"),
         applied=tuple(recorder.applied.values()),
         written=outcome.written,
         most_open_files=next((r["most_open_files"] for r in own if r["kind"] == "end"), None),
@@ -147,4 +150,14 @@ def _loop(record: Record) -> Loop:
         record["shortened"],
         tuple(record["seconds"]),
         tuple(record["lived"]),
+    )
+
+
+def _branch(record: Record) -> Branch:
+    return Branch(
+        record["place"],
+        record["what"],
+        tuple(map(Touch, record["touches"])),
+        record["taken"],
+        record["in_pass"],
     )

@@ -55,6 +55,7 @@ def _own_or_no_compiler(device: Device, facts: ScriptFacts) -> str | None:
 class CompileKnob(Knob):
     """Compiles roots in place, so that they stay the same objects with the same state dict."""
 
+    changes_model = True
     obstacles: ClassVar[tuple[Obstacle, ...]] = (_own_or_no_compiler,)
 
     def apply(self, value: Value, target: Target) -> None:

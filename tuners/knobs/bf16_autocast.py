@@ -29,6 +29,7 @@ class Bf16Autocast(Knob):
     title = "bfloat16 autocast"
     level = Level.BALANCED
     effect = Effect.NUMERICS
+    changes_model = True
     order = 70
     excludes = frozenset({"fp16_autocast"})
     lines = (

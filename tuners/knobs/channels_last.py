@@ -25,6 +25,7 @@ class ChannelsLast(Knob):
     title = "Channels-last memory format"
     level = Level.BALANCED
     effect = Effect.NUMERICS
+    changes_model = True
     order = 90
     obstacles = (no_root, no_convolution)
     lines = (

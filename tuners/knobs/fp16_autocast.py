@@ -32,6 +32,7 @@ class Fp16Autocast(Knob):
     title = "float16 autocast, scaled loss"
     level = Level.AGGRESSIVE
     effect = Effect.NUMERICS
+    changes_model = True
     order = 80
     excludes = frozenset({"bf16_autocast"})
     lines = (

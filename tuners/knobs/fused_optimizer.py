@@ -32,6 +32,7 @@ class FusedOptimizer(Knob):
     title = "Fused optimizer"
     level = Level.CONSERVATIVE
     effect = Effect.NONE
+    changes_model = True
     order = 120
     plausible = ("fused", "foreach")
     lines = "optimizer = torch.optim.AdamW(model.parameters(), ..., {value}=True)"

@@ -13,6 +13,7 @@ from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Settings
 from gpuadvisor.domain.rehearsal import LoopKind
 from gpuadvisor.domain.study import Aspect, Equivalence, Rehearsal, TrialState
 from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.rehearsal.branches import doubt_branches
 from gpuadvisor.tuners.rehearsal.data import ENOUGH_SAMPLES, DataComparison
 from gpuadvisor.tuners.rehearsal.files import compare_files
 from gpuadvisor.tuners.rehearsal.lives import Findings, Lives, ending, is_complete, training_passes
@@ -50,6 +51,7 @@ def compare(
         equivalence = results.results()
         compare_files(found)
         forecast = TimeComparison(found).forecast()
+        doubt_branches(found)
     if found.problems and equivalence is not None and equivalence.status == "equivalent":
         equivalence = Equivalence("not_checked", "", reason=found.problems[0].sentence)
     every = (lives.first, lives.second, lives.plan, lives.numerics)
@@ -76,15 +78,17 @@ def compare(
 def missing(rehearsal: Rehearsal | None) -> str | None:
     """Return what a rehearsal lacks for its settings to be called faster, or None.
 
-    That takes the batches, a second epoch, the rows and the end, or enough samples where the
-    script has no epochs; and results that agree, unless the settings change them on purpose.
+    That takes the rows, the end and results that agree, unless the settings change them on purpose;
+    beside these the batches and a second epoch, or enough samples of a script that has no epochs or
+    makes its batches itself.
     """
     if rehearsal is None:
         return "nothing was rehearsed"
     needed = [Aspect.ROWS, Aspect.END]
     if not rehearsal.changes_results:
         needed.append(Aspect.RESULTS)
-    if rehearsal.samples < ENOUGH_SAMPLES or Aspect.BATCHES in rehearsal.not_covered:
+    has_enough = rehearsal.samples >= ENOUGH_SAMPLES and rehearsal.epochs < 2
+    if not has_enough or Aspect.BATCHES in rehearsal.not_covered:
         needed = [Aspect.BATCHES, Aspect.SECOND_EPOCH, *needed]
     for aspect in needed:
         if aspect not in rehearsal.covered:

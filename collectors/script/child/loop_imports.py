@@ -55,9 +55,10 @@ def install(shortening: Shortening, progress: Progress) -> Loops:
     loops = begin(shortening, progress)
 
     def rewrite(source: bytes, path: str, generators: bool) -> CodeType | None:
-        done = loop_rewriting.rewrite(source, path, loops.count, generators)
-        code = loop_rewriting.compiled(done, path) if done.sites else None
-        loops.add(done.sites, done.learns)
+        numbers = loops.count, loops.branches.count
+        done = loop_rewriting.rewrite(source, path, *numbers, generators)
+        code = loop_rewriting.compiled(done, path) if done.sites or done.marks else None
+        loops.add(done.sites, done.learns, done.marks)
         return code
 
     sys.meta_path.insert(0, Finder(rewrite))

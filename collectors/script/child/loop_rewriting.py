@@ -13,6 +13,11 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from gpuadvisor.collectors.script.child.branch_marking import Mark, Marker
+from gpuadvisor.collectors.script.child.branch_names import Names
+from gpuadvisor.collectors.script.child.branch_names import last_name as _last_name
+from gpuadvisor.collectors.script.child.branch_names import own_nodes as _own
+
 LOOP, WHILE = "__gpuadvisor_loop__", "__gpuadvisor_while__"
 """Built-in functions that the runtime provides. Two underscores at both ends: no class mangles
 them, and scripts that walk through their own globals never meet them."""
@@ -58,7 +63,8 @@ class Site:
     restarts: bool
     """Whether the file's text can begin a data set anew after its end."""
     target: str = ""
-    """Text of what a `for` statement gives its items to: `epoch`; empty if that is several."""
+    """Text of what a `for` statement gives its items to, or the places that `enumerate` counts:
+    `epoch`; empty if that is several."""
     conditions: tuple[str, ...] = ()
     """Texts of the file's conditions without effects, those that stand within others after them."""
 
@@ -71,18 +77,56 @@ class Rewritten:
     sites: tuple[Site, ...]
     learns: bool
     """Whether the text calls something without which no script trains."""
+    marks: tuple[Mark, ...] = ()
+    """The marked branches, numbered likewise."""
 
 
-def rewrite(source: bytes | str, path: str, first: int = 0, generators: bool = False) -> Rewritten:
+def rewrite(
+    source: bytes | str,
+    path: str,
+    first: int = 0,
+    first_mark: int = 0,
+    generators: bool = False,
+) -> Rewritten:
     """Return the tree of a module, its loops rewritten. Raises what `ast.parse` raises.
 
-    `generators` says whether loops that yield may end early. In a user's own generator they may
-    not: who draws from it counts on its next item.
+    `generators` says whether loops that yield may end early, as those of libraries may; their
+    branches are not marked. In a user's own generator they may not: who draws from it counts on its
+    next item.
     """
+    try:
+        return _rewrite(source, path, first, None if generators else first_mark, generators)
+    except Exception:  # branches may be written in ways that nobody thought of
+        return _rewrite(source, path, first, None, generators)
+
+
+def _rewrite(
+    source: bytes | str, path: str, first: int, first_mark: int | None, generators: bool
+) -> Rewritten:
     tree = ast.parse(source, path)
-    rewriter = _Rewriter(tree, PurePath(path).name, first, generators)
+    name = PurePath(path).name
+    rewriter = _Rewriter(tree, name, first, generators)
+    names = Names(tree) if first_mark is not None else None
     rewriter.visit(tree)
-    return Rewritten(tree, tuple(rewriter.sites), rewriter.learns)
+    marks: list[Mark] = []
+    if names is not None and first_mark is not None:
+        marker = Marker(names, name, first_mark, rewriter.is_left_alone, _site_of)
+        tree.body, marks = marker.statements(tree.body), marker.marks
+    return Rewritten(tree, tuple(rewriter.sites), rewriter.learns, tuple(marks))
+
+
+def _site_of(node: ast.AST) -> int | None:
+    """Return the number of a loop that was rewritten, and None of any other."""
+    if isinstance(node, ast.For):
+        call = node.iter
+        is_ours = isinstance(call, ast.Call) and _last_name(call.func) == LOOP
+        return call.args[1].value if is_ours else None  # type: ignore[attr-defined]
+    test = getattr(node, "test", None)
+    if isinstance(node, ast.While) and isinstance(test, ast.BoolOp):
+        name = _last_name(getattr(test.values[0], "func", test))
+        if name.startswith("__gpuadvisor_"):
+            return int(name.strip("_").rpartition("_")[2])
+    return None
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -104,12 +148,15 @@ class _Rewriter(ast.NodeTransformer):
         return self._function(node)
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
-        if node.name in TRACED_METHODS or node.name in self._traced:
-            return node
-        if any(_names_in(decorator) & TRACERS for decorator in node.decorator_list):
-            return node
-        self.generic_visit(node)
+        if not self.is_left_alone(node):
+            self.generic_visit(node)
         return node
+
+    def is_left_alone(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+        """Say whether a compiler reads a function's code, or it runs for each sample."""
+        if node.name in TRACED_METHODS or node.name in self._traced:
+            return True
+        return any(_names_in(decorator) & TRACERS for decorator in node.decorator_list)
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         return node
@@ -158,9 +205,8 @@ class _Rewriter(ast.NodeTransformer):
         says_step = any(STEP_WORDS & set(name.lower().split("_")) for name in called)
         says_step = says_step or bool(called & self._training)
         place = f"{self._name}, line {node.lineno}"
-        target = ""
-        if isinstance(node, ast.For) and isinstance(node.target, (ast.Name, ast.Attribute)):
-            target = ast.unparse(node.target)
+        counter = _counter(node)
+        target = "" if counter is None else ast.unparse(counter)
         self.sites.append(Site(place, says_step, self._restarts, target, self._conditions))
         return self._first + len(self.sites) - 1
 
@@ -175,16 +221,6 @@ def _placed(new: Any, old: ast.AST) -> Any:
         if "lineno" in node._attributes and not hasattr(node, "lineno"):
             ast.copy_location(node, old)
     return new
-
-
-def _own(body: list[ast.stmt]) -> Iterator[ast.AST]:
-    """Yield the nodes of statements, without those of functions and classes defined in them."""
-    waiting: list[ast.AST] = list(body)
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, _SCOPES):
-            waiting.extend(ast.iter_child_nodes(node))
 
 
 def _breaks(node: ast.While) -> bool:
@@ -252,12 +288,6 @@ def _planned(node: ast.While) -> list[ast.expr]:
     return [begin, end, ast.Constant(isinstance(test.ops[0], ast.LtE))]
 
 
-def _last_name(node: ast.AST) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
-
-
 def _called(tree: ast.AST) -> set[str]:
     """Return the last names of all that is called: `step` for `optimizer.step()`."""
     return {_last_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
@@ -302,11 +332,8 @@ def _restarts(tree: ast.AST) -> bool:
 
 def _conditions(tree: ast.AST) -> tuple[str, ...]:
     """Return the texts of conditions on what loops count that can be computed at any time."""
-    counted = {
-        _last_name(node.target)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.For) and isinstance(node.target, (ast.Name, ast.Attribute))
-    }
+    loops = (node for node in ast.walk(tree) if isinstance(node, ast.For))
+    counted = {_last_name(_counter(loop)) for loop in loops} - {""}
     found = (
         node.test if isinstance(node, (ast.If, ast.IfExp)) else node
         for node in ast.walk(tree)
@@ -314,6 +341,16 @@ def _conditions(tree: ast.AST) -> tuple[str, ...]:
     )
     pure = (n for n in found if _names_in(n) & counted and all(map(_is_pure, _parts(n))))
     return tuple(dict.fromkeys(map(ast.unparse, pure)))
+
+
+def _counter(node: ast.For | ast.While) -> ast.expr | None:
+    """Return what a `for` statement gives single items to, or the places that it enumerates."""
+    target = node.target if isinstance(node, ast.For) else None
+    if isinstance(target, ast.Tuple) and isinstance(node, ast.For):
+        over = node.iter
+        is_enumerated = isinstance(over, ast.Call) and _last_name(over.func) == "enumerate"
+        target = target.elts[0] if is_enumerated else None
+    return target if isinstance(target, (ast.Name, ast.Attribute)) else None
 
 
 def _parts(tree: ast.AST) -> Iterator[ast.AST]:

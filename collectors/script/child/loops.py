@@ -18,11 +18,13 @@ from operator import length_hint
 from types import FrameType
 from typing import Any
 
+from gpuadvisor.collectors.script.child import branches
+from gpuadvisor.collectors.script.child.branch_marking import Mark
 from gpuadvisor.collectors.script.child.later_iterations import MOST_ITERATIONS, choose, evaluated
 from gpuadvisor.collectors.script.child.loop_rewriting import LOOP, WHILE, Site
 from gpuadvisor.collectors.script.child.progress import Progress
 from gpuadvisor.collectors.script.specification import Shortening
-from gpuadvisor.domain.rehearsal import Loop, LoopKind
+from gpuadvisor.domain.rehearsal import Branch, Loop, LoopKind
 
 IDLE_ENTRIES = 64
 """Times that a loop may be run through without a step before it is no longer watched: loops over
@@ -101,17 +103,24 @@ class Loops:
         """Whether a rewritten file's text calls what a script cannot train without."""
         self.passed_over = 0
         """Loops that passed over epochs."""
+        self.branches = branches.begin(progress)
         self._watched: list[Watched] = []
 
-    def add(self, sites: Sequence[Site], learns: bool) -> None:
-        """Take over the loops of one more file, which are numbered from `count` on."""
+    def add(self, sites: Sequence[Site], learns: bool, marks: Sequence[Mark] = ()) -> None:
+        """Take over the loops of one more file, which are numbered from `count` on, and its marked
+        branches."""
         self._watched.extend(map(Watched, sites))
+        self.branches.add(marks)
         self.learns = self.learns or learns
 
     @property
     def count(self) -> int:
         """How many loops there are; the number of the next."""
         return len(self._watched)
+
+    def report_branches(self) -> Iterator[Branch]:
+        """Yield the branches that were reached in the course of steps."""
+        return self.branches.report(lambda number: self._watched[number].kind is not None)
 
     def report(self) -> list[Loop]:
         """Return the loops with steps in them, in the order in which their files were loaded."""
@@ -133,6 +142,7 @@ class Loops:
         """Forget what was counted, as a forked process does about its parent's loops."""
         for watched in self._watched:
             watched.kind, watched.done, watched.shortened, watched.lived = None, 0, False, ()
+        self.branches.restart()
 
     def over(self, iterable: Any, number: int) -> Any:
         """Return what a `for` statement runs over instead; the same where it is not watched."""
@@ -148,6 +158,9 @@ class Loops:
         entry = Entry(self, watched, _length(inner) if is_range else None, needed)
         if is_range and isinstance(innermost(iterable, zipped=False), _RANGES):
             entry.counts = _numbers(inner)
+            if type(iterable) is enumerate:
+                first: Any = iterable.__reduce__()[1][1]
+                entry.counts = range(first, first + len(entry.counts))
         return _Items(iter(iterable), entry)
 
     def entered(self, number: int, planned: tuple[Any, ...]) -> Callable[[], bool]:
@@ -456,7 +469,7 @@ def begin(shortening: Shortening, progress: Progress) -> Loops:
 def look_out_for_dynamo(torch: Any) -> None:
     """Ask what Dynamo answers while it traces, so that it goes past whatever is watched."""
     global is_traced
-    is_traced = torch.compiler.is_dynamo_compiling
+    is_traced = branches.is_traced = torch.compiler.is_dynamo_compiling
 
 
 def current() -> Loops | None:

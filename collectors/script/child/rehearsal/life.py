@@ -7,6 +7,7 @@ import os
 import resource
 import time
 from contextlib import contextmanager
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
@@ -304,6 +305,8 @@ class LifeSession(Session):
                     seconds=each.seconds,
                     lived=each.lived,
                 )
+            for branch in self._loops.report_branches() if self._loops is not None else ():
+                self._record.write("branch", **asdict(branch))
             self._record.write("end", most_open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from gpuadvisor.collectors.script.child.branch_names import MUTATING
 from gpuadvisor.collectors.script.child.rehearsal.code_references import (
     ENTRY_METHODS,
     LEVELS,
@@ -22,12 +23,6 @@ from gpuadvisor.collectors.script.child.rehearsal.code_references import (
 )
 from gpuadvisor.collectors.script.child.rehearsal.content import PLAIN
 from gpuadvisor.collectors.script.child.rehearsal.inspection import class_dict, mro_of
-
-MUTATING = frozenset((
-    "add", "append", "appendleft", "clear", "discard", "extend", "extendleft", "insert", "pop",
-    "popitem", "popleft", "remove", "setdefault", "subtract", "update",
-))  # fmt: skip
-"""Methods that change lists, dictionaries, sets, deques and counters."""
 
 
 def of_object(path: str, kind: type, own: Mapping[str, Any]) -> dict[str, str]:

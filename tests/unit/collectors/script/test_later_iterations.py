@@ -86,6 +86,16 @@ def test_the_last_epoch_is_lived_and_the_loop_comes_to_its_end(lived):
     assert len(loop.seconds) == 3
 
 
+def test_places_that_are_enumerated(lived):
+    seen, loop = lived("""\
+        for number, epoch in enumerate(range(100, 190), 1):
+            if number == 50: pass
+            train(); at(epoch)
+    """)
+    assert seen == [100, 101, 149, 189]
+    assert loop.lived == (0, 1, 49, 89)
+
+
 CONDITIONS = {
     "if epoch == epochs - 4: pass": [86],
     "if epoch >= 30: pass": [],

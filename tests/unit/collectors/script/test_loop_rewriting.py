@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuadvisor.collectors.script.child import loops
+from gpuadvisor.collectors.script.child import branches, loops
 from gpuadvisor.collectors.script.child.loop_rewriting import compiled, rewrite
 from gpuadvisor.collectors.script.child.progress import Progress
 from gpuadvisor.collectors.script.specification import Shortening
@@ -27,7 +27,7 @@ def _provided(monkeypatch):
     yield
     import builtins
 
-    for name in (loops.LOOP, loops.WHILE):
+    for name in (loops.LOOP, loops.WHILE, branches.BRANCH, branches.VALUE):
         vars(builtins).pop(name, None)
 
 
@@ -67,7 +67,7 @@ def agree(source):
     """Rewrite a program and compare it with itself, run with nothing to count."""
     watch = loops.begin(Shortening("", batches=1, epochs=1), Progress())
     done = rewrite(source, "program.py", watch.count)
-    watch.add(done.sites, done.learns)
+    watch.add(done.sites, done.learns, done.marks)
     code, original = compiled(done, "program.py"), compile(source, "program.py", "exec")
     whiles = {node.lineno for node in ast.walk(done.tree) if isinstance(node, ast.While)}
     now, before = lines(code, whiles), lines(original, whiles)

@@ -11,6 +11,7 @@ import pytest
 from gpuadvisor.domain.knobs import AppliedKnob
 from gpuadvisor.domain.rehearsal import (
     Batch,
+    Branch,
     Call,
     Epoch,
     Life,
@@ -21,6 +22,7 @@ from gpuadvisor.domain.rehearsal import (
     PossibleChange,
     StateChange,
     StateKind,
+    Touch,
     WorkerStart,
     WrittenFile,
 )
@@ -391,6 +393,60 @@ class TestSilence:
         first = with_workers(life([epoch(0, whole_batches=100), epoch(1, whole_batches=100)]))
         first = replace(first, possible=possible)
         assert missing(rehearsed(first, first, settings={"persistent_workers": True})) is None
+
+    @pytest.mark.parametrize(
+        ("touch", "settings", "changes", "lacks"),
+        [
+            (Touch.DATA, {"persistent_workers": True}, {}, True),
+            (Touch.DATA, WORKERS, {}, False),  # they see it in the next pass
+            (Touch.DATA, WORKERS, {"in_pass": True}, True),
+            (Touch.DATA, BF16, {"in_pass": True}, False),
+            (Touch.MODEL, {"channels_last": True}, {}, True),
+            (Touch.MODEL, {"compile": "default"}, {}, True),
+            (Touch.MODEL, {"fused_optimizer": "fused"}, {}, True),
+            (Touch.MODEL, BF16, {}, True),
+            (Touch.MODEL, BF16, {"taken": True}, False),
+            (Touch.MODEL, {"cpu_threads": 1}, {}, False),
+            (Touch.MODEL, WORKERS, {"in_pass": True}, False),
+            (Touch.ROWS, BF16, {}, False),
+        ],
+    )
+    def test_a_branch_that_was_never_lived(self, touch, settings, changes, lacks):
+        branch = replace(Branch("a.py, line 34", "bad >= 3", (touch,), False, False), **changes)
+        shortened = Loop("a.py, line 9", LoopKind.EPOCHS, 90, 2, True)
+        first = life(branches=(branch,), loops=(shortened,))
+        found = rehearsed(with_workers(first), first, settings=settings)
+        why = "a.py, line 34, `bad >= 3`, was never lived"
+        assert (missing(found) or "") == (why if lacks else "")
+        whole = replace(first, loops=())
+        assert missing(rehearsed(with_workers(whole), whole, settings=settings)) is None
+
+    def test_a_branch_that_the_plan_s_life_took(self):
+        branch = Branch("a.py, line 34", "bad >= 3", (Touch.MODEL,), False, False)
+        shortened = Loop("a.py, line 9", LoopKind.EPOCHS, 90, 2, True)
+        first = life(branches=(branch,), loops=(shortened,))
+        plan = replace(first, branches=(replace(branch, taken=True),))
+        assert missing(rehearsed(plan, first, settings=BF16)) is None
+
+    @pytest.mark.parametrize("losses", [(), (1.0, 0.5)])
+    def test_an_early_end_of_inference_and_of_training(self, losses):
+        branch = Branch("a.py, line 34", "half < 0.1", (Touch.ROWS,), False, False)
+        shortened = Loop("a.py, line 9", LoopKind.STEPS, None, 2, True)
+        first = life(branches=(branch,), loops=(shortened,), losses=losses)
+        found = rehearsed(first, first, settings=DOUBLE)
+        assert ("was never lived" in found.doubt) == (not losses)
+
+    @pytest.mark.parametrize("passes", [1, 2])
+    def test_many_samples_stand_for_a_second_epoch_only_where_there_is_none(self, passes):
+        shortened = Loop("a.py, line 9", LoopKind.STEPS, None, 2, True)
+        first = life([epoch(n, range(2048), whole_batches=9999) for n in range(passes)])
+        first = replace(first, loops=(shortened,))
+        found = rehearsed(with_workers(first), first)
+        assert missing(found) is None
+        unseen = {Aspect.SECOND_EPOCH: "it cannot be compared"}
+        covered = tuple(each for each in found.covered if each is not Aspect.SECOND_EPOCH)
+        found = replace(found, covered=covered, not_covered=unseen)
+        assert (missing(found) is None) == (passes == 1)
 
     def test_a_whole_run_of_one_pass(self):
         whole = life([epoch(0)])

@@ -1,0 +1,269 @@
+"""Marks branches of the script that may run late, and change what settings rely on.
+
+A shortened life takes no branch that waits for a value: `if loss < 0.9: dataset.level += 1`. Which
+were reached and not taken is said by calls that are put into the syntax tree, before a branch and
+in it: `__gpuadvisor_branch__(number, taken)`. Only branches are marked that have something to do
+with data that a DataLoader was given, with a model's or an optimizer's parts, or with the end of a
+loop; and only if what decides on them can change: options that a script is given do not.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuadvisor.collectors.script.child.branch_names import Names, last_name, own_nodes
+from gpuadvisor.domain.rehearsal import Touch
+
+BRANCH, VALUE = "__gpuadvisor_branch__", "__gpuadvisor_stored__"
+"""Built-in functions that the runtime provides, as `loop_rewriting.LOOP` is one."""
+FAILURES = frozenset({
+    "", "BaseException", "Exception", "ImportError", "KeyboardInterrupt", "MemoryError",
+    "ModuleNotFoundError", "OSError", "OutOfMemoryError", "RuntimeError", "SystemExit",
+})  # fmt: skip
+"""Exceptions that tell of an accident. A run that has none does not take their branch."""
+_LEAVING = (ast.Break, ast.Continue, ast.Return, ast.Raise)
+_LOOPS = (ast.For, ast.While)
+_TRIES: Any = (ast.Try, getattr(ast, "TryStar", ast.Try))
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A marked branch of a file."""
+
+    place: str
+    """`train.py, line 40`."""
+    what: str
+    """Text of its condition: `bad >= 3`."""
+    touches: tuple[Touch, ...]
+    outer: int | None
+    """Number of the marked branch that it stands in."""
+    site: int | None
+    """Number of the loop that it leaves, where it touches `Touch.ROWS`."""
+
+
+@dataclass
+class Marker:
+    """Puts marks into a file's tree."""
+
+    names: Names
+    """What the tree's text says, read before it was changed."""
+    file: str
+    first: int
+    """Number of the first mark."""
+    is_left_alone: Callable[[Any], bool]
+    """Says which functions are not entered."""
+    site_of: Callable[[ast.AST], int | None]
+    """Gives the number of a rewritten loop."""
+    marks: list[Mark] = field(default_factory=list)
+    _outer: int | None = None
+    _loop: int | None = None
+    """Number of the innermost loop."""
+
+    def statements(self, body: list[Any]) -> list[Any]:
+        """Return statements with marks before and in their branches."""
+        done: list[Any] = []
+        for place, node in enumerate(body):
+            if isinstance(node, _DEFINITIONS):
+                self._definition(node)
+                done.append(node)
+                continue
+            rest = body[place + 1 :]
+            if isinstance(node, ast.If) and rest and not node.orelse and _always_leaves(node.body):
+                # What follows is its other branch.
+                node.orelse, rest, body = rest, [], []
+                done += self._statement(node)
+                done += node.orelse
+                node.orelse = []
+                return done
+            done += self._statement(node)
+        return done
+
+    def _definition(self, node: Any) -> None:
+        if isinstance(node, ast.ClassDef) or not self.is_left_alone(node):
+            before = self._outer, self._loop
+            self._outer = self._loop = None
+            documented = ast.get_docstring(node, clean=False) is not None
+            node.body = [*node.body[:documented], *self.statements(node.body[documented:])]
+            self._outer, self._loop = before
+
+    def _statement(self, node: Any) -> list[Any]:
+        """Return a statement, the marks that come before it, and itself with those in it."""
+        before: list[Any] = []
+        if isinstance(node, (ast.If, ast.While, ast.For)):
+            self._conditional(node, before)
+        elif isinstance(node, _TRIES):
+            node.body = self.statements(node.body)
+            for handler in node.handlers:
+                caught = set(map(last_name, _members(handler.type)))
+                text = f"except {ast.unparse(handler.type)}" if handler.type else ""
+                handler.body = self._branch(
+                    handler, handler.body, text, before, bool(text) and not caught & FAILURES
+                )
+            node.orelse, node.finalbody = map(self.statements, (node.orelse, node.finalbody))
+        elif isinstance(node, ast.Match):
+            varies = self.names.varies(node.subject)
+            for case in node.cases:
+                text = f"case {ast.unparse(case.pattern)}"
+                case.body = self._branch(case.pattern, case.body, text, before, varies)
+        elif isinstance(node, (ast.With, ast.AsyncWith, ast.AsyncFor)):
+            node.body = self.statements(node.body)
+        else:
+            self._expressions(node)
+        return [*before, node]
+
+    def _conditional(self, node: ast.If | ast.While | ast.For, before: list[Any]) -> None:
+        test = node.iter if isinstance(node, ast.For) else node.test
+        site = self.site_of(node)
+        if site is not None:  # its rewritten form asks whether the loop goes on
+            test = test.args[0] if isinstance(test, ast.Call) else test.values[1]  # type: ignore[attr-defined]
+        text, varies = ast.unparse(test), self.names.varies(test)
+        if isinstance(node, ast.If):
+            node.body = self._branch(node, node.body, text, before, varies)
+            if node.orelse:
+                node.orelse = self._branch(node, node.orelse, f"not ({text})", before, varies)
+            return
+        outside, self._loop = self._loop, site
+        node.body = self._branch(node, node.body, text, before, varies)
+        self._loop = outside
+        node.orelse = self.statements(node.orelse)
+        if isinstance(node, ast.While) and site is not None and self.names.decides(test):
+            number = self._new(f"not ({text})", node, (Touch.ROWS,), site)
+            said = [_call(BRANCH, number, taken, at=test) for taken in (False, True)]
+            node.test.values[1] = _either(said[0], test, said[1])  # type: ignore[attr-defined]
+
+    def _branch(
+        self, at: Any, body: list[Any], text: str, before: list[Any], may_turn: bool
+    ) -> list[Any]:
+        """Return a branch with a mark at its start, where it is one that matters."""
+        touches = self.names.touched(body)
+        site = self._loop if _leaves(body) else None
+        if site is not None:
+            touches |= {Touch.ROWS}
+        if not may_turn or not touches:
+            return self.statements(body)
+        number = self._new(text, at, tuple(sorted(touches)), site, before)
+        outer, self._outer = self._outer, number
+        body = self.statements(body)
+        self._outer = outer
+        return [_statement_of(_call(BRANCH, number, True, at=body[0])), *body]
+
+    def _new(
+        self,
+        text: str,
+        at: Any,
+        touches: tuple[Touch, ...],
+        site: int | None,
+        before: list[Any] | None = None,
+    ) -> int:
+        """Note a mark; say before the statement that it is reached, where `before` is given."""
+        number = self.first + len(self.marks)
+        self.marks.append(Mark(f"{self.file}, line {at.lineno}", text, touches, self._outer, site))
+        if before is not None:
+            before.append(_statement_of(_call(BRANCH, number, False, at=at)))
+        return number
+
+    # -- within a statement ----------------------------------------------------------------
+
+    def _expressions(self, node: Any) -> None:
+        """Mark branches of expressions, and values that are stored where that matters."""
+        if isinstance(node, (ast.Assign, ast.AugAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            touches = set().union(*map(self.names.stored, targets))
+            if touches and self.names.varies(node.value):
+                text = f"another value of {ast.unparse(targets[0])}"
+                number = self._new(text, node, tuple(sorted(touches)), None)
+                node.value = _call(VALUE, number, node.value, at=node.value)
+        _Expressions(self).visit(node)
+
+    def expression(self, node: Any, test: ast.expr, branches: Sequence[tuple[Any, bool]]) -> Any:
+        """Return an expression with marks before it, and around those of its branches that matter.
+
+        Each branch is given with what the test is where it is evaluated.
+        """
+        said: list[ast.expr] = []
+        for branch, outcome in branches:
+            touches = self.names.touched([ast.copy_location(ast.Expr(branch), branch)])
+            if touches and self.names.varies(test):
+                text = ast.unparse(test) if outcome else f"not ({ast.unparse(test)})"
+                number = self._new(text, node, tuple(sorted(touches)), None)
+                said.append(_call(BRANCH, number, False, at=node))
+                _replace(node, branch, _either(_call(BRANCH, number, True, at=branch), branch))
+        return _either(*said, node) if said else node
+
+
+class _Expressions(ast.NodeTransformer):
+    """Marks `a and f()` and `f() if a else g()`."""
+
+    def __init__(self, marker: Marker) -> None:
+        self._marker = marker
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
+        self.generic_visit(node)
+        outcome = isinstance(node.op, ast.And)
+        branches = [(branch, outcome) for branch in node.values[1:]]
+        return self._marker.expression(node, node.values[0], branches)
+
+    def visit_IfExp(self, node: ast.IfExp) -> Any:
+        self.generic_visit(node)
+        branches = [(node.body, True), (node.orelse, False)]
+        return self._marker.expression(node, node.test, branches)
+
+
+def _either(*values: ast.expr) -> ast.BoolOp:
+    """Return the last of values, after calls that give None."""
+    return ast.copy_location(ast.BoolOp(ast.Or(), list(values)), values[-1])
+
+
+def _replace(owner: ast.AST, old: ast.expr, new: ast.expr) -> None:
+    if isinstance(owner, ast.BoolOp):
+        owner.values = [new if each is old else each for each in owner.values]
+    elif isinstance(owner, ast.IfExp):
+        owner.body, owner.orelse = (
+            new if each is old else each for each in (owner.body, owner.orelse)
+        )
+
+
+def _call(name: str, number: int, value: Any, at: Any) -> ast.Call:
+    if not isinstance(value, ast.AST):
+        value = ast.Constant(value)
+    call = ast.Call(ast.Name(name, ast.Load()), [ast.Constant(number), value], [])
+    for node in (call, call.func, *call.args):
+        if not hasattr(node, "lineno"):
+            ast.copy_location(node, at)
+    return call
+
+
+def _statement_of(call: ast.Call) -> ast.Expr:
+    return ast.copy_location(ast.Expr(call), call)
+
+
+def _members(node: ast.expr | None) -> Sequence[ast.expr]:
+    return node.elts if isinstance(node, ast.Tuple) else [] if node is None else [node]
+
+
+def _always_leaves(body: list[ast.stmt]) -> bool:
+    return isinstance(body[-1], _LEAVING)
+
+
+def _leaves(body: list[Any]) -> bool:
+    """Say whether statements may leave the loop that they stand in, before its end."""
+
+    def breaks(node: ast.AST) -> Iterator[ast.AST]:
+        if isinstance(node, (ast.Break, ast.Return)):
+            yield node
+        elif isinstance(node, (*_LOOPS, ast.AsyncFor)):
+            yield from (n for n in own_nodes(node.body) if isinstance(n, ast.Return))
+            for statement in node.orelse:
+                yield from breaks(statement)
+        elif not isinstance(node, (*_DEFINITIONS, ast.Lambda)):
+            for child in ast.iter_child_nodes(node):
+                yield from breaks(child)
+
+    return any(True for node in body for _ in breaks(node))

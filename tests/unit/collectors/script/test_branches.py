@@ -1,0 +1,216 @@
+"""Branches that no iteration of a shortened life took, and that may change what settings rely on.
+
+Programs are scripts' loops: `step()` takes an optimizer's step, `batches()` is a pass over a
+loader. A program reports what was reached again and again, and never taken.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpuadvisor.collectors.script.child import branches, loops
+from gpuadvisor.collectors.script.child.loop_rewriting import compiled, rewrite
+from gpuadvisor.collectors.script.child.progress import Progress
+from gpuadvisor.collectors.script.specification import Shortening
+
+
+class Anything(list):
+    """Stands for a data set, a model, a part of them, and for options."""
+
+    level = 1
+
+    def __getattr__(self, name: str) -> Any:
+        return Anything([self]) if len(name) < 20 else None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self
+
+
+@pytest.fixture
+def reported(monkeypatch):
+    """Runs a program; returns the branches that it reports."""
+    monkeypatch.setattr(loops, "_loops", None)
+
+    def run(text):
+        progress = Progress()
+        watch = loops.begin(Shortening("", batches=4, steps=4, epochs=2, later=0), progress)
+        done = rewrite(textwrap.dedent(text), "/home/user/train.py", 0)
+        watch.add(done.sites, done.learns, done.marks)
+        optimizer = SimpleNamespace()
+
+        def batches(*_):
+            number = progress.pass_began(100, 4)
+            for n in range(4):
+                progress.batch_given(number)
+                yield n
+            progress.pass_ended(number)
+
+        def step(*_):
+            progress.optimizer_built()
+            progress.stepped(optimizer)
+            return 0.5
+
+        class DataLoader:
+            def __init__(self, data):
+                self.dataset = data
+
+            __iter__ = batches
+
+        names = {"step": step, "batches": batches, "DataLoader": DataLoader, "args": Anything()}
+        names |= {"data": Anything(), "model": Anything(), "nn": Anything(), "math": Anything()}
+        exec(compiled(done, "train.py"), names)
+        return list(watch.report_branches())
+
+    yield run
+    import builtins
+
+    for name in (loops.LOOP, loops.WHILE, branches.BRANCH, branches.VALUE):
+        vars(builtins).pop(name, None)
+
+
+def epochs(*late: str, before: str = "") -> str:
+    """A program that trains for some epochs and has these lines at the end of each."""
+    return textwrap.dedent(before) + textwrap.dedent("""
+        loader = DataLoader(data)
+        loss, bad, epoch = 1.0, 0, 0
+        for epoch in range(12):
+            for batch in loader:
+                loss = step(batch)
+            bad = bad + (loss > 9)
+    """) + textwrap.indent("\n".join(late), "    ")  # fmt: skip
+
+
+LATE = {
+    "if": (["if loss < 0.1: data.level += 1"], "loss < 0.1", "data"),
+    "elif": (["if loss > 9: pass", "elif loss < 0.1: data.level = 2"], "loss < 0.1", "data"),
+    "else": (["if loss > 0.1: pass", "else: data.level = 2"], "not (loss > 0.1)", "data"),
+    "after continue": (["if loss > 0.1: continue", "data.level = 2"], "not (loss > 0.1)", "data"),
+    "in place": (["if bad > 2: data.items.append(3)"], "bad > 2", "data"),
+    "a method": (["if bad > 2: loader.dataset.harder()"], "bad > 2", "data"),
+    "environment": (["if bad > 2: import os; os.environ['A'] = 'b'"], "bad > 2", "data"),
+    "short circuit": (["bad > 2 and data.append(1)"], "bad > 2", "data"),
+    "ternary": (["data.append(1) if bad > 2 else None"], "bad > 2", "data"),
+    "a looked up value": (["data.level = {True: 2}.get(bad > 2, 1)"], "data.level", "data"),
+    "a ternary's value": (["data.level = 2 if bad > 2 else data.level"], "data.level", "data"),
+    "match": (["match bad > 2:", "    case True: data.level = 2"], "case True", "data"),
+    "while": (["while bad > 2: data.level, bad = 2, 0"], "bad > 2", "data"),
+    "except": (
+        ["try: [1].index(1 + bad // 9)", "except ValueError: data.level = 2"],
+        "except ValueError",
+        "data",
+    ),
+    "weights": (["if bad > 2: model[0].weight.clamp_(0)"], "bad > 2", "model"),
+    "parameters": (
+        ["if bad > 2:", "    for p in model.parameters(): p.requires_grad = False"],
+        "bad > 2",
+        "model",
+    ),
+    "best weights": (["if bad > 2: model.load_state_dict(best)"], "bad > 2", "model"),
+    "a model's attribute": (["model.train()", "if bad > 2: model.scale = 3"], "bad > 2", "model"),
+    "early stopping": (["if bad > 2: break"], "bad > 2", "rows"),
+}
+
+
+@pytest.mark.parametrize("case", LATE)
+def test_forms_of_a_late_branch(reported, case):
+    lines, what, touch = LATE[case]
+    found = [each for each in reported(epochs(*lines)) if not each.taken]
+    assert [(what in each.what, *map(str, each.touches)) for each in found] == [(True, touch)]
+    assert found[0].place.startswith("train.py, line ")
+    assert not found[0].in_pass
+
+
+ELSEWHERE = {
+    "a function": (
+        "def prune():\n    model.weight.zero_()\n",
+        ["if bad > 2: prune()"],
+    ),
+    "a callback": (
+        "class Turn:\n"
+        "    def __init__(self, examples): self.examples = examples\n"
+        "    def after(self, loss):\n"
+        "        if loss > 0.1:\n"
+        "            return\n"
+        "        self.examples.level = 2\n"
+        "turn = Turn(data)\n",
+        ["turn.after(loss)"],
+    ),
+    "a parameter": (
+        "def after(examples, loss):\n    if loss < 0.1:\n        examples.level = 2\n",
+        ["after(data, loss)"],
+    ),
+    "a global": (
+        "LEVEL = 1\nclass Set:\n    def __getitem__(self, i): return LEVEL\n",
+        ["if bad > 2: LEVEL = 2"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+def test_what_happens_in_a_function_or_is_read_in_one(reported, case):
+    before, lines = ELSEWHERE[case]
+    assert [each.taken for each in reported(epochs(*lines, before=before))] == [False]
+
+
+HARMLESS = {
+    "it was taken": (["if loss < 0.6: data.level += 1"], ""),
+    "it changes nothing of interest": (["if bad > 2: print(len(data)); best = loss"], ""),
+    "a learning rate": (["if bad > 2: args.rate = 0.1"], ""),
+    "an option": (["if is_pruned: model.weight.zero_()"], "is_pruned = False"),
+    "an option of arguments": (["if args.surely_never_an_option: data.level = 2"], ""),
+    "an option of a dictionary": (["if o.get('clip'): data.level = 2"], "o = {'clip': None}"),
+    "an option given to a function": (
+        ["end(model, None)"],
+        "def end(model, clip):\n    if clip is not None:\n        model.weight.clip(clip)\n",
+    ),
+    "a type": (["if isinstance(loss, str): model.weight.zero_()"], ""),
+    "an accident": (["try: step()", "except RuntimeError: model.weight.grad = None"], ""),
+    "a value that changes": (["data.level = epoch"], ""),
+    "a function that is never called": ([], "def f(loss):\n    if loss: data.level = 2\n"),
+    "a loop over layers": (
+        [],
+        "for bad in [1, 2]:\n    if bad > 3: model.weight.zero_()\n",
+    ),
+    "a short loop within": (["for x in (1, 2):", "    if x > loss * 9: break"], ""),
+}
+
+
+@pytest.mark.parametrize("case", HARMLESS)
+def test_healthy_branches(reported, case):
+    lines, before = HARMLESS[case]
+    found = reported(epochs(*lines, before=before))
+    assert [each for each in found if not each.taken] == []
+
+
+def test_within_a_pass_of_what_workers_read(reported):
+    found = reported("""\
+        for n, batch in enumerate(DataLoader(data)):
+            loss = step(batch)
+            if n % 1000 == 999:
+                data.share = loss
+    """)
+    assert [(each.what, each.taken, each.in_pass) for each in found] == [
+        ("n % 1000 == 999", False, True)
+    ]
+
+
+def test_an_inner_branch_is_judged_only_where_the_outer_was_taken(reported):
+    found = reported(epochs("if loss < 0.6:", "    if bad > 2: data.level = 2"))
+    assert [(each.what, each.taken) for each in found] == [("loss < 0.6", True), ("bad > 2", False)]
+    found = reported(epochs("if loss < 0.4:", "    if bad > 2: data.level = 2"))
+    assert [(each.what, each.taken) for each in found] == [("loss < 0.4", False)]
+
+
+def test_a_condition_that_ends_a_loop(reported):
+    found = reported("""\
+        width, batches_ = 1.0, iter(batches())
+        while width > 0.1:
+            width = step(next(batches_, None))
+    """)
+    assert [(each.what, each.taken) for each in found] == [("not (width > 0.1)", False)]
+    counted = "n = 0\nwhile n < 10:\n    step(); n += 1\n"
+    assert reported(counted) == []

@@ -1,0 +1,33 @@
+"""Whether the whole run may take branches that no rehearsed life took, and settings cannot bear."""
+
+from __future__ import annotations
+
+from gpuadvisor.domain.rehearsal import Branch, Touch
+from gpuadvisor.tuners.rehearsal.lives import Findings, is_whole
+
+
+def doubt_branches(found: Findings) -> None:
+    """Say which branch may run late and change what the settings rely on, if one may."""
+    lives = found.lives
+    if found.doubt or is_whole(lives.first):
+        return
+    every = [each for each in (lives.first, lives.second, lives.plan, lives.numerics) if each]
+    reached = [branch for life in every for branch in life.branches]
+    taken = {(branch.place, branch.what) for branch in reached if branch.taken}
+    for branch in reached:
+        if (branch.place, branch.what) not in taken and _matters(found, branch):
+            found.doubt = f"{branch.place}, `{branch.what}`, was never lived"
+            return
+
+
+def _matters(found: Findings, branch: Branch) -> bool:
+    """Say whether settings are among those that rely on what a branch touches."""
+    knobs = [found.knobs[name] for name in found.settings if name in found.knobs]
+    # Workers that end with each pass see what was changed before the next.
+    is_late = branch.in_pass or "persistent_workers" in found.settings
+    if Touch.DATA in branch.touches and found.loader_knobs and is_late:
+        return True
+    if Touch.MODEL in branch.touches and any(knob.changes_model for knob in knobs):
+        return True
+    # A training script stops early where it does not learn any more, with whatever batches.
+    return Touch.ROWS in branch.touches and found.is_resized and not found.lives.first.losses
