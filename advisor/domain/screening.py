@@ -63,7 +63,8 @@ class ScreenedAs(str, Enum):
     GAINS = "gains"
     """It brought something, and there was no time to compare it beside the best settings."""
     WORTHLESS = "worthless"
-    """Shown: whatever it brings beside them lies below the smallest gain worth having."""
+    """Shown: what it brings lies below the smallest gain worth having; if that was not beside the
+    best settings, so would the same time saved there."""
     UNRESOLVED = "unresolved"
     """Neither was shown."""
     FAILED = "failed"

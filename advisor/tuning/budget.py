@@ -47,6 +47,10 @@ SCREENING_SHARE = 1 / 6
 """Most of a time budget that a screening may take: 100 s of the default one have room for six knobs
 of a 100 ms step, a compilation and what it is worth beside them. What it spares is a trial for each
 knob."""
+COMPILING_SHARE = 1 / 3
+"""The same where something compiles: 25 to 40 s for compile alone, and as much again without each
+layout or precision that may cost more under it than it brings. In trials of their own each takes 15
+to 20 s more, and shows a tenth of it."""
 
 PROOF_RUNS = 32
 """Runs of a proof where the budget is in trials of the search: 16 pairs show a gain of 5 % where
@@ -281,9 +285,13 @@ class Budget:
             return True
         return PROFILE_RUNS * self.expected_s({}) <= self._share_s(PROFILE_SHARE)
 
-    def screening_s(self) -> float:
-        """Return how long a screening may take now, its start included; 0 if counted in trials."""
-        return 0.0 if self._limit.seconds is None else max(0.0, self._share_s(SCREENING_SHARE))
+    def screening_s(self, compiles: bool = False) -> float:
+        """Return how long a screening may take now, its start included; 0 if counted in trials.
+
+        `compiles` where it compares what compiles.
+        """
+        share = COMPILING_SHARE if compiles else SCREENING_SHARE
+        return 0.0 if self._limit.seconds is None else max(0.0, self._share_s(share))
 
     def _share_s(self, share: float) -> float:
         """Return this part of the budget, or what is left beside a few trials and their proof."""

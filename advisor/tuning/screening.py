@@ -21,7 +21,7 @@ from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.screening.course import least_s, screen
-from gpuadvisor.tuners.space import Space
+from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuning.budget import Budget, schedule_for
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.trial_runner import Progress, Silent, limits_for
@@ -68,7 +68,8 @@ class Screener:
         if why is None:
             enter("screening", f"in one running script: {', '.join(live.by_name)}")
             try:
-                found = self.screen(live, allowed_s)
+                most_s = max(allowed_s, budget.screening_s(compiles=True))
+                found = self.screen(live, allowed_s, most_s - allowed_s)
             except ScriptError as error:
                 note(f"each knob is tried in processes of its own: {error}")
                 return Screening(space)
@@ -99,8 +100,10 @@ class Screener:
             return f"that takes {needed_s:.0f} s, and the budget has {allowed_s:.0f} s for it"
         return None
 
-    def screen(self, space: Space, allowed_s: float) -> ScreeningResult:
+    def screen(self, space: Space, allowed_s: float, more_s: float = 0.0) -> ScreeningResult:
         """Screen knobs that can be turned in a running script, for so many seconds at most.
+
+        `more_s` are further ones for what compiles.
 
         Raises ScriptError where that script cannot be timed in blocks of steps, Interrupted where
         the study was cancelled.
@@ -113,10 +116,11 @@ class Screener:
             {name: seconds for name, seconds in costly.items() if self._is_costly(name)},
             seed=str(self.options.seed),
             told=self.progress.on_screened,
+            more_s=more_s,
         )
         # In the knobs' own order, in which they are turned on: layouts before what compiles.
         live = {n: _place(knob) for n, knob in self.knobs.items() if n in space}
-        return run_live(self._request(space, allowed_s), live, screening)
+        return run_live(self._request(space, allowed_s + more_s), live, screening)
 
     def _request(self, space: Space, allowed_s: float) -> RunRequest:
         options = self.options
@@ -167,7 +171,8 @@ class Screening:
         """Return the knobs and values that are still worth trials where a search stands on these.
 
         What was worthless beside other settings than those is among them. Where nothing would be
-        left, what looked best is: only trials and a proof can show that there is no gain.
+        left, what looked best is: only trials and a proof can show that there is no gain. Of what
+        was timed, what looked best comes first.
         """
         gone = [
             each
@@ -178,7 +183,27 @@ class Screening:
         if not left.parameters and gone:
             gone.remove(max(gone, key=lambda each: each.ratio.ratio if each.ratio else 0.0))
             left = self._without(gone)
-        return left
+        return self._ordered(left)
+
+    def _ordered(self, space: Space) -> Space:
+        """Return a space in which the knobs that were timed change places, the best ones first.
+
+        The others keep theirs: findings gave it to them.
+        """
+        ratios = {(s.knob, s.value): s.ratio.ratio for s in self.result.values if s.ratio}
+
+        def worth(parameter: Parameter) -> float:
+            return max(ratios.get((parameter.name, value), 0.0) for value in parameter.values)
+
+        timed = sorted(filter(worth, space.parameters), key=worth, reverse=True)
+        best_first = iter(timed)
+        parameters = (next(best_first) if worth(each) else each for each in space.parameters)
+
+        def ordered(each: Parameter) -> Parameter:
+            values = sorted(each.values, key=lambda v: -ratios.get((each.name, v), 1.0))
+            return replace(each, values=tuple(values))
+
+        return replace(space, parameters=tuple(map(ordered, parameters)))
 
     def _of(self, state: ScreenedAs) -> list[Screened]:
         return [each for each in self.result.values if each.state is state]

@@ -57,13 +57,15 @@ class Blocks:
     def __init__(self, left_s: Callable[[], float], costly: Mapping[str, float], seed: str) -> None:
         """`left_s` returns the seconds that are left, `costly` names the knobs whose first block
         takes long, and for how many seconds; `seed` decides the lengths of blocks."""
-        self.left_s = left_s
+        self.granted_s = 0.0
+        """Seconds beyond those that are left."""
         self.seconds = 0.0
         """Time that all blocks took."""
         self.base_ms: float | None = None
         """Mean step of the unchanged script, in milliseconds; None until it was timed."""
         self.pair_s = 4 * LONGEST_S
         """Time that the latest pair took, with turning and settling."""
+        self._left_s = left_s
         self._costly = costly
         self._random = random.Random(f"lengths of blocks: {seed}")
         self._block_s = LONGEST_S
@@ -73,6 +75,10 @@ class Blocks:
         """Points that had their first block."""
         self._times: defaultdict[frozenset[Key], list[float]] = defaultdict(list)
         """Steps of all blocks of a point, in milliseconds."""
+
+    def left_s(self) -> float:
+        """Return the seconds that are left, with those that were granted."""
+        return self._left_s() + self.granted_s
 
     def begin(self) -> Steps[str]:
         """Time the unchanged script, which sets the length of all other blocks.
@@ -125,7 +131,8 @@ class Blocks:
         return self._times[keys_of(point)][-REMEMBERED:]
 
     def starting_s(self, *points: Point) -> float:
-        """Return how long it will take until these points can be timed."""
+        """Return how long it will take until these points can be timed: nothing where they were
+        before, or compile nothing."""
         new = [self._costly_part(p) for p in points if keys_of(p) not in self._started]
         return sum(
             self._starts_s.get(part, max((self._costly[name] for name, _ in part), default=0.0))

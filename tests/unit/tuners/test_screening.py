@@ -197,6 +197,38 @@ class TestTime:
         assert found.values[-1].why == "no time was left for it"
         assert found.settings == {"channels_last": True}
 
+    def test_what_compiles_may_take_more(self):
+        """130 s hold the cheap knobs, compile on top of channels_last, and none without it."""
+        found, _ = self.screened(60)
+        assert found.settings == {"channels_last": True}
+        found, script = self.screened(60, more_s=100)
+        assert found.settings == {"compile": True}
+        assert found.ratio.low > 1.7
+        assert script.now_s <= 160
+
+    def test_only_what_compiles_may(self):
+        script = LiveScript(multiplied({}), quiet(1, 0.02), limit_s=60)
+        screened(script, space_of(map(Switch, "abcdef")), more_s=100)
+        assert script.now_s <= 60
+
+    def test_what_brought_much_is_not_compiled_without(self):
+        def model(settings):
+            return multiplied({"bf16": 2.0, "layout": 1.1, "compile": 1.3})(settings)
+
+        space = space_of(map(Switch, ("bf16", "layout", "compile")))
+        script = LiveScript(model, quiet(), compiles)
+        found = screened(script, space, costly={"compile": 40.0})
+        assert set(found.settings) == {"bf16", "layout", "compile"}
+        compiled = {frozenset(b.settings) for b in script.blocks if "compile" in b.settings}
+        assert compiled == {frozenset(found.settings), frozenset({"bf16", "compile"})}
+        assert {each.knob for each in found.contributions} == {"layout", "compile"}
+
+    def test_what_changed_nothing_is_not_compiled_again(self):
+        script = LiveScript(multiplied({"compile": 1.5}), quiet(), compiles)
+        found = screened(script, space_of(map(Switch, ("tf32", "compile"))), costly={"compile": 40})
+        assert states(found) == {"tf32=True": "worthless", "compile=True": "kept"}
+        assert not any(len(block.settings) > 1 for block in script.blocks)
+
     def test_a_combination_is_compared_with_the_unchanged_script_before_it_ends(self):
         for limit_s in range(60, 90, 3):
             script = LiveScript(multiplied({"a": 1.2, "b": 1.2}), quiet(), limit_s=limit_s)
@@ -204,7 +236,7 @@ class TestTime:
             assert found.ratio is not None
 
     def test_no_more_pairs_than_it_takes(self):
-        found, _ = self.screened(math.inf)
+        found = screened(LiveScript(multiplied({"a": 1.1}), quiet()), space_of([Switch("a")]))
         assert found.values[0].ratio.pairs == LEAST_PAIRS
         noisy = screened(LiveScript(multiplied({}), quiet(2, 0.05)), space_of([Switch("a")]))
         assert noisy.values[0].ratio.pairs == MOST_PAIRS

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from gpuadvisor.domain.screening import ScreenedAs
+from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs, ScreeningResult
 from gpuadvisor.domain.study import Objective, TrialState
 from gpuadvisor.errors import Interrupted, ScriptError
 from gpuadvisor.reports import study_wording as wording
 from gpuadvisor.reports.study_document import study_markdown
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knobs import load_knobs
+from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuning import screening
 from gpuadvisor.tuning.budget import BudgetLimit
 from gpuadvisor.tuning.trial_runner import Silent
@@ -140,6 +141,24 @@ def test_what_fails_in_a_running_script_is_tried_in_fresh_ones(live):
     assert states(result)["tf32"] == "failed"
     assert searched(result)[0] == {"channels_last": True}
     assert result.settings == BEST
+
+
+def test_what_was_timed_is_tried_in_the_order_of_what_it_brought():
+    def parameter(name, *values):
+        return Parameter(name, values or (True,))
+
+    def timed(name, ratio, value=True):
+        known = Ratio(ratio, ratio - 0.02, ratio + 0.02, 16)
+        return Screened(name, value, ScreenedAs.UNRESOLVED, known)
+
+    space = Space(
+        (parameter("a"), parameter("workers", 2, 4), parameter("b", "x", "y"), parameter("c"))
+    )
+    values = (timed("a", 0.99), timed("b", 1.01, "x"), timed("b", 1.02, "y"), timed("c", 1.05))
+    found = screening.Screening(space, ScreeningResult(values)).left({})
+    assert [each.name for each in found.parameters] == ["c", "workers", "b", "a"]
+    assert found["b"].values == ("y", "x")
+    assert found["workers"].values == (2, 4)
 
 
 def test_knobs_that_are_not_live_are_tried_on_top(live, monkeypatch):
