@@ -1,14 +1,17 @@
-"""Train a small convolutional network on made-up images: an ordinary script, tuned by nobody.
+"""Train a small convolutional network on photos: an ordinary script, tuned by nobody.
 
     python examples/train_cnn.py --epochs 1
 
-It needs nothing but torch, downloads nothing, and runs on a GPU where there is one. The images
-are drawn once and augmented each time they are read, as in most training on images.
+It needs torch and numpy, downloads nothing, and runs on a GPU where there is one. The photos are
+drawn when it starts and kept as PNG files are, in memory. Each time a sample is read its photo is
+decoded, cropped at random and augmented, as in most training on images.
 """
 
 import argparse
-import math
+import struct
 import time
+import zlib
+from functools import partial
 
 import torch
 from torch import nn
@@ -16,54 +19,68 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 CLASSES = 10
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
-class Textures(Dataset):
-    """Noisy images of ten textures, augmented anew each time they are read."""
+def encode_png(image):
+    """Return a height x width x 3 tensor of bytes as a PNG file, with unfiltered rows."""
+    height, width, _ = image.shape
+    rows = torch.cat([image.new_zeros(height, 1), image.reshape(height, -1)], dim=1)
+    deflate = zlib.compressobj(1, strategy=zlib.Z_HUFFMAN_ONLY)
+    pixels = deflate.compress(rows.numpy()) + deflate.flush()
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", pixels), (b"IEND", b""))
+    return SIGNATURE + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
 
-    def __init__(self, count, size):
-        self.size = size
-        self.labels = torch.randint(CLASSES, (count,))
-        coarse = torch.rand(CLASSES, 3, 8, 8)
-        textures = functional.interpolate(coarse, size=(2 * size, 2 * size), mode="bicubic")
-        noise = torch.randn(count, 3, 2 * size, 2 * size)
-        images = textures[self.labels] + 0.3 * noise
-        self.images = (images.clamp(0, 1) * 255).to(torch.uint8)
+
+def decode_png(file):
+    """Return a PNG file of `encode_png` as a 3 x height x width tensor of bytes."""
+    place, pixels = len(SIGNATURE), b""
+    while place < len(file):
+        (length,) = struct.unpack_from(">I", file, place)
+        kind, data = file[place + 4 : place + 8], file[place + 8 : place + 8 + length]
+        if kind == b"IHDR":
+            width, height = struct.unpack_from(">II", data)
+        elif kind == b"IDAT":
+            pixels += data
+        place += 12 + length
+    rows = torch.frombuffer(bytearray(zlib.decompress(pixels)), dtype=torch.uint8)
+    return rows.view(height, 1 + 3 * width)[:, 1:].unflatten(1, (width, 3)).permute(2, 0, 1)
+
+
+class Photos(Dataset):
+    """Random crops of photos in ten textures; each photo gives `crops` samples an epoch."""
+
+    def __init__(self, photos, side, crops, size):
+        self.crops, self.size = crops, size
+        self.labels = torch.randint(CLASSES, (photos,)).tolist()
+        coarse = torch.rand(CLASSES, 3, 12, 12)
+        smooth = functional.interpolate(coarse, size=(side, side), mode="bicubic").clamp(0, 1)
+        textures = (215 * smooth).to(torch.uint8).permute(0, 2, 3, 1)
+        noise = partial(torch.randint, 40, (side, side, 3), dtype=torch.uint8)
+        self.files = [encode_png(textures[label] + noise()) for label in self.labels]
         self.mean = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
         self.std = torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
 
     def __len__(self):
-        return len(self.images)
+        return len(self.files) * self.crops
 
     def __getitem__(self, index):
-        image = self.images[index].float() / 255
-        for augment in (rotate, self.crop, flip, jitter):
-            image = augment(image)
-        return self.erase((image - self.mean) / self.std), self.labels[index]
+        photo = index // self.crops
+        image = self.crop(decode_png(self.files[photo]))
+        image = jitter(flip(image))
+        return (image - self.mean) / self.std, self.labels[photo]
 
     def crop(self, image):
         """Cut out a random square and resize it."""
-        stored = image.shape[-1]
-        side = int(torch.randint(stored // 2, stored + 1, ()))
-        top, left = torch.randint(stored - side + 1, (2,)).tolist()
-        part = image[None, :, top : top + side, left : left + side]
-        return functional.interpolate(
-            part, size=(self.size, self.size), mode="bilinear", antialias=True
-        )[0]
-
-    def erase(self, image):
-        side = self.size // 4
-        top, left = torch.randint(self.size - side, (2,)).tolist()
-        image[:, top : top + side, left : left + side] = 0
-        return image
-
-
-def rotate(image):
-    angle = float(torch.empty(()).uniform_(-0.3, 0.3))
-    sine, cosine = math.sin(angle), math.cos(angle)
-    turn = torch.tensor([[[cosine, -sine, 0.0], [sine, cosine, 0.0]]])
-    grid = functional.affine_grid(turn, [1, *image.shape], align_corners=False)
-    return functional.grid_sample(image[None], grid, align_corners=False)[0]
+        side = int(torch.randint(self.size, 4 * self.size, ()))
+        top = int(torch.randint(image.shape[1] - side + 1, ()))
+        left = int(torch.randint(image.shape[2] - side + 1, ()))
+        part = image[None, :, top : top + side, left : left + side].float() / 255
+        return functional.interpolate(part, size=(self.size, self.size), mode="bilinear")[0]
 
 
 def flip(image):
@@ -112,10 +129,12 @@ def network(width):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--images", type=int, default=3200, help="images in an epoch")
-    parser.add_argument("--size", type=int, default=32, help="width and height in pixels")
-    parser.add_argument("--width", type=int, default=16, help="channels of the first layer")
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--photos", type=int, default=16, help="photos that are drawn")
+    parser.add_argument("--side", type=int, default=512, help="width and height of a photo")
+    parser.add_argument("--crops", type=int, default=150, help="samples of each photo in an epoch")
+    parser.add_argument("--size", type=int, default=32, help="width and height of a sample")
+    parser.add_argument("--width", type=int, default=8, help="channels of the first layer")
     parser.add_argument("--lr", type=float, default=1e-3)
     return parser.parse_args()
 
@@ -123,7 +142,7 @@ def parse():
 def main():
     args = parse()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    dataset = Textures(args.images, args.size)
+    dataset = Photos(args.photos, args.side, args.crops, args.size)
     loader = DataLoader(dataset, batch_size=args.batch_size, shuffle=True)
     model = network(args.width).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
