@@ -90,6 +90,9 @@ class ScriptFacts:
     a compiler draws others, so losses then differ as between two seeds."""
     data_wait_share: float | None = None
     """Share of the measured time spent in the loaders' `__next__`, 0 to 1."""
+    unseen: tuple[str, ...] = ()
+    """What of the script could not be seen, as sentences: a torch that works in another way, for
+    example. Fields above may be wrong for it."""
 
 
 @dataclass(frozen=True)

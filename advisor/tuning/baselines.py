@@ -132,6 +132,7 @@ def baseline_warnings(baselines: Baselines, devices: Sequence[Device]) -> Iterat
             f"the script computes on the CPU, though torch can use {device.name}: see whether one "
             "of its arguments chooses the device"
         )
+    yield from baseline.facts.unseen
     if baselines.resumed_from:
         more = len(baselines.resumed_from) - 1
         name = baselines.resumed_from[0] + (f" and {more} more" if more else "")

@@ -209,9 +209,10 @@ class RunRecorder:
         fields: dict[str, Any] = {
             key: value for key, value in self._facts.items() if key not in ("event", "pid")
         }
+        unseen = tuple(dict.fromkeys(self.failures))
         if not fields:
-            return ScriptFacts(data_wait_share=data_wait_share)
+            return ScriptFacts(data_wait_share=data_wait_share, unseen=unseen)
         fields["loaders"] = tuple(LoaderFacts(**loader) for loader in fields["loaders"])
         for name in ("optimizers", "roots"):
             fields[name] = tuple(fields[name])
-        return ScriptFacts(**fields, data_wait_share=data_wait_share)
+        return ScriptFacts(**fields, data_wait_share=data_wait_share, unseen=unseen)

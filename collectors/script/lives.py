@@ -25,6 +25,7 @@ from gpuadvisor.domain.rehearsal import (
     Touch,
     WorkerStart,
 )
+from gpuadvisor.domain.study import TrialState
 
 Record = Mapping[str, Any]
 
@@ -33,10 +34,11 @@ def read_life(folder: Path, outcome: RunOutcome, recorder: RunRecorder) -> Life:
     """Return the life of the process whose steps count, with what its workers wrote down."""
     owner = recorder.owner or recorder.main or 0
     own = list(_records(record_file(str(folder), owner)))
+    failures = [] if outcome.state is TrialState.COMPLETE else recorder.failures
     others = [r for path in sorted(folder.glob("*.jsonl")) for r in _records(path)]
     return Life(
         state=outcome.state,
-        reason=outcome.reason,
+        reason="; ".join(filter(None, (outcome.reason, *failures))),
         place=outcome.place,
         output=outcome.output,
         wall_s=outcome.wall_s,

@@ -46,7 +46,10 @@ def no_convolution(device: Device, facts: ScriptFacts) -> str | None:
 
 def no_loader(device: Device, facts: ScriptFacts) -> str | None:
     """Return why a knob of the loaders can do nothing, or None if the script reads from one."""
-    return None if facts.loaders else "the script reads no batches from a torch DataLoader"
+    if facts.loaders:
+        return None
+    reason = "the script reads no batches from a torch DataLoader"
+    return f"{reason} that could be seen" if facts.unseen else reason
 
 
 class LoaderKnob(Knob):

@@ -56,6 +56,10 @@ class Fp16Autocast(Knob):
         return autocast_unavailable(device, facts)
 
     def apply(self, value: Value, target: Target) -> None:
+        import torch
+
+        for private in ("_foreach_mul_", "_amp_foreach_non_finite_check_and_unscale_"):
+            getattr(torch, private)  # AttributeError now, and not in a backward pass
         LossScaling(RootAutocast("float16", target), target)
 
 

@@ -11,24 +11,28 @@ from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from gpuadvisor.collectors.script.child.channel import Channel, guarded
 from gpuadvisor.collectors.script.child.imports import after_import
 
 
-def disable_dynamo(packages: Iterable[str]) -> None:
+def disable_dynamo(packages: Iterable[str], channel: Channel | None) -> None:
     """Mark all functions of these packages, and of the harness, as soon as Dynamo is there.
 
     The mark is on the code, so it holds for closures, too. It does not keep Dynamo from following
     a call into them where it traces the caller: there `is_compiling()` tells them.
     """
     names = (__name__.rpartition(".")[0], *packages)
-    after_import("torch._dynamo.eval_frame", lambda: _mark_all(names))
+
+    def mark() -> None:
+        with guarded(channel, "keep torch.compile out of its own code"):
+            _mark_all(names)
+
+    after_import("torch._dynamo.eval_frame", mark)
 
 
 def _mark_all(packages: tuple[str, ...]) -> None:
     dynamo: Any = sys.modules["torch._dynamo.eval_frame"]
-    skip_code = getattr(dynamo, "skip_code", None)  # private: it may go, and little is lost then
-    if skip_code is None:
-        return
+    skip_code = dynamo.skip_code  # private: it may go, and little is lost then
     for name, module in list(sys.modules.items()):
         if name.startswith(packages):
             _mark(module, skip_code)

@@ -216,7 +216,7 @@ def patch_batches(counters: Counters, facts: FactsRecorder, alive: Callable[[flo
     """Count samples and the time spent waiting for them, in every loader's iterator."""
     from torch.utils.data import dataloader
 
-    base: Any = dataloader._BaseDataLoaderIter
+    base: Any = dataloader._BaseDataLoaderIter  # AttributeError where there is none any more
     original, clock = base.__next__, time.perf_counter
     used: UsedLoader
     batch_size: int | None = None
@@ -233,8 +233,8 @@ def patch_batches(counters: Counters, facts: FactsRecorder, alive: Callable[[flo
         if newest() is not self:
             newest, used = weakref.ref(self), facts.loader(self)
             batch_size, full = used.facts.batch_size, 0
-            if workers := self._num_workers:
-                counters.loaded_by(self, workers, self._prefetch_factor or 0)
+            if workers := used.facts.num_workers:
+                counters.loaded_by(self, workers, used.facts.prefetch_factor or 0)
         used.batches += 1
         if full and self._num_yielded <= full:  # to read a tensor's shape takes 5 us
             counters.loader_samples += full_size

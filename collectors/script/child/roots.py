@@ -65,7 +65,15 @@ class Roots:
         self._looking: Callable[..., Any] | None = None
 
     def look(self) -> None:
-        """Start to look for roots."""
+        """Start to look for roots.
+
+        RuntimeError, told to the knobs of roots too, where this torch calls modules in another way.
+        """
+        reason = _other_calls(self._torch)
+        if reason is not None:
+            for target, _ in self._registry.root_preparers:
+                target.refuse(reason)
+            raise RuntimeError(reason)
         original, known = self._original, self._known
         is_compiling = self._torch.compiler.is_compiling
 
@@ -244,6 +252,18 @@ class Standing:
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         return type(None), ()
+
+
+def _other_calls(torch: Any) -> str | None:
+    """Return why nothing can stand around a module's call in this torch, or None if it can."""
+    module = torch.nn.Module()
+    object.__setattr__(module, "_compiled_call_impl", lambda: module)
+    try:
+        works = module() is module and callable(module._call_impl)
+        works = works and torch.nn.Module()._compiled_call_impl is None
+    except Exception:  # whatever this torch makes of it
+        works = False
+    return None if works else f"torch {torch.__version__} calls modules in another way"
 
 
 def _members(root: Any) -> list[Any]:

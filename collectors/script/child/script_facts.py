@@ -79,7 +79,9 @@ class FactsRecorder:
     def root(self, module: Any) -> None:
         """Note a root at its first call; it may be gone when the script ends."""
         members = list(module.modules())
-        convolution = self._torch.nn.modules.conv._ConvNd
+        nn = self._torch.nn
+        kinds = [f"Conv{transposed}{n}d" for transposed in ("", "Transpose") for n in (1, 2, 3)]
+        convolution = tuple(getattr(nn, kind) for kind in kinds)
         self._roots.append(type(getattr(module, "_orig_mod", module)).__name__)
         self._device = self._device or next(module.parameters()).device.type
         self._convolution |= any(isinstance(member, convolution) for member in members)

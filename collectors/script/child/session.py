@@ -56,8 +56,9 @@ class Session:
             patches.patch_optimizers(self._torch, self._registry, lambda _: None)
             surround_backward(self._torch, self._registry)
             if self._registry.root_preparers or self._registry.root_arounds:
-                Roots(self._torch, self._registry, Counters()).look()
-            disable_dynamo(self._applied_packages())
+                with guarded(None, "see the modules that the script calls"):
+                    Roots(self._torch, self._registry, Counters()).look()
+            disable_dynamo(self._applied_packages(), None)
         else:
             self._observe(self._channel)
 
@@ -86,12 +87,15 @@ class Session:
         surround_backward(torch, registry)
         watch_backward(torch, registry, counters, markers)
         patches.patch_scaler(torch, markers)
-        patches.patch_batches(counters, facts, clock.alive)
+        # Each of these stands on private names of torch, and the others do without it.
+        with guarded(channel, "see the batches of the script's DataLoaders"):
+            patches.patch_batches(counters, facts, clock.alive)
         patches.note_compilation(torch, registry, facts, roots.compiled, markers.function_called)
         register_optimizer_step_post_hook(markers.after_optimizer())
         patches.patch_exit(self._script_ended)
-        roots.look()
-        disable_dynamo(self._applied_packages())
+        with guarded(channel, "see the modules that the script calls"):
+            roots.look()
+        disable_dynamo(self._applied_packages(), channel)
         steps.listen(lambda: clock.tick("explicit"))
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self._script_ended)

@@ -86,7 +86,7 @@ class LifeSession(Session):
         self._passes.install()
         patches.patch_exit(self._script_ended)
         roots.look()
-        disable_dynamo(self._applied_packages())
+        disable_dynamo(self._applied_packages(), channel)
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self._script_ended)
         self._at_process_exit()
