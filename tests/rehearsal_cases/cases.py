@@ -183,6 +183,7 @@ TRAPS = (
     trap("pickle_by_time", DOUBLE, RESULTS),
     trap("logged_metrics", DOUBLE, RESULTS),
     trap("took_of_a_share", DOUBLE, RESULTS),
+    trap("took_of_tenths", DOUBLE, RESULTS),
     trap("arrivals", DOUBLE, RESULTS),
     trap("project_cache", DOUBLE, RESULTS),
     trap("min_max_print", DOUBLE, RESULTS),

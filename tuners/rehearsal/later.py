@@ -21,6 +21,7 @@ from gpuadvisor.tuners.rehearsal.files import (
     Limits,
     are_results,
     contents_apart,
+    turn_at_random,
 )
 from gpuadvisor.tuners.rehearsal.lives import Findings
 from gpuadvisor.tuners.rehearsal.outputs import outputs_apart
@@ -205,7 +206,11 @@ class LaterComparison:
             at
             for at, (mine, others) in enumerate(columns)
             if are_results(mine, others)
-            and not (self.found.is_resized and all(map(float.is_integer, mine)))
+            and (
+                not self.found.is_resized
+                or not all(map(float.is_integer, mine))
+                or turn_at_random(mine)
+            )
         ]
 
 

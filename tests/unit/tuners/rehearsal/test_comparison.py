@@ -892,6 +892,35 @@ class TestWhatIsWritten:
             assert found.equivalence.status == "equivalent"
             assert Aspect.FILES in found.not_covered
 
+    @pytest.mark.parametrize("share", [1, 0.1])
+    def test_results_of_one_digit_beside_a_word_of_time(self, share):
+        """They turn up and down without a period, and so in both unchanged lives."""
+        first, plan = (
+            tuple(share * int(4.5 + 4 * math.sin(factor * n * n)) for n in range(64))
+            for factor in (1, 2)
+        )
+        found = written(file(first, times=True), file(plan, times=True))
+        assert "out.npy differs by" in found.problems[0].sentence
+        sides = ("\n".join(f"took {value:g}" for value in each) for each in (first, plan))
+        told, other = (life(output=each, losses=()) for each in sides)
+        for settings in (BF16, DOUBLE):
+            assert "is printed and not" in missing(rehearsed(other, told, settings=settings))
+
+    @pytest.mark.parametrize(
+        "taken",
+        [
+            [0.4, 0, 0, 0] * 16,  # of four workers one keeps the script waiting
+            [0.4, 0.1, 0.3, 0.1] * 16,  # reading, a step, writing, a step
+            [0.3, *[0.1] * 15] * 16,  # the first batch of each epoch
+            [n // 2 for n in range(16)] * 8,  # since the epoch began
+            [n // 8 for n in range(80)],  # since the start
+        ],
+    )
+    def test_times_of_one_digit_that_agree_are_not_results(self, taken):
+        found = written(file(taken, times=True), file([0.2] * len(taken), times=True))
+        assert found.equivalence.status == "equivalent"
+        assert "it tells times" in found.not_covered[Aspect.FILES]
+
     def test_texts_are_the_same_or_others(self):
         """A run's identifier differs each time, however near its checksums are by chance."""
 
