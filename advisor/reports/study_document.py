@@ -64,7 +64,7 @@ def study_document(result: StudyResult, snippets: Sequence[Snippet] = ()) -> Doc
     """Return all that is known of a study."""
     is_gain = wording.is_gain(result)
     value, _, words = wording.headline(result).partition(" ")
-    said = [wording.equivalence_sentence(result.equivalence)] if is_gain else []
+    said = [wording.equivalence_sentence(result.equivalence, result.rehearsal)] if is_gain else []
     said.append(wording.advice(result))
     version, started = result.environment.gpuadvisor, result.started
     # In UTC, ISO 8601.
@@ -101,7 +101,7 @@ def _conclusion(result: StudyResult) -> Iterator[Paragraph]:
     if wording.is_gain(result) and result.speedup is not None:
         proof = wording.evidence(result.speedup)
         yield Paragraph(f"{proof[0].upper()}{proof[1:]} of fresh processes.")
-        yield Paragraph(wording.equivalence_sentence(result.equivalence))
+        yield Paragraph(wording.equivalence_sentence(result.equivalence, result.rehearsal))
     else:
         reason = wording.reason(result)
         yield Paragraph(f"{reason[0].upper()}{reason[1:]}.")
@@ -376,7 +376,7 @@ def _short_conclusion(result: StudyResult) -> Iterator[Paragraph]:
         claim = f"{wording.headline(result)} ({wording.evidence(result.speedup)})"
         yield Paragraph(claim, "good" if sure else "strong")
         differ = result.equivalence is not None and result.equivalence.status == "wrong"
-        results = wording.equivalence_sentence(result.equivalence)
+        results = wording.equivalence_sentence(result.equivalence, result.rehearsal)
         yield Paragraph(results, "bad" if differ else "")
     else:
         claim = f"{wording.headline(result)}: {wording.reason(result)}."

@@ -9,9 +9,11 @@ from math import ceil, isfinite
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Level
 from gpuadvisor.domain.screening import Screened, ScreenedAs
 from gpuadvisor.domain.study import (
+    Aspect,
     Equivalence,
     Expectation,
     Objective,
+    Rehearsal,
     Speedup,
     StudyResult,
     TrialState,
@@ -260,8 +262,11 @@ def _wider_level(result: StudyResult) -> Level | None:
     return min(levels.intersection(wider), default=None)
 
 
-def equivalence_sentence(equivalence: Equivalence | None) -> str:
-    """Return what was compared with the baseline, what came out, and the limit."""
+def equivalence_sentence(
+    equivalence: Equivalence | None, rehearsal: Rehearsal | None = None
+) -> str:
+    """Return what was compared with the baseline, what came out, and the limit; and that a script
+    wrote files of which a rehearsal could not say whether they are equivalent."""
     if equivalence is None:
         return "Results were not checked."
     if equivalence.status not in ("equivalent", "wrong"):
@@ -270,7 +275,9 @@ def equivalence_sentence(equivalence: Equivalence | None) -> str:
     word = "equivalent" if equivalence.status == "equivalent" else "different"
     value = figures.short(equivalence.value)
     limit = figures.short(equivalence.limit) if figures.is_figure(equivalence.limit) else "not set"
-    return f"Results are {word}: {equivalence.metric} {value} (limit {limit})."
+    unread = rehearsal is not None and Aspect.FILES in rehearsal.not_covered
+    but = "; what is in the written files was not compared" if unread else ""
+    return f"Results are {word}: {equivalence.metric} {value} (limit {limit}){but}."
 
 
 def screened_as(screened: Screened) -> str:

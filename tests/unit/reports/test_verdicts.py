@@ -124,6 +124,13 @@ class TestTheSentences:
         assert "saves 3 h 10 min of the 10 h 42 min of your 90 epochs" in text
         assert "not verified" not in text
 
+    def test_files_of_which_nothing_is_known_are_not_called_equivalent(self, show):
+        text = said(PROSE[show], study())
+        assert "(limit 0.01); what is in the written files was not compared." in text
+        assert "the written files (what is in best.pt depends on random numbers: only" in text
+        known = replace(rehearsal(), covered=tuple(Aspect), not_covered={})
+        assert "files was not compared" not in said(PROSE[show], study(rehearsal=known))
+
     def test_unverified(self, show):
         text = said(PROSE[show], unverified_study())
         assert "1.42x faster, not verified" in text
