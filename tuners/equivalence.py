@@ -24,6 +24,9 @@ ERRATIC = 0.5
 """Relative difference of two unchanged, equally seeded runs above which nothing can be compared."""
 MIN_LOSSES = 3
 """Losses that two runs must share to be compared by them."""
+BLOCK = 10
+"""Losses whose median is taken: enough that single spikes say nothing, and few enough that what
+differs in one pass only, such as after a late event, is not outvoted by the passes before."""
 LEAST_SCALE = 0.1
 """Part of the losses' median magnitude that a difference is taken relative to at least."""
 
@@ -34,13 +37,13 @@ def difference(
     """Return how far two traces are apart and what was compared, or None if nothing can be.
 
     For training, the median of the first losses' relative differences: a single spike of a script
-    that trains at its limit says nothing, while a wrong gradient shows in most steps. For
-    inference, the largest relative L2 difference of an output. `calls` limits the outputs.
+    that trains at its limit says nothing, while a wrong gradient shows in most steps. Of many
+    losses, the largest median of a block. For inference, the largest relative L2 difference of an
+    output. `calls` limits the outputs.
     """
     count = min(len(reference.losses), len(trace.losses))
     if count >= MIN_LOSSES:
-        value = _losses_apart(reference.losses[:count], trace.losses[:count])
-        return value, f"median relative difference of the first {count} losses"
+        return _losses_apart(reference.losses[:count], trace.losses[:count])
     outputs = list(zip(reference.outputs, trace.outputs, strict=False))[:calls]
     apart = [_outputs_apart(a, b) for a, b in outputs]
     comparable = [value for value in apart if value is not None]
@@ -49,14 +52,18 @@ def difference(
     return max(comparable), f"largest relative difference of {len(comparable)} outputs"
 
 
-def _losses_apart(reference: Sequence[float], losses: Sequence[float]) -> float:
+def _losses_apart(reference: Sequence[float], losses: Sequence[float]) -> tuple[float, str]:
+    count, metric = len(losses), "median relative difference of"
     if not any(reference):
-        return math.inf if any(losses) else 0.0
+        return math.inf if any(losses) else 0.0, f"{metric} the first {count} losses"
     # A loss near zero by chance would make any difference look large.
-    least = LEAST_SCALE * median(map(abs, reference))
-    pairs = zip(reference, losses, strict=True)
-    apart = [(abs(a - b), max(abs(a), least, sys.float_info.min)) for a, b in pairs]
-    return median(difference / scale for difference, scale in apart)
+    least = max(LEAST_SCALE * median(map(abs, reference)), sys.float_info.min)
+    apart = [abs(a - b) / max(abs(a), least) for a, b in zip(reference, losses, strict=True)]
+    if count <= BLOCK:
+        return median(apart), f"{metric} the first {count} losses"
+    starts = [min(start, count - BLOCK) for start in range(0, count, BLOCK)]
+    value, start = max((median(apart[start : start + BLOCK]), start) for start in starts)
+    return value, f"{metric} losses {start + 1} to {start + BLOCK}"
 
 
 def _outputs_apart(reference: OutputSample, output: OutputSample) -> float | None:

@@ -88,6 +88,16 @@ def test_losses_of_runs_of_different_length_are_compared_as_far_as_both_go():
     assert "first 3 losses" in metric
 
 
+def test_what_differs_in_one_pass_is_not_outvoted_by_the_passes_before():
+    same = [1.0] * 48
+    late = [*same[:38], *[1.3] * 10]
+    value, metric = difference(losses(*same), losses(*late))
+    assert value == pytest.approx(0.3)
+    assert "losses 39 to 48" in metric
+    spikes = [9.0 if n % 3 == 0 else 1.0 for n in range(48)]
+    assert difference(losses(*same), losses(*spikes))[0] == 0
+
+
 def test_zero_losses():
     assert difference(losses(0, 0, 0), losses(0, 0, 0))[0] == 0
     assert difference(losses(0, 0, 0), losses(0, 0, 1))[0] == math.inf
