@@ -35,21 +35,22 @@ random flip leaves two outcomes of each sample, so that every second epoch repea
 
 
 def enough_batches(life: Life, batches: int, room_s: float, most_s: float) -> tuple[int, bool]:
-    """Return how many batches a pass needs for enough samples in a life that has no second pass,
-    and whether `most_s` has room for a pass of so many; else the number is of those that it has.
+    """Return how many batches a pass needs for enough samples in a life that trains in no second
+    pass, and whether `most_s` has room for passes of so many; else the number is of those that it
+    has.
 
-    All of the pass where `room_s` has room for them. No more than `batches` where it has a second
-    pass, or was not cut short.
+    All of the pass where `room_s` has room for them. No more than `batches` where it trains in a
+    second pass, or was not cut short.
     """
     passes = [each for each in life.epochs if each.batches]
     longest = max(passes, key=lambda each: each.rows, default=None)
-    if longest is None or any(each.number for each in passes):
+    if longest is None or (life.losses and any(each.number for each in passes)):
         return batches, True
     count, whole = len(longest.batches), longest.whole_batches
     if whole is not None and count >= whole:
         return batches, True
     wanted = math.ceil(ENOUGH_SAMPLES * count / max(1, longest.rows))
-    batches_per_s = count / max(1e-3, longest.start_s + longest.seconds)
+    batches_per_s = count / max(1e-3, sum(each.start_s + each.seconds for each in passes))
     whole_fits = min(whole or 0, int(room_s * batches_per_s))
     fitting = int(most_s * batches_per_s)
     return max(batches, min(wanted, fitting), whole_fits), max(fitting, whole_fits) >= wanted

@@ -25,6 +25,7 @@ from gpuadvisor.tuners.rehearsal.files import (
 )
 from gpuadvisor.tuners.rehearsal.lives import Findings
 from gpuadvisor.tuners.rehearsal.outputs import outputs_apart
+from gpuadvisor.tuners.rehearsal.rollouts import rollout_apart
 
 AMPLIFIED = 10.0
 """Times the limit by which outputs of a model that was trained for some steps may differ: each step
@@ -55,6 +56,9 @@ class LaterComparison:
 
     def difference(self) -> Difference | None:
         """Return the first difference that training does not account for; None if there is none."""
+        return self._without_rollouts() or self._rollouts()
+
+    def _without_rollouts(self) -> Difference | None:
         found = self._difference(())
         if found is None or found.is_wrong or not self.found.lives.first.losses:
             return found
@@ -74,6 +78,15 @@ class LaterComparison:
             return written
         later = self._outputs(nudged) or self._losses(nudged) or self._prints(nudged)
         return written if later is None else Difference(later, False)
+
+    def _rollouts(self) -> Difference | None:
+        """Return that rounding would carry a model too far that is given its own outputs."""
+        lives = self.found.lives
+        if self.found.moved:
+            return None
+        apart = rollout_apart(lives.first, lives.second, self.plan)
+        allowed = self.limit * (AMPLIFIED if lives.first.losses else 1)
+        return Difference(apart[1], False) if apart is not None and apart[0] > allowed else None
 
     @property
     def _limits(self) -> Limits:
@@ -144,14 +157,17 @@ class LaterComparison:
     def _losses(self, nudged: Sequence[Life]) -> str | None:
         """Return that later losses differ by more than training amplifies rounding."""
         lives = self.found.lives
-        if self.found.moved or self.found.model_redraws:
+        if self.found.moved:
             return None
         ours = Trace(lives.first.losses)
         found = difference(ours, Trace(self.plan.losses))
         usual = [difference(ours, Trace(each.losses)) for each in (lives.second, *nudged)]
-        if found is None or usual[0] is None or found[0] <= self._allowed(usual):
+        if found is None or usual[0] is None:
             return None
-        return f"{found[1]}: {found[0]:.0%}"
+        allowed = self._allowed(usual)
+        if self.found.model_redraws:  # draws are a reason, but not where they decide everything
+            allowed = max(CHAOTIC, allowed if allowed <= SPREAD_FACTOR * CHAOTIC else 0.0)
+        return None if found[0] <= allowed else f"{found[1]}: {found[0]:.0%}"
 
     def _allowed(self, usual: Sequence[tuple[float, str] | None]) -> float:
         most = max(each[0] for each in usual if each is not None)

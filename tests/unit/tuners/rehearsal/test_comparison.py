@@ -615,6 +615,13 @@ class TestSilence:
         assert enough_batches(short, 16, room_s=0, most_s=0) == (16, False)
         assert enough_batches(life(), 16, room_s=60, most_s=90) == (16, True)
 
+    def test_passes_of_an_ensemble_that_does_not_train_are_read_whole_too(self):
+        passes = [epoch(n, range(128), whole_batches=300, seconds=1.6) for n in range(2)]
+        assert enough_batches(life(passes), 16, room_s=60, most_s=90) == (16, True)
+        predicts = life(passes, losses=())
+        assert enough_batches(predicts, 16, room_s=60, most_s=90) == (300, True)
+        assert enough_batches(predicts, 16, room_s=5, most_s=60)[0] == 2000 // SIZE
+
     def test_the_scripts_own_arguments_always_change_something(self):
         found = rehearsed(life(applied=()), settings={"arg:pause": "0.03"})
         assert found.changes_results == ("arg:pause",)
@@ -714,6 +721,21 @@ class TestModelsThatDraw:
             found = rehearsed(plan, self.drawn(), settings=BF16, reseeded=lambda r=reseeded: r)
             assert found.agrees, "it may be the draws"
             assert "out.npy" in missing(found)
+
+    @pytest.mark.parametrize(
+        ("plan", "other", "is_known"),
+        [(1.3, 1.0, True), (1.5, 1.2, True), (1.5, 1.1, False), (1.9, 1.8, False)],
+    )
+    def test_late_losses_are_compared_unless_draws_decide_them(self, plan, other, is_known):
+        """As where a temperature that falls makes of each third digit another loss."""
+
+        def late(scale):
+            losses = life().losses
+            return self.drawn("b", losses=(*losses[:8], *(scale * v for v in losses[8:])))
+
+        found = rehearsed(late(plan), self.drawn(), settings=BF16, reseeded=lambda: late(other))
+        assert found.agrees
+        assert (missing(found) is None) == is_known
 
     def test_few_values_are_draws_themselves_and_so_is_how_many_there_are(self):
         reseeded = self.drawn("b", VALUES[:50])
