@@ -26,10 +26,11 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CALL_TIMEOUT_S = 2.0
-"""The slowest call used takes 4.4 ms (total energy on an H100 with driver 580)."""
+"""Longest wait for a call. The slowest that is used takes 4.4 ms (total energy on an H100 with
+driver 580)."""
 STEP_TIMEOUT_S = 5.0
-"""The same for a step of a start: NVML's own, then each GPU in turn, which the driver first wakes
-where nobody keeps it awake, in 1 to 3 s (docs.nvidia.com/deploy/driver-persistence)."""
+"""Longest wait for a step of a start: NVML's own, then each GPU in turn, which the driver first
+wakes where nobody keeps it awake, in 1 to 3 s (docs.nvidia.com/deploy/driver-persistence)."""
 
 _REASONS = {
     codes.NOT_SUPPORTED: "not supported by this GPU or driver",

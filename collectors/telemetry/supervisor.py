@@ -53,9 +53,9 @@ PROBE_EVERY_S = 5.0
 """Time between two new children while the driver does not answer, each of which costs 0.2 s of a
 core. The first one comes at once."""
 LONGEST_WAIT_S = 60.0
-"""The same while one that was killed is still there, as a call into the kernel holds it: a driver
-that hangs for good would otherwise collect such processes. It is also the longest wait after a
-child that ended, and the life from which on one counts as steady."""
+"""Time between two new children while a killed one is still there, as a call into the kernel holds
+it: a driver that hangs for good would otherwise collect such processes. It is also the longest wait
+after a child that ended, and the life from which on one counts as steady."""
 CRASH_WAIT_S = 1.0
 """A child that ended leaves nothing behind, so the next one begins at once, after two in a row that
 were not steady in a second, and then in twice as long each time: a start costs 0.2 s of a core."""

@@ -192,7 +192,6 @@ TRAPS = (
     trap("ids_and_scores", DOUBLE, RESULTS),
     trap("two_columns", DOUBLE, RESULTS),
     trap("metric_file", DOUBLE, RESULTS),
-    trap("recall_printed", DOUBLE, RESULTS),
     trap("threads_bootstrap", ONE_THREAD, RESULTS),
     trap("tta_threshold", DOUBLE, RESULTS),
     trap("dropout_export", NHWC, RESULTS, FILES),

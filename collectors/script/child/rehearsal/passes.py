@@ -52,7 +52,7 @@ class Part(NamedTuple):
     moments: Sequence[float] = ()
     """Mean and standard deviation of each sample's values, in turn."""
     unpadded: Sequence[tuple[int, int]] = ()
-    """Of each sample, its fingerprint without padding, and the bits of the number that pads it."""
+    """Each sample's fingerprint without padding, and the bits of the number that pads it."""
 
 
 class Passes:
