@@ -45,7 +45,13 @@ class ResultComparison:
     def results(self) -> Equivalence:
         """Compare losses and outputs."""
         if self.found.changing:
-            reason = f"{', '.join(self.found.changing)} changes what the script computes"
+            names = ", ".join(self.found.changing)
+            reason = f"{names} changes what the script computes"
+            if self.found.is_resized and _is_asked_after_steps(self.found.lives.first):
+                self.found.doubt = self.found.doubt or (
+                    "the script asks its model about each batch after a step on it, and with"
+                    f" {names} that is a model of other steps"
+                )
             return self._unchecked(reason)
         first, second = self.found.lives.first, self.found.lives.second
         plan = self.found.lives.numerics or self.found.lives.plan
@@ -140,6 +146,19 @@ def _rows_of(life: Life) -> tuple[int, int, int, int]:
         sums[place] += call.rows_in
         sums[place + 1] += call.rows_out
     return sums[0], sums[1], sums[2], sums[3]
+
+
+def _is_asked_after_steps(life: Life) -> bool:
+    """Say whether most batches are put into a model once more after it was trained on them, as for
+    labels of a model that adapts to what it sees: results, and no progress of training."""
+    trained, asked = set(), set()
+    for call in life.calls:
+        known = (call.root, call.batch, call.input)
+        if call.grad:
+            trained.add(known)
+        elif known in trained:
+            asked.add(known)
+    return len(asked) > len(trained) / 2
 
 
 def _breaks(ours: Life, theirs: Life) -> bool:

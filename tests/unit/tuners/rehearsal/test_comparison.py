@@ -522,6 +522,22 @@ class TestSilence:
         found = rehearsed(far, trained(1.0, 1.0), settings=BF16, nudged=live)
         assert "outputs differ by 7.0% in evaluation mode, before any training" in missing(found)
 
+    def test_labels_of_a_model_that_adapts_to_each_batch(self):
+        """A larger batch changes training on purpose, and here what the script is run for, too."""
+
+        def adapted(asks, by=0):
+            calls = [
+                call(SIZE * n, grad=grad, batch=n + 1, input=n, root=0 if grad else by)
+                for n in range(8)
+                for grad in ((True, False) if asks else (True,))
+            ]
+            return replace(life(), calls=tuple(calls))
+
+        for asks, by, is_doubted in ((True, 0, True), (True, 1, False), (False, 0, False)):
+            found = rehearsed(adapted(asks, by), adapted(asks, by), settings=DOUBLE)
+            assert found.changes_results == ("batch_size",)
+            assert ("after a step on it" in (missing(found) or "")) == is_doubted
+
     def test_without_evaluation_mode_nothing_follows_from_chaos(self):
         def trained(scale):
             ends = tuple(call(SIZE * n, grad=False, scale=scale) for n in range(4))
