@@ -164,7 +164,11 @@ def _are_known(ours: Numbers, again: Numbers) -> bool:
     """Say whether the plan's numbers can be held against those of two unchanged lives."""
     if ours.count != again.count:
         return False
-    return not ours.may_be_times or are_results(ours.values, again.values)
+    if not ours.may_be_times:
+        return True
+    if ours.are_texts:
+        return ours.values == again.values and are_many(ours.values)
+    return are_results(ours.values, again.values)
 
 
 def _is_paced(ours: Numbers, theirs: Numbers | None) -> bool:
@@ -172,10 +176,16 @@ def _is_paced(ours: Numbers, theirs: Numbers | None) -> bool:
     return ours.may_be_times and (theirs is None or theirs.count != ours.count)
 
 
+def are_many(moments: Sequence[object]) -> bool:
+    """Say whether moments in which two lives agree are more than those of a clock: the lives may
+    have begun in the same minute, or on the same day."""
+    return sum(before != after for before, after in pairwise(moments)) >= TELLING_DIGITS
+
+
 def are_results(ours: Sequence[float], again: Sequence[float]) -> bool:
     """Say whether two lives did not measure these numbers, though their line speaks of time.
 
-    They agree in all of them, and in more digits than two times do, or as often in another one.
+    They agree in all of them, and in more digits than two times do, or turn as often up and down.
     """
     if list(ours) != list(again):
         return False

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gpuadvisor.domain.measurement import Trace
-from gpuadvisor.domain.printed import numbers_in, tells_time, without_numbers
+from gpuadvisor.domain.printed import moments_in, numbers_in, tells_time, without_numbers
 from gpuadvisor.domain.rehearsal import Life
 from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, difference
 from gpuadvisor.tuners.rehearsal.files import (
     SAMPLES_TURNED,
     Difference,
     Limits,
+    are_many,
     are_results,
     contents_apart,
     turn_at_random,
@@ -207,6 +208,8 @@ class LaterComparison:
             found = _otherwise(numbers, again[kind], planned, alike, limits, columns)
             if found is not None:
                 return found
+        if said := _moments_otherwise((lives.first, lives.second, lives.plan, *nudged)):
+            return said
         if lost <= (0 if lives.first.losses else WORDS_SHARE * lines):
             return None
         return f"{lost:,} of {lines:,} lines are not printed as they are, such as {example[:80]!r}"
@@ -252,6 +255,28 @@ def _otherwise(
             if a == b and math.isfinite(a) and is_other:
                 return f"{c:g} is printed and not {a:g}"
     return None
+
+
+def _moments_otherwise(lives: Sequence[Life]) -> str | None:
+    """Return which date or time of day another life prints than the unchanged ones, which agree in
+    so many that no clock told them; those of nudged lives, too. The plan's is the third."""
+    ours, again, theirs, *nudged = map(_moments, lives)
+    for words, known in ours.items():
+        others = theirs.get(words, [])
+        are_known = are_many(known) and all(each.get(words) == known for each in (again, *nudged))
+        if are_known and len(others) == len(known) and others != known:
+            return next(
+                f"{b} is printed and not {a}" for a, b in zip(known, others, strict=True) if a != b
+            )
+    return None
+
+
+def _moments(life: Life) -> dict[str, list[str]]:
+    """Return the dates and times of day that a script printed, by the words of their lines."""
+    moments: dict[str, list[str]] = {}
+    for line in life.output.splitlines():
+        moments.setdefault(without_numbers(line), []).extend(moments_in(line))
+    return moments
 
 
 def _printed(output: str) -> dict[tuple[str, bool], list[Line]]:

@@ -623,6 +623,19 @@ class TestSilence:
         assert (lacks or "") in (missing(found) or "")
         assert (missing(found) is None) == (lacks is None)
 
+    def test_moments_that_the_script_prints(self):
+        def told(minutes, by="arrives"):
+            lines = (f"{by} 2024-03-05 06:{minute:02d}" for minute in minutes)
+            return life(output="\n".join(lines), losses=())
+
+        first, plan = told((7, 30, 12, 41)), told((7, 33, 12, 41))
+        found = missing(rehearsed(plan, first, settings=DOUBLE))
+        assert "2024-03-05 06:33 is printed and not 2024-03-05 06:30" in found
+        assert missing(rehearsed(first, first, settings=DOUBLE)) is None
+        assert missing(rehearsed(plan, first, plan, settings=DOUBLE)) is None
+        clock = told((7, 7, 8, 8))
+        assert missing(rehearsed(told((9, 9, 9, 10)), clock, settings=DOUBLE)) is None
+
     def test_a_single_pass_is_read_whole_where_there_is_time(self):
         short = life([epoch(0, range(128), whole_batches=300, seconds=1.6)])
         assert enough_batches(short, 16, room_s=60, most_s=90) == (300, True)
@@ -958,6 +971,15 @@ class TestWhatIsWritten:
         found = written(file(taken, times=True), file([0.2] * len(taken), times=True))
         assert found.equivalence.status == "equivalent"
         assert "it tells times" in found.not_covered[Aspect.FILES]
+
+    def test_moments_of_lives_that_begin_in_the_same_minute_are_no_results(self):
+        for count in (1, 9):
+            minute, other = ((crc,) * count for crc in (3.1e9, 2.2e9))
+            found = written(
+                file(minute, times=True, texts=True), file(other, times=True, texts=True)
+            )
+            assert found.equivalence.status == "equivalent"
+            assert "it tells times" in found.not_covered[Aspect.FILES]
 
     def test_texts_are_the_same_or_others(self):
         """A run's identifier differs each time, however near its checksums are by chance."""
