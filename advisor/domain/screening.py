@@ -5,6 +5,7 @@ What follows from them decides what fresh processes begin with. It is never a ga
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -23,6 +24,8 @@ class Block:
     """Knobs that are turned on for it; all others are off."""
     seconds: float = 1.0
     """Least time that is timed. It has four steps at least."""
+    most_s: float = math.inf
+    """Time from its order after which it is given up, and with it the process."""
 
 
 @dataclass(frozen=True)

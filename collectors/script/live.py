@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,8 +33,8 @@ def run_live(
 
     `live` are the knobs that are turned: names, and where to find them as `module:attribute`, in
     the order in which they are turned on. They are turned in a script as it runs: where it ends
-    before the screening does, it is started again. A block in which it fails is told to have
-    failed. No process is left when this returns or raises.
+    before the screening does, it is started again. A block in which it fails, or that takes longer
+    than it may, is told to have failed. No process is left when this returns or raises.
 
     Raises ScriptError where the script has no steps, or too few for a block; Interrupted where the
     request is cancelled.
@@ -65,6 +66,10 @@ class _Live(Generic[Concluded]):
         self._is_ready = False
         self._blocks = 0
         """Blocks that the present process told of."""
+        self._heard_s = 0.0
+        """When the script began with the block that it runs now, or was ordered to."""
+        self._is_late = False
+        """Whether the present process was ended because a block took too long."""
         self._concluded: list[Concluded] = []
 
     def conclude(self) -> Concluded:
@@ -82,6 +87,7 @@ class _Live(Generic[Concluded]):
         # Read and write, so that the pipe has a reader before the script opens it.
         self._orders = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         self._sent, self._is_ready, self._blocks = len(self._told), False, 0
+        self._is_late = False
         options = json.dumps({"orders": str(self._path), "knobs": self._knobs})
         specification = replace(
             self._request.specification, applications=(Application(NAME, APPLIER, options),)
@@ -91,16 +97,27 @@ class _Live(Generic[Concluded]):
             specification=specification,
             shared=(*self._request.shared, str(self._path.parent)),
             on_event=self._hear,
+            cancelled=self._is_to_end,
         )
         try:
             outcome = run_script(request)
         finally:
             os.close(self._orders)
             self._orders = None
-        if request.cancelled is not None and request.cancelled():
+        if self._is_cancelled():
             self._screening.close()
             raise Interrupted("interrupted")
         return outcome
+
+    def _is_cancelled(self) -> bool:
+        return self._request.cancelled is not None and self._request.cancelled()
+
+    def _is_to_end(self) -> bool:
+        """Say whether to end the script's process now."""
+        runs = self._asked[len(self._told) : self._sent]
+        if runs and time.monotonic() - self._heard_s > runs[0].most_s:
+            self._is_late = True
+        return self._is_late or self._is_cancelled()
 
     def _hear(self, event: Event) -> None:
         if event["event"] == "knob" and event["knob"] == NAME and event["state"] == "told":
@@ -109,6 +126,9 @@ class _Live(Generic[Concluded]):
             self._request.on_event(event)
 
     def _take(self, told: Mapping[str, Any]) -> None:
+        if self._is_late:  # what it still says came too late
+            return
+        self._heard_s = time.monotonic()
         if "ready" in told:
             self._is_ready = True
         else:
@@ -123,9 +143,9 @@ class _Live(Generic[Concluded]):
             )
         self._order()
 
-    def _answer(self, time: BlockTime) -> None:
+    def _answer(self, took: BlockTime) -> None:
         """Take what is known of one more block, and ask what else is wanted after the last."""
-        self._told.append(time)
+        self._told.append(took)
         if len(self._told) < len(self._asked):
             return
         try:
@@ -154,6 +174,11 @@ class _Live(Generic[Concluded]):
         """Go on after a process that ended before the screening did."""
         if not self._is_ready:
             raise ScriptError(outcome.reason or "the script ended before it was warm")
+        if self._is_late:
+            most_s = self._asked[len(self._told)].most_s
+            reason = f"its steps took more than {most_s:.0f} s"
+            self._answer(BlockTime(math.nan, cost_s=most_s, failed=reason))
+            return
         has_failed = outcome.state is not TrialState.UNSUPPORTED  # that is its own end, too early
         if not (has_failed or self._blocks):
             least = SETTLING_STEPS + LEAST_STEPS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -111,6 +112,17 @@ def test_what_fails_is_told_and_the_others_go_on(live):
     assert died.failed == "ValueError: a shape that cannot be"
     assert math.isnan(died.step_ms)
     assert fine.step_ms >= 5
+
+
+def test_a_block_that_hangs_is_given_up_and_the_others_go_on(live):
+    began_s = time.monotonic()
+    hangs = Block({"slow": 3600.0}, 0.2, most_s=2.0)
+    before, slow, after = live(asked([USUAL, hangs, FAST]))
+    assert slow.failed == "its steps took more than 2 s"
+    assert math.isnan(slow.step_ms)
+    assert 20 <= before.step_ms < 40
+    assert after.step_ms >= 5
+    assert time.monotonic() - began_s < 100
 
 
 def test_a_script_without_enough_steps(live):

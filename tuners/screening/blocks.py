@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
 from gpuadvisor.domain.knobs import Value
@@ -26,6 +28,13 @@ UNTIMED_STEPS = 4
 """Steps of each block that are usually not timed, in which what was turned settles."""
 SETTLING_S = 0.1
 """Time of a block that is not looked at: the least steps that a block has."""
+PATIENCE, COSTLY_PATIENCE = 10.0, 3.0
+"""Times as long as usual that a block may take, and as what a costly knob usually adds to it: no
+knob that pays makes steps ten times slower, and one that makes them hang must not take all that is
+left."""
+LEAST_PATIENCE_S = 20.0
+"""Time that each block may take: a kernel that is looked for or built at the first step, the end of
+an epoch."""
 REMEMBERED = 8
 """Latest blocks of the same settings in other pairs that tell how much such blocks differ."""
 
@@ -142,11 +151,18 @@ class Blocks:
     def _costly_part(self, point: Point) -> frozenset[Key]:
         return frozenset((name, value) for name, value in point.items() if name in self._costly)
 
+    def _most_s(self, point: Point) -> float:
+        """Return how long a block of a point may take; a process that is new compiles anew."""
+        if self.base_ms is None:
+            return math.inf
+        costly_s = max((self._costly[name] for name, _ in self._costly_part(point)), default=0.0)
+        return max(LEAST_PATIENCE_S, PATIENCE * whole_s(self.base_ms)) + COSTLY_PATIENCE * costly_s
+
     def _length_s(self) -> float:
         return self._block_s * self._random.uniform(1 - JITTER, 1 + JITTER)
 
     def _ask(self, *blocks: Block) -> Steps[Sequence[BlockTime]]:
-        times = yield blocks
+        times = yield [replace(each, most_s=self._most_s(each.settings)) for each in blocks]
         for block, time in zip(blocks, times, strict=True):
             self.seconds += time.cost_s
             if not time.failed:

@@ -206,6 +206,11 @@ class TestTime:
         assert found.ratio.low > 1.7
         assert script.now_s <= 160
 
+    def test_a_block_may_take_ten_times_as_long_and_three_times_what_compiling_takes(self):
+        _, script = self.screened(math.inf)
+        most = {("compile" in block.settings): block.most_s for block in script.blocks[3:]}
+        assert most == {False: 20.0, True: 140.0}
+
     def test_only_what_compiles_may(self):
         script = LiveScript(multiplied({}), quiet(1, 0.02), limit_s=60)
         screened(script, space_of(map(Switch, "abcdef")), more_s=100)
