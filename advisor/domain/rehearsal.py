@@ -191,6 +191,8 @@ class Touch(str, Enum):
 
     DATA = "data"
     """What a DataLoader was given, of which workers have a copy."""
+    ORDER = "order"
+    """A sampler: it stays in the script's process, where workers let it run ahead."""
     MODEL = "model"
     """Weights and layers of a model, or parameters of an optimizer."""
     ROWS = "rows"

@@ -24,8 +24,9 @@ def _matters(found: Findings, branch: Branch) -> bool:
     """Say whether settings are among those that rely on what a branch touches."""
     knobs = [found.knobs[name] for name in found.settings if name in found.knobs]
     # Workers that end with each pass see what was changed before the next.
-    is_late = branch.in_pass or "persistent_workers" in found.settings
-    if Touch.DATA in branch.touches and found.loader_knobs and is_late:
+    kept = Touch.DATA in branch.touches and "persistent_workers" in found.settings
+    is_data = Touch.DATA in branch.touches or Touch.ORDER in branch.touches
+    if found.loader_knobs and (kept or (is_data and branch.in_pass)):
         return True
     if Touch.MODEL in branch.touches and any(knob.changes_model for knob in knobs):
         return True

@@ -122,7 +122,12 @@ class Marker:
             test = test.args[0] if isinstance(test, ast.Call) else test.values[1]  # type: ignore[attr-defined]
         text, varies = ast.unparse(test), self.names.varies(test)
         if isinstance(node, ast.If):
-            node.body = self._branch(node, node.body, text, before, varies)
+            reached: list[Any] = []
+            node.body = self._branch(node, node.body, text, reached, varies)
+            steady = self._steady(test)
+            if reached and steady:  # an option that is off keeps it from being reached
+                test.values[steady] = _either(reached.pop().value, test.values[steady])  # type: ignore[attr-defined]
+            before += reached
             if node.orelse:
                 node.orelse = self._branch(node, node.orelse, f"not ({text})", before, varies)
             return
@@ -134,6 +139,11 @@ class Marker:
             number = self._new(f"not ({text})", node, (Touch.ROWS,), site)
             said = [_call(BRANCH, number, taken, at=test) for taken in (False, True)]
             node.test.values[1] = _either(said[0], test, said[1])  # type: ignore[attr-defined]
+
+    def _steady(self, test: Any) -> int:
+        """Return how many of the first conditions that must all hold cannot change in a run."""
+        values = test.values if isinstance(getattr(test, "op", None), ast.And) else []
+        return next((n for n, each in enumerate(values) if self.names.varies(each)), 0)
 
     def _branch(
         self, at: Any, body: list[Any], text: str, before: list[Any], may_turn: bool

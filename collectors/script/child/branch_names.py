@@ -25,7 +25,7 @@ PARTS = frozenset({
 """Names by which a script reaches for a model's weights and layers, or an optimizer's."""
 MODEL_METHODS = frozenset({"eval", "named_parameters", "parameters", "state_dict", "train"})
 """Methods by which a script's models are known."""
-DATA_WORDS = frozenset({"dataloader", "dataset", "environ", "sampler"})
+DATA_WORDS = frozenset({"dataloader", "dataset", "environ"})
 """Words in names of data, and the environment, of which workers have a copy."""
 STEADY_CALLS = frozenset({"callable", "hasattr", "is_available", "isinstance", "issubclass"})
 """What gives the same answer whenever it is asked."""
@@ -47,14 +47,15 @@ class Names:
         nodes = list(ast.walk(tree))
         self._calls = [node for node in nodes if isinstance(node, ast.Call)]
         self._functions: dict[str, Any] = {}
-        """Functions by their names; the initializer by the name of its class."""
-        for node in nodes:
-            if isinstance(node, DEFINITIONS) and node.name != "__init__":
-                self._functions[node.name] = node
-            elif isinstance(node, ast.ClassDef):
-                for each in node.body:
-                    if isinstance(each, DEFINITIONS) and each.name == "__init__":
-                        self._functions[node.name] = each
+        """Functions by what calls of them look like: `train`, `.train` for a method, and the name
+        of its class for an initializer."""
+        self._functions |= {node.name: node for node in nodes if isinstance(node, DEFINITIONS)}
+        for owner in [node for node in nodes if isinstance(node, ast.ClassDef)]:
+            for each in owner.body:
+                if isinstance(each, DEFINITIONS):
+                    self._functions.pop(each.name, None)
+                    name = owner.name if each.name == "__init__" else f".{each.name}"
+                    self._functions[name] = each
         imports = (node for node in nodes if isinstance(node, ast.Import))
         names = (alias.asname or alias.name for node in imports for alias in node.names)
         self._modules = {name.partition(".")[0] for name in names}
@@ -62,6 +63,8 @@ class Names:
         """Each name, attribute and parameter, and what it is given somewhere."""
         self._turning: set[str] = set()
         """Those whose value changes in the course of a run."""
+        self._outside: set[str] = set()
+        """Parameters that another file gives: optional parts, or what it counts."""
         self._read_bindings(nodes)
         self._data = self._data_names()
         self._read_by_data = self._globals_of_data(tree, nodes)
@@ -91,13 +94,16 @@ class Names:
                 steady = bool(inputs) and called not in self._functions
             return not steady or any(map(self.varies, inputs))
         if isinstance(test, ast.Name):
-            return test.id in self._turning
+            return test.id in self._turning  # one of `_outside` is there, or is not
         if isinstance(test, ast.Attribute):
-            return test.attr in self._turning or (
-                not isinstance(test.value, ast.Name) and self.varies(test.value)
-            )
+            is_path = isinstance(test.value, (ast.Name, ast.Attribute))  # options change as a whole
+            return test.attr in self._turning or (not is_path and self.varies(test.value))
         if isinstance(test, (ast.Lambda, ast.Constant)):
             return False
+        is_number = isinstance(test, (ast.BinOp, ast.Compare))
+        is_number &= not any(isinstance(each, (ast.Is, ast.IsNot)) for each in ast.walk(test))
+        if is_number and not self._outside.isdisjoint(_bare_names(test)):
+            return True
         return any(self.varies(n) for n in ast.iter_child_nodes(test) if isinstance(n, ast.expr))
 
     def decides(self, test: ast.expr) -> bool:
@@ -131,38 +137,47 @@ class Names:
             is_read = isinstance(target, ast.Name) and target.id in self._read_by_data
             return {Touch.DATA} if is_read else set()
         names = chain(target.value)
-        found = {Touch.DATA} if self._is_data(names) else set()
+        found = self._data_among(names)
         if isinstance(target, ast.Attribute) and self._models & set(names):
             found.add(Touch.MODEL)
         return found
 
     def _call(self, node: ast.Call, is_dropped: bool) -> set[Touch]:
         called = last_name(node.func)
-        found = set(self._of_functions.get(called, ()))
-        if found and not self._modules.isdisjoint(chain(node.func)[:1]):
-            found = set()  # it is a library's function of that name
-        if isinstance(node.func, ast.Attribute) and self._is_data(chain(node.func.value)):
+        found = set(self._of_functions.get(self._key(node), ()))
+        if isinstance(node.func, ast.Attribute):
             in_place = called.endswith("_") and not called.startswith("_")
             if is_dropped or called in MUTATING or in_place:
-                found.add(Touch.DATA)
-        if called in ("setattr", "shuffle") and node.args and self._is_data(chain(node.args[0])):
-            found.add(Touch.DATA)
+                found |= self._data_among(chain(node.func.value))
+        if called in ("setattr", "shuffle") and node.args:
+            found |= self._data_among(chain(node.args[0]))
         return found
 
-    def _is_data(self, names: list[str]) -> bool:
-        return any(
-            (name in self._data and (name != "data" or place == 0 or names[0] == "self"))
-            or DATA_WORDS & set(name.lower().split("_"))
-            for place, name in enumerate(names)
-        )
+    def _key(self, call: ast.Call) -> str:
+        """Return the name of the file's own function that is called, or an empty one."""
+        name = last_name(call.func)
+        if isinstance(call.func, ast.Attribute):
+            is_model = name in MODEL_METHODS and chain(call.func.value) != ["self"]
+            name = "" if is_model else f".{name}"
+        return name if name in self._functions else ""
+
+    def _data_among(self, names: list[str]) -> set[Touch]:
+        """Return what an attribute path to something of a DataLoader's touches."""
+        words = {word for name in names for word in name.lower().split("_")}
+        if "sampler" in words:
+            return {Touch.ORDER}
+        known = {name for place, name in enumerate(names)
+                 if name != "data" or place == 0 or names[0] == "self"}  # fmt: skip
+        return {Touch.DATA} if known & self._data or words & DATA_WORDS else set()
 
     # -- reading ---------------------------------------------------------------------------
 
     def _repeated(self, nodes: list[ast.AST]) -> tuple[set[str], set[int]]:
         """Return the parameters that something outside of the file gives, and the ids of what runs
         in loops, or each time that a function does which is called in them or from outside."""
-        called = {last_name(call.func) for call in self._calls}
+        called = set(map(self._key, self._calls))
         outside = [self._functions[name] for name in self._functions.keys() - called]
+        outside = [each for each in outside if each.name != "__init__"]
         own = {node.arg for each in outside for node in ast.walk(each.args)
                if isinstance(node, ast.arg)}  # fmt: skip
         bodies = [each.body for each in outside]
@@ -170,15 +185,15 @@ class Names:
         found: set[str] = set()
         for body in bodies:
             for node in own_nodes(body):
-                name = last_name(node.func) if isinstance(node, ast.Call) else ""
-                if name in self._functions and name not in found:
+                name = self._key(node) if isinstance(node, ast.Call) else ""
+                if name and name not in found:
                     found.add(name)
                     bodies.append(self._functions[name].body)
         return own - {"self", "cls"}, {id(node) for body in bodies for node in own_nodes(body)}
 
     def _read_bindings(self, nodes: list[ast.AST]) -> None:
         """Read what is given to names, and follow from name to name what changes."""
-        self._turning, repeated = self._repeated(nodes)
+        self._outside, repeated = self._repeated(nodes)
         loops = [node for node in nodes if isinstance(node, LOOPS)]
         looped = {id(node) for loop in loops for node in own_nodes(loop.body)}
         given: list[tuple[str, ast.expr]] = []
@@ -192,8 +207,8 @@ class Names:
                     self._turning.update(name for name, _ in pairs)
                 elif id(node) in repeated:
                     given += pairs
-            if isinstance(node, ast.Call) and last_name(node.func) in self._functions:
-                taken = self._functions[last_name(node.func)].args
+            if isinstance(node, ast.Call) and self._key(node):
+                taken = self._functions[self._key(node)].args
                 names = [each.arg for each in (*taken.posonlyargs, *taken.args)]
                 names = [name for name in names if name not in ("self", "cls")]
                 pairs = [(each.arg, each.value) for each in node.keywords if each.arg]
@@ -273,6 +288,15 @@ def chain(node: ast.AST) -> list[str]:
         else:
             return names[::-1]
     return [node.id, *names[::-1]]
+
+
+def _bare_names(node: ast.AST) -> Iterator[str]:
+    """Yield the names in an expression that are not only the way to an attribute."""
+    if isinstance(node, ast.Name):
+        yield node.id
+    elif not isinstance(node, ast.Attribute):
+        for each in ast.iter_child_nodes(node):
+            yield from _bare_names(each)
 
 
 def _makes_loader(node: ast.AST) -> bool:

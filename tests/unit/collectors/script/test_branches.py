@@ -91,6 +91,7 @@ LATE = {
     "after continue": (["if loss > 0.1: continue", "data.level = 2"], "not (loss > 0.1)", "data"),
     "in place": (["if bad > 2: data.items.append(3)"], "bad > 2", "data"),
     "a method": (["if bad > 2: loader.dataset.harder()"], "bad > 2", "data"),
+    "a sampler": (["if bad > 2: data.sampler.weights = [loss]"], "bad > 2", "order"),
     "environment": (["if bad > 2: import os; os.environ['A'] = 'b'"], "bad > 2", "data"),
     "short circuit": (["bad > 2 and data.append(1)"], "bad > 2", "data"),
     "ternary": (["data.append(1) if bad > 2 else None"], "bad > 2", "data"),
@@ -143,6 +144,11 @@ ELSEWHERE = {
         "def after(examples, loss):\n    if loss < 0.1:\n        examples.level = 2\n",
         ["after(data, loss)"],
     ),
+    "a number that another file gives": (
+        "def after(examples, loss):\n    if loss < 0.1:\n        examples.dataset.level = 2\n"
+        "other = after\n",
+        ["other(data, loss)"],
+    ),
     "a global": (
         "LEVEL = 1\nclass Set:\n    def __getitem__(self, i): return LEVEL\n",
         ["if bad > 2: LEVEL = 2"],
@@ -166,6 +172,26 @@ HARMLESS = {
     "an option given to a function": (
         ["end(model, None)"],
         "def end(model, clip):\n    if clip is not None:\n        model.weight.clip(clip)\n",
+    ),
+    "an option and a count": (["if saves and epoch % 5 == 4: model.weight.cpu_()"], "saves = None"),
+    "an option of a class": (
+        ["trainer.end(model)"],
+        "class Trainer:\n"
+        "    def __init__(self, config): self.config = config\n"
+        "    def end(self, model):\n"
+        "        if self.config.surely_never_an_option: model.weight.zero_()\n"
+        "Other = Trainer\n"
+        "trainer = Other(args)\n",
+    ),
+    "a model's mode": (
+        ["if bad > 2: model.train()"],
+        "def train():\n    model.weight.zero_()\n",
+    ),
+    "an optional part that another file gives": (
+        ["after = end_of_epoch", "after(model)"],
+        "def end_of_epoch(model, average=None):\n"
+        "    if average is not None:\n        average.update(model.parameters())\n"
+        "    if average: average.weight.zero_()\n",
     ),
     "a type": (["if isinstance(loss, str): model.weight.zero_()"], ""),
     "an accident": (["try: step()", "except RuntimeError: model.weight.grad = None"], ""),

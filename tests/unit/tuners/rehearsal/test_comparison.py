@@ -401,6 +401,8 @@ class TestSilence:
             (Touch.DATA, WORKERS, {}, False),  # they see it in the next pass
             (Touch.DATA, WORKERS, {"in_pass": True}, True),
             (Touch.DATA, BF16, {"in_pass": True}, False),
+            (Touch.ORDER, {"persistent_workers": True}, {}, False),
+            (Touch.ORDER, WORKERS, {"in_pass": True}, True),
             (Touch.MODEL, {"channels_last": True}, {}, True),
             (Touch.MODEL, {"compile": "default"}, {}, True),
             (Touch.MODEL, {"fused_optimizer": "fused"}, {}, True),
