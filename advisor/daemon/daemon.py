@@ -138,7 +138,8 @@ class Service:
                 gc.freeze()  # what is there after a minute stays, and is looked at no more
             self._tended_s = time.monotonic()
         events = self._backlog.store(time_s, tend=due)
-        self._figures.note(event for event in events if event.ended_s is None)
+        known = self._logged  # an event that lasts comes again when it grows
+        self._figures.note({e.identity: e for e in events if e.identity not in known}.values())
         return events
 
     def _log(self, event: Event) -> None:

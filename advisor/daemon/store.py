@@ -94,8 +94,9 @@ class Backlog:
         self._is_asked = self._is_tending = self._is_ending = False
         self._bug: BaseException | None = None
         # What follows is the thread's own.
-        self._failure: Event | None = None
-        self._pause: Event | None = None
+        self._trouble: Event | None = None
+        """What is wrong with the store, as it was told last; None while all is well."""
+        self._is_failing = False
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self._thread.start()
 
@@ -171,21 +172,18 @@ class Backlog:
             tend = self._is_tending and not self._frames
             self._is_tending = self._is_tending and not tend
             time_s, is_ending = self._time_s, self._is_ending
-        if is_ending:
-            events += [_over(event, time_s) for event in (self._failure, self._pause) if event]
-            self._failure = self._pause = None
-        told, failed = list[Event](), False
+        if is_ending and self._trouble:
+            events.append(_over(self._trouble, time_s))
+            self._trouble = None
+        failure: str | None = None
         try:
             self._writer.append(frames, events)
             frames, events = [], []
             if tend:
                 self._writer.tend()
         except StoreError as error:
-            told += self._failed(time_s, str(error))
-            failed = True
-        else:
-            told += self._worked(time_s)
-        told += self._paused(time_s)
+            failure = str(error)
+        told = self._judge(time_s, failure)
         told += [
             Event("store", time_s, said, Severity.ERROR, ended_s=time_s, key=f"damaged {name}")
             for name, said in self._writer.take_damaged().items()
@@ -195,37 +193,40 @@ class Backlog:
             self._events = deque([*events, *self._events, *told], MAX_EVENTS)
             self._told += told
             self._writing = 0
-            self._is_asked = self._is_asked and not failed  # but when it is asked again
-            is_done = failed or not self._frames
+            self._is_asked = self._is_asked and failure is None  # but when it is asked again
+            is_done = failure is not None or not self._frames
             self._prune()
         return not (is_ending and is_done)
 
-    def _failed(self, time_s: float, reason: str) -> list[Event]:
-        if self._failure is not None:
-            return []
-        self._failure = Event("store", time_s, reason, Severity.ERROR)
-        return [self._failure]
+    def _judge(self, time_s: float, failure: str | None) -> list[Event]:
+        """Return what is new of the store's trouble: one event, whatever it turns into meanwhile.
 
-    def _worked(self, time_s: float) -> list[Event]:
-        if self._failure is None:
+        A disk that fills up is a warning at first and then an error, which it stays.
+        """
+        before, was_failing = self._trouble, self._is_failing
+        self._is_failing = failure is not None
+        if before and was_failing and failure is None:
+            before = replace(before, data={"seconds_lost": self._lost()})
+        said = failure or self._writer.paused
+        if said is None:
+            self._trouble = None
+            return [_over(before, time_s)] if before else []
+        if before is None:
+            severity = Severity.ERROR if failure else Severity.WARNING
+            self._trouble = Event("store", time_s, said, severity)
+        elif was_failing == self._is_failing:
             return []
+        else:
+            self._trouble = replace(before, message=said, severity=Severity.ERROR)
+        return [self._trouble]
+
+    def _lost(self) -> int:
         with self._changed:
             lost, self._dropped = self._dropped, 0
         if lost:
             LOG.error("%s seconds of telemetry are lost, as the store failed for too long", lost)
-        ended = replace(_over(self._failure, time_s), data={"seconds_lost": lost})
-        self._failure = None
-        return [ended]
-
-    def _paused(self, time_s: float) -> list[Event]:
-        reason, before = self._writer.paused, self._pause
-        if reason is not None and before is None and self._failure is None:  # which says it all
-            self._pause = Event("store", time_s, reason, Severity.ERROR, key="paused")
-            return [self._pause]
-        if reason is None and before is not None:
-            self._pause = None
-            return [_over(before, time_s)]
-        return []
+        earlier = self._trouble.data.get("seconds_lost", 0) if self._trouble else 0
+        return lost + int(earlier)
 
 
 def _over(event: Event, time_s: float) -> Event:

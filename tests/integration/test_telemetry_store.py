@@ -471,6 +471,52 @@ def test_on_a_disk_that_fills_up_minutes_and_events_go_on(tmp_path):
     assert numbers == "201 1200"  # the last was under way
 
 
+FILLING = """
+    import itertools, json, sys, time
+    from pathlib import Path
+    from tests.telemetry import START_S, frame, sample
+    from gpuadvisor.daemon.store import Backlog
+    from gpuadvisor.domain.telemetry import Event
+    from gpuadvisor.storage.telemetry.reader import TelemetryReader
+    from gpuadvisor.storage.telemetry.writer import TelemetryWriter
+
+    disk, clock, told = Path(sys.argv[1]), itertools.count(), []
+
+    def until(see):
+        while not see():
+            at = next(clock)
+            event = Event("xid", START_S + at, "Xid 79" * 50)
+            backlog.add(frame(at, sample()), [event])
+            told.extend(backlog.store(START_S + at, tend=True))
+            time.sleep(0.01)
+
+    with TelemetryWriter(disk / "telemetry") as writer:
+        backlog = Backlog(writer)
+        until(lambda: next(clock) > 10)
+        with (disk / "ballast").open("wb", buffering=0) as ballast:
+            while not told:
+                ballast.write(bytes(1 << 16))
+                until(lambda at=next(clock): next(clock) > at + 4)
+            ballast.write(bytes(1 << 24))
+        until(lambda: len(told) == 2)
+        (disk / "ballast").unlink()
+        until(lambda: told[-1].ended_s)
+        backlog.finish(START_S + next(clock), [])
+    events = [e for e in TelemetryReader(disk / "telemetry").events(0) if e.kind == "store"]
+    print(json.dumps([[str(e.severity), e.message] for e in told]))
+    print(json.dumps([len(events), len({e.identity for e in [*told, *events]})]))
+"""
+
+
+def test_a_disk_that_fills_up_is_one_event_that_grows(tmp_path):
+    told, counts = answer(
+        started(FILLING, tmp_path, wrapped=small_disk(tmp_path))
+    ).splitlines()
+    assert [severity for severity, _ in json.loads(told)] == ["warning", "error", "error"]
+    assert ["MiB left" in said for _, said in json.loads(told)] == [True, False, False]
+    assert json.loads(counts) == [1, 1]
+
+
 OTHERS = """
     import os, sys
     from pathlib import Path

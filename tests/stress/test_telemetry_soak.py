@@ -137,15 +137,7 @@ def check(soak, notices):
     assert set(kinds) <= {"driver", "gpu_lost", "store", "gap"}, kinds
     lasted(events, "driver", soak.hangs, 5.0, BACK_S)
     lasted(events, "gpu_lost", soak.losses, 3.0, 62.0)
-    # A disk that is full may first be nearly full: two events, with keys of their own.
-    full = []
-    for event in events:
-        if event.kind == "store":
-            near = [e for e in full if abs(e.ended_s - event.ended_s) < 1]
-            assert event.key not in {e.key for e in near}
-            if not near:
-                full.append(event)
-    lasted(full, "store", soak.fillings, 5.0, 9.0)
+    lasted(events, "store", soak.fillings, 5.0, 9.0)
     lost = [event for event in events if event.kind == "gpu_lost"]
     assert {event.gpu for event in lost} == {reader.gpus()[1].uuid}
     assert {e.message for e in events if e.kind == "driver"} == {SILENT}

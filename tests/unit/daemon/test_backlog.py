@@ -8,18 +8,20 @@ import pytest
 
 from gpuadvisor.daemon import store
 from gpuadvisor.daemon.store import MAX_FULL_FRAMES, Backlog
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Frame
 from gpuadvisor.storage.telemetry import written
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
+from gpuadvisor.storage.telemetry.retention import DiskSpace
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 from tests.telemetry import START_S, frame, sample
 
 PATIENCE_S = 20.0
 
 
-def locked(folder):
+def locked(folder, name="samples-20231114.db"):
     """Hold the lock that a database browser with an open transaction holds."""
-    other = sqlite3.connect(folder / "samples-20231114.db", isolation_level=None)
+    other = sqlite3.connect(folder / name, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     return closing(other)
 
@@ -103,3 +105,40 @@ def test_what_goes_wrong_in_the_thread_is_raised_where_it_is_seen(tmp_path):
         backlog._thread.join(PATIENCE_S)
         with pytest.raises(AttributeError):
             backlog.store(START_S)
+
+
+def test_a_store_in_trouble_is_one_event_that_grows_whatever_is_wrong_meanwhile(
+    tmp_path, monkeypatch
+):
+    """Nearly full, then not to be written either, then nearly full again, and at last all well."""
+    monkeypatch.setattr(written, "PATIENCE_S", 0.05)
+    clock, told = iter(range(10_000)), []
+
+    def step(number):
+        """Have the next second stored, with an event, until so much has been told."""
+
+        def see():
+            at = next(clock)
+            backlog.add(frame(at, sample()), [Event("xid", START_S + at, "Xid 79")])
+            told.extend(backlog.store(START_S + at))
+            return told[number - 1 :]
+
+        until(see)
+
+    with TelemetryWriter(tmp_path, spare_bytes=1 << 60) as writer:
+        backlog = Backlog(writer)
+        step(1)
+        with locked(tmp_path, "index.db"):
+            step(2)
+        step(3)
+        writer._space = DiskSpace(tmp_path, spare_bytes=0)
+        step(4)
+        backlog.finish(START_S + next(clock), [])
+    words = ("MiB left", "stayed locked", "MiB left", "MiB left")
+    assert [word in each.message for word, each in zip(words, told, strict=True)] == [True] * 4
+    assert [each.severity for each in told] == [Severity.WARNING, *[Severity.ERROR] * 3]
+    assert len({each.identity for each in told}) == 1
+    assert [each.ended_s is None for each in told] == [True, True, True, False]
+    stored = [event for event in TelemetryReader(tmp_path).events(0) if event.kind == "store"]
+    assert stored == told[-1:]
+    assert stored[0].data == {"seconds_lost": 0}
