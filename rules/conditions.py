@@ -19,7 +19,7 @@ from gpuadvisor.domain.telemetry import Event, Frame
 from gpuadvisor.domain.telemetry_window import RollingWindow
 from gpuadvisor.rules.alert_states import Condition, GpuCondition, Message
 from gpuadvisor.rules.gpus import scope
-from gpuadvisor.rules.registry import load_events, load_health_rules, rules_with_events
+from gpuadvisor.rules.registry import load_events, load_rules_without_events, rules_with_events
 
 if TYPE_CHECKING:
     from gpuadvisor.domain.finding import Diagnosis, Finding
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 EVERY_S = 10.0
-"""Time between two looks at the rules, each of which takes some 5 ms for 8 GPUs: what is of a
+"""Time between two looks at the rules, each of which takes some 1 ms for 8 GPUs: what is of a
 minute need not be known sooner."""
 
 
@@ -117,14 +117,14 @@ class Findings(GpuCondition):
             yield from self.states.update(frame.time_s, holds, message, gpu, rule)
 
     def diagnosis(self) -> Diagnosis | None:
-        """Return all that the rules say of the last minute; None before the first frame."""
+        """Return what rules without events say of the last minute; None before the first frame."""
         from gpuadvisor.rules.engine import diagnose
         from gpuadvisor.rules.evidence import Evidence
 
         window = self._window.window()
         if window is None:
             return None
-        return diagnose(Evidence(telemetry=window), load_health_rules())
+        return diagnose(Evidence(telemetry=window), load_rules_without_events())
 
 
 def _by_gpu(diagnosis: Diagnosis, latest: Latest) -> dict[tuple[str | None, str], Finding]:

@@ -48,9 +48,21 @@ def load_events() -> list[Condition]:
     return [make() for module in _health().values() for make in getattr(module, "EVENTS", ())]
 
 
+@cache
 def rules_with_events() -> frozenset[str]:
     """Return the rules about the machine whose conditions are told as events of their own."""
     return frozenset(name for name, module in _health().items() if hasattr(module, "EVENTS"))
+
+
+@cache
+def load_rules_without_events() -> tuple[Loaded, ...]:
+    """Return the rules about the machine that nothing else tells of, and those that hide them."""
+    told = rules_with_events()
+    silent = [rule for rule in load_health_rules() if rule.name not in told]
+    symptoms = {each for rule in silent for each in (rule.name, str(rule.rule.category))}
+    return tuple(
+        rule for rule in load_health_rules() if rule in silent or symptoms & {*rule.rule.hides}
+    )
 
 
 @cache

@@ -1,13 +1,16 @@
-"""Telemetry of GPUs over some time, summed up for the rules: as it comes, or in one go.
+"""Telemetry of GPUs over some time, summed up for the rules: the last minute, or in one go.
 
-Sums do not grow with the time: an hour takes as much memory as a minute.
+Sums of a recording or of the store do not grow with the time: an hour takes as much memory as a
+minute. The last minute is kept as it came, and summed up only as far as a rule asks: a daemon looks
+every ten seconds at a few of the metrics that it reads each second.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from gpuadvisor.domain.accumulators import Accumulator
 from gpuadvisor.domain.clock_reasons import BITS, holds
@@ -29,9 +32,6 @@ it are overdue."""
 LONGEST_CARRIED_S = max(CARRIED_S.values())
 MOST_EVENTS = 200
 """Events kept of a window, the newest: a failing GPU can report several errors a second."""
-
-SLICE_S = 10.0
-"""A rolling window is made of whole slices, so it is longer than asked for by up to one."""
 
 SET_BACK_S = 1.0
 """As the condition `gap` has it. A frame without values, which only says that a sampler is silent,
@@ -135,15 +135,6 @@ class _GpuSums:
         if frame.full:
             self.unavailable = sample.unavailable
 
-    def merge(self, later: _GpuSums) -> None:
-        """Take in the sums of a later time."""
-        _merge(self.every, later.every)
-        _merge(self.busy, later.busy)
-        self.masks.update(later.masks)
-        self.busy_masks.update(later.busy_masks)
-        self.last_s.update(later.last_s)
-        self.unavailable = later.unavailable
-
     def carried(self, now_s: float) -> _GpuSums:
         """Return sums of the last values that still hold then, of what is read rarely."""
         made = _GpuSums()
@@ -168,10 +159,7 @@ class _GpuSums:
 
 
 class WindowAccumulator(Accumulator[_GpuSums]):
-    """All GPUs of a machine over some time, in memory that does not grow with it.
-
-    Accumulators of times that follow each other can be merged, and say the same as one over both.
-    """
+    """All GPUs of a machine over some time, in memory that does not grow with it."""
 
     def __init__(self) -> None:
         super().__init__(_GpuSums, with_host=False)
@@ -180,15 +168,7 @@ class WindowAccumulator(Accumulator[_GpuSums]):
     def add(self, frame: Frame) -> None:
         super().add(frame)
         if frame.events:
-            self._add_events(frame.events)
-
-    def merge(self, later: WindowAccumulator) -> None:
-        """Take in the sums of a later time."""
-        for uuid, sums in later.devices.items():
-            self.device(uuid).merge(sums)
-        self.listed = self.listed if later.listed is None else later.listed
-        self.processes = self.processes if later.processes is None else later.processes
-        self._add_events(later.events)
+            self.events = [*self.events, *frame.events][-MOST_EVENTS:]
 
     def carried(self, now_s: float) -> WindowAccumulator:
         """Return an accumulator that begins with the values that still hold then."""
@@ -204,62 +184,140 @@ class WindowAccumulator(Accumulator[_GpuSums]):
             begin_s,
             end_s,
             tuple(
-                self.devices.get(gpu.uuid, empty).window(gpu, self._processes_on(gpu))
+                self.devices.get(gpu.uuid, empty).window(gpu, _processes_on(gpu, self.processes))
                 for gpu in self.gpus
             ),
             tuple(self.events),
         )
 
-    def _add_events(self, events: tuple[Event, ...] | list[Event]) -> None:
-        self.events = [*self.events, *events][-MOST_EVENTS:]
 
-    def _processes_on(self, gpu: Gpu) -> tuple[GpuProcess, ...] | None:
-        if self.processes is None:
+class _Recent:
+    """The last samples of one GPU as they came, and what still held of those before."""
+
+    __slots__ = ("before", "samples", "unavailable")
+
+    def __init__(self) -> None:
+        self.before: dict[str, tuple[float, Number]] = {}
+        """Unix time and value of the last reading before `samples` of what is read rarely."""
+        self.samples: deque[tuple[float, Mapping[str, Number]]] = deque()
+        """Unix time and values of each poll."""
+        self.unavailable: Mapping[str, Unavailable] = {}
+
+    def add(self, frame: Frame, sample: Sample) -> None:
+        """Take in one poll."""
+        self.samples.append((frame.time_s, sample.values))
+        if frame.full:
+            self.unavailable = sample.unavailable
+
+    def forget(self, before_s: float) -> None:
+        """Drop what is from before this Unix time."""
+        while self.samples and self.samples[0][0] < before_s:
+            time_s, values = self.samples.popleft()
+            for name in CARRIED_S.keys() & values.keys():
+                self.before[name] = (time_s, values[name])
+
+    def window(
+        self, gpu: Gpu, processes: tuple[GpuProcess, ...] | None, begin_s: float
+    ) -> GpuWindow:
+        """Return what it says from this Unix time on."""
+        carried = {
+            name: value
+            for name, (read_s, value) in self.before.items()
+            if 0 <= begin_s - read_s <= CARRIED_S[name]
+        }
+        every = [values for _, values in self.samples]
+        busy = [values for values in every if values.get(UTILIZATION, 0) >= BUSY_PCT]
+        return GpuWindow(
+            gpu,
+            _SeriesOnDemand(every, carried),
+            _shares(_masks(every)),
+            _SeriesOnDemand(busy, {}),
+            _shares(_masks(busy)),
+            self.unavailable,
+            processes,
+        )
+
+
+class _SeriesOnDemand(Mapping[str, Series]):
+    """The metrics of some samples, each of which is summed up when it is asked for."""
+
+    def __init__(
+        self, samples: Sequence[Mapping[str, Number]], carried: Mapping[str, Number]
+    ) -> None:
+        """`carried` are values from before, which come first."""
+        self._samples = samples
+        self._carried = carried
+        self._summed: dict[str, Series | None] = {}
+
+    def __getitem__(self, name: str) -> Series:
+        if name not in self._summed:
+            self._summed[name] = self._sum(name)
+        found = self._summed[name]
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def _sum(self, name: str) -> Series | None:
+        values = [each[name] for each in self._samples if name in each]
+        if name in self._carried:
+            values.insert(0, self._carried[name])
+        if not values:
             return None
-        return tuple(process for process in self.processes if process.gpu == gpu.uuid)
+        count = len(values)
+        return Series(count, sum(values) / count, min(values), max(values), values[0], values[-1])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(chain(self._carried, *self._samples)))
+
+    def __len__(self) -> int:
+        return len({*chain(self._carried, *self._samples)})
 
 
-class RollingWindow:
-    """The last minute, or so: each frame is counted once, and memory does not grow with time."""
+class RollingWindow(Accumulator[_Recent]):
+    """The last minute, or so: each frame is kept until it is older."""
 
     def __init__(self, length_s: float = 60.0) -> None:
-        self._slices: deque[tuple[float, WindowAccumulator]] = deque()
-        """Each with the Unix time of its first frame."""
-        self._most = max(round(length_s / SLICE_S), 1)
-        self._before = WindowAccumulator()
-        """Last values of what is read rarely, from before the slices."""
+        super().__init__(_Recent, with_host=False)
+        self._length_s = length_s
+        self._times_s: deque[float] = deque()
+        """Unix times of the frames."""
+        self._events: deque[tuple[float, Event]] = deque(maxlen=MOST_EVENTS)
+        """Each with the time of its frame."""
         self._time_s = 0.0
 
     def add(self, frame: Frame) -> None:
         """Take in a frame. When the clock was set back, it begins anew."""
         if frame.time_s < self._time_s - SET_BACK_S:
-            self._drop(len(self._slices))
+            self.devices.clear()
+            self._times_s.clear()
+            self._events.clear()
             self._time_s = frame.time_s
         self._time_s = max(self._time_s, frame.time_s)
-        if not self._slices or frame.time_s - self._slices[-1][0] >= SLICE_S:
-            self._slices.append((frame.time_s, WindowAccumulator()))
-            # Half a slice more: frames do not come exactly.
-            oldest_s = frame.time_s - (self._most + 0.5) * SLICE_S
-            self._drop(sum(begin_s < oldest_s for begin_s, _ in self._slices))
-        self._slices[-1][1].add(frame)
+        super().add(frame)
+        self._times_s.append(frame.time_s)
+        self._events.extend((frame.time_s, event) for event in frame.events)
+        before_s = self._time_s - self._length_s
+        while self._times_s[0] < before_s:
+            self._times_s.popleft()
+        for recent in self.devices.values():
+            recent.forget(before_s)
 
     def window(self) -> TelemetryWindow | None:
         """Return what the last minute says; None before the first frame."""
-        if not self._slices:
+        if not self._times_s:
             return None
-        begin_s = self._slices[0][0]
-        sums = self._before.carried(begin_s)
-        for _, each in self._slices:
-            sums.merge(each)
-        return sums.window(begin_s, self._time_s)
-
-    def _drop(self, count: int) -> None:
-        for _ in range(count):
-            _, sums = self._slices.popleft()
-            self._before.merge(sums)
-        if count:
-            begin_s = self._slices[0][0] if self._slices else self._time_s
-            self._before = self._before.carried(begin_s)
+        begin_s, empty = self._times_s[0], _Recent()
+        return TelemetryWindow(
+            begin_s,
+            self._time_s,
+            tuple(
+                self.devices.get(gpu.uuid, empty).window(
+                    gpu, _processes_on(gpu, self.processes), begin_s
+                )
+                for gpu in self.gpus
+            ),
+            tuple(event for time_s, event in self._events if time_s >= begin_s),
+        )
 
 
 def window_of_frames(
@@ -301,26 +359,23 @@ def _add_all(samples: Samples, values: Mapping[str, Number]) -> None:
         known[5] = value
 
 
-def _merge(samples: Samples, later: Samples) -> None:
-    for name, new in later.items():
-        known = samples.get(name)
-        if known is None:
-            samples[name] = list(new)
-            continue
-        known[0] += new[0]
-        known[1] += new[1]
-        if new[2] < known[2]:  # and not min(): this is half of what a look costs
-            known[2] = new[2]
-        if new[3] > known[3]:
-            known[3] = new[3]
-        known[5] = new[5]
-
-
 def _series(samples: Samples) -> dict[str, Series]:
     return {
         name: Series(int(count), total / count, low, high, first, last)
         for name, (count, total, low, high, first, last) in samples.items()
     }
+
+
+def _processes_on(
+    gpu: Gpu, processes: tuple[GpuProcess, ...] | None
+) -> tuple[GpuProcess, ...] | None:
+    if processes is None:
+        return None
+    return tuple(process for process in processes if process.gpu == gpu.uuid)
+
+
+def _masks(samples: Iterable[Mapping[str, Number]]) -> Counter[int]:
+    return Counter([int(values[FLAGS]) for values in samples if FLAGS in values])
 
 
 def _shares(masks: Mapping[int, int]) -> dict[str, float]:

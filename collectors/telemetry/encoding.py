@@ -51,11 +51,20 @@ def _as_list(sample: Sample) -> list[Any]:
 
 def _differing(thing: Gpu | GpuProcess | Event) -> dict[str, Any]:
     """Return the fields of a dataclass that differ from their defaults."""
-    found = ((field, getattr(thing, field.name)) for field in fields(thing))
-    return {field.name: value for field, value in found if value != _default(field)}
+    return {
+        name: value
+        for name, default in _DEFAULTS[type(thing)]
+        if (value := getattr(thing, name)) != default
+    }
 
 
 def _default(field: Field[Any]) -> object:
     if field.default_factory is not MISSING:
         return field.default_factory()
     return field.default
+
+
+_DEFAULTS: dict[type[Any], list[tuple[str, object]]] = {
+    kind: [(field.name, _default(field)) for field in fields(kind)]
+    for kind in (Gpu, GpuProcess, Event)
+}

@@ -28,7 +28,6 @@ from gpuadvisor.storage.telemetry.schema import (
     HOUR_S,
     MINUTE_S,
     Table,
-    fitting,
     raw_values,
 )
 
@@ -42,20 +41,22 @@ NEVER = 0.0
 
 
 class _Polls:
-    """The polls of one device, and the values that they read."""
+    """The polls of one device: what each read, summed up at the end of the minute at once."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.values: defaultdict[str, list[Number]] = defaultdict(list)
+        self.read: list[Mapping[str, Number]] = []
 
     def add(self, frame: Frame, sample: Sample) -> None:
-        self.add_values(sample.values.items())
+        """Take in one poll, whose values are `fitted`."""
+        self.read.append(sample.values)
 
-    def add_values(self, values: Iterable[tuple[str, Number]]) -> None:
-        """Take in one poll."""
-        self.count += 1
-        for name, value in values:
-            self.values[name].append(value)
+    def rolled(self) -> Rolled:
+        """Return the statistics."""
+        values: defaultdict[str, list[Number]] = defaultdict(list)
+        for read in self.read:
+            for name, value in read.items():
+                values[name].append(value)
+        return _of_values(values)
 
 
 class Minute(Accumulator[_Polls]):
@@ -69,10 +70,7 @@ class Minute(Accumulator[_Polls]):
 
     def rows(self) -> dict[str, tuple[int, Rolled]]:
         """Return the number of polls and the statistics of every device."""
-        return {
-            device: (polls.count, _of_values(polls.values))
-            for device, polls in self.devices.items()
-        }
+        return {device: (len(polls.read), polls.rolled()) for device, polls in self.devices.items()}
 
 
 def minute_of(time_s: float) -> float:
@@ -88,12 +86,7 @@ def _percentile_95(values: Sequence[Number]) -> Number:
 def _of_values(values: Mapping[str, Sequence[Number]]) -> Rolled:
     rolled: Rolled = {}
     for name, all_values in values.items():
-        metric = BY_NAME.get(name)
-        if metric is None:
-            continue
-        fit = [v for each in all_values if (v := fitting(metric, each)) is not None]
-        if fit:
-            rolled.update(_of_metric(metric, fit))
+        rolled.update(_of_metric(BY_NAME[name], all_values))
     return rolled
 
 
@@ -169,7 +162,7 @@ def stored_minute(folder: Path, begin_s: float) -> Minute | None:
             for _, gpu, *values in connection.execute(query, (begin_s, begin_s + MINUTE_S)):
                 is_empty = False
                 known = zip(metrics, values, strict=True)
-                made.device(names[gpu]).add_values((n, v) for n, v in known if v is not None)
+                made.device(names[gpu]).read.append({n: v for n, v in known if v is not None})
     return None if is_empty else made
 
 

@@ -16,21 +16,30 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Kind, Metric, SamplingInterval
+from gpuadvisor.domain.metrics import (
+    BY_NAME,
+    GPU_METRICS,
+    HOST_METRICS,
+    Kind,
+    Metric,
+    SamplingInterval,
+)
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.telemetry import Event, Gpu, GpuProcess, Number
+from gpuadvisor.domain.telemetry import Event, Frame, Gpu, GpuProcess, Number
 from gpuadvisor.storage.sqlite_file import check_version, strict
 
 Row = tuple[Any, ...]
 _LARGEST = 2**63
 """One more than the largest integer of SQLite."""
+_REAL = frozenset(name for name, metric in BY_NAME.items() if not metric.whole)
+"""Metrics whose columns hold floats."""
 
 INDEX = "index.db"
 HOST_ID = 0
@@ -76,6 +85,11 @@ class Table:
         if self.period_s and metric.kind is Kind.COUNTER:
             return (Column(name, kind), Column(f"first_{name}", kind))
         return (Column(name, kind),)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the metrics."""
+        return tuple(metric.name for metric in self.metrics)
 
     @property
     def statement(self) -> str:
@@ -231,19 +245,38 @@ def raw_values(
 # -- rows ----------------------------------------------------------------------------------------
 
 
-def values_of(metrics: Iterable[Metric], values: Mapping[str, Number]) -> Row:
-    """Return a row's metrics in their order; None where the frame has no value."""
-    known = values.get  # most are None: they are read every ten seconds, or every minute
-    return tuple(
-        [
-            None if (value := known(metric.name)) is None else fitting(metric, value)
-            for metric in metrics
-        ]
-    )
+def fitted(frame: Frame) -> Frame:
+    """Return the frame with values that their columns can hold, and nearly always as it is.
+
+    What is unknown, or larger than any real value, is left out.
+    """
+    if all(_is_fit(sample.values) for sample in frame.samples.values()):
+        return frame
+    samples = {
+        device: replace(
+            sample,
+            values={
+                name: fit
+                for name, value in sample.values.items()
+                if (metric := BY_NAME.get(name)) and (fit := _fitting(metric, value)) is not None
+            },
+        )
+        for device, sample in frame.samples.items()
+    }
+    return replace(frame, samples=samples)
 
 
-def fitting(metric: Metric, value: Number) -> Number | None:
-    """Return the value in its column's type; None where it is larger than any real one."""
+def _is_fit(values: Mapping[str, Number]) -> bool:
+    for name, value in values.items():
+        if value.__class__ is not int:
+            if name not in _REAL:
+                return False
+        elif not -_LARGEST < value < _LARGEST or name not in BY_NAME:
+            return False
+    return True  # a whole number fits REAL, too: SQLite makes it one
+
+
+def _fitting(metric: Metric, value: Number) -> Number | None:
     if not metric.whole:
         return float(value)
     return int(value) if abs(value) < _LARGEST else None

@@ -30,7 +30,14 @@ from gpuadvisor.storage.telemetry.files import (
 )
 from gpuadvisor.storage.telemetry.retention import DiskSpace, Retention, Today
 from gpuadvisor.storage.telemetry.rollups import Minute, RolledRow, minute_of
-from gpuadvisor.storage.telemetry.schema import GPU_MINUTES, HOST_MINUTES, HOUR_S, INDEX, MINUTE_S
+from gpuadvisor.storage.telemetry.schema import (
+    GPU_MINUTES,
+    HOST_MINUTES,
+    HOUR_S,
+    INDEX,
+    MINUTE_S,
+    fitted,
+)
 from gpuadvisor.storage.telemetry.written import FAST_KEPT_S, DayFile, IndexFile, ProcessFile
 
 _File = TypeVar("_File", DayFile, ProcessFile)
@@ -125,7 +132,8 @@ class TelemetryWriter:
         An event that is stored already, by its identity, is replaced. StoreError where something
         could not be stored; the same call may then be made again. A damaged file is set aside.
         """
-        self._surviving(lambda: self._append(frames, events))
+        fit = [fitted(frame) for frame in frames]
+        self._surviving(lambda: self._append(fit, events))
 
     def take_damaged(self) -> dict[str, str]:
         """Return what was set aside since the last call: sentences by file names."""

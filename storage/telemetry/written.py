@@ -99,7 +99,7 @@ class DayFile(WrittenFile):
     def write(self, frames: Iterable[Frame], described: Sequence[Row]) -> None:
         """Write all frames or none; those that an earlier attempt has written are kept.
 
-        `described` are rows of GPU_COLUMNS, of every GPU that is in the frames.
+        The frames are `fitted`; `described` are rows of GPU_COLUMNS, of every GPU that is in them.
         """
         try:
             with self.transaction():
@@ -136,7 +136,7 @@ class DayFile(WrittenFile):
             gpus = GPU_SAMPLES if frame.full else GPU_FAST
             for device, sample in frame.samples.items():
                 table = HOST_SAMPLES if device == HOST else gpus
-                row = (frame.time_s, ids[device], *schema.values_of(table.metrics, sample.values))
+                row = (frame.time_s, ids[device], *map(sample.values.get, table.names))
                 rows[table.name].append(row)
             if frame.processes is not None:
                 self.connection.execute(

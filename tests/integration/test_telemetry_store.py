@@ -509,9 +509,7 @@ FILLING = """
 
 
 def test_a_disk_that_fills_up_is_one_event_that_grows(tmp_path):
-    told, counts = answer(
-        started(FILLING, tmp_path, wrapped=small_disk(tmp_path))
-    ).splitlines()
+    told, counts = answer(started(FILLING, tmp_path, wrapped=small_disk(tmp_path))).splitlines()
     assert [severity for severity, _ in json.loads(told)] == ["warning", "error", "error"]
     assert ["MiB left" in said for _, said in json.loads(told)] == [True, False, False]
     assert json.loads(counts) == [1, 1]

@@ -152,7 +152,8 @@ def test_the_power_capped_phase_of_an_h100_is_found_and_ends():
         events += conditions.observe(each)
         list(asked.observe(each, conditions.latest))
         if each.full:
-            rules = {finding.rule for finding in asked.diagnosis().findings}
+            evidence = Evidence(telemetry=asked._window.window())
+            rules = {each.rule for each in diagnose(evidence, load_health_rules()).findings}
             held.append((each.time_s - frames[0].time_s, rules))
     capped = [at_s for at_s, rules in held if "power_capped" in rules]
     assert 42 <= capped[0] <= 47
