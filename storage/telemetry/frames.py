@@ -77,11 +77,14 @@ class FrameReader:
     def read(self, until_s: float = math.inf) -> Iterator[Frame]:
         """Yield the frames until before `until_s`. The first has the GPUs, and each after a
         change."""
+        listings = None if self._processes is None else _Listings(self._processes)
         for path in day_paths(self._folder, self.since_s, until_s):
             begin_s = max(self.since_s, begin_of_path(path))
             end_s = min(until_s, begin_of_path(path) + DAY_S)
             while (found := _next(path, begin_s, end_s)) is not None:
-                gpus, polls = _chunk(path, found, min(found + CHUNK_S, end_s), self._processes)
+                gpus, polls, counts = _chunk(path, found, min(found + CHUNK_S, end_s))
+                if listings is not None:
+                    listings.add(counts, polls, end_s)
                 self._context.read(self._folder)  # after the rows: it has all of their states
                 for time_s in sorted(polls):
                     self.since_s = math.nextafter(time_s, math.inf)
@@ -118,14 +121,15 @@ def _next(path: Path, begin_s: float, end_s: float) -> float | None:
 
 
 def _chunk(
-    path: Path, begin_s: float, end_s: float, processes: ProcessReader | None
-) -> tuple[tuple[Gpu, ...], dict[float, _Poll]]:
-    """Return the GPUs as the day's file lists them, and the polls of the span by their time."""
+    path: Path, begin_s: float, end_s: float
+) -> tuple[tuple[Gpu, ...], dict[float, _Poll], dict[float, int]]:
+    """Return the GPUs as the day's file lists them, the polls of the span by their time, and how
+    many processes each of those listed that did."""
     polls: dict[float, _Poll] = {}
     span = (begin_s, end_s)
     with reading(path) as connection:
         if connection is None:
-            return (), {}
+            return (), {}, {}
         connection.execute("BEGIN")  # else a frame that is written meanwhile is read in part
         names = device_names(connection)
         gpus = tuple(gpu_of(row) for row in connection.execute(LISTED_GPUS))
@@ -140,27 +144,50 @@ def _chunk(
         counts = dict(listings.fetchall())
     for time_s in counts:
         polls.setdefault(time_s, _Poll()).full = True
-    if processes is not None:
-        _add_processes(processes, span, counts, polls)
-    return gpus, polls
+    return gpus, polls, counts
 
 
-def _add_processes(
-    reader: ProcessReader,
-    span: tuple[float, float],
-    counts: Mapping[float, int],
-    polls: Mapping[float, _Poll],
-) -> None:
-    """Add the processes to the polls that listed them; where not all can be had, none is known."""
-    found: dict[float, list[GpuProcess]] = {time_s: [] for time_s in counts}
-    for answer in reader.read(*span) if any(counts.values()) else ():
-        for time_s, program, *numbers in answer.rows:
-            if time_s in found:  # else the writer ended before it had stored the rest of that time
+class _Listings:
+    """Processes by the time at which they were listed, asked for in spans as long as an answer is.
+
+    Made for one reading: where there is no answer, it is not asked for again.
+    """
+
+    def __init__(self, reader: ProcessReader) -> None:
+        self._reader = reader
+        self._found: dict[float, list[GpuProcess]] = {}
+        self._until_s = -math.inf
+        """Unix time before which all is in `_found` that had been listed when it was asked for."""
+        self._is_refused = False
+
+    def add(self, counts: Mapping[float, int], polls: Mapping[float, _Poll], end_s: float) -> None:
+        """Add the processes to the polls that listed so many; where not all can be had, none is
+        known. More of the time until `end_s` is asked for than these polls need."""
+        wanted = [time_s for time_s, count in counts.items() if count]
+        if wanted:
+            self._found = {t: found for t, found in self._found.items() if t >= min(wanted)}
+            self._ask(min(wanted), max(wanted), end_s)
+            newest_s = max(self._found, default=-math.inf)
+            if max(wanted) > newest_s:  # listed since
+                self._until_s = min(time_s for time_s in wanted if time_s > newest_s)
+                self._ask(self._until_s, max(wanted), end_s)
+        for time_s, count in counts.items():
+            processes = self._found.get(time_s, [])
+            if len(processes) == count:
+                polls[time_s].processes = processes
+
+    def _ask(self, since_s: float, last_s: float, end_s: float) -> None:
+        if last_s < self._until_s or self._is_refused:
+            return
+        for answer in self._reader.read(max(since_s, self._until_s), end_s):
+            for time_s, program, *numbers in answer.rows:
                 gpu, *words = answer.programs[program]
-                found[time_s].append(process_of(gpu, (*words, *numbers)))
-    for time_s, processes in found.items():
-        if len(processes) == counts[time_s]:
-            polls[time_s].processes = processes
+                found = process_of(gpu, (*words, *numbers))
+                self._found.setdefault(time_s, []).append(found)
+            self._is_refused = answer.problem is not None
+            self._until_s = max(self._until_s, answer.until_s)
+            if self._until_s > last_s:
+                return
 
 
 class _Context:

@@ -201,6 +201,76 @@ def test_others_read_nothing_and_are_told_so(seen):
     assert "cannot be read (Permission denied)" in theirs["error"]
 
 
+ASKED = """
+    import json, os, sys
+    from dataclasses import replace
+    from pathlib import Path
+    from gpuadvisor.daemon import process_server
+    from gpuadvisor.domain.telemetry import GpuProcess
+    from gpuadvisor.storage.telemetry.reader import TelemetryReader
+    from gpuadvisor.storage.telemetry.sharing import share
+    from gpuadvisor.storage.telemetry.writer import TelemetryWriter
+    from tests.telemetry import START_S, frame, sample
+
+    folder, group, user = Path(sys.argv[1]), *map(int, sys.argv[2:])
+    listed = tuple(GpuProcess("GPU-0", pid, "compute", 1 << 30, "python") for pid in range(8))
+    made = [replace(frame(5 * at, sample()), processes=listed) for at in range(2880)]
+    (is_ready, ready), (over, end), (questions, asked) = os.pipe(), os.pipe(), os.pipe()
+    if os.fork() == 0:
+        os.close(end)
+        folder.parent.mkdir(mode=0o700)
+        share(folder, group)
+        answer = process_server.listed
+
+        def counted(*span):
+            os.write(asked, b"?")
+            return answer(*span)
+
+        process_server.listed = counted
+        writer = TelemetryWriter(folder)
+        writer.append(made[:-1])
+        server = process_server.ProcessServer(folder, group, None)
+        os.write(ready, b"x")
+        os.read(over, 1)
+        writer.append(made[-1:])
+        os.write(ready, b"x")
+        os.read(over, 1)  # until the other ends
+        os._exit(0)
+    os.read(is_ready, 1)
+    next(TelemetryReader(folder).frames(0))  # what is imported is imported now
+    os.setgroups([group])
+    os.setgid(group)
+    os.setuid(user)
+    frames = TelemetryReader(folder).frames(0)
+    found = [next(frames)]
+    os.write(end, b"x")  # the last listing comes after the first answer
+    os.read(is_ready, 1)
+    found += frames
+    counts = [len(each.processes) for each in found if each.processes is not None]
+    print(json.dumps([counts == [8] * 2880, len(os.read(questions, 1 << 16))]))
+    sys.stdout.flush()
+    os._exit(0)
+"""
+
+
+def test_hours_of_processes_are_asked_for_in_spans_as_long_as_answers():
+    """Of 23,040 rows in four hours an answer has 4,096; once a minute were 240 questions."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        words = (f"{name}/home/telemetry", str(GROUP), str(MEMBER))
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(ASKED), *words],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+    assert done.returncode == 0, done.stderr
+    is_whole, questions = json.loads(done.stdout)
+    assert is_whole
+    assert questions <= 10
+
+
 READ = """
     import contextlib, io, json, os, sys
     from gpuadvisor.cli import main
