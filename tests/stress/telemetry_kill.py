@@ -3,10 +3,11 @@
     python tests/stress/telemetry_kill.py [--kills 50] [--readers 8] [--alone 10]
 
 A writer appends eight GPUs' frames and events as fast as it can and says so after each append.
-It is killed at random moments, over the same store, while others read it and a study writes its
-own database beside it. After each kill everything that was acknowledged must be there, once, and
-the next writer must begin soon. The frames' clock is simulated: a second for each append, so that
-minutes, hours and a midnight go by. Status 1 if anything was lost or anybody failed.
+It is killed at random moments, 50 times over the same store, while others read it and a study
+writes its own database beside it; then comes the next store. They pause while it is checked. After
+each kill everything that was acknowledged must be there, once, and the next writer must begin soon.
+The frames' clock is simulated: a second for each append, so that minutes, hours and a midnight go
+by. The last line says all of it; status 1 if anything was lost or anybody failed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import math
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import statistics
@@ -25,7 +27,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from multiprocessing.synchronize import Event as Stop
@@ -65,13 +67,19 @@ BEGIN_S = 1_700_000_000.0 // 86400 * 86400 + 82800
 EARLIER_S = (-0.75, -0.5, -0.25)
 """When the fast frames of an append were, before its full one."""
 TEND_EVERY = 23
-LIFE_S = 3.0
+LIFE_S = 2.0
 """A writer lives for up to so long after its first append."""
 OPENING_S = 0.3
 """Every fifth is killed so soon after its start, perhaps while it opens the store."""
 PAUSE_S = 0.02
 """Between a reader's queries."""
+AFTER_S = 0.1
+"""Readers go on for so long after a kill, and are the first to open what it left."""
+KILLS_OF_A_STORE = 50
+"""Looking at every page of a store takes longer with each kill."""
 GIVEN_UP_S = 60.0
+ROWS_OF_AN_APPEND = 33
+"""Eight GPUs in four frames, and the machine in the full one."""
 
 
 # -- what is written ---------------------------------------------------------------------------
@@ -425,7 +433,9 @@ class Done:
         self.first_failure = self.first_failure or reason
 
 
-def read(folder: Path, stop: Stop, answers: multiprocessing.Queue[Done], number: int) -> None:
+def read(
+    folder: Path, stop: Stop, go_on: Stop, answers: multiprocessing.Queue[Done], number: int
+) -> None:
     """Ask everything that can be asked, again and again."""
     reader, chance, done = TelemetryReader(folder), random.Random(number), Done("reader")
     follower = reader.follow(0.0)
@@ -441,6 +451,7 @@ def read(folder: Path, stop: Stop, answers: multiprocessing.Queue[Done], number:
             done.fail(f"question {question}: {error!r}")
         done.times += 1
         time.sleep(PAUSE_S)
+        go_on.wait()
     answers.put(done)
 
 
@@ -476,7 +487,7 @@ def ask(reader: TelemetryReader, question: int, done: Done) -> None:
         reader.writer_process()
 
 
-def tune(path: Path, stop: Stop, answers: multiprocessing.Queue[Done]) -> None:
+def tune(path: Path, stop: Stop, go_on: Stop, answers: multiprocessing.Queue[Done]) -> None:
     """Write to the database of studies, beside the telemetry."""
     from gpuadvisor.storage.database import open_store  # SQLAlchemy would delay the writer's start
 
@@ -494,6 +505,7 @@ def tune(path: Path, stop: Stop, answers: multiprocessing.Queue[Done]) -> None:
                 done.fail(repr(error))
             done.times += 1
             time.sleep(PAUSE_S)
+            go_on.wait()
     answers.put(done)
 
 
@@ -502,9 +514,10 @@ class Company:
 
     def __init__(self, home: Path, readers: int) -> None:
         spawned = multiprocessing.get_context("spawn")
-        self._stop = spawned.Event()
+        self._stop, self._go_on = spawned.Event(), spawned.Event()
+        self._go_on.set()
         self._answers: multiprocessing.Queue[Done] = spawned.Queue()
-        said = (self._stop, self._answers)
+        said = (self._stop, self._go_on, self._answers)
         self._processes = [
             spawned.Process(target=read, args=(home / "telemetry", *said, number))
             for number in range(readers)
@@ -517,8 +530,17 @@ class Company:
             process.start()
         return self
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Have them wait while the block runs."""
+        time.sleep(AFTER_S)
+        self._go_on.clear()
+        yield
+        self._go_on.set()
+
     def __exit__(self, *_: object) -> None:
         self._stop.set()
+        self._go_on.set()
         self.done = [self._answers.get(timeout=GIVEN_UP_S) for _ in self._processes]
         for process in self._processes:
             process.join()
@@ -539,24 +561,36 @@ def check_followers(readers: Sequence[Done], lives: Sequence[Life]) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Kill writers and say what came of it."""
-    found, chance = Found(), random.Random(arguments.seed)
+    began_s, found, chance = time.monotonic(), Found(), random.Random(arguments.seed)
+    stores: list[list[Life]] = []
+    done: list[Done] = []
     with tempfile.TemporaryDirectory() as name:
         alone = live(Path(name) / "alone", 0, arguments.alone, after_first=True)
-        home = Path(name) / "home"
-        with Company(home, arguments.readers) as company:
-            time.sleep(1)  # they have begun, on a store that does not exist
-            lives = kill(home / "telemetry", arguments.kills, chance, found)
-            check_files(home, found)
-        check_rollups(home / "telemetry", lives, found)
-        for life in lives:
-            check_frames(home / "telemetry", life, found, with_fast=False)
-    readers = [each for each in company.done if each.who == "reader"]
-    check_followers(readers, lives)
-    report(alone, lives, found, company.done)
-    return int(found.is_wrong() or any(each.failed for each in company.done))
+        for first in range(0, arguments.kills, KILLS_OF_A_STORE):
+            home = Path(name) / f"home{first}"
+            times = min(KILLS_OF_A_STORE, arguments.kills - first)
+            with Company(home, arguments.readers) as company:
+                time.sleep(1)  # they have begun, on a store that does not exist
+                lives = kill(home / "telemetry", times, chance, found, company)
+                check_files(home, found)
+            check_rollups(home / "telemetry", lives, found)
+            for life in lives:
+                check_frames(home / "telemetry", life, found, with_fast=False)
+            check_followers([each for each in company.done if each.who == "reader"], lives)
+            stores.append(lives)
+            done += company.done
+            shutil.rmtree(home)
+            if sys.stderr.isatty():
+                print(f"\r{first + times} kills", end="", file=sys.stderr)
+    is_wrong = found.is_wrong() or any(each.failed for each in done)
+    report(alone, stores, found, done)
+    print(summary(stores, found, done, time.monotonic() - began_s, is_wrong))
+    return int(is_wrong)
 
 
-def kill(folder: Path, times: int, chance: random.Random, found: Found) -> list[Life]:
+def kill(
+    folder: Path, times: int, chance: random.Random, found: Found, company: Company
+) -> list[Life]:
     """Let writers live one after the other, and look at the store after each."""
     lives, first = list[Life](), 0
     for place in range(times):
@@ -564,24 +598,54 @@ def kill(folder: Path, times: int, chance: random.Random, found: Found) -> list[
         seconds = chance.uniform(0, OPENING_S if early else LIFE_S)
         life = live(folder, first, seconds, after_first=not early)
         lives.append(life)
-        check_files(folder, found)
-        check_frames(folder, life, found, with_fast=True)
-        check_events(folder, lives, found)
+        with company.paused():
+            check_files(folder, found)
+            check_frames(folder, life, found, with_fast=True)
+            check_events(folder, lives, found)
         # It is away for seconds, for minutes, or for longer.
         first = life.last + 2 + chance.choice((0, 1, 20, 100, 1000))
-        if sys.stderr.isatty():
-            print(f"\r{place + 1} kills", end="", file=sys.stderr)
     return lives
 
 
-def report(alone: Life, lives: Sequence[Life], found: Found, done: Sequence[Done]) -> None:
+def acknowledged(lives: Sequence[Life]) -> tuple[int, int]:
+    """Return how many rows and how many events were appended."""
+    rows = sum(len(life.numbers) for life in lives) * ROWS_OF_AN_APPEND
+    return rows, sum(len(events_of(number)) for life in lives for number in life.numbers)
+
+
+def summary(
+    stores: Sequence[Sequence[Life]],
+    found: Found,
+    done: Sequence[Done],
+    took_s: float,
+    is_wrong: bool,
+) -> str:
+    """Say all of it in one line."""
+    lives = [life for each in stores for life in each]
+    rows, events = acknowledged(lives)
+    right = found.minutes + found.hours - found.rolled_wrong
+    damage = f"{len(found.damaged)} files damaged" if found.damaged else "integrity ok"
+    times, failed = sum(each.times for each in done), sum(each.failed for each in done)
+    return (
+        f"{'FAILED' if is_wrong else 'PASSED'} in {took_s / 60:.1f} min: {len(lives)} kills over"
+        f" {len(stores)} stores, {found.lost} of {rows:,} rows and {events:,} events lost,"
+        f" {found.twice} twice, {found.torn} torn, {damage}, {right:,} roll-ups right and"
+        f" {found.rolled_wrong} wrong, {times:,} queries and trials beside it of which {failed}"
+        " failed"
+    )
+
+
+def report(
+    alone: Life, stores: Sequence[Sequence[Life]], found: Found, done: Sequence[Done]
+) -> None:
     """Print the figures."""
-    appends = sum(len(life.numbers) for life in lives)
-    events = sum(len(events_of(number)) for life in lives for number in life.numbers)
+    lives = [life for each in stores for life in each]
+    rows, events = acknowledged(lives)
+    hours = sum(each[-1].last - each[0].first for each in stores) / 3600
     print(f"{os.cpu_count()} cores, SQLite {sqlite3.sqlite_version}; 8 GPUs, 4 frames an append")
     print(f"kills: {len(lives)}, of which {sum(not x.numbers for x in lives)} before any append")
-    print(f"acknowledged: {appends} appends, {appends * 33} rows and {events} events,", end=" ")
-    print(f"over {(lives[-1].last - lives[0].first) / 3600:.1f} h of the frames' clock")
+    print(f"acknowledged: {rows} rows and {events} events,", end=" ")
+    print(f"over {hours:.1f} h of the frames' clock")
     print(f"lost: {found.lost}, twice: {found.twice}, torn: {found.torn}")
     print(f"integrity failures: {len(found.damaged)}", *found.damaged[:3])
     print(
