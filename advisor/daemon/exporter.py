@@ -1,4 +1,4 @@
-"""The Prometheus endpoint: prometheus_client's own app on threads of its own, behind a token.
+"""The Prometheus endpoint: on threads of its own, behind a token.
 
 No client can make the daemon wait. TLS is left to a reverse proxy (docs/daemon.md).
 """
@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client.exposition import make_wsgi_app
 from prometheus_client.registry import Collector
 
 from gpuadvisor.daemon.bounded_server import REQUEST_S, BoundedServer
 from gpuadvisor.daemon.configuration import Prometheus
 from gpuadvisor.daemon.exposition import Exposition
+from gpuadvisor.daemon.exposition_text import encoder
 from gpuadvisor.daemon.figures import Figures
 from gpuadvisor.errors import AdvisorError, UsageError
 
 if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+    from wsgiref.types import StartResponse, WSGIEnvironment
 
 LOG = logging.getLogger(__name__)
 CLIENTS = 16
@@ -80,11 +80,10 @@ class Exporter:
 
 
 class Endpoint:
-    """The WSGI app: prometheus_client's at /metrics, behind the token and asked once a second."""
+    """The WSGI app: /metrics, behind the token and made once a second."""
 
     def __init__(self, collector: Collector, token: bytes | None) -> None:
-        # No gzip: it would cost the daemon CPU time with each scrape.
-        self._metrics: WSGIApplication = make_wsgi_app(collector, disable_compression=True)
+        self._collector = collector
         self.token = token
         """The bearer token that is asked for; None where everybody may read."""
         self._lock = threading.Lock()
@@ -125,18 +124,11 @@ class Endpoint:
             if made is None or time.monotonic() - made[0] > ANSWERED_S:
                 if len(self._answers) >= FORMATS:
                     self._answers.clear()
-                made = self._answers[accept] = (time.monotonic(), *self._scrape(environ))
+                # No gzip: it would cost the daemon CPU time with each scrape.
+                encode, kind = encoder(accept)
+                body = encode(self._collector)
+                made = self._answers[accept] = (time.monotonic(), kind, body)
         return made[1:]
-
-    def _scrape(self, environ: WSGIEnvironment) -> tuple[str, bytes]:
-        headers: dict[str, str] = {}
-
-        def start_response(_: str, given: list[tuple[str, str]], *__: Any) -> Any:
-            headers.update(given)
-
-        asked = {**environ, "REQUEST_METHOD": "GET", "QUERY_STRING": ""}
-        body = b"".join(self._metrics(asked, start_response))
-        return headers["Content-Type"], body
 
 
 def read_token(chosen: Prometheus) -> bytes | None:

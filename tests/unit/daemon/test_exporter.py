@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import math
 import re
 import socket
 import threading
@@ -12,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from prometheus_client.exposition import generate_latest
+from prometheus_client.exposition import choose_encoder, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families as families
@@ -21,6 +22,7 @@ from gpuadvisor.daemon import bounded_server
 from gpuadvisor.daemon.configuration import Address, Prometheus
 from gpuadvisor.daemon.exporter import CLIENTS, Exporter
 from gpuadvisor.daemon.exposition import GPU_EXPORTED, HOST_EXPORTED, Exposition
+from gpuadvisor.daemon.exposition_text import encoder
 from gpuadvisor.daemon.figures import Figures
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS
 from gpuadvisor.domain.severity import Severity
@@ -260,6 +262,32 @@ def test_openmetrics_can_be_parsed_as_well(figures):
     exposition = collected(figures, dcgm_names=True, processes=True)
     text = openmetrics.generate_latest(exposition).decode()
     assert {family.name for family in open_families(text)} >= {"gpuadvisor_energy_joules"}
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "",
+        "text/plain;version=0.0.4",
+        "text/plain;version=1.0.0;escaping=allow-utf-8",
+        "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;q=0.3",
+        "application/openmetrics-text;version=0.0.1",
+        "application/openmetrics-text;version=1.0.0;escaping=dots",
+        "application/openmetrics-text;version=1.0.0;escaping=values",
+    ],
+)
+def test_the_bytes_are_those_of_prometheus_clients_own_writers(figures, accept):
+    odd = GpuProcess(H100.uuid, 73, "compute", 2**60 + 1, 'a "b" \\c\n', "\u00e9", container="")
+    figures.observe(Frame(NOW_S, {H100.uuid: Sample({"power_w": math.inf})}, processes=(odd,)))
+    exposition = collected(figures, dcgm_names=True, processes=True)
+    theirs, kind = choose_encoder(accept)
+    ours, same = encoder(accept)
+    without_cpu = [
+        [line for line in each(exposition).splitlines() if b"_daemon_" not in line]
+        for each in (ours, theirs)
+    ]
+    assert same == kind
+    assert without_cpu[0] == without_cpu[1]
 
 
 def test_before_the_first_frame_there_is_nothing_to_invent():
