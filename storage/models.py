@@ -21,6 +21,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import Contribution, Level, ScriptFacts, Settings
+from gpuadvisor.domain.loader_supply import LoaderSupply
 from gpuadvisor.domain.measurement import OutputSample
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.domain.screening import Screened
@@ -36,7 +37,7 @@ from gpuadvisor.domain.study import (
 )
 from gpuadvisor.storage.column_types import AnyText, Json, Member, Number, Numbers
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 """Version of the schema, in `PRAGMA user_version` of a file with these tables."""
 
 Texts = Mapping[str, str]
@@ -185,6 +186,7 @@ class StudyRow(Base):
     needed_s: Mapped[float | None]
     left: Mapped[tuple[str, ...] | None] = mapped_column(Json(tuple[str, ...]))
     screened: Mapped[tuple[Screened, ...] | None] = mapped_column(Json(tuple[Screened, ...]))
+    supply: Mapped[LoaderSupply | None] = mapped_column(Json(LoaderSupply))
 
     environment: Mapped[EnvironmentRow] = relationship(lazy="joined")
     baseline: Mapped[MeasurementRow | None] = relationship(foreign_keys=[baseline_id])

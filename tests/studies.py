@@ -8,6 +8,7 @@ from typing import Any
 
 from gpuadvisor.domain.device import Device, Environment
 from gpuadvisor.domain.knobs import Contribution, Level, Snippet
+from gpuadvisor.domain.loader_supply import LoaderSupply, Supplied
 from gpuadvisor.domain.measurement import Measurement, StepWindow
 from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs
 from gpuadvisor.domain.study import (
@@ -239,6 +240,18 @@ def study(**changes: Any) -> StudyResult:
                 14.0,
             ),
         ),
+        supply=LoaderSupply(
+            140.0,
+            98.0,
+            (
+                Supplied({"num_workers": 4}, 110.0, 108.0, 112.1, 22, 110.0, 3.9),
+                Supplied({"num_workers": 8}, 61.0, 59.9, 62.2, 32, 98.0, 2.1),
+                Supplied({"num_workers": 16}, seconds=2.0, failed="OSError: no space left"),
+            ),
+            (8,),
+            "16 were no faster than fewer",
+            {"num_workers": 8},
+        ),
         trials=trials(),
         no_effect={"sdpa_backend": "the script has no attention"},
         notes=("The SM clock was 1,755 of 1,980 MHz: `nvidia-smi -q -d CLOCK` says why.",),
@@ -254,6 +267,7 @@ NOTHING: dict[str, Any] = {
     "settings": {},
     "speedup": None,
     "screened": (),
+    "supply": None,
     "contributions": (),
     "equivalence": None,
     "rehearsal": None,

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from gpuadvisor.collectors.script.request import Event
 from gpuadvisor.domain.knobs import Settings
+from gpuadvisor.domain.loader_supply import Supplied
 from gpuadvisor.domain.screening import Screened, ScreenedAs
 from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.printable import printable
@@ -20,6 +21,7 @@ from gpuadvisor.reports import figures
 _TITLES = {
     "baseline": "Baseline",
     "profile": "Profile",
+    "loader": "Loader alone",
     "screening": "Screening",
     "search": "Search",
     "ablation": "Ablation",
@@ -124,6 +126,17 @@ class ConsoleProgress:
                 line.append(f"  ({figures.interval(found.low, found.high)})" + spent, "dim")
                 if screened.state is ScreenedAs.UNRESOLVED:
                     line.append("  not decided", "dim")
+            self._console.print(line, soft_wrap=True)
+
+    def on_supplied(self, supplied: Supplied) -> None:
+        with self._lock:
+            line = Text(f"      {figures.settings(supplied.settings):<42.60} ")
+            if supplied.batch_ms is None:
+                # What a script raised may hold anything, commands to the terminal too.
+                line.append(printable(supplied.failed), style="yellow")
+            else:
+                line.append(f"{figures.milliseconds(supplied.batch_ms):>10}")
+                line.append(f" a batch  {figures.duration(supplied.seconds)}", "dim")
             self._console.print(line, soft_wrap=True)
 
     def on_best(self, settings: Settings, gain: float) -> None:

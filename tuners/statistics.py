@@ -185,6 +185,18 @@ def spread_of(*sides: Iterable[float]) -> float:
     return pooled(spreads)
 
 
+def mean_with_interval(
+    costs: Sequence[float], spread: float, freedom: int
+) -> tuple[float, float, float]:
+    """Return the mean of some costs and the ends of its 99 % interval.
+
+    `spread` is their relative standard deviation, known with so many degrees of freedom.
+    """
+    mean = _mean([math.log(cost) for cost in costs])
+    half = _quantile(freedom, ERROR) * spread / math.sqrt(len(costs))
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
 def uncertainty(*trials: Trial | None) -> float:
     """Return the relative standard error of a ratio of single runs, for want of repetitions.
 

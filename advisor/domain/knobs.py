@@ -58,6 +58,9 @@ class LoaderFacts:
     prefetch_factor: int | None
     iterable: bool = False
     """True for an `IterableDataset`, whose samples may double when workers are added."""
+    place: int = 0
+    """Number of its data set among those that the script reads from, in the order of the first
+    reading."""
 
 
 @dataclass(frozen=True)

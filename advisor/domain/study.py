@@ -8,6 +8,7 @@ from enum import Enum
 
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import Contribution, Level, Settings, Value
+from gpuadvisor.domain.loader_supply import LoaderSupply
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.screening import Screened, ScreenedAs
 
@@ -340,6 +341,9 @@ class StudyResult:
     screened: tuple[Screened, ...] = ()
     """Values of knobs that were compared in one running process before the search; those found
     worthless there were not tried again. Empty where nothing was screened."""
+    supply: LoaderSupply | None = None
+    """How fast the script's loader is by itself, which decided the numbers of workers that were
+    tried; None where that was not timed."""
     trials: tuple[Trial, ...] = ()
     expectations: tuple[Expectation, ...] = ()
     """What the diagnosis of the unchanged script promised, the most expensive first."""

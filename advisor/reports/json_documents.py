@@ -115,6 +115,13 @@ def study_json(result: StudyResult) -> Json:
              **_fields(each, "beside seconds why?")}
             for each in result.screened
         ],
+        "supply": result.supply and {
+            **_fields(result.supply, "step_ms rest_ms workers settings why?"),
+            "values": _rows(
+                result.supply.values,
+                "settings batch_ms low_ms high_ms batches step_ms seconds failed?",
+            ),
+        },
         "trials": [_trial(trial) for trial in result.trials],
     })  # fmt: skip
 

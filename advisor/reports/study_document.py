@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import Contribution, Snippet
+from gpuadvisor.domain.loader_supply import LoaderSupply
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.screening import Ratio, Screened
 from gpuadvisor.domain.study import StudyResult, Trial, TrialState, Verdict
@@ -132,6 +133,8 @@ def _sections(result: StudyResult, snippets: Sequence[Snippet]) -> Iterator[Sect
         )
         table = _screened(result.screened)
         yield Section("Screened in one running process", [Paragraph(lead), table], is_folded=True)
+    if result.supply:
+        yield _supply(result.supply)
     if result.trials:
         yield Section("All trials", [_trials(result.trials)], is_folded=True)
     yield Section("Environment", [Terms(_environment(result.environment))], is_folded=True)
@@ -277,6 +280,27 @@ def _screened(screened: Sequence[Screened]) -> Table:
         Column("Outcome", wording.screened_as, left=True),
     )  # fmt: skip
     return Table(screened, columns)
+
+
+def _supply(supply: LoaderSupply) -> Section:
+    """Return what the loader supplied alone, and the step that this allows at best."""
+    lead = (
+        "The script's loader was read without a training beside it, and each batch thrown away."
+        f" Without waiting, a step takes {figures.milliseconds(supply.rest_ms)} of"
+        f" {figures.milliseconds(supply.step_ms)}. This decided which numbers of workers were tried"
+        " in fresh processes; no gain rests on it."
+    )
+    if supply.why:
+        lead += f" More workers were not timed: {supply.why}."
+    columns = (
+        Column("Loader", lambda each: Code(figures.settings(each.settings)), left=True),
+        Column("A batch every", lambda each: figures.milliseconds(each.batch_ms)),
+        Column(wording.CONFIDENCE, lambda each: figures.interval(each.low_ms, each.high_ms)
+               if each.batch_ms else each.failed),
+        Column("Step at best", lambda each: figures.milliseconds(each.step_ms)),
+    )  # fmt: skip
+    table = Table(supply.values, columns)
+    return Section("The loader alone", [Paragraph(lead), table], is_folded=True)
 
 
 def _ratio(found: Ratio | None) -> str:

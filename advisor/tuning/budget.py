@@ -42,7 +42,9 @@ PROFILE_SHARE = 0.15
 and nothing where only two can be tried."""
 PROFILE_TRIALS = 4
 """Trials of the search for which there has to be room after a profile or a screening."""
-
+LOADER_SHARE = 1 / 10
+"""Most of a time budget in which a script's loader may be timed alone. That takes as long as one or
+two trials, and spares those of the numbers of workers that do not pay."""
 SCREENING_SHARE = 1 / 6
 """Most of a time budget that a screening may take: 100 s of the default one have room for six knobs
 of a 100 ms step, a compilation and what it is worth beside them. What it spares is a trial for each
@@ -292,6 +294,13 @@ class Budget:
         """
         share = COMPILING_SHARE if compiles else SCREENING_SHARE
         return 0.0 if self._limit.seconds is None else max(0.0, self._share_s(share))
+
+    def loader_s(self) -> float:
+        """Return how long a loader may be timed alone now, its start included; 0 if in trials."""
+        if self._limit.seconds is None:
+            return 0.0
+        later_s = self._least_proof_s({}) + self.expected_s({})
+        return max(0.0, min(LOADER_SHARE * self._limit.seconds, (self.left_s or 0.0) - later_s))
 
     def _share_s(self, share: float) -> float:
         """Return this part of the budget, or what is left beside a few trials and their proof."""

@@ -19,6 +19,7 @@ from gpuadvisor.tuners.search import Best, OrderedSearch, pays
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuning.budget import Budget, Reserve
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
+from gpuadvisor.tuning.loader_supply import not_promising
 from gpuadvisor.tuning.recorder import StudyRecorder
 from gpuadvisor.tuning.screening import Screening
 from gpuadvisor.tuning.trial_runner import Progress
@@ -80,7 +81,8 @@ class KnobSearch:
         search = OrderedSearch(
             self.evaluator, space, self.baseline, self.best, on_best=self._on_best
         )
-        search.brought.update((name, self.screening.brought[name]) for name in self.best.settings)
+        brought = self.screening.brought
+        search.brought.update((n, brought.get(n, self.best.gain)) for n in self.best.settings)
         self._last = search
         search.run()
         # Combinations of what brought nothing come after what had no room, and after the proof
@@ -195,4 +197,5 @@ class KnobSearch:
             return {}
         trials = self.evaluator.trials
         space = self.screening.left(self._standing)
-        return not_tried(space, self._last, trials, no_room, interrupted)
+        found = not_tried(space, self._last, trials, no_room, interrupted)
+        return {**found, **not_promising(self.screening.supply, self.evaluator.trials)}

@@ -15,6 +15,7 @@ from gpuadvisor.collectors.script.request import Limits, RunRequest
 from gpuadvisor.collectors.script.specification import Specification
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Settings, Value
+from gpuadvisor.domain.loader_supply import LoaderSupply
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.screening import Screened, ScreenedAs, ScreeningResult
 from gpuadvisor.domain.study import Objective
@@ -22,7 +23,9 @@ from gpuadvisor.errors import ScriptError
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.screening.course import least_s, screen
 from gpuadvisor.tuners.space import Parameter, Space
+from gpuadvisor.tuning.arguments import applied
 from gpuadvisor.tuning.budget import Budget, schedule_for
+from gpuadvisor.tuning.loader_supply import SupplyTimer, narrowed
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.trial_runner import Progress, Silent, limits_for
 
@@ -58,26 +61,37 @@ class Screener:
     ) -> Screening:
         """Return what a study's search begins with; nothing where there is no room to screen.
 
+        Where the script waits for its loader, that is timed alone first, and the knobs are
+        screened beside the workers that it should have: waiting would hide what they bring.
         `enter` begins a phase, of which it gets the name and a few words, `note` keeps a sentence
         for the study's result. Raises Interrupted where the study was cancelled.
         """
+        supply = self._supply_timer.supply(space, budget, enter)
+        space, nothing = narrowed(space, supply), ScreeningResult()
         live, allowed_s = self.live_part(space), budget.screening_s()
         if not live.parameters:
-            return Screening(space)
+            return Screening(space, nothing, supply)
         why = self.unable(live, allowed_s, budget.expected_s({}))
         if why is None:
             enter("screening", f"in one running script: {', '.join(live.by_name)}")
             try:
                 most_s = max(allowed_s, budget.screening_s(compiles=True))
-                found = self.screen(live, allowed_s, most_s - allowed_s)
+                throughout = supply.settings if supply else {}
+                found = self.screen(live, allowed_s, most_s - allowed_s, throughout)
             except ScriptError as error:
                 note(f"each knob is tried in processes of its own: {error}")
-                return Screening(space)
+                return Screening(space, nothing, supply)
             if found.why:
                 note(f"the screening in one running script ended early: {found.why}")
-            return Screening(space, found)
+            return Screening(space, found, supply)
         self.progress.on_message(f"no screening in one running script: {why}")
-        return Screening(space)
+        return Screening(space, nothing, supply)
+
+    @property
+    def _supply_timer(self) -> SupplyTimer:
+        return SupplyTimer(
+            self.options, self.device, self.baseline, self.cores, self.cancelled, self.progress
+        )
 
     def live_part(self, space: Space) -> Space:
         """Return the knobs that can be turned in a running script, in their order."""
@@ -100,10 +114,17 @@ class Screener:
             return f"that takes {needed_s:.0f} s, and the budget has {allowed_s:.0f} s for it"
         return None
 
-    def screen(self, space: Space, allowed_s: float, more_s: float = 0.0) -> ScreeningResult:
+    def screen(
+        self,
+        space: Space,
+        allowed_s: float,
+        more_s: float = 0.0,
+        throughout: Settings | None = None,
+    ) -> ScreeningResult:
         """Screen knobs that can be turned in a running script, for so many seconds at most.
 
-        `more_s` are further ones for what compiles.
+        `more_s` are further ones for what compiles. The script has the settings of `throughout`
+        from its start, and each value is compared beside them.
 
         Raises ScriptError where that script cannot be timed in blocks of steps, Interrupted where
         the study was cancelled.
@@ -120,16 +141,21 @@ class Screener:
         )
         # In the knobs' own order, in which they are turned on: layouts before what compiles.
         live = {n: _place(knob) for n, knob in self.knobs.items() if n in space}
-        return run_live(self._request(space, allowed_s + more_s), live, screening)
+        throughout = throughout or {}
+        found = run_live(self._request(space, allowed_s + more_s, throughout), live, screening)
+        values = (replace(s, beside={**throughout, **s.beside}) for s in found.values)
+        return replace(found, values=tuple(values))
 
-    def _request(self, space: Space, allowed_s: float) -> RunRequest:
+    def _request(self, space: Space, allowed_s: float, throughout: Settings) -> RunRequest:
         options = self.options
         every = {parameter.name: parameter.values[0] for parameter in space.parameters}
         limits = limits_for(every, self.knobs, self.baseline, options.timeout_s)
         total_s = limits.startup_s + allowed_s
+        applications, environment = applied(throughout, self.knobs)
         return RunRequest(
             options.command,
             Specification(
+                applications,
                 seed=options.seed,
                 cores=self.cores,
                 samples_per_step=options.samples_per_step,
@@ -137,6 +163,7 @@ class Screener:
             ),
             self.device,
             Limits(limits.startup_s, limits.idle_s, total_s),
+            environment,
             scratch=options.scratch,
             cancelled=self.cancelled,
         )
@@ -153,17 +180,21 @@ class Screening:
     """What a study's search takes from its screening."""
 
     space: Space = field(default_factory=Space)
-    """All knobs of the study, screened or not."""
+    """All knobs of the study, screened or not, with the values that are worth trials."""
     result: ScreeningResult = field(default_factory=ScreeningResult)
+    supply: LoaderSupply | None = None
+    """What the script's loader supplies by itself, which narrowed the space; None if not timed."""
 
     @property
     def start(self) -> Settings:
-        """Settings of the search's first trial; empty where nothing paid."""
-        return self.result.settings
+        """Settings of the search's first trial; empty where nothing promises anything."""
+        return {**(self.supply.settings if self.supply else {}), **self.result.settings}
 
     @property
     def brought(self) -> dict[str, float]:
-        """What each knob of the start brings beside the others, or brought when it was added."""
+        """What each screened knob of the start brings beside the others, or brought when it was
+        added.
+        """
         found = {s.knob: s.ratio.ratio for s in self._of(ScreenedAs.KEPT) if s.ratio}
         return found | {each.knob: each.ratio for each in self.result.contributions}
 

@@ -457,6 +457,7 @@ class _Study:
             no_effect={name: why for name, why in useless.items() if name not in untried},
             untried=untried,
             screened=self._search.screening.result.values if self._search else (),
+            supply=self._search.screening.supply if self._search else None,
             wall_s=time.monotonic() - self._began_s,
         )
         result = replace(

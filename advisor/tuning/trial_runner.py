@@ -16,6 +16,7 @@ from gpuadvisor.collectors.script.runner import run_script
 from gpuadvisor.collectors.script.specification import Schedule, Specification
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Settings
+from gpuadvisor.domain.loader_supply import Supplied
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.screening import Screened
 from gpuadvisor.domain.study import Trial
@@ -61,7 +62,7 @@ class Progress(Protocol):
         """Show a sentence to the user."""
 
     def on_phase(self, name: str, detail: str = "") -> None:
-        """Note that a phase begins: `baseline`, `screening`, `search`, `ablation`, `proof`, ..."""
+        """Note that a phase begins: `baseline`, `loader`, `screening`, `search`, `proof`, ..."""
 
     def on_trial_start(self, number: int, settings: Settings, phase: str) -> None:
         """Note that a run begins."""
@@ -83,6 +84,9 @@ class Progress(Protocol):
 
     def on_screened(self, screened: Screened) -> None:
         """Note what a comparison in one running script says of a value of a knob."""
+
+    def on_supplied(self, supplied: Supplied) -> None:
+        """Note how fast the script's loader is alone, under some settings of it."""
 
     def on_best(self, settings: Settings, gain: float) -> None:
         """Note that the search stands on these settings from now on."""

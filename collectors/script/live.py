@@ -15,13 +15,14 @@ from gpuadvisor.collectors.script.child.live_blocks import LEAST_STEPS, NAME, SE
 from gpuadvisor.collectors.script.request import Event, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.runner import run_script
-from gpuadvisor.domain.knobs import Application
+from gpuadvisor.domain.knobs import Application, LoaderFacts
 from gpuadvisor.domain.screening import Block, BlockTime, Screening
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import Interrupted, ScriptError
 
 Concluded = TypeVar("Concluded")
 APPLIER = "gpuadvisor.collectors.script.child.live_blocks:LIVE"
+SUPPLY = "gpuadvisor.collectors.script.child.loader_supply:SUPPLY"
 AHEAD = 2
 """Orders that the script has at least while it runs, so that it does not stand still in between."""
 
@@ -40,7 +41,25 @@ def run_live(
     request is cancelled.
     """
     with run_folder() as folder:
-        return _Live(request, live, screening, folder).conclude()
+        applier = Application(NAME, APPLIER, json.dumps({"knobs": list(live.items())}))
+        return _Live(request, applier, screening, folder).conclude()
+
+
+def run_supply(
+    request: RunRequest, loader: LoaderFacts, screening: Screening[Concluded]
+) -> Concluded:
+    """Run blocks as `run_live` does, of nothing but one of the script's loaders.
+
+    A block's steps are the loader's batches. The script stands still where it would read the
+    first of them, and is started again where a block changed what they are made of.
+
+    Raises ScriptError where the script does not come to read from that loader, Interrupted where
+    the request is cancelled.
+    """
+    options = {"place": loader.place, "batch_size": loader.batch_size}
+    with run_folder() as folder:
+        applier = Application(NAME, SUPPLY, json.dumps(options))
+        return _Live(request, applier, screening, folder).conclude()
 
 
 class _Live(Generic[Concluded]):
@@ -49,13 +68,14 @@ class _Live(Generic[Concluded]):
     def __init__(
         self,
         request: RunRequest,
-        live: Mapping[str, str],
+        applier: Application,
         screening: Screening[Concluded],
         folder: Path,
     ) -> None:
         self._path = folder / "orders"
         self._request = request
-        self._knobs = list(live.items())
+        self._applier = applier
+        """What follows the orders in the script's process, with its options but for their path."""
         self._screening = screening
         self._asked: list[Block] = []
         self._told: list[BlockTime] = []
@@ -88,10 +108,10 @@ class _Live(Generic[Concluded]):
         self._orders = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         self._sent, self._is_ready, self._blocks = len(self._told), False, 0
         self._is_late = False
-        options = json.dumps({"orders": str(self._path), "knobs": self._knobs})
-        specification = replace(
-            self._request.specification, applications=(Application(NAME, APPLIER, options),)
-        )
+        own = self._request.specification
+        options = {**json.loads(str(self._applier.value)), "orders": str(self._path)}
+        applier = replace(self._applier, value=json.dumps(options))
+        specification = replace(own, applications=(*own.applications, applier))
         request = replace(
             self._request,
             specification=specification,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from gpuadvisor.collectors.script.child.trace import tensors_in
@@ -96,11 +96,15 @@ class FactsRecorder:
         """Return the fields of `ScriptFacts`."""
         cuda = self._torch.cuda
         busy = "cuda" if cuda.is_initialized() and cuda.max_memory_allocated() else "cpu"
-        used = sorted(self._loaders.values(), key=lambda loader: -loader.batches)
+        loaders = [
+            (used.batches, replace(used.facts, place=place))
+            for place, used in enumerate(self._loaders.values())
+        ]
+        loaders.sort(key=lambda loader: -loader[0])
         return {
             "training": self.trains or 2 * self.learning_calls > self._shape_calls,
             "device": self._device or busy,
-            "loaders": [asdict(loader.facts) for loader in used[:MOST]],
+            "loaders": [asdict(facts) for _, facts in loaders[:MOST]],
             "optimizers": self.optimizers[:MOST],
             "roots": self._roots[:MOST],
             "has_convolution": self._convolution,

@@ -33,6 +33,8 @@ OPEN = {
     "expectations[].measured_with",
     "rehearsal.knobs",
     "screened[].beside",
+    "supply.settings",
+    "supply.values[].settings",
     "rehearsal.not_covered",
 }
 """Objects whose keys are names of knobs or aspects, not fields of the schema."""

@@ -140,12 +140,12 @@ def test_no_text_of_the_user_is_markup():
 def test_every_table_is_regular():
     text = study_markdown(study(no_effect={"a|b": "c|d"}), snippets())
     blocks = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
-    assert len(blocks) == 9
+    assert len(blocks) == 10
     for block in blocks:
         assert len({len(row) for row in table_rows(block)}) == 1
 
 
 def test_details_are_closed_and_have_an_empty_line_inside():
     text = study_markdown(study())
-    assert text.count("<details>") == text.count("</details>") == 6
-    assert len(re.findall(r"</summary>\n\n", text)) == 6
+    assert text.count("<details>") == text.count("</details>") == 7
+    assert len(re.findall(r"</summary>\n\n", text)) == 7

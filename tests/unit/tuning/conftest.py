@@ -6,7 +6,7 @@ import pytest
 
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.storage.database import Store
-from gpuadvisor.tuning import screening
+from gpuadvisor.tuning import loader_supply, screening
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -49,10 +49,11 @@ def in_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def nothing_runs_live(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scripts of these studies have no process whose knobs could be turned.
 
-    `test_screened_studies.py` simulates one.
+    `test_screened_studies.py` simulates one, `test_supplied_studies.py` one with a loader.
     """
 
     def run_live(*_: object) -> None:
         raise ScriptError("there is no process")
 
     monkeypatch.setattr(screening, "run_live", run_live)
+    monkeypatch.setattr(loader_supply, "run_supply", run_live)

@@ -1,0 +1,160 @@
+"""Times a script's loader alone before a study's search, to begin with the workers that pay.
+
+What it finds is never told as a gain: it orders the trials.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from gpuadvisor.collectors.script.live import run_supply
+from gpuadvisor.collectors.script.request import Limits, RunRequest
+from gpuadvisor.collectors.script.scratch import unavailable
+from gpuadvisor.collectors.script.specification import Schedule, Specification
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import Settings
+from gpuadvisor.domain.loader_supply import LoaderSupply, Supplied
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import Objective, Trial
+from gpuadvisor.errors import Interrupted, ScriptError
+from gpuadvisor.tuners.knobs._script import WORKERS
+from gpuadvisor.tuners.loader_supply import time_supply
+from gpuadvisor.tuners.space import Space
+from gpuadvisor.tuning.budget import Budget
+from gpuadvisor.tuning.options import TuneOptions
+from gpuadvisor.tuning.trial_runner import Progress, Silent
+
+LEAST_WAITING = 0.1
+"""Share of the time spent waiting for batches from which the loader is timed alone: that takes as
+long as a trial or two, and with less to gain one trial of workers tells as much."""
+LEAST_S = 5.0
+"""Time for four numbers of workers that supply a batch in some 10 ms, beside the script's start."""
+MOST_S = 60.0
+"""Most that it takes: six numbers of workers, of which each batch takes seconds."""
+
+
+@dataclass(frozen=True)
+class SupplyTimer:
+    """Times the loader of one study's script, on its first device."""
+
+    options: TuneOptions
+    device: Device
+    baseline: Measurement
+    cores: tuple[int, ...] = ()
+    """CPU cores to keep to; empty for all."""
+    cancelled: Callable[[], bool] = lambda: False
+    progress: Progress = field(default_factory=Silent)
+
+    def supply(
+        self, space: Space, budget: Budget, enter: Callable[[str, str], None]
+    ) -> LoaderSupply | None:
+        """Return what the loader supplies, or None where that was not timed.
+
+        `enter` begins a phase, of which it gets the name and a few words. Raises Interrupted where
+        the study was cancelled.
+        """
+        if WORKERS not in space or self.baseline.data_wait_share < LEAST_WAITING:
+            return None
+        allowed_s = min(MOST_S, budget.loader_s())
+        why = self.unable(allowed_s)
+        if why is None:
+            enter("loader", "how fast it supplies batches with more and more workers")
+            try:
+                return self._timed(space, allowed_s)
+            except ScriptError as error:
+                why = str(error)
+        self.progress.on_message(f"the loader was not timed alone: {why}")
+        return None
+
+    def unable(self, allowed_s: float) -> str | None:
+        """Return why the loader cannot be timed alone in so many seconds, as a clause, or None."""
+        if self.options.objective is not Objective.THROUGHPUT:
+            return f"the objective is {self.options.objective}"
+        if self.options.budget.seconds is None:
+            return "the budget is in trials"
+        if self.baseline.facts.loaders[0].iterable:
+            return "it streams an IterableDataset, which more workers would repeat"
+        needed_s = self.baseline.startup_s + LEAST_S
+        if needed_s > allowed_s:
+            return f"that takes {needed_s:.0f} s, and the budget has {allowed_s:.0f} s for it"
+        return None
+
+    def _timed(self, space: Space, allowed_s: float) -> LoaderSupply:
+        end_s = time.monotonic() + allowed_s
+        others: list[Settings] = []
+        for name in ("prefetch_factor", "pin_memory"):
+            if name in space:
+                others += [{name: value} for value in space[name].values]
+        timing = time_supply(
+            self.baseline,
+            [int(value) for value in space[WORKERS].values],
+            others,
+            lambda: end_s - time.monotonic(),
+            self.progress.on_supplied,
+        )
+        try:
+            return run_supply(self._request(end_s), self.baseline.facts.loaders[0], timing)
+        except Interrupted:
+            if self.cancelled():
+                raise
+            raise ScriptError(f"it took longer than {allowed_s:.0f} s") from None
+
+    def _request(self, end_s: float) -> RunRequest:
+        options = self.options
+        never = Schedule(warmup_s=MOST_S, min_steps=1 << 30)
+        # Its writing stays in a private view, as it begins an epoch that will never be.
+        return RunRequest(
+            options.command,
+            Specification(seed=options.seed, cores=self.cores, schedule=never),
+            self.device,
+            Limits(startup_s=MOST_S, total_s=MOST_S),
+            scratch=options.scratch or unavailable() is None,
+            cancelled=lambda: self.cancelled() or time.monotonic() > end_s + LEAST_S,
+        )
+
+
+def narrowed(space: Space, supply: LoaderSupply | None) -> Space:
+    """Return a space whose workers are those worth a trial, in their order, and prefetching that
+    is faster alone before what is slower.
+    """
+    if supply is None or not supply.workers:
+        return space
+    known = {
+        value: each.batch_ms
+        for each in supply.values
+        for name, value in each.settings.items()
+        if name == "prefetch_factor" and each.batch_ms is not None
+    }
+    parameters = []
+    for each in space.parameters:
+        values = each.values
+        if each.name == WORKERS:
+            values = supply.workers
+        elif each.name == "prefetch_factor":
+            values = tuple(sorted(values, key=lambda value: known.get(value, 0.0)))
+        parameters.append(replace(each, values=values))
+    return replace(space, parameters=tuple(parameters))
+
+
+def not_promising(supply: LoaderSupply | None, trials: Sequence[Trial]) -> dict[str, str]:
+    """Return the numbers of workers that were not tried for what the loader supplies, and why."""
+    if supply is None or not supply.workers:
+        return {}
+    first = supply.workers[0]
+    tried = {trial.settings.get(WORKERS) for trial in trials} | {*supply.workers}
+    alone = {
+        each.settings[WORKERS]: each for each in supply.values if list(each.settings) == [WORKERS]
+    }
+    return {
+        f"{WORKERS}={count}": f"{_promise(each)}, and {alone[first].step_ms:.3g} ms with {first}"
+        for count, each in alone.items()
+        if count not in tried
+    }
+
+
+def _promise(supplied: Supplied) -> str:
+    if supplied.step_ms is None:
+        return f"the loader alone failed ({supplied.failed.rstrip('.')})"
+    return f"the loader alone allows a step of {supplied.step_ms:.3g} ms at best"

@@ -1,0 +1,163 @@
+"""Which numbers of workers a loader's supply leaves to trials, on loaders that are simulated."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts
+from gpuadvisor.domain.measurement import StepWindow
+from gpuadvisor.domain.screening import BlockTime
+from gpuadvisor.tuners.loader_supply import BLOCKS, in_order, time_supply
+from tests import simulation
+from tests.simulation import measurement
+
+LOADED_MS = 100.0
+"""Time in which one process makes a batch."""
+
+
+def baseline(rest_ms, wait_ms, workers=0, batches=1):
+    step_s = (rest_ms + wait_ms) / 1e3
+    loader = LoaderFacts(32, workers, False, False, None)
+    return measurement(
+        (rest_ms + wait_ms,),
+        windows=(StepWindow(1, step_s, 32.0 * batches, wait_ms / 1e3),),
+        facts=ScriptFacts(loaders=(loader,)),
+    )
+
+
+def waiting(settings):
+    """A loader that waits for storage: cores are no matter."""
+    return LOADED_MS / max(1, settings["dataloader_workers"])
+
+
+def computing(settings, cores=2):
+    return LOADED_MS / min(cores, max(1, settings["dataloader_workers"]))
+
+
+def supplied(model, measured, choices=(1, 2), others=(), seconds=600.0, noise=None):
+    """Run the timing of a loader that takes `model(settings)` ms a batch, or fails with a text."""
+    left_s = seconds
+    told = []
+    timing = time_supply(measured, choices, others, lambda: left_s, told.append)
+    blocks = next(timing)
+    try:
+        while True:
+            times = []
+            for block in blocks:
+                assert len(blocks) == BLOCKS
+                batch_ms = model(block.settings)
+                left_s -= block.seconds
+                if isinstance(batch_ms, str):
+                    times.append(BlockTime(math.nan, failed=batch_ms))
+                    continue
+                batch_ms *= next(noise)[0] if noise else 1.0
+                times.append(BlockTime(batch_ms, math.ceil(1e3 * block.seconds / batch_ms)))
+            blocks = timing.send(times)
+    except StopIteration as end:
+        assert [each.settings for each in told] == [each.settings for each in end.value.values]
+        return end.value
+
+
+def counts(found):
+    return [each.settings["dataloader_workers"] for each in found.values]
+
+
+def test_a_loader_that_waits_for_storage_gets_more_workers_than_there_are_cores():
+    found = supplied(waiting, baseline(rest_ms=5, wait_ms=100))
+    assert counts(found) == [1, 2, 4, 8, 16]
+    assert (found.settings, found.workers) == ({"dataloader_workers": 16}, (16, 8))
+    assert found.values[-1].step_ms == pytest.approx(6.25)
+    assert found.why == ""
+
+
+def test_no_more_workers_are_timed_than_pay():
+    found = supplied(computing, baseline(rest_ms=5, wait_ms=100))
+    assert counts(found) == [1, 2, 4, 8]
+    assert found.why == "8 were no faster than fewer"
+    assert (found.settings, found.workers) == ({"dataloader_workers": 2}, (2, 4))
+    assert found.values[1].step_ms == pytest.approx(50)
+
+
+def test_the_fewest_that_keep_up_come_first():
+    found = supplied(waiting, baseline(rest_ms=51, wait_ms=100))
+    assert counts(found) == [1, 2, 4]
+    assert found.why == "4 supply batches faster than the script takes them"
+    assert (found.settings, found.workers) == ({"dataloader_workers": 2}, (2, 4))
+    assert [each.step_ms for each in found.values] == pytest.approx([100, 51, 51])
+
+
+def test_more_than_one_batch_a_step():
+    found = supplied(waiting, baseline(rest_ms=50, wait_ms=400, batches=4))
+    assert counts(found) == [1, 2, 4, 8, 16]
+    assert found.settings == {"dataloader_workers": 8}
+
+
+def test_a_script_that_has_workers_may_do_better_without():
+    def slow(settings):
+        return 10.0 if settings["dataloader_workers"] == 0 else 40.0
+
+    found = supplied(slow, baseline(rest_ms=30, wait_ms=20, workers=6), choices=(2, 0))
+    assert counts(found) == [1, 2, 4, 0]
+    assert found.settings == {"dataloader_workers": 0}
+    many = supplied(waiting, baseline(rest_ms=6, wait_ms=20, workers=4), choices=(2, 0))
+    assert counts(many) == [1, 2, 4, 8, 16, 0]
+    assert (many.settings, many.workers) == ({"dataloader_workers": 16}, (16, 8))
+    assert many.values[-1].step_ms == pytest.approx(106)
+
+
+def test_what_fails_is_left_out_and_two_failures_are_enough():
+    found = supplied(lambda settings: "it broke", baseline(5, 100))
+    assert counts(found) == [1, 2]
+    assert (found.settings, found.workers) == ({}, ())
+    assert [each.failed for each in found.values] == ["it broke"] * 2
+
+    def once(settings):
+        return "it broke" if settings["dataloader_workers"] == 2 else waiting(settings)
+
+    assert supplied(once, baseline(5, 100)).settings == {"dataloader_workers": 16}
+
+
+def test_workers_that_promise_nothing_do_not_begin_the_search():
+    def sending(settings):
+        return 95.0  # to send a batch between processes takes as long as to make it
+
+    found = supplied(sending, baseline(rest_ms=1, wait_ms=94))
+    assert found.settings == {}
+    assert found.workers == (1, 2)
+
+
+def test_other_settings_are_timed_with_the_best_number():
+    others = ({"prefetch_factor": 4}, {"pin_memory": True})
+    found = supplied(waiting, baseline(5, 100), others=others)
+    assert [each.settings for each in found.values[-2:]] == [
+        {"dataloader_workers": 16, "prefetch_factor": 4},
+        {"dataloader_workers": 16, "pin_memory": True},
+    ]
+    assert found.workers == (16, 8)
+
+
+def test_it_ends_where_no_time_is_left():
+    found = supplied(waiting, baseline(5, 100), seconds=2.5)
+    assert counts(found) == [1, 2]
+    assert found.why == "no time was left for 4"
+    assert found.settings == {"dataloader_workers": 2}
+
+
+def test_intervals_hold_where_blocks_differ():
+    generator = random.Random(3)
+    total = missed = 0
+    for _ in range(200):
+        noise = simulation.gaussian(generator, 0.1, 0.0)
+        found = supplied(waiting, baseline(5, 100), noise=noise)
+        for each in found.values:
+            total += 1
+            missed += not each.low_ms <= waiting(each.settings) <= each.high_ms
+    assert missed <= 0.02 * total
+
+
+def test_order():
+    assert in_order({1: 100.0, 2: 51.0, 4: 50.0, 8: 60.0}) == (2, 4, 8, 1)
+    assert in_order({}) == ()

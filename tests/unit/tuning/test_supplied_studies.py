@@ -1,0 +1,185 @@
+"""Studies of a script that waits for its loader, which is only simulated, as is the script."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from gpuadvisor.domain.knobs import AppliedKnob, LoaderFacts, ScriptFacts
+from gpuadvisor.domain.measurement import StepWindow, Trace
+from gpuadvisor.domain.screening import BlockTime
+from gpuadvisor.domain.study import TrialState
+from gpuadvisor.errors import Interrupted, ScriptError
+from gpuadvisor.reports.study_document import study_markdown
+from gpuadvisor.storage.database import open_store
+from gpuadvisor.tuners.knobs import load_knobs
+from gpuadvisor.tuning import loader_supply, screening, trial_runner
+from gpuadvisor.tuning.budget import BudgetLimit
+from gpuadvisor.tuning.trial_runner import Silent
+from tests.live_simulation import LiveScript
+from tests.simulation import measurement
+from tests.unit.tuning.test_screened_studies import searched
+from tests.unit.tuning.test_study import RunOutcome, script, tune
+
+__all__ = ["script"]
+
+TEN_MINUTES = BudgetLimit(seconds=600.0)
+ONLY = frozenset({"dataloader_workers", "tf32"})
+BATCH_MS = 100.0
+
+
+class Waiting:
+    """A script whose step is computed in `rest_ms` and whose loader waits for storage."""
+
+    def __init__(self):
+        self.rest_ms = 20.0
+        self.iterable = False
+        self.asked, self.requests, self.screenings = [], [], []
+        self.raises = None
+
+    def step_ms(self, settings):
+        rest_ms = self.rest_ms / (1.5 if "tf32" in settings else 1.0)
+        workers = settings.get("dataloader_workers", 0)
+        return max(rest_ms, BATCH_MS / workers) if workers else rest_ms + BATCH_MS
+
+    def run(self, request, read_energy_j, load):
+        settings = {each.knob: each.value for each in request.specification.applications}
+        ms = self.step_ms(settings)
+        wait_s = (ms - self.rest_ms / (1.5 if "tf32" in settings else 1.0)) / 1e3
+        loader = LoaderFacts(32, settings.get("dataloader_workers", 0), False, False, None)
+        measured = measurement(
+            [ms] * 8,
+            windows=(StepWindow(10, ms / 100, 320.0, 10 * wait_s),) * 8,
+            facts=ScriptFacts(
+                device="cuda",
+                roots=("Net",),
+                has_convolution=True,
+                optimizers=("SGD",),
+                loaders=(LoaderFacts(32, 0, False, False, None, iterable=self.iterable),)
+                if "dataloader_workers" not in settings
+                else (loader,),
+            ),
+            trace=Trace((1.0, 0.9, 0.8)),
+            applied=tuple(AppliedKnob(name, "effective") for name in settings),
+        )
+        return RunOutcome(TrialState.COMPLETE, "", measured, "", 1.0)
+
+    def supply(self, request, loader, wanted):
+        self.requests.append(request)
+        if self.raises is not None:
+            raise self.raises
+        blocks = next(wanted)
+        while True:
+            self.asked += [dict(block.settings) for block in blocks]
+            times = [self._block(block.settings["dataloader_workers"]) for block in blocks]
+            try:
+                blocks = wanted.send(times)
+            except StopIteration as end:
+                return end.value
+
+    def _block(self, workers):
+        batch_ms = BATCH_MS / max(1, workers)
+        return BlockTime(batch_ms, math.ceil(500 / batch_ms))
+
+    def live(self, request, live, wanted):
+        fixed = {each.knob: each.value for each in request.specification.applications}
+        self.screenings.append(fixed)
+        running = LiveScript(lambda settings: self.step_ms({**fixed, **settings}))
+        blocks = next(wanted)
+        while True:
+            try:
+                blocks = wanted.send([running.run(block) for block in blocks])
+            except StopIteration as end:
+                return end.value
+
+
+@pytest.fixture
+def waiting(script, monkeypatch):
+    made = Waiting()
+    monkeypatch.setattr(trial_runner, "run_script", made.run)
+    monkeypatch.setattr(loader_supply, "run_supply", made.supply)
+    monkeypatch.setattr(type(load_knobs()["tf32"]), "live", lambda self, target: None)
+    monkeypatch.setattr(screening, "run_live", made.live)
+    return made
+
+
+def test_the_first_trial_has_the_workers_that_keep_up_and_what_waiting_would_have_hidden(
+    waiting, on_disk
+):
+    result = tune(budget=TEN_MINUTES, only=ONLY)
+    workers = [each["dataloader_workers"] for each in waiting.asked]
+    assert sorted(set(workers)) == [1, 2, 4, 8, 15]  # 15 supply faster than can be used
+    assert waiting.screenings == [{"dataloader_workers": 8}]
+    assert searched(result)[0] == {"dataloader_workers": 8, "tf32": True}
+    tried = {each.get("dataloader_workers") for each in searched(result)} - {None}
+    assert tried <= {8, 15}
+    assert result.verdict == "faster"
+    assert result.settings["tf32"] is True
+    tf32 = next(each for each in result.screened if each.knob == "tf32")
+    assert (str(tf32.state), dict(tf32.beside)) == ("kept", {"dataloader_workers": 8})
+    untried = {name: why for name, why in result.untried.items() if "workers" in name}
+    why = "the loader alone allows a step of 50 ms at best, and 20 ms with 8"
+    assert untried["dataloader_workers=2"] == why
+    with open_store() as store:
+        assert store.load_study("train-1").supply == result.supply
+
+
+def test_the_report_says_that_no_gain_rests_on_it(waiting):
+    result = tune(budget=TEN_MINUTES, only=ONLY)
+    report = study_markdown(result)
+    _, _, section = report.partition("The loader alone")
+    assert "no gain rests on it" in section
+    row = next(line for line in section.splitlines() if "dataloader\\_workers=4" in line
+               or "dataloader_workers=4" in line)  # fmt: skip
+    assert "25" in row
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"budget": BudgetLimit(trials=30)}, "the budget is in trials"),
+        ({"budget": BudgetLimit(seconds=60.0)}, "the budget has"),
+    ],
+)
+def test_where_there_is_no_room_the_workers_are_tried(waiting, change, why):
+    heard = []
+    hearing = SimpleNamespace(on_message=heard.append)
+
+    class Hearing(Silent):
+        on_message = hearing.on_message
+
+    result = tune(**{"budget": TEN_MINUTES, "only": ONLY, **change}, progress=Hearing())
+    assert not waiting.asked
+    assert any(each.startswith("the loader was not timed alone") and why in each for each in heard)
+    assert result.supply is None
+
+
+def test_a_loader_that_is_not_waited_for_is_left_alone(waiting):
+    waiting.rest_ms = 2000.0
+    result = tune(budget=TEN_MINUTES, only=ONLY)
+    assert not waiting.asked
+    assert result.supply is None
+
+
+def test_a_stream_is_not_timed_as_more_workers_would_repeat_it(waiting):
+    waiting.iterable = True
+    tune(budget=TEN_MINUTES, only=ONLY)
+    assert not waiting.asked
+
+
+def test_a_script_that_cannot_be_timed_alone_is_searched_as_before(waiting):
+    waiting.raises = ScriptError("it has no network there")
+    result = tune(budget=TEN_MINUTES, only=ONLY)
+    assert result.supply is None
+    assert waiting.screenings == [{}]
+    assert result.settings["dataloader_workers"] in (8, 15)
+    waiting.raises = Interrupted("interrupted")  # as it took too long
+    assert tune(budget=TEN_MINUTES, only=ONLY, study="second").supply is None
+
+
+def test_it_runs_in_a_private_view(waiting):
+    tune(budget=TEN_MINUTES, only=ONLY)
+    (request,) = waiting.requests
+    assert request.scratch == (loader_supply.unavailable() is None)

@@ -1,0 +1,177 @@
+"""Which number of workers to try first: a loader's supply against what the rest of a step takes.
+
+A trial costs a fresh process and its start, whatever it measures; the loader alone shows within a
+second how fast it is with so many workers. It has the machine to itself there, so what follows is
+an order of trials: how fast a step is, only a trial tells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+
+from gpuadvisor.domain.knobs import LoaderFacts, Settings
+from gpuadvisor.domain.loader_supply import LoaderSupply, Supplied
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.screening import Block, BlockTime, Screening
+from gpuadvisor.tuners.knobs._script import WORKERS
+from gpuadvisor.tuners.search import MIN_GAIN
+from gpuadvisor.tuners.statistics import mean_with_interval, spread_of
+
+COUNTS = (1, 2, 4, 8, 16)
+"""Numbers of workers that are timed, besides those that the knob would try. More than there are
+cores, too: a loader that waits for storage gained 8x with 8 and 13x with 16 workers on two."""
+BLOCKS = 2
+"""Blocks of each number: one alone does not show how much they differ."""
+BLOCK_S = 0.5
+"""Least time of a block, in seconds."""
+LESS = 0.9
+"""Share of the time between batches under which more workers have to bring it to be worth them."""
+VAIN = 2
+"""Numbers in a row that bring nothing, or fail, after which no larger one is timed."""
+AMPLE = 0.5
+"""Share of the rest of a step in which batches are supplied so that faster supply is no matter,
+even where the script's own work takes half of the cores from the workers."""
+NEAR = 1.05
+"""How much longer than the shortest promised step another may be and count as the same: then fewer
+workers are better."""
+MOST_TRIED = 2
+"""Numbers of workers that are left to trials: the one that promises most, and the next best."""
+
+Steps = Generator[Sequence[Block], Sequence[BlockTime], None]
+
+
+def time_supply(
+    baseline: Measurement,
+    choices: Sequence[int],
+    others: Sequence[Settings],
+    left_s: Callable[[], float],
+    told: Callable[[Supplied], None] = lambda supplied: None,
+) -> Screening[LoaderSupply]:
+    """Return a screening of the loader that feeds most batches of a script.
+
+    `baseline` is the unchanged script's, `choices` are numbers of workers that would be tried;
+    `others` are settings that are timed on top of the best number. `left_s` returns the seconds
+    that are left for it. `told` hears of each that was timed.
+    """
+    return _Timing(baseline, baseline.facts.loaders[0], choices, others, left_s, told).run()
+
+
+@dataclass
+class _Timing:
+    """The timing in progress."""
+
+    baseline: Measurement
+    loader: LoaderFacts
+    choices: Sequence[int]
+    others: Sequence[Settings]
+    left_s: Callable[[], float]
+    told: Callable[[Supplied], None]
+    _values: list[Supplied] = field(default_factory=list)
+    _times: list[list[float]] = field(default_factory=list)
+    """The blocks of each value, in milliseconds."""
+    _longest_s: float = 0.0
+    """Longest that a value took so far, its process's start included."""
+
+    def run(self) -> Screening[LoaderSupply]:
+        """Time the loader, and return what follows."""
+        why = yield from self._count_up()
+        if self.loader.num_workers and self._has_time():
+            yield from self._time({WORKERS: 0})
+        found = self._concluded(why)
+        for other in self.others:
+            if found.settings and self._has_time():
+                yield from self._time({**found.settings, **other})
+        return self._concluded(why)
+
+    def _count_up(self) -> Generator[Sequence[Block], Sequence[BlockTime], str]:
+        """Time more and more workers; return why not all, or an empty text."""
+        best, vain = math.inf, 0
+        counts = sorted({*COUNTS, *self.choices, self.loader.num_workers} - {0})
+        for count in counts:
+            if not self._has_time():
+                return f"no time was left for {count}"
+            yield from self._time({WORKERS: count})
+            batch_ms = self._values[-1].batch_ms or math.inf
+            vain = 0 if batch_ms < LESS * best else vain + 1
+            best = min(best, batch_ms)
+            if best * self.batches <= AMPLE * self.rest_ms:
+                return f"{count} supply batches faster than the script takes them"
+            if vain == VAIN:
+                return f"{count} were no faster than fewer"
+        return ""
+
+    @property
+    def rest_ms(self) -> float:
+        """Time of a step in which the unchanged script did not wait for its loaders."""
+        return self.baseline.mean_step_ms * (1 - self.baseline.data_wait_share)
+
+    @property
+    def batches(self) -> float:
+        """Batches a step: more than one where gradients are accumulated."""
+        samples, size = self.baseline.samples_per_step, self.loader.batch_size
+        return max(1.0, samples / size) if samples and size else 1.0
+
+    def _has_time(self) -> bool:
+        return self.left_s() > self._longest_s
+
+    def _time(self, settings: Settings) -> Steps:
+        before_s = self.left_s()
+        times = yield [Block(settings, BLOCK_S)] * BLOCKS
+        seconds = before_s - self.left_s()
+        self._longest_s = max(self._longest_s, seconds)
+        good = [each for each in times if not each.failed]
+        failed = next((each.failed for each in times if each.failed), "")
+        self._times.append([each.step_ms for each in good if not failed])
+        batches = sum(each.steps for each in good)
+        self._values.append(
+            Supplied(settings, batches=batches, seconds=seconds, failed=failed)
+            if failed
+            else self._supplied(settings, self._times[-1], batches, seconds)
+        )
+        self.told(self._values[-1])
+
+    def _supplied(
+        self, settings: Settings, times: Sequence[float], batches: int, seconds: float
+    ) -> Supplied:
+        spread = spread_of(*self._times)
+        freedom = sum(max(0, len(each) - 1) for each in self._times)
+        mean, low, high = mean_with_interval(times, spread, freedom)
+        supply_ms = mean * self.batches
+        workers = settings.get(WORKERS)
+        step_ms = max(self.rest_ms, supply_ms) if workers else self.rest_ms + supply_ms
+        return Supplied(settings, mean, low, high, batches, step_ms, seconds)
+
+    def _concluded(self, why: str) -> LoaderSupply:
+        values = [
+            each
+            if each.failed
+            else self._supplied(each.settings, times, each.batches, each.seconds)
+            for each, times in zip(self._values, self._times, strict=True)
+        ]
+        own = self.loader.num_workers
+        step_ms = {
+            int(each.settings[WORKERS]): each.step_ms
+            for each in values
+            if list(each.settings) == [WORKERS] and each.step_ms is not None
+        }
+        order = in_order({count: ms for count, ms in step_ms.items() if count != own})
+        unchanged_ms = self.baseline.mean_step_ms
+        found = LoaderSupply(unchanged_ms, self.rest_ms, tuple(values), order[:MOST_TRIED], why)
+        if order and step_ms[order[0]] * (1 + MIN_GAIN) < unchanged_ms:
+            found = replace(found, settings={WORKERS: order[0]})
+        return found
+
+
+def in_order(step_ms: dict[int, float]) -> tuple[int, ...]:
+    """Return numbers of workers in the order in which to try them, from the step each promises.
+
+    The fewest come first of those whose step is as good as the shortest.
+    """
+    least = min(step_ms.values(), default=0.0)
+    return tuple(sorted(step_ms, key=lambda count: (_rank(step_ms[count], least), count)))
+
+
+def _rank(step_ms: float, least: float) -> float:
+    return 0.0 if step_ms <= NEAR * least else step_ms
