@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from _thread import get_ident
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
@@ -53,19 +55,36 @@ class _After(Loader):
 
 
 class _Finder(MetaPathFinder):
+    """Finds what is waited for as the others would, with a loader that calls back.
+
+    A module may be looked for many times before it is imported, or never be: `datasets` and
+    `transformers` ask `find_spec("torch")` to see whether it is installed.
+    """
+
     def __init__(self) -> None:
         self.waiting: dict[str, Callable[[], None]] = {}
+        self._asking: set[tuple[int, str]] = set()
+        """Threads that ask the others right now, and for what."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname not in self.waiting:
+        asks = (get_ident(), fullname)
+        if fullname not in self.waiting or asks in self._asking:
             return None
-        callback = self.waiting.pop(fullname)
-        spec = find_spec(fullname)
+        self._asking.add(asks)
+        try:
+            spec = find_spec(fullname)
+        finally:
+            self._asking.discard(asks)
         if spec is not None and spec.loader is not None:
-            spec.loader = _After(spec.loader, callback)
+            spec.loader = _After(spec.loader, partial(self._imported, fullname))
         return spec
+
+    def _imported(self, name: str) -> None:
+        callback = self.waiting.pop(name, None)
+        if callback is not None:
+            callback()
 
 
 _finder = _Finder()
