@@ -185,6 +185,7 @@ TRAPS = (
     trap("took_of_a_share", DOUBLE, RESULTS),
     trap("took_of_tenths", DOUBLE, RESULTS),
     trap("arrivals", DOUBLE, RESULTS),
+    trap("visits_printed", DOUBLE, RESULTS),
     trap("project_cache", DOUBLE, RESULTS),
     trap("min_max_print", DOUBLE, RESULTS),
     trap("rank_in_name", DOUBLE, FILES, RESULTS),
