@@ -29,6 +29,7 @@ from gpuadvisor.domain.study import (
     Dropped,
     Equivalence,
     Expectation,
+    Forking,
     Objective,
     Rehearsal,
     Speedup,
@@ -37,7 +38,7 @@ from gpuadvisor.domain.study import (
 )
 from gpuadvisor.storage.column_types import AnyText, Json, Member, Number, Numbers
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 """Version of the schema, in `PRAGMA user_version` of a file with these tables."""
 
 Texts = Mapping[str, str]
@@ -141,6 +142,7 @@ class TrialRow(Base):
     gpu: Mapped[int]
     wall_s: Mapped[float]
     disturbance: Mapped[str]
+    start_saved_s: Mapped[float | None]
 
     measurement: Mapped[MeasurementRow | None] = relationship(
         cascade=CASCADE, single_parent=True, lazy="selectin"
@@ -187,6 +189,7 @@ class StudyRow(Base):
     left: Mapped[tuple[str, ...] | None] = mapped_column(Json(tuple[str, ...]))
     screened: Mapped[tuple[Screened, ...] | None] = mapped_column(Json(tuple[Screened, ...]))
     supply: Mapped[LoaderSupply | None] = mapped_column(Json(LoaderSupply))
+    forking: Mapped[Forking | None] = mapped_column(Json(Forking))
 
     environment: Mapped[EnvironmentRow] = relationship(lazy="joined")
     baseline: Mapped[MeasurementRow | None] = relationship(foreign_keys=[baseline_id])

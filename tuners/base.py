@@ -64,6 +64,8 @@ class Knob(ABC):
     risk: ClassVar[str] = ""
     """What may go wrong that no rehearsal can rule out, as a clause; empty where nothing is known.
     A knob with a risk is tried only where `--only` names it, whatever the level."""
+    forkable: ClassVar[bool] = True
+    """Whether a trial of it may begin in a fork of a process that has imported torch already."""
     refines: ClassVar[str | None] = None
     """Name of the cheaper knob of which it is a costly form: where that one made the script slower,
     or could not run, this one is spared."""

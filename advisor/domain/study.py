@@ -113,6 +113,22 @@ class Trial:
     disturbance: str = ""
     """What else used the machine during the run, with figures, as a clause without a full stop;
     empty where nothing was seen."""
+    start_saved_s: float | None = None
+    """Time by which it began sooner as its process was forked from one that had imported already:
+    that of the unchanged script. None for a fresh process."""
+
+
+@dataclass(frozen=True)
+class Forking:
+    """What it was worth to fork trials from a process that has imported already."""
+
+    runs: int
+    """Runs that were forked; the one that was compared with fresh processes is among them."""
+    saved_s: float
+    """Time that their starts took less, without what that process and the comparison took: below 0
+    where that was more."""
+    why: str = ""
+    """Why the others were not forked, as a clause; empty where nothing spoke against it."""
 
 
 @dataclass(frozen=True)
@@ -345,6 +361,8 @@ class StudyResult:
     """How fast the script's loader is by itself, which decided the numbers of workers that were
     tried; None where that was not timed."""
     trials: tuple[Trial, ...] = ()
+    forking: Forking | None = None
+    """Which trials were forked; None where that was not asked."""
     expectations: tuple[Expectation, ...] = ()
     """What the diagnosis of the unchanged script promised, the most expensive first."""
     no_effect: Mapping[str, str] = field(default_factory=dict)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gpuadvisor.rules.facts.summary import Facts
     from gpuadvisor.storage.database import StudyRecord
 
-STUDY_VERSION = 2
+STUDY_VERSION = 3
 PROFILE_VERSION = DIAGNOSIS_VERSION = COMPARISON_VERSION = 1
 """Versions of the JSON: one grows when a field goes or changes its meaning, not when one is
 added."""
@@ -123,6 +123,7 @@ def study_json(result: StudyResult) -> Json:
             ),
         },
         "trials": [_trial(trial) for trial in result.trials],
+        "forking": result.forking and _fields(result.forking, "runs saved_s why?"),
     })  # fmt: skip
 
 
@@ -238,7 +239,7 @@ def _trial(trial: Trial) -> Json:
     return {
         **_fields(trial, "number phase knobs=settings state reason?"),
         **_fields(figures.quantities(trial.measurement), "step_ms=mean_ms throughput"),
-        **_fields(trial, "gain gpu wall_s disturbance?"),
+        **_fields(trial, "gain gpu wall_s disturbance? start_saved_s"),
     }
 
 

@@ -364,6 +364,13 @@ def notes(result: StudyResult) -> tuple[str, ...]:
             "A step of the best settings holds another number of samples than one of the baseline:"
             " compare times and energies per sample, not per step."
         )
+    if result.forking is not None and result.forking.runs > 1:
+        own.append(
+            f"{result.forking.runs} of {len(result.trials)} runs, none of the proof, were forked"
+            " from a process that had imported already: a comparison had shown no difference."
+            f" That {'saved' if result.forking.saved_s >= 0 else 'cost'}"
+            f" {abs(result.forking.saved_s):.0f} s."
+        )
     if result.left:
         own.append(f"Runs left files in the script's folder: {_files(result.left)}.")
     predicted = tuple(each.summary for each in result.expectations)

@@ -29,6 +29,8 @@ class Baselines:
 
     first: RunOutcome
     """How its first run ended."""
+    again: RunOutcome
+    """How its second run ended, which began alike."""
     runs: tuple[Measurement, ...]
     """Two equally seeded runs, and one with another seed where that was needed."""
     resumed_from: tuple[str, ...] = ()
@@ -63,7 +65,7 @@ def measure_baselines(evaluator: ScriptEvaluator, options: TuneOptions) -> Basel
     runs = (baseline, second, other) if other else (baseline, second)
     costs = (options.objective.cost(run) for run in runs)
     evaluator.expect_spread(spread_of(list(filter(None, costs))))
-    return Baselines(first, runs, again.read)
+    return Baselines(first, again, runs, again.read)
 
 
 def _measure_again(evaluator: ScriptEvaluator, command: Command, began: float) -> RunOutcome:

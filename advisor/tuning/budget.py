@@ -34,6 +34,9 @@ PROOF_SHARE = 0.3
 """Most of the whole budget that is kept back for more of a proof than its first look."""
 ABLATION_SHARE = 0.1
 """Most of the whole budget that is kept back for the ablation."""
+SEARCH_SHARE = 1 / 2
+"""Part of what is left after the baselines that runs of the search take, about: the rest is for
+screening, rehearsal and proof."""
 
 PROFILE_RUNS = 2.0
 """Runs of the unchanged script that a profile costs: one more start, and reading the trace."""
@@ -186,12 +189,13 @@ class Budget:
     def record(self, trial: Trial) -> None:
         """Learn what a trial took. One that did not reach its end says little of those that do."""
         slow = self._slow(trial.settings)
+        wall_s = trial.wall_s + (trial.start_saved_s or 0.0)  # what is to come may be fresh
         # Runs of a proof wait by chance before they are measured, which `_delay_s` stands for.
-        if trial.wall_s > 0 and trial.state is TrialState.COMPLETE and trial.phase != "proof":
-            self._walls_s[frozenset(trial.settings.items())] = trial.wall_s
-            self._starts_s[slow] = trial.wall_s
+        if wall_s > 0 and trial.state is TrialState.COMPLETE and trial.phase != "proof":
+            self._walls_s[frozenset(trial.settings.items())] = wall_s
+            self._starts_s[slow] = wall_s
         elif slow and trial.state is not TrialState.PRUNED:
-            self._starts_s[slow] = max(self.expected_s(trial.settings), trial.wall_s)
+            self._starts_s[slow] = max(self.expected_s(trial.settings), wall_s)
         if trial.phase == "search":
             self._searched += 1
         if trial.phase == "proof":
@@ -233,6 +237,13 @@ class Budget:
         if self._limit.seconds is None:
             return None
         return max(0.0, self._limit.seconds - (time.monotonic() - self._began_s))
+
+    @property
+    def expected_runs(self) -> float:
+        """Return about how many runs the search will make, each like the unchanged script's."""
+        if self._limit.trials is not None:
+            return self._limit.trials
+        return SEARCH_SHARE * (self.left_s or 0.0) / self.expected_s({})
 
     def affordable(self, batch: Sequence[Settings], parallel: int = 1) -> bool:
         """Say whether one more trial of each leaves enough for what must follow.

@@ -56,7 +56,7 @@ class ScriptEvaluator:
         """Numbers of those that count in this session."""
         self.trials: list[Trial] = []
         self.validator = TrialValidator(options.objective, options.level, options.tolerance, knobs)
-        self._runner = TrialRunner(
+        self.runner = TrialRunner(
             knobs,
             self.validator,
             schedule,
@@ -116,8 +116,8 @@ class ScriptEvaluator:
         """
         device = device or self._devices[0]
         self._since[device.index] = 0
-        side = self._side({}, device)
-        _, outcome = self._runner.run(side, "baseline", seed=seed, reads_since=reads_since)
+        side = self.side({}, device)
+        _, outcome = self.runner.run(side, "baseline", seed=seed, reads_since=reads_since)
         return outcome
 
     def expect_spread(self, spread: float) -> None:
@@ -126,7 +126,7 @@ class ScriptEvaluator:
 
     def remember(self, trials: Sequence[Trial]) -> None:
         """Take over the trials of an earlier, interrupted session of this study."""
-        self._runner.start_numbers_at(max((trial.number for trial in trials), default=-1) + 1)
+        self.runner.start_numbers_at(max((trial.number for trial in trials), default=-1) + 1)
         self._know(trials)
         self.trials.extend(trials)
 
@@ -157,7 +157,7 @@ class ScriptEvaluator:
 
     # -- how it is done ----------------------------------------------------------------------
 
-    def _side(self, point: Settings, device: Device) -> Side:
+    def side(self, point: Settings, device: Device) -> Side:
         return Side(self._command, device, point, cores=self.share_of_cores(device))
 
     def _trial(
@@ -168,11 +168,11 @@ class ScriptEvaluator:
             self._tell(known)
             return known
         self._since[device.index] += 1
-        side = self._side(point, device)
-        trial, _ = self._runner.run(side, phase, slower_than)
+        side = self.side(point, device)
+        trial, _ = self.runner.run(side, phase, slower_than)
         timed = self._budget.left_s is not None  # the user's number of trials is kept
         if phase == "search" and timed and self._is_exception(trial) and self.affordable([point]):
-            trial, _ = self._runner.run(side, phase, slower_than)
+            trial, _ = self.runner.run(side, phase, slower_than)
         return trial
 
     def _tell(self, known: Trial) -> None:

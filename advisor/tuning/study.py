@@ -33,9 +33,10 @@ from gpuadvisor.tuners.rehearsal.comparison import missing
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.arguments import ArgumentKnob
-from gpuadvisor.tuning.baselines import baseline_warnings, measure_baselines
+from gpuadvisor.tuning.baselines import Baselines, baseline_warnings, measure_baselines
 from gpuadvisor.tuning.budget import Budget, Reserve, schedule_for
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
+from gpuadvisor.tuning.forking import Forker
 from gpuadvisor.tuning.knob_search import KnobSearch
 from gpuadvisor.tuning.leftovers import left_since, look
 from gpuadvisor.tuning.options import TuneOptions, check_knob_names
@@ -179,15 +180,17 @@ class _Study:
         if self.options.resume:
             self._resume()
         before = None if self.options.scratch else look(self.options.command)
-        try:
-            self._measure_baselines()
-            self._diagnose()
-            self._prepare_search(store)
-            assert self._search is not None
-            result = self._decide(self._search)
-            self._note_left_out(self._search.wanting())
-        except Interrupted as interruption:
-            result = self._interrupted(str(interruption))
+        with Forker(self._evaluator.runner, self.options.objective) as self._forker:
+            try:
+                baselines = self._measure_baselines()
+                self._diagnose()
+                self._prepare_search(store)
+                assert self._search is not None
+                self._fork_trials(baselines)
+                result = self._decide(self._search)
+                self._note_left_out(self._search.wanting())
+            except Interrupted as interruption:
+                result = self._interrupted(str(interruption))
         result = self._concluded(result)
         if before is not None:
             left = left_since(before, self.options.command, (self.plan, home()))
@@ -207,7 +210,7 @@ class _Study:
         self._budget.phase = phase
         self.progress.on_phase(phase, detail)
 
-    def _measure_baselines(self) -> None:
+    def _measure_baselines(self) -> Baselines:
         self._enter("baseline", "the unchanged script, and how much two runs of it differ")
         for warning in filter(None, map(gpu_contention, self.devices)):
             self._note(warning)
@@ -215,6 +218,7 @@ class _Study:
         warnings = baseline_warnings(baselines, self.devices)
         for sentence in filter(None, [self._budget.advice(), *warnings]):
             self._note(sentence)
+        return baselines
 
     def _diagnose(self) -> None:
         """Find out where the unchanged script's time goes, and say what that promises."""
@@ -263,6 +267,13 @@ class _Study:
             self.progress,
             self._enter,
         )
+
+    def _fork_trials(self, baselines: Baselines) -> None:
+        """Have trials forked where that pays and changes nothing."""
+        if len(self.devices) == 1:  # else a template for each would take part of the cores
+            side = self._evaluator.side({}, self.devices[0])
+            if depends := self._forker.begin(side, baselines, self._budget.expected_runs):
+                self._note(depends)
 
     def _decide(self, search: KnobSearch) -> StudyResult:
         """Search, rehearse and prove until something is faster or nothing is left to try.
@@ -453,6 +464,7 @@ class _Study:
         result = replace(
             result,
             trials=tuple(self._evaluator.trials),
+            forking=self._forker.result(self._evaluator.trials),
             dropped=self._rehearsed.dropped,
             no_effect={name: why for name, why in useless.items() if name not in untried},
             untried=untried,

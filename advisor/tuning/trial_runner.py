@@ -14,6 +14,7 @@ from gpuadvisor.collectors.load import LoadMeter
 from gpuadvisor.collectors.script.request import Command, Event, Limits, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.runner import run_script
 from gpuadvisor.collectors.script.specification import Schedule, Specification
+from gpuadvisor.collectors.script.templates import Template
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.loader_supply import Supplied
@@ -121,6 +122,12 @@ class TrialRunner:
     progress: Progress = field(default_factory=Silent)
     delay_s: Callable[[], float] = lambda: 0.0
     """Returns how much later than usual the next run of a proof is measured."""
+    notes: str | None = None
+    """Where the unchanged script's first run notes what it imports; None for nowhere."""
+    template: Template | None = None
+    """What runs are forked from that are no proof; None for fresh processes."""
+    start_saved_s: float = 0.0
+    """Time by which a fork of it begins sooner than a fresh process."""
 
     def __post_init__(self) -> None:
         self.start_numbers_at(0)
@@ -147,7 +154,7 @@ class TrialRunner:
         """
         number = next(self._numbers)
         self.progress.on_trial_start(number, side.settings, phase)
-        request = self._request(number, side, phase, slower_than, seed)
+        request = self.request(side, phase, slower_than, seed, number)
         if reads_since is not None:
             between = (reads_since, time.time())
             specification = replace(request.specification, reads_between=between)
@@ -156,12 +163,20 @@ class TrialRunner:
         if self.cancelled():
             raise Interrupted("interrupted")
         trial = self.validator.validate(number, phase, side.settings, side.device, outcome)
+        if outcome.forked:
+            trial = replace(trial, start_saved_s=self.start_saved_s)
         self.record(trial)
         return trial, replace(outcome, measurement=trial.measurement)
 
-    def _request(
-        self, number: int, side: Side, phase: str, slower_than: float | None, seed: int | None
+    def request(
+        self,
+        side: Side,
+        phase: str,
+        slower_than: float | None = None,
+        seed: int | None = None,
+        number: int = 0,
     ) -> RunRequest:
+        """Return the request of a run, with the arguments of `run`; `number` is the trial's."""
         settings, validator = side.settings, self.validator
         applications, environment = applied(settings, self.knobs)
         schedule = self.schedule
@@ -176,6 +191,10 @@ class TrialRunner:
             schedule=schedule,
         )
         is_first = validator.baseline is None
+        if is_first and phase == "baseline":
+            specification = replace(specification, notes=self.notes)
+        known = [self.knobs[name] for name in settings if name in self.knobs]
+        may_fork = phase != "proof" and all(knob.forkable for knob in known)
         room_s = self.room_s(settings) if settings or is_first else None
         return RunRequest(
             replace(side.command, args=with_arguments(side.command.args, settings)),
@@ -186,6 +205,7 @@ class TrialRunner:
             scratch=self.scratch,
             slower_than_ms=validator.slowest_ms(settings, side.device, slower_than),
             needed=validator.untried(settings) if phase == "search" else frozenset(),
+            template=self.template if may_fork else None,
             on_event=lambda event: self._tell(number, event),
             cancelled=self.cancelled,
         )

@@ -80,6 +80,12 @@ class TrialValidator:
                 disturbance=outcome.disturbance,
             )
 
+    def forget(self, measurement: Measurement) -> None:
+        """Take a baseline run out of the reference again."""
+        with self._lock:
+            for kept in (*self._references.values(), *self._disturbed.values()):
+                kept[:] = [each for each in kept if each is not measurement]
+
     def has_reference(self, device: Device) -> bool:
         """Say whether gains of runs on this device are known."""
         return bool(self._newest(device))

@@ -38,7 +38,7 @@ CASES = [
 @pytest.mark.parametrize(("steps_ms", "device", "short", "gpus", "said"), [c[1:] for c in CASES])
 def test_warnings(steps_ms, device, short, gpus, said):
     runs = [taking(step_ms, device) for step_ms in steps_ms]
-    baselines = Baselines(outcome(runs[0], short), tuple(runs))
+    baselines = Baselines(outcome(runs[0], short), outcome(runs[-1]), tuple(runs))
     devices = [replace(GPU, index=index) for index in range(gpus)]
     sentences = list(baseline_warnings(baselines, devices))
     assert len(sentences) == len(said)
@@ -47,7 +47,9 @@ def test_warnings(steps_ms, device, short, gpus, said):
 
 def test_a_script_that_resumes_is_noticed():
     run = taking(10.0)
-    baselines = Baselines(outcome(run), (run, run), ("runs/last.pt", "runs/epoch.txt"))
+    baselines = Baselines(
+        outcome(run), outcome(run), (run, run), ("runs/last.pt", "runs/epoch.txt")
+    )
     (sentence,) = baseline_warnings(baselines, [GPU])
     assert sentence == (
         "the unchanged script read runs/last.pt and 1 more, which its earlier run wrote: if "

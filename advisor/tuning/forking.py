@@ -1,0 +1,176 @@
+"""Trials that begin in a process which has imported already, where nothing depends on that.
+
+The first run of the unchanged script notes what it imports. A process that imports the same ahead
+is then forked for one more such run, which is compared with the fresh ones: only where nothing
+differs are the runs of the search forked. Proofs are always made in fresh processes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from gpuadvisor.collectors.script.request import RunOutcome
+from gpuadvisor.collectors.script.runner import KEPT_BYTES, start_template
+from gpuadvisor.collectors.script.templates import NoTemplateError, Template
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import Forking, Objective, Trial
+from gpuadvisor.tuning.baselines import Baselines
+from gpuadvisor.tuning.trial_runner import Side, TrialRunner
+
+LEAST_APART = 0.05
+"""Relative difference of costs below which two runs are alike: as much as two fresh processes
+differ on a quiet machine, at most. Wider where the study's own baselines differ by more."""
+_NUMBER = re.compile(r"[\d.]+")
+
+
+class Forker:
+    """Decides whether a study's trials are forked, and keeps the process of which they are."""
+
+    def __init__(self, runner: TrialRunner, objective: Objective) -> None:
+        self._runner = runner
+        self._objective = objective
+        self._folder = TemporaryDirectory(prefix="gpuadvisor-imports-")
+        self._template: Template | None = None
+        self._taken_s = 0.0
+        """What the template and the comparison took."""
+        self._why = "that was not compared"
+        runner.notes = str(self._notes)
+
+    @property
+    def _notes(self) -> Path:
+        return Path(self._folder.name) / "imports.json"
+
+    def __enter__(self) -> Forker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+        self._folder.cleanup()
+
+    def begin(self, side: Side, baselines: Baselines, runs: float) -> str:
+        """Fork trials from here on if the unchanged script does not depend on that.
+
+        `runs` is how many the search will make, about. Returns what to tell in the report; empty
+        where the script was not found to depend on it.
+        """
+        fresh = [baselines.first, baselines.again]
+        import_s = min((run.torch_s for run in fresh if run.torch_s), default=0.0)
+        # What is imported after torch is saved, too, but not known yet.
+        if runs * import_s < import_s + baselines.again.wall_s:
+            self._why = f"it would not pay: torch is imported within {import_s:.1f} s"
+            return ""
+        tell = self._runner.progress.on_message
+        try:
+            self._template = start_template(self._runner.request(side, "baseline"), self._notes)
+        except NoTemplateError as error:
+            self._why = str(error)
+            tell(f"each trial imports anew: {self._why}")
+            return ""
+        self._runner.template, self._runner.start_saved_s = self._template, import_s
+        _, forked = self._runner.run(side, "baseline")
+        self._taken_s = self._template.import_s + forked.wall_s
+        self._why = difference(fresh, baselines.runs, forked, self._objective)
+        if self._why:
+            if forked.measurement is not None:
+                self._runner.validator.forget(forked.measurement)
+            self._end()
+            return f"each trial imports anew, as in a process that had imported before {self._why}"
+        starts_s = [run.measurement.startup_s for run in (*fresh, forked) if run.measurement]
+        # Of the fresh starts the quickest: the first one may have read files from the disk.
+        fresh_s, forked_s = min(starts_s[:-1]), starts_s[-1]
+        self._runner.start_saved_s = fresh_s - forked_s
+        tell(
+            "trials of the search are forked from a process that has imported already: the first "
+            f"step comes after {forked_s:.1f} s, not {fresh_s:.1f} s; proofs are fresh processes"
+        )
+        return ""
+
+    def result(self, trials: Sequence[Trial]) -> Forking:
+        """Return what that was worth."""
+        saved = [trial.start_saved_s for trial in trials if trial.start_saved_s is not None]
+        return Forking(len(saved), sum(saved) - self._taken_s, self._why)
+
+    def _end(self) -> None:
+        self._runner.template = None
+        if self._template is not None:
+            self._template.close()
+            self._template = None
+
+
+def difference(
+    fresh: Sequence[RunOutcome],
+    baselines: Sequence[Measurement],
+    forked: RunOutcome,
+    objective: Objective,
+) -> str:
+    """Return what a forked run of the unchanged script did otherwise than the fresh ones.
+
+    A clause; empty where nothing is. `fresh` are two runs with the same seed, `baselines` all of
+    which costs are known.
+    """
+    known = [run.measurement for run in fresh if run.measurement is not None]
+    if not forked.forked or forked.measurement is None:
+        return f"it could not be measured ({forked.reason or 'no process could be forked'})"
+    return next(filter(None, _differences(fresh, known, baselines, forked, objective)), "")
+
+
+def _differences(
+    fresh: Sequence[RunOutcome],
+    known: Sequence[Measurement],
+    baselines: Sequence[Measurement],
+    forked: RunOutcome,
+    objective: Objective,
+) -> Iterator[str]:
+    run = forked.measurement
+    assert run is not None  # the caller has looked
+    yield _computed(known, run)
+    for each in fields(run.facts):
+        values = [getattr(one.facts, each.name) for one in known]
+        same = all(value == values[0] for value in values)
+        if each.name != "data_wait_share" and same and getattr(run.facts, each.name) != values[0]:
+            yield f"the harness saw other {each.name.replace('_', ' ')} in the script"
+    yield _printed([one.output for one in fresh], forked.output)
+    costs = [cost for one in baselines if (cost := objective.cost(one)) is not None]
+    cost = objective.cost(run)
+    if not costs or cost is None:
+        yield "its cost was not known"
+        return
+    apart = max(1 + LEAST_APART, max(costs) / min(costs))
+    if not min(costs) / apart <= cost <= max(costs) * apart:
+        middle = math.sqrt(min(costs) * max(costs))
+        yield f"a step cost {cost / middle:.2f} times as much"
+
+
+def _computed(fresh: Sequence[Measurement], run: Measurement) -> str:
+    """Compare losses and outputs: exactly, where two fresh runs have exactly the same."""
+    traces = [one.trace for one in fresh]
+    for what in ("losses", "outputs"):
+        one, two = (getattr(trace, what) for trace in traces)
+        for place, (first, again, now) in enumerate(
+            zip(one, two, getattr(run.trace, what), strict=False)
+        ):
+            if repr(first) == repr(again) != repr(now):  # NaN is equal to NaN here
+                return f"{'loss' if what == 'losses' else 'output'} {place + 1} was another"
+    return ""
+
+
+def _printed(fresh: Sequence[str], now: str) -> str:
+    """Compare what was printed, as far as all three have got; times and rates may differ."""
+    if any(len(text) >= KEPT_BYTES // 2 for text in (*fresh, now)):
+        return "it prints more than can be compared"
+    # The last line may have been cut where the run was ended.
+    one, two, three = (text.splitlines()[:-1] for text in (*fresh, now))
+    for first, again, line in zip(one, two, three, strict=False):
+        if first == again:
+            differs = line != first
+        else:
+            shapes = [_NUMBER.sub("#", each) for each in (first, again)]
+            differs = shapes[0] == shapes[1] != _NUMBER.sub("#", line)
+        if differs:
+            return f"it printed {line[:60]!r} instead of {first[:60]!r}"
+    return ""

@@ -1,0 +1,156 @@
+"""Whether a script depends on being forked is decided by what a forked run of it does."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpuadvisor.collectors.script.request import Command, RunOutcome
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import Level, ScriptFacts
+from gpuadvisor.domain.measurement import OutputSample, Trace
+from gpuadvisor.domain.study import Objective, Trial, TrialState
+from gpuadvisor.tuners.knobs import load_knobs
+from gpuadvisor.tuning import forking, trial_runner
+from gpuadvisor.tuning.baselines import Baselines
+from gpuadvisor.tuning.forking import Forker, difference
+from gpuadvisor.tuning.trial_runner import Side, TrialRunner
+from gpuadvisor.tuning.validator import TrialValidator
+from tests import simulation
+
+FACTS = ScriptFacts(training=True, data_wait_share=0.1)
+PRINTED = "torch is here\nloss 0.5\n0.91 s\ncut of"
+SIDE = Side(Command("python", "train.py"), Device("cpu", 0, "cpu"))
+
+
+def run(step_ms=10.0, losses=(1.0, 0.5, float("nan")), printed=PRINTED, facts=FACTS, startup_s=9.0):
+    outputs = (OutputSample((2, 1), (0.25, 0.5)),)
+    made = simulation.measurement(
+        [step_ms] * 4, trace=Trace(losses, outputs), facts=facts, startup_s=startup_s
+    )
+    return RunOutcome(TrialState.COMPLETE, "", made, printed, 12.0, torch_s=4.0)
+
+
+def forked(**changes):
+    return replace(run(startup_s=1.5, **changes), forked=True, torch_s=0.2)
+
+
+FRESH = [run(), run(10.2, printed="torch is here\nloss 0.5\n1.2 s\nlater\n")]
+ALIKE = [
+    ("as the others", {}),
+    ("fewer losses", {"losses": (1.0,)}),
+    ("more losses", {"losses": (1.0, 0.5, float("nan"), 7.0)}),
+    ("another time in a line of which that differs", {"printed": "torch is here\nloss 0.5\n3 s\n"}),
+    ("less printed", {"printed": "torch is h"}),
+    ("slower as runs are", {"step_ms": 10.6}),
+    ("another wait for data", {"facts": replace(FACTS, data_wait_share=0.3)}),
+]
+OTHERWISE = [
+    ("last bit of a loss", {"losses": (1.0, 0.5 + 2**-53)}, "loss 2 was another"),
+    ("a finite loss", {"losses": (1.0, 0.5, 3.0)}, "loss 3 was another"),
+    ("another word", {"printed": "torch was here\nx\n"}, "printed 'torch was here' instead of"),
+    ("another number where two were the same", {"printed": "torch is here\nloss 0.6\n1\n"},
+     "printed 'loss 0.6' instead of 'loss 0.5'"),
+    ("another line", {"printed": "torch is here\nloss 0.5\na warning\nx"}, "printed 'a warning'"),
+    ("far too much", {"printed": "a" * 60_000}, "prints more than can be compared"),
+    ("slower", {"step_ms": 11.5}, "a step cost 1.14 times as much"),
+    ("faster", {"step_ms": 8.8}, "a step cost 0.87 times as much"),
+    ("no training", {"facts": replace(FACTS, training=False)}, "saw other training in the script"),
+]  # fmt: skip
+
+
+def compared(outcome):
+    baselines = [each.measurement for each in FRESH]
+    return difference(FRESH, baselines, outcome, Objective.THROUGHPUT)
+
+
+@pytest.mark.parametrize("changes", [case[1] for case in ALIKE], ids=[c[0] for c in ALIKE])
+def test_nothing_depends_on_it(changes):
+    assert compared(forked(**changes)) == ""
+
+
+@pytest.mark.parametrize(("changes", "said"), [c[1:] for c in OTHERWISE])
+def test_what_differs_is_told(changes, said):
+    assert said in compared(forked(**changes))
+
+
+def test_another_output_is_told():
+    outcome = forked()
+    trace = replace(outcome.measurement.trace, outputs=(OutputSample((2, 1), (0.25, 0.75)),))
+    changed = replace(outcome, measurement=replace(outcome.measurement, trace=trace))
+    assert "output 1 was another" in compared(changed)
+
+
+def test_a_run_that_failed_is_told():
+    failed = RunOutcome(TrialState.CRASHED, "RuntimeError: no", None, "", 1.0, forked=True)
+    assert compared(failed) == "it could not be measured (RuntimeError: no)"
+
+
+class Process:
+    """Stands for the template."""
+
+    def __init__(self, start):
+        self.import_s, self.start, self.closed = 5.0, start, False
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def study(monkeypatch):
+    """Return a function that begins to fork with this outcome, and what then is known."""
+    processes, requests = [], []
+
+    def template(request, notes):
+        processes.append(Process(request))
+        return processes[-1]
+
+    def begin(outcome, runs=30):
+        def run_script(request, *_):
+            requests.append(request)
+            return outcome if request.template else run()
+
+        monkeypatch.setattr(trial_runner, "run_script", run_script)
+        monkeypatch.setattr(forking, "start_template", template)
+        knobs = load_knobs()
+        validator = TrialValidator(Objective.THROUGHPUT, Level.BALANCED, None, knobs)
+        runner = TrialRunner(knobs, validator)
+        with Forker(runner, Objective.THROUGHPUT) as forker:
+            first, again = (runner.run(SIDE, "baseline")[1] for _ in range(2))
+            known = Baselines(first, again, tuple(r.measurement for r in (first, again)))
+            note = forker.begin(SIDE, known, runs)
+            for phase in ("search", "ablation", "proof"):
+                runner.run(SIDE, phase)
+            runner.run(replace(SIDE, settings={"cpu_threads": 1}), "search")
+        return note, forker, [bool(request.template) for request in requests], requests
+
+    begin.processes = processes
+    return begin
+
+
+def test_trials_are_forked_where_nothing_differs_and_proofs_never(study):
+    note, forker, are_forked, requests = study(forked())
+    assert note == ""
+    assert are_forked == [False, False, True, True, True, False, False]
+    assert [bool(request.specification.notes) for request in requests] == [True] + 6 * [False]
+    assert study.processes[0].closed
+    trials = [
+        Trial(number, {}, "search", TrialState.COMPLETE, start_saved_s=saved)
+        for number, saved in enumerate([4.0, 7.5, None, 7.5])
+    ]
+    found = forker.result(trials)
+    assert (found.runs, found.why) == (3, "")
+    assert found.saved_s == pytest.approx(19.0 - 5.0 - 12.0)
+
+
+def test_all_are_fresh_where_something_differs(study):
+    note, forker, are_forked, _ = study(forked(step_ms=20.0))
+    assert note.endswith("a step cost 2.00 times as much")
+    assert are_forked == [False, False, True, False, False, False, False]
+    assert study.processes[0].closed
+    assert forker.result(()).why == "a step cost 2.00 times as much"
+
+
+def test_it_is_not_begun_where_it_would_not_pay(study):
+    note, forker, are_forked, _ = study(forked(), runs=3)
+    assert (note, any(are_forked), study.processes) == ("", False, [])
+    assert forker.result(()).why == "it would not pay: torch is imported within 4.0 s"
