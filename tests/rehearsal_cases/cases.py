@@ -205,7 +205,8 @@ TRAPS = (
     trap("late_pruning", NHWC, END),
     trap("late_unfreeze", FUSED, END),
     trap("rare_bad_samples", WORKERS, STATE, FILES),
-    # What happens when something was reached: no rehearsal that is so short gets there.
+    # What happens when something was reached: no rehearsal that is so short gets there. The first
+    # four stay unverified, as a branch that matters to their settings was never lived.
     trap("competence", OWN_KEPT, SECOND, STATE),
     trap("domain_weights", WORKERS, SECOND, STATE),
     trap("sequential_test", DOUBLE, ROWS, RESULTS),

@@ -10,11 +10,11 @@ loop; and only if what decides on them can change: options that a script is give
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuadvisor.collectors.script.child.branch_names import Names, last_name, own_nodes
+from gpuadvisor.collectors.script.child.branch_names import Names, breaks, last_name, own_nodes
 from gpuadvisor.domain.rehearsal import Touch
 
 BRANCH, VALUE = "__gpuadvisor_branch__", "__gpuadvisor_stored__"
@@ -25,7 +25,6 @@ FAILURES = frozenset({
 })  # fmt: skip
 """Exceptions that tell of an accident. A run that has none does not take their branch."""
 _LEAVING = (ast.Break, ast.Continue, ast.Return, ast.Raise)
-_LOOPS = (ast.For, ast.While)
 _TRIES: Any = (ast.Try, getattr(ast, "TryStar", ast.Try))
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -74,9 +73,8 @@ class Marker:
             rest = body[place + 1 :]
             if isinstance(node, ast.If) and rest and not node.orelse and _always_leaves(node.body):
                 # What follows is its other branch.
-                node.orelse, rest, body = rest, [], []
-                done += self._statement(node)
-                done += node.orelse
+                node.orelse = rest
+                done += [*self._statement(node), *node.orelse]
                 node.orelse = []
                 return done
             done += self._statement(node)
@@ -107,7 +105,7 @@ class Marker:
         elif isinstance(node, ast.Match):
             varies = self.names.varies(node.subject)
             for case in node.cases:
-                text = f"case {ast.unparse(case.pattern)}"
+                text = ast.unparse(case).partition(":\n")[0]
                 case.body = self._branch(case.pattern, case.body, text, before, varies)
         elif isinstance(node, (ast.With, ast.AsyncWith, ast.AsyncFor)):
             node.body = self.statements(node.body)
@@ -264,16 +262,4 @@ def _always_leaves(body: list[ast.stmt]) -> bool:
 
 def _leaves(body: list[Any]) -> bool:
     """Say whether statements may leave the loop that they stand in, before its end."""
-
-    def breaks(node: ast.AST) -> Iterator[ast.AST]:
-        if isinstance(node, (ast.Break, ast.Return)):
-            yield node
-        elif isinstance(node, (*_LOOPS, ast.AsyncFor)):
-            yield from (n for n in own_nodes(node.body) if isinstance(n, ast.Return))
-            for statement in node.orelse:
-                yield from breaks(statement)
-        elif not isinstance(node, (*_DEFINITIONS, ast.Lambda)):
-            for child in ast.iter_child_nodes(node):
-                yield from breaks(child)
-
-    return any(True for node in body for _ in breaks(node))
+    return breaks(body) or any(isinstance(node, ast.Return) for node in own_nodes(body))

@@ -267,6 +267,20 @@ def own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
             waiting.extend(ast.iter_child_nodes(node))
 
 
+def breaks(body: Iterable[ast.AST]) -> bool:
+    """Say whether a `break` leaves the loop that statements stand in, and not one within it."""
+    waiting = list(body)
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, ast.Break):
+            return True
+        if isinstance(inner, LOOPS):
+            waiting.extend(inner.orelse)
+        elif not isinstance(inner, _SCOPES):
+            waiting.extend(ast.iter_child_nodes(inner))
+    return False
+
+
 def last_name(node: ast.AST | None) -> str:
     """Return `step` for `optimizer.step`."""
     if isinstance(node, ast.Attribute):

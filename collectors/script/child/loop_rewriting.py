@@ -14,7 +14,7 @@ from pathlib import PurePath
 from typing import Any
 
 from gpuadvisor.collectors.script.child.branch_marking import Mark, Marker
-from gpuadvisor.collectors.script.child.branch_names import Names
+from gpuadvisor.collectors.script.child.branch_names import Names, breaks
 from gpuadvisor.collectors.script.child.branch_names import last_name as _last_name
 from gpuadvisor.collectors.script.child.branch_names import own_nodes as _own
 
@@ -178,7 +178,7 @@ class _Rewriter(ast.NodeTransformer):
         forever = isinstance(node.test, ast.Constant) and bool(node.test.value)
         # A loop that only `return` leaves has no end that could come earlier, and the `else` of an
         # endless one is never run.
-        if self._can_end(node) and (not forever or (_breaks(node) and not node.orelse)):
+        if self._can_end(node) and (not forever or (breaks(node.body) and not node.orelse)):
             site = self._new_site(node)
             name = f"__gpuadvisor_{site}__"
             begin = ast.Assign(
@@ -221,20 +221,6 @@ def _placed(new: Any, old: ast.AST) -> Any:
         if "lineno" in node._attributes and not hasattr(node, "lineno"):
             ast.copy_location(node, old)
     return new
-
-
-def _breaks(node: ast.While) -> bool:
-    """Say whether a `break` leaves this loop, and not one within it."""
-    waiting: list[ast.AST] = list(node.body)
-    while waiting:
-        inner = waiting.pop()
-        if isinstance(inner, ast.Break):
-            return True
-        if isinstance(inner, (ast.For, ast.While, ast.AsyncFor)):
-            waiting.extend(inner.orelse)
-        elif not isinstance(inner, _SCOPES):
-            waiting.extend(ast.iter_child_nodes(inner))
-    return False
 
 
 def _is_short(iterable: ast.expr) -> bool:

@@ -58,7 +58,8 @@ def codes(code):
 def lines(code, whiles):
     """Return the lines of each function, and those that begin a `while` statement in any case."""
     return {
-        (each.co_name, each.co_firstlineno): whiles | {line for _, _, line in each.co_lines()}
+        (each.co_name, each.co_firstlineno): whiles
+        | {line for _, _, line in each.co_lines() if line is not None}
         for each in codes(code)
     }
 
@@ -77,7 +78,51 @@ def agree(source):
     assert output(code) == output(original)
 
 
+LATE_BRANCHES = """
+class Thing:
+    weight, level, items = 0, 1, []
+    def harder(self): self.level += 1
+
+def DataLoader(data): return range(5)
+data, model = Thing(), Thing()
+
+def turn(data, x):
+    'A docstring.'
+    global total
+    if x > 1: return
+    total = x; data.level = x
+    if data.level: data.harder(); return 1
+    return x and data.items.pop() or (data.items.append(x) if x > 7 else None)
+
+total, n = 0, 0
+for x in DataLoader(data):
+    total += x; n = x
+    if total > 3 and x: data.level += 1
+    elif total > 1: model.weight = x
+    else:
+        data.level = 0
+    try: turn(data, x); [][0 if x != 3 else 1 // 0]
+    except IndexError: data.level = 2; print('index')
+    except (ZeroDivisionError, KeyError) as error: model.weight -= 1; print(error)
+    else: pass
+    finally: print(x)
+    while n > 2:
+        n -= 1; data.items.append(n)
+        if n == 3: continue
+        model.weight += n; print(model.weight)
+    else: print('no more')
+    print(x > 2 and data.items.append(x), data.items.pop() if x > 3 else data.items)
+    data.level = 5 if total > 5 else data.level
+    data.items[:], [model.weight, data.level] = [x], (x, 1)
+    if total < 0: continue
+    data.harder(); print(data.level, data.items)
+    if total > 8: data.level = 9; break
+    print((lambda: data.items.append(n))(), [data.items.pop() for _ in range(1) if x], total)
+else: print('whole')
+print(vars(data), vars(model), data.items, total)
+"""
 PROGRAMS = {
+    "late branches": LATE_BRANCHES,
     "several on a line": "for i in range(2): print(i); x = [print(j) for j in range(2)]\n",
     "line continuation": "for i \\\n   in \\\n  range(\n2): \\\n  print(i)\n",
     "tabs": "if 1:\n\tfor i in range(2):\n\t\tprint(i)\n",
