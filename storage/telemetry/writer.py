@@ -141,6 +141,7 @@ class TelemetryWriter:
         return taken
 
     def _append(self, frames: Sequence[Frame], events: Sequence[Event]) -> None:
+        self._replace_moved()
         self._space.check()
         if frames:
             self._index.note_gpus(frames)
@@ -235,20 +236,40 @@ class TelemetryWriter:
         work()
 
     def _set_aside(self, error: DamagedError) -> None:
-        if day := self._days.pop(error.path, None):
-            day.connection.close()
-        is_index = self._is_open and error.path == self._index.path
-        if is_index:
-            self._index.connection.close()
+        is_index = self._let_go(error.path)
         new = set_aside(error.path, self._clock())
         self._damaged[error.path.name] = (
             f"{error.path} is damaged and was set aside: a new one takes its place, and "
             f"`sqlite3 {new} .recover` shows what can be saved of it."
         )
         if is_index:
-            self._surviving(self._begin)
-            if self._minute:  # what was rolled up before it is made anew of the raw rows
-                self._started_s = self._minute.begin_s
+            self._renew_index()
+
+    def _replace_moved(self) -> None:
+        """Go on in new files where somebody has moved or removed those that are open."""
+        for file in (self._index, *self._days.values()):
+            if file.is_moved():
+                is_index = self._let_go(file.path)
+                self._damaged[file.path.name] = (
+                    f"{file.path} was moved away or removed while it was written: a new one takes"
+                    " its place."
+                )
+                if is_index:
+                    self._renew_index()
+
+    def _let_go(self, path: Path) -> bool:
+        """Close a file as it is; return whether it is the index, which must be renewed."""
+        if day := self._days.pop(path, None):
+            day.connection.close()
+        is_index = self._is_open and path == self._index.path
+        if is_index:
+            self._index.connection.close()
+        return is_index
+
+    def _renew_index(self) -> None:
+        self._surviving(self._begin)
+        if self._minute:  # what was rolled up before it is made anew of the raw rows
+            self._started_s = self._minute.begin_s
 
     # -- roll-ups ------------------------------------------------------------------------------
 

@@ -57,9 +57,14 @@ class WrittenFile:
             except BaseException:
                 self.connection.close()
                 raise
+        self._opened = _identity(path)
 
     def _load(self) -> None:
         """Read what the file has of an earlier writer."""
+
+    def is_moved(self) -> bool:
+        """Return whether somebody has moved or removed the file, which SQLite does not see."""
+        return _identity(self.path) != self._opened
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -83,6 +88,14 @@ class WrittenFile:
             self.connection.execute("PRAGMA busy_timeout = 0")
             self.connection.execute("PRAGMA journal_mode = DELETE").fetchone()
         self.connection.close()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 # -- a day -----------------------------------------------------------------------------------------

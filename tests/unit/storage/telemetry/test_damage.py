@@ -1,5 +1,6 @@
 """Files of the telemetry store that are damaged: set aside, said, and no reason to stop."""
 
+import shutil
 import sqlite3
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import pytest
 
 from gpuadvisor.daemon.store import Backlog
 from gpuadvisor.domain.telemetry import Event, GpuProcess
+from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
 from gpuadvisor.storage.telemetry.retention import Retention
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
@@ -114,3 +116,37 @@ def test_damaged_days_go_with_the_others(folder):
         clock.now_s += 2 * DAY_S
         writer.tend()
     assert not list(folder.glob("*.damaged-*"))
+
+
+@pytest.mark.parametrize("how", ["the file alone", "with its log", "removed"])
+@pytest.mark.parametrize("name", ["index.db", "samples-20231114.db"])
+def test_a_file_that_is_moved_away_under_the_daemon_costs_nothing_that_comes_after(
+    folder, name, how
+):
+    """As `db check` advises for another schema; SQLite would write on into the moved file."""
+    with TelemetryWriter(folder, clock=Clock()) as writer:
+        writer.append([frame(0, sample())])
+        for path in list(folder.glob(f"{name}*" if how == "with its log" else name)):
+            path.unlink() if how == "removed" else path.rename(folder / f"old-{path.name}")
+        event = Event("xid", START_S + 1, "Xid 79", gpu="GPU-0", ended_s=START_S + 1)
+        writer.append([frame(1, sample())], [event])
+        (said,) = writer.take_damaged().values()
+        writer.append([frame(2, sample())])
+        assert writer.take_damaged() == {}
+    assert said.startswith(f"{folder / name} was moved away or removed while it was written")
+    reader = TelemetryReader(folder)
+    is_index = name == "index.db"
+    assert [f.time_s - START_S for f in reader.frames(0)] == [0, 1, 2][not is_index :]
+    assert (reader.gpus(), reader.events(0)) == ((h100(0),), [event])
+
+
+def test_a_store_that_is_removed_under_the_daemon_is_said(folder):
+    with TelemetryWriter(folder, clock=Clock()) as writer:
+        writer.append([frame(0, sample())])
+        shutil.rmtree(folder)
+        for at in (1, 2):
+            with pytest.raises(StoreError, match=r"index\.db cannot be opened"):
+                writer.append([frame(at, sample())])
+        folder.mkdir()
+        writer.append([frame(3, sample())])
+    assert [f.time_s - START_S for f in TelemetryReader(folder).frames(0)] == [3]
