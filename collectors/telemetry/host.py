@@ -7,6 +7,7 @@ reading each with psutil takes 0.5 ms.
 from __future__ import annotations
 
 import os
+import re
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -23,6 +24,8 @@ VIRTUAL_DISKS = (b"loop", b"ram", b"dm-", b"md", b"zram")
 _SECTOR_BYTES = 512
 """A sector of /proc/diskstats, whatever the disk's (Documentation/admin-guide/iostats.rst)."""
 _BLOCK = 1 << 16
+_MEMORY = re.compile(rb"^((?:Mem|Swap)(?:Total|Available|Free)): *(\d+) kB$", re.MULTILINE)
+"""Lines of /proc/meminfo that are used; parsing all 55 took twice as long as reading them."""
 
 
 class HostCollector:
@@ -52,6 +55,10 @@ class HostCollector:
 
     def _lines(self, name: str) -> list[bytes]:
         """Return the lines of a file of the kernel's, none where it cannot be read."""
+        content = self._content(name)
+        return content.split(b"\n") if content else []
+
+    def _content(self, name: str) -> bytes:
         try:
             file = self._files.get(name)
             if file is None:
@@ -59,16 +66,16 @@ class HostCollector:
             content = b""
             while part := os.pread(file, _BLOCK, len(content)):  # a page at a time
                 content += part
-            return content.split(b"\n")
+            return content
         except OSError:
-            return []
+            return b""
 
     def _levels(self) -> dict[str, Number]:
         found: dict[str, Number] = {"load_1m": os.getloadavg()[0]}
-        kib = dict(line.split(b":", 1) for line in self._lines("meminfo") if b":" in line)
-        with suppress(KeyError, ValueError):
+        kib = dict(_MEMORY.findall(self._content("meminfo")))
+        with suppress(KeyError):
             total, free, swap, swap_free = (
-                int(kib[name][:-2]) << 10
+                int(kib[name]) << 10
                 for name in (b"MemTotal", b"MemAvailable", b"SwapTotal", b"SwapFree")
             )
             found["host_memory_used_bytes"] = max(total - free, 0)

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,7 +34,12 @@ def day_begin(time_s: float) -> float:
 
 def day_path(folder: Path, time_s: float, kind: str = SAMPLES) -> Path:
     """Return the file with the rows of this Unix time."""
-    day = datetime.fromtimestamp(day_begin(time_s), UTC)
+    return _path_of_day(folder, day_begin(time_s), kind)
+
+
+@lru_cache(8)  # the writer asks for each frame
+def _path_of_day(folder: Path, begin_s: float, kind: str) -> Path:
+    day = datetime.fromtimestamp(begin_s, UTC)
     return folder / f"{kind}-{day:%Y%m%d}.db"
 
 

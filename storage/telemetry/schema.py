@@ -91,6 +91,13 @@ class Table:
         """The names of the metrics."""
         return tuple(metric.name for metric in self.metrics)
 
+    @cached_property
+    def insert(self) -> str:
+        """The SQL that adds a raw row, unless its key is there."""
+        names = ", ".join(["ts", "gpu", *self.names])
+        marks = ", ".join("?" * (2 + len(self.names)))
+        return f"INSERT OR IGNORE INTO {self.name} ({names}) VALUES ({marks})"
+
     @property
     def statement(self) -> str:
         """The SQL that creates the table.

@@ -162,13 +162,11 @@ class DayFile(WrittenFile):
     def _insert(self, table: Table, rows: Sequence[Row]) -> None:
         if not rows:
             return
-        columns = ", ".join(column.name for column in table.columns)
-        marks = ", ".join("?" * (2 + len(table.columns)))
-        insert = f"INSERT OR IGNORE INTO {table.name} (ts, gpu, {columns}) VALUES ({marks})"
-        if self.connection.executemany(insert, rows).rowcount < len(rows):
+        if self.connection.executemany(table.insert, rows).rowcount < len(rows):
+            columns = ", ".join(table.names)
             select = f"SELECT ts, gpu, {columns} FROM {table.name} WHERE ts = ? AND gpu = ?"
             for row in rows:
-                self._insert_beside(select, insert, row)
+                self._insert_beside(select, table.insert, row)
 
     def _insert_beside(self, select: str, insert: str, row: Row) -> None:
         """Write a row whose key another may have, as a clock that was set back comes by again."""
