@@ -224,7 +224,8 @@ class Service:
         for event in self._backlog.finish(time_s, self._figures.close(time_s)):
             LOG.error("at the end: %s", event.message)
         self._dispatchers.close()
-        (self._setting.folder / STATE_FILE).unlink(missing_ok=True)
+        with suppress(OSError):  # a disk that turned read-only
+            (self._setting.folder / STATE_FILE).unlink(missing_ok=True)
         LOG.info("gpuadvisor daemon %s has stopped", os.getpid())
 
 

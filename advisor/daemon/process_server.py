@@ -76,7 +76,8 @@ class ProcessServer:
         """Close the socket; answers on their way are cut."""
         self._server.end()
         for path in (self._where, self._path):
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a disk that turned read-only
+                path.unlink(missing_ok=True)
 
 
 class _Server(BoundedServer, socketserver.UnixStreamServer):
