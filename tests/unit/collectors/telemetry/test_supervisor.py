@@ -117,6 +117,7 @@ def test_a_driver_that_wakes_its_gpus_one_after_the_other_does_not_hang():
 def test_a_child_that_hangs_as_well_does_not_keep_others_from_the_driver(tmp_path):
     """The calls of the first two never return, as those of a real driver may, when it works."""
     starts, works = tmp_path / "starts", tmp_path / "works"
+    starts.touch()
     program = (
         f"import pathlib\nopen({str(starts)!r}, 'a').write('x')\n"
         f"if pathlib.Path({str(works)!r}).exists():\n    exec({GOOD!r})\n"
