@@ -91,6 +91,14 @@ def test_who_serves_is_known_and_leaves_nothing_behind(folder):
     assert not (folder / "daemon.sock").exists()
 
 
+def test_a_socket_that_cannot_be_removed_does_not_keep_the_daemon_from_ending(folder):
+    """As on a disk that turned read-only, where the last rows and notices still have to go out."""
+    server = ProcessServer(folder, os.getegid(), None)
+    (folder / "daemon.sock").unlink()
+    (folder / "daemon.sock").mkdir()
+    server.close()
+
+
 def test_the_socket_of_a_killed_daemon_is_replaced(folder, asking):
     with (
         closing(socket.socket(socket.AF_UNIX)) as dead,
