@@ -112,6 +112,9 @@ class ScreeningResult:
     """Time that all blocks took."""
     why: str = ""
     """Why the screening ended early, as a clause; empty where it did not."""
+    loaders: Ratio | None = None
+    """What all knobs of the loaders can bring at most beside the best settings: time of a step over
+    that of one with the batch that is there already. None where that was not timed."""
 
     def of(self, state: ScreenedAs) -> dict[str, list[Value]]:
         """Return the values of each knob that were found to be so."""

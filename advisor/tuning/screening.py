@@ -21,6 +21,13 @@ from gpuadvisor.domain.screening import Screened, ScreenedAs, ScreeningResult
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.loader_ceiling import (
+    CACHED,
+    PAIRS_S,
+    is_worth_timing,
+    with_ceiling,
+    worthless,
+)
 from gpuadvisor.tuners.screening.course import least_s, screen
 from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuning.arguments import applied
@@ -37,6 +44,11 @@ compilers take 40 s, cuDNN's choice of algorithms 8 s."""
 FEW_VALUES = 3
 """Values for which there has to be room, or as many as there are: the first ones are those that
 findings point to, and what there is no time for is left to trials."""
+
+
+CEILING_TIMES = 4
+"""Times what the loaders' ceiling takes that a screening needs to have room for that, too."""
+CACHED_PLACE = "gpuadvisor.collectors.script.child.cached_batch:CACHED"
 
 
 @dataclass(frozen=True)
@@ -77,12 +89,17 @@ class Screener:
             try:
                 most_s = max(allowed_s, budget.screening_s(compiles=True))
                 throughout = supply.settings if supply else {}
-                found = self.screen(live, allowed_s, most_s - allowed_s, throughout)
+                found = self.screen(live, allowed_s, most_s - allowed_s, throughout, space)
             except ScriptError as error:
                 note(f"each knob is tried in processes of its own: {error}")
                 return Screening(space, nothing, supply)
             if found.why:
                 note(f"the screening in one running script ended early: {found.why}")
+            if found.loaders is not None:
+                note(
+                    f"the script's loaders are worth at most {found.loaders.high:.2f}x here: so "
+                    "much faster it is with the batch that it already has"
+                )
             return Screening(space, found, supply)
         self.progress.on_message(f"no screening in one running script: {why}")
         return Screening(space, nothing, supply)
@@ -120,20 +137,26 @@ class Screener:
         allowed_s: float,
         more_s: float = 0.0,
         throughout: Settings | None = None,
+        whole: Space | None = None,
     ) -> ScreeningResult:
         """Screen knobs that can be turned in a running script, for so many seconds at most.
 
         `more_s` are further ones for what compiles. The script has the settings of `throughout`
-        from its start, and each value is compared beside them.
+        from its start, and each value is compared beside them. What the loaders' knobs in `whole`
+        can bring at most is timed in the end, where there is time for it.
 
         Raises ScriptError where that script cannot be timed in blocks of steps, Interrupted where
         the study was cancelled.
         """
+        whole, throughout = whole or Space(), throughout or {}
         end_s = time.monotonic() + allowed_s
+        has_room = allowed_s >= CEILING_TIMES * PAIRS_S
+        times_loaders = has_room and is_worth_timing(self.baseline, whole)
+        kept_s = PAIRS_S if times_loaders else 0.0
         costly = {p.name: self._first_s(p.name) for p in space.parameters}
         screening = screen(
             space,
-            lambda: end_s - time.monotonic(),
+            lambda: end_s - kept_s - time.monotonic(),
             {name: seconds for name, seconds in costly.items() if self._is_costly(name)},
             seed=str(self.options.seed),
             told=self.progress.on_screened,
@@ -141,10 +164,18 @@ class Screener:
         )
         # In the knobs' own order, in which they are turned on: layouts before what compiles.
         live = {n: _place(knob) for n, knob in self.knobs.items() if n in space}
-        throughout = throughout or {}
-        found = run_live(self._request(space, allowed_s + more_s, throughout), live, screening)
-        values = (replace(s, beside={**throughout, **s.beside}) for s in found.values)
-        return replace(found, values=tuple(values))
+        request = self._request(space, allowed_s + more_s, throughout)
+        if not times_loaders:
+            return _beside(run_live(request, live, screening), throughout)
+        last_s = end_s + more_s
+        course = with_ceiling(screening, lambda: last_s - time.monotonic(), str(self.options.seed))
+        found = _beside(run_live(request, {**live, CACHED: CACHED_PLACE}, course), throughout)
+        if found.loaders is None:
+            return found
+        ruled_out = worthless(found.loaders, whole, {**throughout, **found.settings})
+        for each in ruled_out:
+            self.progress.on_screened(each)
+        return replace(found, values=(*found.values, *ruled_out))
 
     def _request(self, space: Space, allowed_s: float, throughout: Settings) -> RunRequest:
         options = self.options
@@ -248,6 +279,12 @@ class Screening:
             for p in self.space.parameters
         )
         return replace(self.space, parameters=tuple(p for p in parameters if p.values))
+
+
+def _beside(found: ScreeningResult, throughout: Settings) -> ScreeningResult:
+    """Return a result whose values stand beside what the script had from its start."""
+    values = (replace(each, beside={**throughout, **each.beside}) for each in found.values)
+    return replace(found, values=tuple(values))
 
 
 def _is_live(knob: Knob) -> bool:

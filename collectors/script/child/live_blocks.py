@@ -24,6 +24,8 @@ SETTLING_STEPS = 3
 are recorded on the second run after a compilation and replayed from the third."""
 RESTLESS_STEPS = 32
 """Steps after which a block begins though each step compiles something."""
+SETTLING = "is_settling"
+"""Attribute of a turn that says whether steps still feel what was turned."""
 LEAST_STEPS = 4
 """Steps of a block at least, so that one that takes longer than the others is not all of it."""
 MOST_TRIES = 3
@@ -59,7 +61,7 @@ class LiveBlocks:
         if self._orders is None:
             return True
         compiled = compilations()
-        steady = compiled == self._compiled and not interrupted
+        steady = compiled == self._compiled and not interrupted and not self._is_settling()
         self._compiled = compiled
         self._steps += 1
         if self._began_s is None:
@@ -122,6 +124,10 @@ class LiveBlocks:
             if name not in self._settings:
                 self._turns[name](settings[name])
                 self._settings[name] = settings[name]
+
+    def _is_settling(self) -> bool:
+        """Say whether what was turned before is still to be felt, of the turns that can tell."""
+        return any(getattr(turn, SETTLING, bool)() for turn in self._turns.values())
 
     def _settle(self) -> None:
         self._tries += 1

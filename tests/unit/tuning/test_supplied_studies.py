@@ -38,6 +38,8 @@ class Waiting:
         self.iterable = False
         self.asked, self.requests, self.screenings = [], [], []
         self.raises = None
+        self.ceiling = lambda settings: 1.02
+        """How much faster the script is that does not wait."""
 
     def step_ms(self, settings):
         rest_ms = self.rest_ms / (1.5 if "tf32" in settings else 1.0)
@@ -83,10 +85,14 @@ class Waiting:
         batch_ms = BATCH_MS / max(1, workers)
         return BlockTime(batch_ms, math.ceil(500 / batch_ms))
 
+    def _live_ms(self, settings):
+        ceiling = self.ceiling(settings) if "cached_batch" in settings else 1.0
+        return self.step_ms(settings) / ceiling
+
     def live(self, request, live, wanted):
         fixed = {each.knob: each.value for each in request.specification.applications}
         self.screenings.append(fixed)
-        running = LiveScript(lambda settings: self.step_ms({**fixed, **settings}))
+        running = LiveScript(lambda settings: self._live_ms({**fixed, **settings}))
         blocks = next(wanted)
         while True:
             try:
@@ -183,3 +189,20 @@ def test_it_runs_in_a_private_view(waiting):
     tune(budget=TEN_MINUTES, only=ONLY)
     (request,) = waiting.requests
     assert request.scratch == (loader_supply.unavailable() is None)
+
+
+def test_what_is_left_to_the_loader_beside_the_first_workers_decides_what_else_is_tried(waiting):
+    waiting.ceiling = lambda settings: 1.001
+    result = tune(budget=TEN_MINUTES, only=ONLY)
+    assert any(
+        note.startswith("the script's loaders are worth at most 1.0") for note in result.notes
+    )
+    ruled_out = [each for each in result.screened if each.knob == "dataloader_workers"]
+    assert [(each.value, str(each.state)) for each in ruled_out] == [(15, "worthless")]
+    assert ruled_out[0].beside == {"dataloader_workers": 8, "tf32": True}
+    tried = {each.get("dataloader_workers") for each in searched(result)}
+    assert 15 not in tried
+    waiting.ceiling = lambda settings: 1.5
+    result = tune(budget=TEN_MINUTES, only=ONLY, study="second")
+    assert any("worth at most 1.5" in note for note in result.notes)
+    assert all(each.knob != "dataloader_workers" for each in result.screened)

@@ -1,0 +1,119 @@
+"""A running script that does not wait for its loader for some blocks, and then goes on."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+
+import pytest
+
+from gpuadvisor.collectors.script.live import run_live
+from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.collectors.script.specification import Schedule
+from gpuadvisor.domain.screening import Block, ScreeningResult
+from gpuadvisor.tuners.loader_ceiling import CACHED, with_ceiling
+from tests.integration.runs import request
+
+LIVE = {CACHED: "gpuadvisor.collectors.script.child.cached_batch:CACHED"}
+REST_S = 0.01
+SCRIPT = """\
+import sys, time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+class Data(Dataset):
+    def __len__(self):
+        return 100_000
+    def __getitem__(self, index):
+        # The cost varies between batches: of some samples it is three times the usual.
+        time.sleep(float(sys.argv[1]) / 4 * (2.5 if index // 4 % 4 == 0 else 0.5))
+        return {"x": torch.full((4,), float(index)), "names": [str(index)]}
+
+def main():
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    for batch in DataLoader(Data(), batch_size=4, num_workers=int(sys.argv[2])):
+        x = batch["x"]
+        print("batch", int(x[0, 0]), int(x.sum()), len(batch), len(batch["names"][0]), flush=True)
+        if sys.argv[3] == "in_place":
+            x.add_(1.0)
+            batch["names"].append("more")
+            batch["more"] = x
+        if sys.argv[3] == "numpy":
+            x.numpy()[:] += 1
+        time.sleep(0.01)
+        model(x / 1e9).sum().backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def asked(*blocks):
+    return (yield list(blocks))
+
+
+@pytest.fixture
+def live(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+
+    def run(screening, load_s, workers, change="none"):
+        said = []
+        command = Command(
+            sys.executable, "train.py", (str(load_s), str(workers), change), folder=str(tmp_path)
+        )
+        wanted = replace(request(command, Schedule(warmup_s=0.05)), on_output=said.append)
+        found = run_live(wanted, LIVE, screening)
+        lines = re.findall(r"batch (\d+) (\d+) (\d+) (\d+)", b"".join(said).decode())
+        return found, [tuple(map(int, line)) for line in lines]
+
+    return run
+
+
+USUAL, FREE = Block({}, 0.3), Block({CACHED: True}, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("workers", "load_s", "change"),
+    [
+        (0, 0.03, "in_place"),
+        *(pytest.param(2, 0.12, each, marks=pytest.mark.slow) for each in ("none", "numpy")),
+    ],
+)
+def test_no_batch_is_lost_and_what_the_script_writes_to_one_does_not_stay(
+    live, workers, load_s, change
+):
+    (before, free, after, again), batches = live(
+        asked(USUAL, FREE, USUAL, FREE), load_s, workers, change
+    )
+    assert not before.failed + free.failed + after.failed + again.failed
+    assert free.step_ms < 0.7 * before.step_ms
+    assert again.step_ms < 0.7 * after.step_ms
+    different = list(dict.fromkeys(batches))
+    assert [first for first, *_ in different] == [4 * n for n in range(len(different))]
+    assert all(total == 16 * first + 24 for first, total, *_ in different)
+    assert {tuple(rest) for _, _, *rest in different} == {(2, 4)}
+    repeated = [batch for batch in different if batches.count(batch) > 1]
+    assert len(repeated) == 2
+    assert all(abs(batches.count(batch)) >= 8 for batch in repeated)
+
+
+def screened():
+    """A course that compares nothing."""
+    times = yield [USUAL]
+    return ScreeningResult(step_ms=times[0].step_ms)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_the_ceiling_holds(live, workers):
+    """The loader takes 30 ms a batch on average, and workers have some batches ready."""
+    found, _ = live(with_ceiling(screened(), lambda: 60.0), 0.03, workers)
+    rest_ms = 1e3 * REST_S
+    loading_ms = 30 / max(1, workers)
+    at_best = (rest_ms + 30) / rest_ms if not workers else max(rest_ms, loading_ms) / rest_ms
+    assert found.loaders.high >= 0.75 * at_best  # a step has more than its 10 ms of rest
+    assert found.loaders.low <= 1.1 * at_best
