@@ -62,10 +62,13 @@ class LiveScript:
         if isinstance(self.noise, simulation.Neighbour):
             self.noise.startup_s, self.noise.measure_s = cost_s, lasts_s
         factors = next(self.noise)
+        idle = tuple(sorted(self.idle & block.settings.keys()))
         factor = sum(factors) / len(factors) / self.mean
         self.now_s += cost_s + factor * lasts_s
-        return BlockTime(factor * step_ms, steps, cost_s)
+        return BlockTime(factor * step_ms, steps, cost_s, idle=idle)
 
+    idle: frozenset[str] = frozenset()
+    """Knobs that find nothing to change."""
     mean: float = 1.0
     """What the noise is around."""
 

@@ -40,6 +40,8 @@ class BlockTime:
     """Time from the order to the first timed step: turning, compiling, settling."""
     failed: str = ""
     """Why there is no time, as a sentence; empty if there is one."""
+    idle: tuple[str, ...] = ()
+    """Knobs that were on for it and have found nothing to change."""
 
 
 Screening: TypeAlias = Generator[Sequence[Block], Sequence[BlockTime], Concluded]
@@ -72,6 +74,8 @@ class ScreenedAs(str, Enum):
     """Neither was shown."""
     FAILED = "failed"
     """The script did not run with it, or ended."""
+    NO_EFFECT = "no_effect"
+    """It found nothing to change in the script."""
 
     def __str__(self) -> str:
         return self.value

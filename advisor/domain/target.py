@@ -96,8 +96,11 @@ class Target(Protocol):
     def take_steps(self, taker: StepTaker) -> None:
         """Have the steps after warming up taken by `taker`; they are not timed then."""
 
-    def named(self, knob: str) -> Target:
-        """Return the same target as another knob sees it, for what turns several."""
+    def named(self, knob: str, noticed: Callable[[], None] = lambda: None) -> Target:
+        """Return the same target as another knob sees it, for what turns several.
+
+        `noticed` is called each time that the knob says that it changed something.
+        """
         ...
 
     def tell(self, detail: str) -> None:

@@ -291,6 +291,8 @@ def screened_as(screened: Screened) -> str:
             return TOO_LITTLE.partition(" in ")[0]
         case ScreenedAs.FAILED:
             return f"failed: {screened.why.rstrip('.')}"
+        case ScreenedAs.NO_EFFECT:
+            return screened.why
     return f"not decided: {screened.why}"
 
 

@@ -240,7 +240,7 @@ class Screening:
             each
             for each in self._of(ScreenedAs.WORTHLESS)
             if each.beside.items() <= standing.items()
-        ]
+        ] + self._of(ScreenedAs.NO_EFFECT)
         left = self._without(gone)
         if not left.parameters and gone:
             gone.remove(max(gone, key=lambda each: each.ratio.ratio if each.ratio else 0.0))
@@ -266,6 +266,16 @@ class Screening:
             return replace(each, values=tuple(values))
 
         return replace(space, parameters=tuple(map(ordered, parameters)))
+
+    @property
+    def without_effect(self) -> dict[str, str]:
+        """Knobs of which each value found nothing to change in the script, and that in words."""
+        idle = {(each.knob, each.value): each.why for each in self._of(ScreenedAs.NO_EFFECT)}
+        return {
+            p.name: idle[p.name, p.values[0]]
+            for p in self.space.parameters
+            if all((p.name, value) in idle for value in p.values)
+        }
 
     def _of(self, state: ScreenedAs) -> list[Screened]:
         return [each for each in self.result.values if each.state is state]

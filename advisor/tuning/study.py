@@ -487,7 +487,9 @@ class _Study:
         """Return the knobs that could not do anything here, with the reason."""
         if self._search is None:
             return {}
-        found = {**self._search.chosen.unavailable, **self._search.pointless}
+        search = self._search
+        found = {**search.chosen.unavailable, **search.pointless}
+        found.update(search.screening.without_effect)
         for trial in self._evaluator.trials:
             useless = trial.state in (TrialState.NO_EFFECT, TrialState.UNSUPPORTED)
             if useless and trial.phase == "search":

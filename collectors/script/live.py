@@ -159,6 +159,7 @@ class _Live(Generic[Concluded]):
                     told.get("steps", 0),
                     told.get("cost_s", 0.0),
                     told.get("failed", ""),
+                    tuple(told.get("idle", ())),
                 )
             )
         self._order()

@@ -49,6 +49,8 @@ class Pace:
             on.remove(self.name) if value is None else on.append(self.name)
             STEP_S = 0.02 if value is None else value
             fails = value == 0.0
+            if value != 0.02:  # as fast as it is anyway
+                target.effective()
         return turn
 
 FAST, SLOW = Pace("fast"), Pace("slow")
@@ -95,6 +97,13 @@ def test_blocks_in_the_order_that_was_asked_for(live):
     assert "['slow']" in said
     assert "['fast', 'slow']" not in said
     assert "['slow', 'fast']" not in said, "what is not wanted is turned off first"
+
+
+def test_what_found_nothing_to_change_says_so(live):
+    told = live(
+        asked([USUAL, Block({"slow": 0.02}, 0.1), FAST, Block({"fast": 0.005, "slow": 0.02})])
+    )
+    assert [each.idle for each in told] == [(), ("slow",), (), ("slow",)]
 
 
 def test_a_script_that_ends_is_started_again(live):

@@ -82,6 +82,8 @@ class Blocks:
         """Time that a first block took with these costly settings."""
         self._started: set[frozenset[Key]] = {frozenset()}
         """Points that had their first block."""
+        self._idle: dict[frozenset[Key], tuple[str, ...]] = {}
+        """Knobs that had found nothing to change in the latest short block of a point."""
         self._times: defaultdict[frozenset[Key], list[float]] = defaultdict(list)
         """Steps of all blocks of a point, in milliseconds."""
 
@@ -109,6 +111,7 @@ class Blocks:
         if not time.failed and keys_of(point) not in self._started:
             self._started.add(keys_of(point))
             self._starts_s[self._costly_part(point)] = time.cost_s
+            self._idle[keys_of(point)] = time.idle
         return time
 
     def prepare(self, base: Point, head: Point) -> Steps[str]:
@@ -134,6 +137,10 @@ class Blocks:
         one, other = yield from self._ask(*(Block(p, self._length_s()) for p in points))
         self.pair_s = self.seconds - before_s
         return one, other
+
+    def is_idle(self, key: Key, point: Point) -> bool:
+        """Say whether a value of a point that has run had found nothing to change."""
+        return key[0] in self._idle.get(keys_of(point), ())
 
     def known(self, point: Point) -> Sequence[float]:
         """Return the steps of the latest blocks of a point, in milliseconds."""

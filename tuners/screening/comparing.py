@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpuadvisor.domain.screening import Screened
+from gpuadvisor.domain.screening import Screened, ScreenedAs
 from gpuadvisor.tuners.proof import orders
 from gpuadvisor.tuners.screening.blocks import Blocks, Key, Steps, keys_of
 from gpuadvisor.tuners.screening.factorial import Factorial
@@ -22,6 +22,7 @@ by one."""
 FAILURES = 2
 """Blocks of the side without a value that may fail before the value is given up."""
 NO_TIME = "no time was left for it"
+NOTHING_TO_CHANGE = "it found nothing to change in this script"
 
 
 class EndedError(Exception):
@@ -49,6 +50,9 @@ class Comparing:
         time = yield from self.blocks.settle(found.head)
         if time.failed:
             yield from self._fail(found, time.failed)
+            self.note(key, found)
+            return None
+        if self._is_idle(found):
             self.note(key, found)
             return None
         return (self.blocks.base_ms or time.step_ms) / time.step_ms
@@ -88,7 +92,7 @@ class Comparing:
 
     def _pair_up(self, found: Comparison, most: int, kept_s: float) -> Steps[None]:
         blocks, lost = self.blocks, 0
-        while not (found.failed or self.known.is_decided(found)) and len(found.pairs) < most:
+        while not (found.ended or self.known.is_decided(found)) and len(found.pairs) < most:
             pairs = max(1, LEAST_PAIRS - len(found.pairs))
             starting_s = blocks.starting_s(found.base, found.head)
             needed_s = starting_s + pairs * blocks.pair_s + self._last_s(found)
@@ -100,6 +104,8 @@ class Comparing:
                 reason = yield from blocks.prepare(found.base, found.head)
                 if reason:
                     yield from self._fail(found, reason)
+                    return
+                if self._is_idle(found):
                     return
                 found.known = blocks.known(found.base)
             base_first = next(found.order)
@@ -113,9 +119,17 @@ class Comparing:
             else:
                 found.add(Pair(base.step_ms, head.step_ms, base_first))
 
+    def _is_idle(self, found: Comparison) -> bool:
+        """Say whether all that is new in the head has found nothing to change."""
+        new = [key for key in found.head.items() if found.base.get(key[0]) != key[1]]
+        if not new or not all(self.blocks.is_idle(key, found.head) for key in new):
+            return False
+        found.ended, found.why = ScreenedAs.NO_EFFECT, NOTHING_TO_CHANGE
+        return True
+
     def _fail(self, found: Comparison, reason: str) -> Steps[None]:
         """Give a comparison up, and the whole screening if the unchanged script fails, too."""
-        found.failed, found.why = True, reason
+        found.ended, found.why = ScreenedAs.FAILED, reason
         yield from self._check_unchanged()
 
     def _check_unchanged(self) -> Steps[None]:

@@ -35,7 +35,8 @@ class Comparison:
     ratio: Ratio | None = None
     why: str = ""
     """Why nothing was decided, as a clause."""
-    failed: bool = False
+    ended: ScreenedAs | None = None
+    """What the value turned out to be where it cannot be timed, or need not be."""
     seconds: float = 0.0
 
     @property
@@ -78,7 +79,7 @@ class Knowledge:
         Return whether something new is known.
         """
         tried = self._tried[key]
-        is_news = bool(found.pairs or found.ratio or found.failed or not tried)
+        is_news = bool(found.pairs or found.ratio or found.ended or not tried)
         if is_news:
             if found in tried:
                 tried.remove(found)
@@ -114,13 +115,13 @@ class Knowledge:
     def is_settled(self, key: Key) -> bool:
         """Say whether the latest comparison of a value decided something."""
         tried = self._tried[key]
-        return bool(tried) and (tried[-1].failed or self.is_decided(tried[-1]))
+        return bool(tried) and (bool(tried[-1].ended) or self.is_decided(tried[-1]))
 
     def is_due(self, key: Key) -> bool:
         """Say whether a value is to be compared with the best so far: it never was, it paid, or the
         best has grown since."""
         tried = self._tried[key]
-        if self.best.get(key[0]) == key[1] or (tried and tried[-1].failed):
+        if self.best.get(key[0]) == key[1] or (tried and tried[-1].ended):
             return False
         return not tried or self.pays(tried[-1]) or self.has_grown_since(key)
 
@@ -132,7 +133,7 @@ class Knowledge:
         quarter beside bf16 elsewhere.
         """
         tried, growth = self._tried[key], self.gain / self._at.get(key, 1.0)
-        if growth < RETRY_GROWTH or (tried and tried[-1].failed):
+        if growth < RETRY_GROWTH or (tried and tried[-1].ended):
             return False
         ratio = tried[-1].ratio if tried else None
         if ratio is None or ratio.high < 1 / self.least:
@@ -156,8 +157,8 @@ class Knowledge:
         tried = self._tried[key]
         if not tried:
             return ScreenedAs.UNRESOLVED, self.ended or "nothing led to it"
-        if tried[-1].failed:
-            return ScreenedAs.FAILED, tried[-1].why
+        if tried[-1].ended:
+            return tried[-1].ended, tried[-1].why
         if self.best.get(key[0]) == key[1]:
             return ScreenedAs.KEPT, ""
         if self.pays(tried[-1]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
@@ -45,12 +46,19 @@ class LiveBlocks:
         self._orders: IO[str] | None = None
         self._settings: dict[str, Any] = {}
         """Knobs that are on."""
+        self._effective: set[tuple[str, Any]] = set()
+        """Settings that changed something since the script began."""
         self._seconds = 0.0
         self._ordered_s = 0.0
         self._began_s: float | None = None
         """When the first timed step began; None while the script settles."""
         self._compiled = 0
         self._quiet = self._steps = self._tries = 0
+
+    def notice(self, knob: str) -> None:
+        """Hear that a knob changed something."""
+        if knob in self._settings:
+            self._effective.add((knob, self._settings[knob]))
 
     def begin(self) -> None:
         self._orders = self._path.open(encoding="utf-8")  # until the script's end
@@ -78,7 +86,9 @@ class LiveBlocks:
         self._synchronize()
         lasted_s = time.perf_counter() - self._began_s
         cost_s = self._began_s - self._ordered_s
-        self._tell(step_ms=1e3 * lasted_s / self._steps, steps=self._steps, cost_s=cost_s)
+        idle = [name for name, _ in self._settings.items() - self._effective]
+        more = {"idle": sorted(idle)} if idle else {}
+        self._tell(step_ms=1e3 * lasted_s / self._steps, steps=self._steps, cost_s=cost_s, **more)
         return not self._next()
 
     def abandon(self) -> None:
@@ -122,8 +132,12 @@ class LiveBlocks:
                 self._turns[name](None)
         for name in [name for name in self._turns if name in settings]:
             if name not in self._settings:
-                self._turns[name](settings[name])
                 self._settings[name] = settings[name]
+                try:
+                    self._turns[name](settings[name])
+                except BaseException:
+                    del self._settings[name]
+                    raise
 
     def _is_settling(self) -> bool:
         """Say whether what was turned before is still to be felt, of the turns that can tell."""
@@ -158,12 +172,14 @@ class LiveKnobs:
         list of names and appliers."""
         options = json.loads(value)
         turns: dict[str, Turn] = {}
+        blocks = LiveBlocks(target, options["orders"], turns)
         for name, applier in options["knobs"]:
             module, _, attribute = applier.partition(":")
-            turn = getattr(import_module(module), attribute).live(target.named(name))
+            named = target.named(name, partial(blocks.notice, name))
+            turn = getattr(import_module(module), attribute).live(named)
             if turn is not None:
                 turns[name] = turn
-        target.take_steps(LiveBlocks(target, options["orders"], turns))
+        target.take_steps(blocks)
 
 
 LIVE = LiveKnobs()

@@ -43,9 +43,12 @@ class Registry:
 class KnobTarget:
     """The target as one knob sees it. As a context, it reports failures of the knob's code."""
 
-    def __init__(self, knob: str, registry: Registry) -> None:
+    def __init__(
+        self, knob: str, registry: Registry, noticed: Callable[[], None] = lambda: None
+    ) -> None:
         self._knob = knob
         self._registry = registry
+        self._noticed = noticed
         self._state = ""
 
     def on_root(self, prepare: Callable[[Any], None]) -> None:
@@ -69,13 +72,14 @@ class KnobTarget:
     def take_steps(self, taker: StepTaker) -> None:
         self._registry.step_taker = taker
 
-    def named(self, knob: str) -> KnobTarget:
-        return KnobTarget(knob, self._registry)
+    def named(self, knob: str, noticed: Callable[[], None] = lambda: None) -> KnobTarget:
+        return KnobTarget(knob, self._registry, noticed)
 
     def tell(self, detail: str) -> None:
         self._registry.report(self._knob, "told", detail)
 
     def effective(self, detail: str = "") -> None:
+        self._noticed()
         if not self._state:
             self._state = "effective"
             self._registry.report(self._knob, self._state, detail)

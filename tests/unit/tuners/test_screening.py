@@ -128,6 +128,18 @@ def test_the_costly_form_of_what_does_not_pay_is_spared():
     assert not any("max_autotune" in block.settings for block in script.blocks)
 
 
+def test_what_finds_nothing_to_change_is_not_timed():
+    script = LiveScript(multiplied({"a": 1.1}), quiet(), compiles, idle=frozenset("b"))
+    script.idle |= {"compile"}
+    found = screened(
+        script, space_of(map(Switch, ("a", "b", "c", "compile"))), costly={"compile": 40}
+    )
+    assert states(found)["b=True"] == states(found)["compile=True"] == "no_effect"
+    assert found.values[1].why == "it found nothing to change in this script"
+    assert sum("b" in block.settings for block in script.blocks) == 1
+    assert sum("compile" in block.settings for block in script.blocks) == 1
+
+
 class TestFailures:
     def test_a_value_that_ends_the_process_is_failed_and_the_others_go_on(self):
         def model(settings):

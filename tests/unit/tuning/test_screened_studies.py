@@ -35,7 +35,7 @@ class Live:
         self.script = script
         self.requests = []
         self.raises = None
-        self.fails = frozenset()
+        self.fails = self.idle = frozenset()
         self.knobs = {}
 
     def run(self, request, live, wanted):
@@ -44,7 +44,7 @@ class Live:
         if self.raises is not None:
             raise self.raises
         noise = simulation.gaussian(random.Random(1), 0.002, 0.0)
-        running = LiveScript(self._step_ms, noise)
+        running = LiveScript(self._step_ms, noise, idle=self.idle)
         blocks = next(wanted)
         while True:
             try:
@@ -159,6 +159,15 @@ def test_what_was_timed_is_tried_in_the_order_of_what_it_brought():
     assert [each.name for each in found.parameters] == ["c", "workers", "b", "a"]
     assert found["b"].values == ("y", "x")
     assert found["workers"].values == (2, 4)
+
+
+def test_what_found_nothing_to_change_is_told_and_not_tried(live):
+    live.idle = frozenset({"cudnn_benchmark"})
+    result = tune(budget=TEN_MINUTES)
+    assert states(result)["cudnn_benchmark"] == "no_effect"
+    assert all("cudnn_benchmark" not in settings for settings in searched(result))
+    assert result.no_effect["cudnn_benchmark"] == "it found nothing to change in this script"
+    assert result.untried == {}
 
 
 def test_knobs_that_are_not_live_are_tried_on_top(live, monkeypatch):
