@@ -81,6 +81,18 @@ class ScreenedAs(str, Enum):
         return self.value
 
 
+class Later(str, Enum):
+    """What fresh processes said of what a screening had found out about a value."""
+
+    CONFIRMED = "confirmed"
+    """Its whole interval agrees: a gain, or less than the smallest gain worth having."""
+    REFUTED = "refuted"
+    """Its whole interval contradicts."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
 @dataclass(frozen=True)
 class Screened:
     """What blocks of steps say of one value of a knob."""
@@ -96,6 +108,8 @@ class Screened:
     """Time that all comparisons of it took."""
     why: str = ""
     """Why it failed or was not resolved, as a clause; empty else."""
+    later: Later | None = None
+    """What the study's proof or ablation said of it; None where they showed neither."""
 
 
 @dataclass(frozen=True)

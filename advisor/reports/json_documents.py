@@ -112,7 +112,7 @@ def study_json(result: StudyResult) -> Json:
         "screened": [
             {**_fields(each, "knob value state"),
              "ratio": each.ratio and _fields(each.ratio, "ratio ci99_low=low ci99_high=high pairs"),
-             **_fields(each, "beside seconds why?")}
+             **_fields(each, "beside seconds why? later?")}
             for each in result.screened
         ],
         "supply": result.supply and {

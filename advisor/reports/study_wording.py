@@ -282,6 +282,11 @@ def equivalence_sentence(
 
 def screened_as(screened: Screened) -> str:
     """Return what a screening found out about a value, and what became of it."""
+    told = _screened_as(screened)
+    return f"{told}; {screened.later}" if screened.later else told
+
+
+def _screened_as(screened: Screened) -> str:
     match screened.state:
         case ScreenedAs.KEPT:
             return "in the first trial"

@@ -37,6 +37,7 @@ from gpuadvisor.tuning.baselines import Baselines, baseline_warnings, measure_ba
 from gpuadvisor.tuning.budget import Budget, Reserve, schedule_for
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.forking import Forker
+from gpuadvisor.tuning.hindsight import in_hindsight
 from gpuadvisor.tuning.knob_search import KnobSearch
 from gpuadvisor.tuning.leftovers import left_since, look
 from gpuadvisor.tuning.options import TuneOptions, check_knob_names
@@ -51,11 +52,7 @@ from gpuadvisor.tuning.preparation import (
     target_python,
 )
 from gpuadvisor.tuning.recorder import StudyRecorder
-from gpuadvisor.tuning.rehearsal import (
-    Rehearsed,
-    Rehearser,
-    harmless_part,
-)
+from gpuadvisor.tuning.rehearsal import Rehearsed, Rehearser, harmless_part
 from gpuadvisor.tuning.results import (
     combined,
     deserves_plan,
@@ -474,6 +471,7 @@ class _Study:
         )
         result = replace(
             result,
+            screened=in_hindsight(result),
             verdict=verdict_of(result),
             expectations=tuple(with_measured(each, result) for each in self._expectations),
         )

@@ -94,6 +94,8 @@ def test_the_first_trial_is_the_screened_best_and_the_worthless_are_not_tried(li
     assert result.untried == {}
     with open_store() as store:
         assert store.load_study("train-1").screened == result.screened
+    later = {each.knob: each.later and str(each.later) for each in result.screened}
+    assert later == {"tf32": "confirmed", "channels_last": "confirmed", "cudnn_benchmark": None}
 
 
 def test_a_gain_of_the_screening_alone_is_none(live, script):
@@ -102,6 +104,8 @@ def test_a_gain_of_the_screening_alone_is_none(live, script):
     live.script = type("", (), {"gains": script_gains})
     result = tune(budget=TEN_MINUTES)
     assert result.verdict == "no_gain"
+    later = {str(each.later) for each in result.screened if each.knob in result.settings}
+    assert later == {"refuted"}
     assert searched(result)[0] == BEST
     assert {name for settings in searched(result)[1:] for name in settings} >= set(BEST)
 
