@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import io
 import re
+import shlex
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +23,7 @@ from gpuadvisor.cli import build_parser
 from gpuadvisor.domain.knobs import Level, ScriptFacts
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Objective, StudyResult, TrialState
+from gpuadvisor.reports.figures import duration
 from gpuadvisor.reports.rules_text import by_category, kinds_of, page_of
 from gpuadvisor.rules import catalogue, health
 from gpuadvisor.rules.registry import load_rules
@@ -44,12 +47,13 @@ EFFECTS = {
 
 def pages() -> dict[Path, str]:
     """Return the text of every generated file."""
-    readme = ROOT / "README.md"
+    readme, profile = ROOT / "README.md", ROOT / "docs" / "profile.md"
     return {
         ROOT / "docs" / "knobs.md": knobs_page(),
         ROOT / "docs" / "rules.md": rules_page(),
         ROOT / "docs" / "commands.md": commands_page(),
-        readme: with_diagnosis(with_recording(readme.read_text("utf-8"))),
+        profile: with_diagnosis(profile.read_text("utf-8")),
+        readme: with_recording(readme.read_text("utf-8")),
     }
 
 
@@ -132,17 +136,10 @@ def _rule_section(rule: Loaded) -> str:
 
 
 def commands_page() -> str:
-    """Return every command with all of its options."""
-    sections = [_command(name, parser) for name, parser in subcommands().items()]
-    return "\n".join(
-        [
-            "# Commands\n",
-            NOTICE,
-            "\nAs `gpuadvisor COMMAND --help` says it. Exit statuses of all of them:\n"
-            "the [README](../README.md#use-it-in-ci).\n",
-            *sections,
-        ]
-    )
+    """Return the exit statuses, and every command with all of its options."""
+    sections = "\n".join(_command(name, parser) for name, parser in subcommands().items())
+    template = (ROOT / "docs" / "templates" / "commands.md").read_text("utf-8")
+    return template.format(notice=NOTICE, sections=sections)
 
 
 def subcommands() -> dict[str, argparse.ArgumentParser]:
@@ -181,18 +178,30 @@ def _row(*cells: str) -> str:
     return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
 
 
-# -- README.md ---------------------------------------------------------------------------------
+# -- README.md and docs/profile.md -------------------------------------------------------------
 
 BEGIN, END = "<!-- recorded output: begin -->", "<!-- recorded output: end -->"
 
 
 def with_recording(readme: str) -> str:
     """Return the README with the output of the recorded study between its markers."""
-    if not RECORDING.exists():
-        return readme
-    block = f"{BEGIN}\n```text\n{recorded_output()}\n```\n{END}"
+    block = f"{BEGIN}\n{recorded_line()}\n\n```text\n{recorded_output()}\n```\n{END}"
     pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
     return re.sub(pattern, lambda _: block, readme, flags=re.DOTALL)
+
+
+def recorded_line() -> str:
+    """Return the sentence above the recorded output: of what, where and when it was."""
+    result = recorded_study()
+    where = result.environment
+    script = ["-m", result.script] if result.is_module else [result.script]
+    typed = ["gpuadvisor", "tune", *script, *(["--", *result.args] if result.args else [])]
+    words = (
+        f"This is what it said at the end of `{shlex.join(typed)}` after"
+        f" {duration(result.wall_s)}, on {where.device.name} with torch {where.torch}"
+        f" ({result.started[:10]}):"
+    )
+    return textwrap.fill(words, 100, break_long_words=False, break_on_hyphens=False)
 
 
 def recorded_output() -> str:
@@ -213,13 +222,11 @@ DIAGNOSED = ROOT / "tests" / "data" / "profiles" / "h100_small_cnn_train.json.gz
 FROM, TO = "<!-- diagnosed output: begin -->", "<!-- diagnosed output: end -->"
 
 
-def with_diagnosis(readme: str) -> str:
-    """Return the README with the diagnosis of a real trace between its markers, if it has them."""
-    if FROM not in readme:
-        return readme
+def with_diagnosis(page: str) -> str:
+    """Return a page with the diagnosis of a real trace between its markers."""
     block = f"{FROM}\n```text\n{diagnosed_output()}\n```\n{TO}"
     pattern = re.escape(FROM) + ".*?" + re.escape(TO)
-    return re.sub(pattern, lambda _: block, readme, flags=re.DOTALL)
+    return re.sub(pattern, lambda _: block, page, flags=re.DOTALL)
 
 
 def diagnosed_output() -> str:

@@ -86,7 +86,8 @@ def test_every_argument_has_help(parser):
 
 
 def test_every_exit_status_is_documented():
-    table = README.partition("| exit status |")[2].partition("\n\n")[0]
+    page = (ROOT / "docs" / "commands.md").read_text("utf-8")
+    table = page.partition("| exit status |")[2].partition("\n\n")[0]
     documented = {int(number) for row in table.splitlines() for number in leading_numbers(row)}
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     raised = {kind.exit_code for kind in kinds if issubclass(kind, errors.AdvisorError)}
@@ -127,3 +128,8 @@ def test_every_make_target_that_is_shown_exists(target):
 def test_the_command_that_ci_runs_stands_in_the_readme():
     block = README.partition("<!-- CI runs this -->\n```shell\n")[2].partition("\n```")[0]
     assert block == "make test"
+
+
+def test_the_readme_stays_short():
+    """The first screen and how to set it up, and 200 lines for all the rest."""
+    assert len(README.partition("## Use it\n")[2].splitlines()) < 200
