@@ -23,6 +23,9 @@ OTHER_CALLS_EACH = 8
 DYNAMO_COPIES = ("torch._dynamo.utils", "torch._dynamo.variables.nn_module")
 """Where Dynamo keeps the `Module.__call__` of its import, to trace unpatched modules faster."""
 
+DATALESS = "torch._subclasses."
+"""Where torch keeps the tensors with which it follows a computation: fake and functional ones."""
+
 Observe = Callable[[Any, bool, "tuple[Any, ...]", "dict[str, Any]", Any], None]
 """Takes the root, whether it is the first one, the call's arguments and its result."""
 
@@ -124,7 +127,9 @@ class Roots:
         """Make a module a root, unless it has nothing to compute with, as a loss has not."""
         members = list(module.modules())
         self._known.update((id(member), weakref.ref(member)) for member in members)
-        if not any(True for _ in module.parameters()):
+        parameter = next(module.parameters(), None)
+        # To compile a module, torch 2.4 calls copies and parts of it, with tensors without data.
+        if parameter is None or type(parameter).__module__.startswith(DATALESS):
             return
         if self._is_part(module):
             return

@@ -92,3 +92,32 @@ def test_models_that_are_dropped_are_not_kept():
         noted.clear()
     gc.collect()
     assert [each() for each in dropped] == [None] * 8
+
+
+def test_parts_that_a_compiler_calls_without_data_are_no_roots():
+    """torch 2.4 calls them in Python; so it is done here, whatever this torch does."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    seen, model = Seen(), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    seen.look(observes_all=True)
+    with FakeTensorMode():
+        part = nn.Linear(4, 4)
+        part(torch.ones(2, 4))
+    model(X)
+    assert seen.found == [model]
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+@pytest.mark.parametrize("compiled_by", ["script", "module"])
+def test_parts_of_a_compiled_model_are_no_roots(compiled_by):
+    seen, model = Seen(), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    registry = seen.look(observes_all=True)
+    assert registry.root_preparers
+    if compiled_by == "module":
+        model.compile(backend="aot_eager")
+        called = model
+    else:
+        called = torch.compile(model, backend="aot_eager")
+    for _ in range(2):
+        called(X).sum().backward()
+    assert seen.found in ([model], [called])

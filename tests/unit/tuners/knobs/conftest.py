@@ -107,16 +107,25 @@ def script() -> type[ScriptTarget]:
     return ScriptTarget
 
 
+def kernel_order() -> list[int] | None:
+    """Return the order in which torch asks attention kernels; None before torch 2.6."""
+    import torch
+
+    ask = getattr(torch._C, "_get_sdp_priority_order", None)
+    return None if ask is None else list(ask())
+
+
 @pytest.fixture(autouse=True)
 def torch_as_it_was() -> Any:
     torch = pytest.importorskip("torch")
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
-    benchmark, order = torch.backends.cudnn.benchmark, torch._C._get_sdp_priority_order()
+    benchmark, order = torch.backends.cudnn.benchmark, kernel_order()
     copies = torch.Tensor.to, torch.Tensor.cuda
     torch.manual_seed(0)
     yield
     torch.set_num_threads(threads)
     torch.set_float32_matmul_precision(precision)
     torch.backends.cudnn.benchmark = benchmark
-    torch._C._set_sdp_priority_order(order)
+    if order is not None:
+        torch._C._set_sdp_priority_order(order)
     torch.Tensor.to, torch.Tensor.cuda = copies

@@ -12,6 +12,8 @@ from torch import nn  # noqa: E402 - torch may be missing
 
 from gpuadvisor.tuners.knobs import _compile  # noqa: E402 - torch may be missing
 
+HAS_ORDER = hasattr(torch._C, "_set_sdp_priority_order")
+
 
 def net():
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -90,6 +92,7 @@ class TestSwitches:
         assert not torch.backends.cudnn.benchmark
         assert "deterministic" in target.refusals["cudnn_benchmark"]
 
+    @pytest.mark.skipif(not HAS_ORDER, reason="torch has no order of kernels before 2.6")
     @pytest.mark.parametrize("value", ["cudnn", "flash", "efficient"])
     def test_sdpa_backend(self, script, value):
         from torch.nn.attention import SDPBackend
