@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from importlib import import_module
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 
 from gpuadvisor.collectors.script.child.counters import Counters
 from gpuadvisor.collectors.script.child.registry import KnobTarget, Registry
-from gpuadvisor.collectors.script.child.roots import SETTLED_CALLS, Roots
+from gpuadvisor.collectors.script.child.roots import DYNAMO_COPIES, SETTLED_CALLS, Roots
 
 X = torch.ones(2, 4)
 
@@ -41,6 +42,10 @@ class Seen:
 @pytest.fixture(autouse=True)
 def _restored(monkeypatch):
     monkeypatch.setattr(nn.Module, "__call__", nn.Module.__call__)
+    for name in DYNAMO_COPIES:
+        copies = import_module(name)
+        if hasattr(copies, "unpatched_nn_module_call"):
+            monkeypatch.setattr(copies, "unpatched_nn_module_call", nn.Module.__call__)
     monkeypatch.setattr(torch.jit, "script", torch.jit.script)
 
 
