@@ -233,23 +233,25 @@ class _FirstProcess(Structure):
     _fields_ = (("pid", c_uint), ("usedGpuMemory", c_ulonglong))
 
 
+class _Process(Structure):
+    """`nvmlProcessInfo_v2_t`, which the third form has as well."""
+
+    _fields_ = (*_FirstProcess._fields_, ("gpu_instance", c_uint), ("compute_instance", c_uint))
+
+
 def _running(nvml: Any, handle: Any, kind: str, version: str) -> list[tuple[int, int | None]]:
-    name = f"nvmlDeviceGet{kind}RunningProcesses{version}"
-    processes = getattr(nvml, name)(handle) if version else _first_version(nvml, handle, name)
-    used = ((process.pid, process.usedGpuMemory) for process in processes)
-    return [(pid, None if memory == _NOT_AVAILABLE else memory) for pid, memory in used]
-
-
-def _first_version(nvml: Any, handle: Any, name: str) -> Any:
-    function = getattr(nvml.nvmlLib, name)
+    """Return PID and bytes on the GPU of each, past nvidia-ml-py's own way, which copies every
+    structure into an object of Python: a tenth of the sampler's time with eight processes a GPU."""
+    function = getattr(nvml.nvmlLib, f"nvmlDeviceGet{kind}RunningProcesses{version}")
     count = c_uint(0)
     code = function(handle, byref(count), None)
     if code == nvml.NVML_ERROR_INSUFFICIENT_SIZE:
         count.value = 2 * count.value + 5  # some may start meanwhile
-        processes = (_FirstProcess * count.value)()
+        processes = ((_Process if version else _FirstProcess) * count.value)()
         code = function(handle, byref(count), processes)
         if not code:
-            return processes[: count.value]
+            used = [(each.pid, each.usedGpuMemory) for each in processes[: count.value]]
+            return [(pid, None if memory == _NOT_AVAILABLE else memory) for pid, memory in used]
     if code:
         raise nvml.NVMLError(code)
     return []
