@@ -20,6 +20,7 @@ from gpuadvisor.collectors.script.templates import NoTemplateError, Template
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Forking, Objective, Trial
 from gpuadvisor.tuning.baselines import Baselines
+from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.trial_runner import Side, TrialRunner
 
 LEAST_APART = 0.05
@@ -31,9 +32,10 @@ _NUMBER = re.compile(r"[\d.]+")
 class Forker:
     """Decides whether a study's trials are forked, and keeps the process of which they are."""
 
-    def __init__(self, runner: TrialRunner, objective: Objective) -> None:
+    def __init__(self, runner: TrialRunner, options: TuneOptions) -> None:
         self._runner = runner
-        self._objective = objective
+        self._objective = options.objective
+        self._jobs = options.jobs
         self._folder = TemporaryDirectory(prefix="gpuadvisor-imports-")
         self._template: Template | None = None
         self._taken_s = 0.0
@@ -58,6 +60,9 @@ class Forker:
         `runs` is how many the search will make, about. Returns what to tell in the report; empty
         where the script was not found to depend on it.
         """
+        if self._jobs > 1:  # for each GPU another would be needed
+            self._why = "trials run side by side"
+            return ""
         fresh = [baselines.first, baselines.again]
         import_s = min((run.torch_s for run in fresh if run.torch_s), default=0.0)
         # What is imported after torch is saved, too, but not known yet.

@@ -111,14 +111,7 @@ def tune(
         here = environment(python, devices[0], options.command.script)
         recorder = stack.enter_context(StudyRecorder(store, options, here, started, python=python))
         study = _Study(
-            options,
-            devices,
-            knobs,
-            recorder,
-            progress,
-            cancelled,
-            plan,
-            profile_baseline,
+            options, devices, knobs, recorder, progress, cancelled, plan, profile_baseline
         )
         return study.run(store)
 
@@ -177,13 +170,15 @@ class _Study:
         if self.options.resume:
             self._resume()
         before = None if self.options.scratch else look(self.options.command)
-        with Forker(self._evaluator.runner, self.options.objective) as self._forker:
+        self._forker = Forker(self._evaluator.runner, self.options)
+        with self._forker:
             try:
                 baselines = self._measure_baselines()
                 self._diagnose()
                 self._prepare_search(store)
                 assert self._search is not None
-                self._fork_trials(baselines)
+                side = self._evaluator.side({}, self.devices[0])
+                self._note(self._forker.begin(side, baselines, self._budget.expected_runs))
                 result = self._decide(self._search)
                 self._note_left_out(self._search.wanting())
             except Interrupted as interruption:
@@ -264,13 +259,6 @@ class _Study:
             self.progress,
             self._enter,
         )
-
-    def _fork_trials(self, baselines: Baselines) -> None:
-        """Have trials forked where that pays and changes nothing."""
-        if len(self.devices) == 1:  # else a template for each would take part of the cores
-            side = self._evaluator.side({}, self.devices[0])
-            if depends := self._forker.begin(side, baselines, self._budget.expected_runs):
-                self._note(depends)
 
     def _decide(self, search: KnobSearch) -> StudyResult:
         """Search, rehearse and prove until something is faster or nothing is left to try.
@@ -433,8 +421,9 @@ class _Study:
         return untried_knobs(self._search.untried(self._no_room, "")) if self._search else []
 
     def _note(self, sentence: str) -> None:
-        self._notes.append(sentence)
-        self.progress.on_message(sentence)
+        if sentence:
+            self._notes.append(sentence)
+            self.progress.on_message(sentence)
 
     def _interrupted(self, why: str) -> StudyResult:
         if self._evaluator.validator.baseline is None:

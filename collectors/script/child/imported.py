@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -22,15 +23,13 @@ class ImportNotes:
     def __init__(self, path: str) -> None:
         """Begin with what there is when the process starts; the notes go to `path`."""
         self._path = path
-        self._began = _conditions()
+        self._began = conditions()
         self._known = set(sys.modules)
         self._phases: list[dict[str, Any]] = []
 
     def note(self) -> None:
         """Write down what was imported since the last note."""
         modules = list(sys.modules.items())
-        now = _conditions()
-        changed = [k for k in now.keys() | self._began.keys() if now.get(k) != self._began.get(k)]
         self._phases.append(
             {
                 "modules": [
@@ -40,7 +39,7 @@ class ImportNotes:
                 ],
                 "path": list(sys.path),
                 "main": getattr(sys.modules["__main__"], "__file__", None),
-                "changed": sorted(changed),
+                "changed": changed_since(self._began),
             }
         )
         self._known.update(name for name, _ in modules)
@@ -71,7 +70,13 @@ def is_library(path: str) -> bool:
     return installed or path.startswith(library_folders())
 
 
-def _conditions() -> dict[str, Any]:
+def changed_since(began: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the conditions that are others than they were; None for what is gone."""
+    now = conditions()
+    return {k: now.get(k) for k in now.keys() | began.keys() if now.get(k) != began.get(k)}
+
+
+def conditions() -> dict[str, Any]:
     """Return what libraries read when they are imported, by a name that the user knows."""
     found: dict[str, Any] = {
         f"${name}": value

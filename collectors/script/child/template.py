@@ -24,7 +24,12 @@ from types import FunctionType
 from typing import Any
 
 from gpuadvisor.collectors.script.child.channel import leave
-from gpuadvisor.collectors.script.child.imported import is_library, library_origin
+from gpuadvisor.collectors.script.child.imported import (
+    changed_since,
+    conditions,
+    is_library,
+    library_origin,
+)
 
 THREADS_END_S = 0.5
 """How long threads that a fork has ended may take to be gone from the kernel's list."""
@@ -84,11 +89,17 @@ class Template:
                 names[name] = home[own_name]
 
     def _import_all(self) -> None:
+        began = conditions()
         for number, phase in enumerate(self._phases):
             before = _state_of_torch() if number else None
             with _as_in(phase):
                 known = set(sys.modules)
                 _import(phase["modules"])
+            # What a library changes itself when it is imported, it has changed here, too.
+            now, then = changed_since(began), phase["changed"]
+            if others := [k for k in now.keys() | then.keys() if now.get(k) != then.get(k)]:
+                when = "its model is called" if number else "it imports torch"
+                raise UnfitError(f"it changes {min(others)} before {when}")
             if before is not None and before != _state_of_torch():
                 raise UnfitError("what it imports after torch changes torch's own state")
             if number:

@@ -13,6 +13,7 @@ from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning import forking, trial_runner
 from gpuadvisor.tuning.baselines import Baselines
 from gpuadvisor.tuning.forking import Forker, difference
+from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.trial_runner import Side, TrialRunner
 from gpuadvisor.tuning.validator import TrialValidator
 from tests import simulation
@@ -114,7 +115,7 @@ def study(monkeypatch):
         knobs = load_knobs()
         validator = TrialValidator(Objective.THROUGHPUT, Level.BALANCED, None, knobs)
         runner = TrialRunner(knobs, validator)
-        with Forker(runner, Objective.THROUGHPUT) as forker:
+        with Forker(runner, TuneOptions(SIDE.command)) as forker:
             first, again = (runner.run(SIDE, "baseline")[1] for _ in range(2))
             known = Baselines(first, again, tuple(r.measurement for r in (first, again)))
             note = forker.begin(SIDE, known, runs)

@@ -36,9 +36,9 @@ def write(folder, text):
     (folder / "script.py").write_text(textwrap.dedent(text))
 
 
-def notes(folder, *modules, changed=(), path=sys.path, later=None):
+def notes(folder, *modules, changed=None, path=sys.path, later=None):
     """Write what a run would have noted: that it imports these modules of the library."""
-    first = {"modules": modules, "path": [*path], "main": "script.py", "changed": changed}
+    first = {"modules": modules, "path": [*path], "main": "script.py", "changed": changed or {}}
     file = folder / "notes.json"
     file.write_text(json.dumps([first] if later is None else [first, later]))
     return file
@@ -127,7 +127,6 @@ ENDS = [
     "import ctypes; ctypes.string_at(0)",
     "import os; os._exit(7)",
     "input('Go on? ')",
-    "import os\nif os.fork(): os._exit(0)\nimport time; time.sleep(0.1); print('late')",
 ]
 
 
@@ -299,8 +298,20 @@ def test_what_imports_print_is_printed_by_each_run(tmp_path, begin):
 
 
 def test_what_the_script_sets_before_it_imports_torch_keeps_it_from_being_forked(tmp_path):
-    found = notes(tmp_path, FRACTIONS, changed=["$OMP_NUM_THREADS"])
+    found = notes(tmp_path, FRACTIONS, changed={"$OMP_NUM_THREADS": "3"})
     with pytest.raises(NoTemplateError, match=r"changes \$OMP_NUM_THREADS before it imports torch"):
         start_template(request(tmp_path), found)
     with pytest.raises(NoTemplateError, match="does not import torch"):
         start_template(request(tmp_path), tmp_path / "missing")
+
+
+def test_what_a_library_sets_itself_is_set_in_each_run(tmp_path, begin):
+    module = library(tmp_path, "import os; os.environ['CACHE_OF_IT'] = 'here'")
+    write(tmp_path, "import os; print(os.environ['CACHE_OF_IT'])")
+    path = [str(tmp_path / "site-packages"), *sys.path]
+    wanted = request(tmp_path)
+    template = begin(wanted, notes(tmp_path, module, changed={"$CACHE_OF_IT": "here"}, path=path))
+    assert run_script(replace(wanted, template=template)).output == "here"
+    for changed in ({}, {"$CACHE_OF_IT": "there"}):
+        with pytest.raises(NoTemplateError, match=r"it changes \$CACHE_OF_IT before it imports"):
+            start_template(wanted, notes(tmp_path, module, changed=changed, path=path))
