@@ -141,6 +141,7 @@ def parse():
 
 def main():
     args = parse()
+    torch.set_num_threads(1)  # as torchrun does: so small a model only waits for more
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dataset = Photos(args.photos, args.side, args.crops, args.size)
     loader = DataLoader(dataset, batch_size=args.batch_size, shuffle=True)

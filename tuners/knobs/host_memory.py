@@ -2,9 +2,10 @@
 
 By default glibc gives a large block back to the system as soon as it is freed, and the next one of
 that size is filled with zeros again, page by page: the same work in every batch. With blocks of any
-size kept, `examples/train_cnn.py` was 1.15x as fast on two cores of a CPU and took a quarter more
-memory. In workers of a DataLoader with blocks of up to 32 MiB kept, a batch took 8 % less beside
-`batch_memory`, and alone nothing on two cores and 5 % on sixteen (`benchmarks/loader_memory.py`).
+size kept, a small convolutional network was 1.15x as fast on two cores of a CPU and took a quarter
+more memory. In workers of a DataLoader with blocks of up to 32 MiB kept, a batch took 8 % less
+beside `batch_memory`, and alone nothing on two cores and 5 % on sixteen
+(`benchmarks/loader_memory.py`).
 Source: gnu.org/software/libc/manual, "Memory Allocation Tunables".
 """
 
