@@ -41,6 +41,8 @@ OF_SYSTEMD = (
     "WATCHDOG_USEC",
 )
 """Variables that systemd sets for one process alone, which a daemon must not inherit."""
+LOOK_AHEAD_S = 1.0
+"""A row that is newer than now by more is from before the clock was set back."""
 LOOK_BACK_S = 90.0
 """Rows that are read for the newest values: the rarest are read once a minute."""
 SHOWN = {
@@ -207,8 +209,10 @@ def read_status(folder: Path, now_s: float | None = None) -> dict[str, Any]:
         if newest_s is not None:
             events = [e for e in reader.events(now_s - DANGLING_S) if e.ended_s is None]
             latest.listed = reader.gpus()
-            for frame in reader.frames(newest_s - LOOK_BACK_S):
+            # Rows of the future are from before the clock was set back.
+            for frame in reader.frames(min(newest_s, now_s) - LOOK_BACK_S, now_s + LOOK_AHEAD_S):
                 latest.add(frame)
+            newest_s = latest.time_s or None
     age_s = None if newest_s is None else max(now_s - newest_s, 0.0)
     return {
         "version": VERSION,

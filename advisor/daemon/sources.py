@@ -138,14 +138,15 @@ class FromStore:
     def frames(self) -> Iterator[Frame]:
         """Yield the rows of the last two minutes at once, and then each as it comes.
 
-        While there are none, a frame a second says why: its values are stale.
+        While there are none, a frame a second says why: its values are stale. Rows of the future
+        are from before the clock was set back, and nothing of now.
         """
         follower = self._reader.follow(
             self._clock() - BEFORE_S, with_all_events=True, with_processes=False
         )
         last_s = self._clock()
         while not self._closed.is_set():
-            for frame in follower.read():
+            for frame in follower.read(self._clock() + ASK_S):
                 if self._closed.is_set():
                     return
                 last_s = self._clock()

@@ -9,6 +9,7 @@ import pytest
 
 from gpuadvisor.collectors.telemetry.host import HostCollector
 from gpuadvisor.collectors.telemetry.recording import Recorder
+from gpuadvisor.daemon.background import read_status
 from gpuadvisor.daemon.sources import (
     BEFORE_S,
     LONGEST_PAUSE_S,
@@ -216,6 +217,21 @@ def test_a_daemons_rows_go_on_after_the_clock_was_set_back(tmp_path):
         while found.problem:
             found = next(frames)
         assert found.time_s == clock.now_s
+        source.close()
+
+
+def test_rows_from_before_the_clock_was_set_back_are_not_those_of_now(tmp_path):
+    clock = Clock()
+    now = clock.now_s - START_S
+    with TelemetryWriter(tmp_path, clock=clock) as writer:
+        writer.append([frame(now + 3600, sample(power_w=111.0)), frame(now, sample(power_w=222.0))])
+        source = FromStore(tmp_path, clock=clock)
+        frames = source.frames()
+        assert next(frames).samples["GPU-0"].values["power_w"] == 222.0
+        clock.now_s += SILENT_S
+        status = read_status(tmp_path, clock.now_s)
+        assert (status["newest_row_age_s"], status["gpus"][0]["power_w"]) == (SILENT_S, 222.0)
+        assert next(frames).problem
         source.close()
 
 
