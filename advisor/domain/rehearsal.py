@@ -86,6 +86,12 @@ class WorkerStart:
     """Attribute path (`dataset.rng`, `numpy.random`) to a digest of the state."""
     advanced: tuple[str, ...] = ()
     """Attribute paths of the generators that the first samples drew from."""
+    shared_bytes: int | None = None
+    """Memory that it still had in common with the script after its first batch; None where that
+    is not known."""
+    copied_bytes: float | None = None
+    """How much of that a batch after the first one copied, in the mean: reading an object writes
+    its count of references. None where the worker read one batch only."""
 
 
 @dataclass(frozen=True)
@@ -283,3 +289,5 @@ class Life:
     relative to the working directory, or absolute where they are not in it."""
     most_open_files: int | None = None
     """Most files that the process may have open; None where that is not known."""
+    available_bytes: int | None = None
+    """Memory that was left on the machine, or to the process's control group, at the end."""

@@ -55,6 +55,7 @@ def read_life(folder: Path, outcome: RunOutcome, recorder: RunRecorder) -> Life:
         applied=tuple(recorder.applied.values()),
         written=outcome.written,
         most_open_files=next((r["most_open_files"] for r in own if r["kind"] == "end"), None),
+        available_bytes=next((r["available_bytes"] for r in own if r["kind"] == "end"), None),
         possible=tuple(
             PossibleChange(r["loader"], r["path"], r["code"])
             for r in own
@@ -123,6 +124,8 @@ def _workers(records: Iterable[Record]) -> tuple[WorkerStart, ...]:
                 record["worker"],
                 record["generators"],
                 tuple(record["advanced"]),
+                record["shared_bytes"],
+                record["copied_bytes"],
             )
     return tuple(starts.values())
 

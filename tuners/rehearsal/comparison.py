@@ -18,6 +18,7 @@ from gpuadvisor.tuners.rehearsal.data import ENOUGH_SAMPLES, DataComparison
 from gpuadvisor.tuners.rehearsal.files import compare_files
 from gpuadvisor.tuners.rehearsal.lives import Findings, Lives, ending, is_complete, training_passes
 from gpuadvisor.tuners.rehearsal.padding import without_padding
+from gpuadvisor.tuners.rehearsal.resources import look_ahead
 from gpuadvisor.tuners.rehearsal.results import ResultComparison
 from gpuadvisor.tuners.rehearsal.state import StateComparison
 from gpuadvisor.tuners.rehearsal.times import TimeComparison
@@ -115,7 +116,7 @@ def _ends(found: Findings) -> bool:
             dict.fromkeys(Aspect, "the settings changed nothing in this script")
         )
         return False
-    _open_files(found)
+    look_ahead(found)
     if unchanged is None:
         found.covered.append(Aspect.END)
     else:
@@ -129,22 +130,3 @@ def _is_idle(found: Findings) -> bool:
     if not found.settings or any(name.startswith(ARGUMENT_PREFIX) for name in found.settings):
         return False
     return not any(each.state == "effective" for each in found.lives.plan.applied)
-
-
-def _open_files(found: Findings) -> None:
-    """Look ahead: a whole pass may open more files than the process may have."""
-    limit = found.lives.plan.most_open_files
-    if limit is None:
-        return
-    for ours, theirs in zip(found.lives.first.epochs, found.lives.plan.epochs, strict=False):
-        count = len(theirs.batches)
-        whole = theirs.whole_batches or count
-        if count > 1 and theirs.open_files - ours.open_files >= count - 1:
-            needed = theirs.open_files * whole // (count - 1)
-            if needed > limit:
-                found.problem(
-                    Aspect.END,
-                    f"each batch leaves {theirs.open_files / (count - 1):.1f} files open, and a"
-                    f" whole pass {needed:,}, more than the {limit:,} that are allowed",
-                    found.loader_knobs,
-                )

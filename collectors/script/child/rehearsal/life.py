@@ -19,6 +19,7 @@ from gpuadvisor.collectors.script.child.dynamo_disable import disable_dynamo
 from gpuadvisor.collectors.script.child.patches import surround_backward
 from gpuadvisor.collectors.script.child.progress import Progress
 from gpuadvisor.collectors.script.child.rehearsal.generators import torch_digest
+from gpuadvisor.collectors.script.child.rehearsal.memory import available_bytes
 from gpuadvisor.collectors.script.child.rehearsal.outputs import outputs_of
 from gpuadvisor.collectors.script.child.rehearsal.passes import Part, Passes
 from gpuadvisor.collectors.script.child.rehearsal.record import Record
@@ -307,7 +308,11 @@ class LifeSession(Session):
                 )
             for branch in self._loops.report_branches() if self._loops is not None else ():
                 self._record.write("branch", **asdict(branch))
-            self._record.write("end", most_open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+            self._record.write(
+                "end",
+                most_open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+                available_bytes=available_bytes(),
+            )
 
 
 def _parts(batch: Any) -> list[Any]:

@@ -1,7 +1,8 @@
-"""What the workers of a DataLoader begin with: their generators of random numbers.
+"""What the workers of a DataLoader begin with: their generators of random numbers, and memory.
 
 A worker gets a copy of the data set. Where that holds a generator, each worker's copy gives the
-same numbers, and in each epoch the same ones again, unless the script seeds them by worker.
+same numbers, and in each epoch the same ones again, unless the script seeds them by worker. Its
+memory is the script's own until one of them writes, as each look at a Python object does.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from typing import Any
 from gpuadvisor.collectors.script.child.channel import guarded
 from gpuadvisor.collectors.script.child.rehearsal.dataset_state import State, changes, state_of
 from gpuadvisor.collectors.script.child.rehearsal.generators import GeneratorState
+from gpuadvisor.collectors.script.child.rehearsal.memory import shared_bytes
 from gpuadvisor.domain.rehearsal import Moment, StateChange, WorkerStart
 
 FETCHES = (1, 2, 4, 8)
-"""Batches of a pass after which a worker looks which generators were drawn from; it reports again
-when there are more: an augmentation may be left out for many samples."""
+"""Batches of a pass after which a worker looks which generators were drawn from, as an augmentation
+may be left out for many samples, and how much memory it has copied."""
 
 ReportChange = Callable[[StateChange], None]
 Report = Callable[[WorkerStart], None]
@@ -75,6 +77,7 @@ class _Watcher:
         self._changed: set[str] = set()
         self._advanced: dict[str, None] = {}
         self._fetches = 0
+        self._shared_bytes: int | None = None
 
     def install(self) -> None:
         """Patch torch's fetchers, in this process alone."""
@@ -117,15 +120,25 @@ class _Watcher:
         self._fetches += 1
         if self._fetches not in FETCHES:
             return
-        known = len(self._advanced)
+        shared, copied = shared_bytes(), None
+        if self._fetches == 1:
+            self._shared_bytes = shared
+        elif self._shared_bytes is not None and shared is not None:
+            copied = max(0, self._shared_bytes - shared) / (self._fetches - 1)
         state = self._state_of(fetcher)
         for path, now in state.generators.items():
             self._compare(path, now)
-        if self._fetches == 1 or len(self._advanced) > known:
-            advanced = tuple(self._advanced)
-            self._report(
-                WorkerStart(self._loader, self._epoch, self._worker, dict(self._start), advanced)
+        self._report(
+            WorkerStart(
+                self._loader,
+                self._epoch,
+                self._worker,
+                dict(self._start),
+                tuple(self._advanced),
+                self._shared_bytes,
+                copied,
             )
+        )
         self._report_changes(state)
 
     def _compare(self, path: str, now: GeneratorState) -> None:

@@ -96,6 +96,13 @@ def life(epochs=None, calls=8, **changes):
     return Life(**{**known, **changes})
 
 
+COPYING = tuple(
+    WorkerStart(0, 1, n, shared_bytes=3 << 30, copied_bytes=copied)
+    for n, copied in enumerate((12 << 20, None, 20 << 20, 16 << 20))
+)
+"""Four workers: all that they share is 12 GiB. One read a single batch."""
+
+
 def rehearsed(plan, first=None, second=None, settings=WORKERS, **more):
     first = first or life()
     lives = Lives(first, second or first, plan, **more)
@@ -162,6 +169,10 @@ TRAPS = {
     "files that stay open": (
         life([epoch(0), epoch(1, open_files=14, whole_batches=4000)], most_open_files=64),
         "files open", Aspect.END),
+    "copies of a large list": (
+        life([epoch(0), epoch(1, whole_batches=4000)], available_bytes=8 << 30, workers=COPYING),
+        "16.0 MiB of the script's memory a batch, as looking at an object writes to it, and"
+        " 12.0 GiB", Aspect.END),
     "another end": (
         life(state=TrialState.CRASHED, reason="RuntimeError: view", place="a.py, line 3"),
         "RuntimeError: view (a.py, line 3)", Aspect.END),
@@ -174,6 +185,17 @@ def test_a_difference_is_found(name):
     found = rehearsed(with_workers(plan))
     assert any(words in p.sentence and p.aspect is aspect for p in found.problems), found.problems
     assert all(problem.suspects == ("dataloader_workers",) for problem in found.problems)
+
+
+@pytest.mark.parametrize(
+    ("free", "whole_batches", "ours"),
+    [(13 << 30, 4000, ()), (8 << 30, 400, ()), (8 << 30, 4000, COPYING), (None, 4000, ())],
+    ids=["room for all", "a short pass", "the unchanged script's copy it, too", "not known"],
+)
+def test_copies_of_a_large_list_that_have_room(free, whole_batches, ours):
+    passes = [epoch(0), epoch(1, whole_batches=whole_batches)]
+    plan = life(passes, available_bytes=free, workers=COPYING)
+    assert rehearsed(with_workers(plan), life(passes, workers=ours)).agrees
 
 
 class TestState:
