@@ -25,8 +25,8 @@ SETTLING_STEPS = 3
 are recorded on the second run after a compilation and replayed from the third."""
 RESTLESS_STEPS = 32
 """Steps after which a block begins though each step compiles something."""
-SETTLING = "is_settling"
-"""Attribute of a turn that says whether steps still feel what was turned."""
+SETTLING, SPENT = "is_settling", "spent_s"
+"""Attributes of a turn: says whether steps still feel what was turned; time that it took itself."""
 LEAST_STEPS = 4
 """Steps of a block at least, so that one that takes longer than the others is not all of it."""
 MOST_TRIES = 3
@@ -52,6 +52,7 @@ class LiveBlocks:
         self._ordered_s = 0.0
         self._began_s: float | None = None
         """When the first timed step began; None while the script settles."""
+        self._spent_before_s = 0.0
         self._compiled = 0
         self._quiet = self._steps = self._tries = 0
 
@@ -84,7 +85,7 @@ class LiveBlocks:
         if self._steps < LEAST_STEPS or lasted_s < self._seconds:
             return False
         self._synchronize()
-        lasted_s = time.perf_counter() - self._began_s
+        lasted_s = time.perf_counter() - self._began_s - (self._spent_s() - self._spent_before_s)
         cost_s = self._began_s - self._ordered_s
         idle = [name for name, _ in self._settings.items() - self._effective]
         more = {"idle": sorted(idle)} if idle else {}
@@ -149,8 +150,13 @@ class LiveBlocks:
         self._quiet = self._steps = 0
         self._compiled = compilations()
 
+    def _spent_s(self) -> float:
+        """Return the time that turns took within steps for what is no part of them."""
+        return sum(getattr(turn, SPENT, 0.0) for turn in self._turns.values())
+
     def _start(self) -> None:
         self._synchronize()
+        self._spent_before_s = self._spent_s()
         self._steps = 0
         self._began_s = time.perf_counter()
 

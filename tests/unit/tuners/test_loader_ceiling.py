@@ -83,6 +83,12 @@ def test_at_most_holds():
     assert ruled_out <= 3
 
 
+def test_what_looks_slower_without_waiting_says_how_much_the_comparison_errs():
+    result, _ = found(lambda settings: 55.0 if CACHED in settings else 50.0)
+    assert result.loaders.high == pytest.approx(1.09, abs=0.01)
+    assert not is_too_little(result.loaders)
+
+
 def test_where_it_cannot_be_timed_nothing_is_ruled_out():
     assert found(lambda settings: "it has none" if CACHED in settings else 50.0)[0].loaders is None
     assert found(waits(0.5), limit_s=-1.0)[0].loaders is None
