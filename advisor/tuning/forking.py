@@ -84,7 +84,7 @@ class Forker:
             if forked.measurement is not None:
                 self._runner.validator.forget(forked.measurement)
             self._end()
-            return f"each trial imports anew, as in a process that had imported before {self._why}"
+            return f"each trial imports anew: in a process that had imported before, {self._why}"
         starts_s = [run.measurement.startup_s for run in (*fresh, forked) if run.measurement]
         # Of the fresh starts the quickest: the first one may have read files from the disk.
         fresh_s, forked_s = min(starts_s[:-1]), starts_s[-1]
