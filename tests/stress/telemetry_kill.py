@@ -26,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -552,8 +553,12 @@ def check_followers(readers: Sequence[Done], lives: Sequence[Life]) -> None:
     for each in readers:
         seen = set(each.seen)
         wanted = {number for number in acknowledged if number <= max(seen, default=0)}
-        if missing := len(wanted - seen) + len(each.seen) - len(seen):
-            each.fail(f"a follower missed {missing} frames, or got them twice")
+        twice = [number for number, times in Counter(each.seen).items() if times > 1]
+        if wanted - seen or twice:
+            each.fail(
+                f"a follower missed appends {sorted(wanted - seen)} and got {twice} twice;"
+                f" lives: {[(life.first, life.last) for life in lives]}"
+            )
 
 
 # -- all of it ---------------------------------------------------------------------------------
