@@ -139,5 +139,6 @@ class DiskSpace:
         elif self.problem is None:
             self.problem = (
                 f"The disk of {self._folder} has only {free / 2**20:.0f} MiB left: single sweeps "
-                f"are not stored until {wanted / 2**20:.0f} MiB are free; minutes and events are."
+                f"are not stored until {wanted / 2**20:.0f} MiB are free, and then those of the"
+                " last five minutes; minutes and events are."
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import groupby
@@ -47,6 +48,8 @@ LOCK_PATIENCE_S = 0.5
 MOST_DAMAGED = 16
 """Files that are set aside in one call; days are kept for two, and a disk that spoils each new file
 at once needs another cure."""
+HELD_FRAMES = 300
+"""Five minutes of full frames, about 60 kB each with 8 GPUs: 18 MB."""
 CATCH_UP = 60
 """Minutes of an earlier writer that are rolled up in one call: 20 ms each with eight GPUs."""
 
@@ -78,6 +81,8 @@ class TelemetryWriter:
         self.kept = kept or Retention()
         """What is kept for how long, which may be changed at any time."""
         self._space = DiskSpace(folder, spare_bytes)
+        self._held: deque[Frame] = deque(maxlen=HELD_FRAMES)
+        """Newest full frames whose rows wait until the disk has room again."""
         self._days: dict[Path, DayFile | ProcessFile] = {}
         self._minute: Minute | None = None
         self._started_s = 0.0
@@ -123,7 +128,7 @@ class TelemetryWriter:
 
     @property
     def paused(self) -> str | None:
-        """Why raw rows are left out now, in one sentence; roll-ups, states and events go on."""
+        """Why raw rows are held back now, in one sentence; roll-ups, states and events go on."""
         return self._space.problem
 
     def append(self, frames: Sequence[Frame], events: Sequence[Event] = ()) -> None:
@@ -146,12 +151,17 @@ class TelemetryWriter:
         if frames:
             self._index.note_gpus(frames)
         if not self._space.problem:
-            for path, part in groupby(frames, lambda f: day_path(self.folder, f.time_s)):
+            rows = [*self._held, *frames]
+            for path, part in groupby(rows, lambda f: day_path(self.folder, f.time_s)):
                 self._write_day(path, list(part))
         if self._pending:
             self._catch_up()  # before, as the next writer goes on after the last that is written
         self._index.write(frames, events, self._pending)
         self._forget_pending()
+        if self._space.problem:
+            self._held.extend(frame for frame in frames if frame.full)
+        else:
+            self._held.clear()
         for frame in frames:
             self._today.see(frame.time_s)
             self._trimmed_s = min(self._trimmed_s, frame.time_s)

@@ -362,6 +362,16 @@ def test_on_a_disk_that_is_nearly_full_minutes_go_on_and_it_is_said(folder):
     assert len(rows) == 4
 
 
+def test_what_a_full_disk_held_up_is_stored_once_there_is_room(folder):
+    with TelemetryWriter(folder, clock=Clock(), spare_bytes=1 << 60) as writer:
+        writer.append([frame(at, sample(power_w=1.0)) for at in range(400)])
+        writer._space._spare_bytes = 0
+        writer.append([frame(400, sample(power_w=1.0))])
+        writer.append([frame(401, sample(power_w=1.0))])
+    times = [each.time_s - START_S for each in TelemetryReader(folder).frames(0)]
+    assert times == list(range(100, 402))
+
+
 # -- failures ----------------------------------------------------------------------------------
 
 
