@@ -130,7 +130,7 @@ def test_passes_that_are_shorter_than_a_block_are_timed_whole(supply):
 
 @pytest.mark.parametrize(
     "kind",
-    ["Shared", *(pytest.param(each, marks=pytest.mark.slow) for each in ("Cached", "Drawing"))],
+    ["Cached", *(pytest.param(each, marks=pytest.mark.slow) for each in ("Shared", "Drawing"))],
 )
 def test_what_reading_changes_is_as_it_was_in_the_next_block(supply, kind):
     """A block that fills the cache, draws from a generator or moves a file's offset, which workers

@@ -156,6 +156,22 @@ class TestGain:
         assert "faster" in (gain.home / "pull.md").read_text("utf-8")
         assert (gain.home / "page.html").read_text("utf-8").lower().startswith("<!doctype html>")
 
+    def test_a_script_that_fails_without_it_is_not_verified(self, gain):
+        words = (
+            "--plan",
+            gain.result["plan"],
+            "paced.py",
+            "--budget",
+            "8s",
+            "--",
+            "--steps",
+            "none",
+        )
+        answer = program.run(gain.home, "verify", *words)
+        assert answer.status == 3
+        last = answer.err.splitlines()[-1]
+        assert last.startswith("gpuadvisor: paced.py cannot be measured: ")
+
     @pytest.mark.slow
     def test_the_plan_is_verified_without_another_rehearsal(self, gain):
         words = ("--plan", gain.result["plan"], "paced.py", "--budget", "1m", "--json")

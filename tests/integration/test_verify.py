@@ -1,4 +1,7 @@
-"""`gpuadvisor verify` with the real program: what it tells by its exit status."""
+"""`gpuadvisor verify` with the real program: what it tells by its exit status.
+
+That of a script which cannot be measured is looked at in `test_tune.py`, beside a plan.
+"""
 
 import json
 import shutil
@@ -9,6 +12,8 @@ from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.study import Objective, Plan, Speedup
 from gpuadvisor.tuning.plans import write_plan
 from tests.integration import program
+
+pytestmark = pytest.mark.slow
 
 UNEVEN = """
 import pathlib, sys, time, torch
@@ -46,7 +51,6 @@ def home(cpu, tmp_path):
     return tmp_path
 
 
-@pytest.mark.slow
 def test_0_where_the_plan_holds(home):
     answer = verified(home, "0.03", ("--pause", "0.06", "--steps", "12"), "--json")
     assert answer.status == 0, answer.err
@@ -57,27 +61,18 @@ def test_0_where_the_plan_holds(home):
     assert f"verifies {home.resolve() / 'p.toml'}" in listed.out
 
 
-@pytest.mark.slow
 def test_1_where_the_script_fails_under_the_plan(home):
     answer = verified(home, "soon", ("--steps", "8"))
     assert answer.status == 1
     assert "the script fails under the plan: crashed: " in answer.err.splitlines()[-1]
 
 
-def test_3_where_the_script_fails_without_it(home):
-    answer = verified(home, "0.03", ("--steps", "none"))
-    assert answer.status == 3
-    assert answer.err.splitlines()[-1].startswith("gpuadvisor: paced.py cannot be measured: ")
-
-
-@pytest.mark.slow
 def test_1_where_the_gain_is_gone(home):
     answer = verified(home, "0.08", ("--pause", "0.08", "--steps", "12"))
     assert answer.status == 1
     assert "gain" in answer.err.splitlines()[-1]
 
 
-@pytest.mark.slow
 def test_6_where_it_cannot_be_told(home):
     (home / "uneven.py").write_text(UNEVEN)
     answer = verified(home, "0.03", (), script="uneven.py")

@@ -134,7 +134,8 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("context", ["spawn", pytest.param("forkserver", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
 def test_any_start_of_the_workers(context, tmp_path):
     """In a process of its own, which ends with the servers that `multiprocessing` leaves."""
     path = tmp_path / "script.py"
