@@ -121,7 +121,7 @@ def main() -> int:
         finally:
             _daemon("stop", environment)
         reader = TelemetryReader(home / "telemetry")
-        wrong = _judge(reader, spans, has_disk) + _judge_rows(reader, spans)
+        wrong = _judge(reader, spans, has_disk, gpus[0].uuid) + _judge_rows(reader, spans)
         rows = reader.processes(spans[0][1], spans[-1][2])
         place = rows.columns.index("pid")
         seen = {row[place] for row in rows.rows}
@@ -180,11 +180,15 @@ def _live(whole_s: float, home: Path, has_disk: bool) -> tuple[list[Span], set[i
     return spans, pids
 
 
-def _judge(reader: TelemetryReader, spans: list[Span], has_disk: bool) -> list[str]:
-    """Print all events, and return what is wrong with them."""
+def _judge(
+    reader: TelemetryReader, spans: list[Span], has_disk: bool, uuid: str | None
+) -> list[str]:
+    """Print all events but those of other GPUs than this, and return what is wrong with them."""
     wrong: list[str] = []
     came: set[tuple[str, str]] = set()
     for event in reader.events(spans[0][1]):
+        if event.gpu not in (None, uuid):  # others may use them
+            continue
         what = event.key if event.kind == "finding" else event.kind
         cause = next((p for p, a, b in spans if what in p.may and _fits(event, a, b)), None)
         meanwhile = next((p.name for p, a, b in spans if a <= event.began_s <= b), "the end")
