@@ -151,7 +151,11 @@ class View:
         _make_read_only(mounts, writable)
         self._make_memory(f"{_through(scratch)}/memory", self.request["memory_bytes"])
         for number, target in enumerate(targets):
-            self._cover(target, number, scratch)
+            try:
+                self._cover(target, number, scratch)
+            except RefusedError:
+                if os.path.lexists(target.path):
+                    raise  # else somebody has unmounted and removed it meanwhile
         if shared_memory:
             self._cover_shared_memory(shared_memory, scratch)
         for path in self.sockets:
@@ -222,7 +226,7 @@ class View:
         targets.append(Target(path, descriptor, mount.flags, not plain, writable))
 
     def _cover(self, target: Target, number: int, scratch: int) -> None:
-        if target.overlay:
+        if target.overlay and os.path.lexists(target.path):
             layer, memory = f"layers/{number}", self.memory
             if self.disk_works and self._overlay(target, scratch, layer, None):
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +21,9 @@ import numpy
 import pytest
 
 from gpuadvisor.collectors.script.request import Command, RunOutcome
-from gpuadvisor.collectors.script.run_folder import PREFIX
+from gpuadvisor.collectors.script.run_folder import PREFIX, run_folder
 from gpuadvisor.collectors.script.runner import run_script
-from gpuadvisor.collectors.script.scratch import unavailable
+from gpuadvisor.collectors.script.scratch import scratch, unavailable
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import AdvisorError
 from tests.integration import runs
@@ -410,3 +412,32 @@ def test_where_the_disk_can_hold_no_layer_memory_does(tmp_path):
     root = Path(__file__).parents[2]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.stdout == "[('new', 3), ('old', 2)]\nold\nscript.py\n1", done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
+def test_disks_that_come_and_go_meanwhile_are_no_hindrance(tmp_path):
+    """Views are entered one after the other while somebody mounts and unmounts all the time."""
+    over = threading.Event()
+
+    def come_and_go():
+        for number in itertools.count():
+            disk = tmp_path / f"{number}" / "disk"
+            disk.mkdir(parents=True)
+            subprocess.run(["mount", "-t", "tmpfs", "none", disk], check=True)
+            subprocess.run(["umount", "-l", disk], check=True)
+            disk.rmdir()
+            disk.parent.rmdir()
+            if over.is_set():
+                return
+
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        for _ in range(20):
+            with run_folder() as run, scratch(run) as view:
+                done = subprocess.run(view.wrapper, capture_output=True, text=True, check=False)
+                assert (done.returncode, done.stderr) == (0, "")
+                view.check(ended=True)
+    finally:
+        over.set()
+        other.join()
