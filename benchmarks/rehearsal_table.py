@@ -88,7 +88,8 @@ def judged(case: Case, rehearsal: Rehearsal, seconds: float) -> Row:
         wanted_too = "" if set(found) & set(wanted) or not found else ", by another aspect"
         said = ", ".join(found) + wanted_too or ("unverified" if lacks else "nothing")
     else:
-        right = not found and lacks is None
+        refused = case.refusable and not rehearsal.samples  # the settings changed nothing
+        right = not found and (lacks is None or refused)
         said = ", ".join(found) or ("unverified" if lacks else "nothing")
     sentences = [problem.sentence for problem in rehearsal.problems]
     return Row(
