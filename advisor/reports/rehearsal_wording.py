@@ -111,8 +111,15 @@ def _results(found: Equivalence) -> str:
     if found.status == "not_checked":
         reason = f": {_clause(found.reason)}" if found.reason else ""
         return f"Results of the rehearsal could not be compared{reason}."
+    return f"Results of the rehearsal: {compared(found)}."
+
+
+def compared(found: Equivalence) -> str:
+    """Return what was compared, and the difference with its limit where that is a number."""
+    if not figures.is_figure(found.value) and not figures.is_figure(found.limit):
+        return found.metric
     limit = figures.short(found.limit) if figures.is_figure(found.limit) else "not set"
-    return f"Results of the rehearsal: {found.metric} {figures.short(found.value)} (limit {limit})."
+    return f"{found.metric} {figures.short(found.value)} (limit {limit})"
 
 
 def _forecast(forecast: Forecast) -> Iterator[str]:

@@ -20,7 +20,7 @@ from gpuadvisor.domain.study import (
     Verdict,
 )
 from gpuadvisor.reports import figures
-from gpuadvisor.reports.rehearsal_wording import not_rehearsed, rehearsal_advice
+from gpuadvisor.reports.rehearsal_wording import compared, not_rehearsed, rehearsal_advice
 from gpuadvisor.rules.registry import load_rules
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.screening.knowledge import TOO_LITTLE
@@ -273,11 +273,9 @@ def equivalence_sentence(
         why = f": {equivalence.reason.rstrip('.')}" if equivalence.reason else ""
         return f"Results were not checked{why}."
     word = "equivalent" if equivalence.status == "equivalent" else "different"
-    value = figures.short(equivalence.value)
-    limit = figures.short(equivalence.limit) if figures.is_figure(equivalence.limit) else "not set"
     unread = rehearsal is not None and Aspect.FILES in rehearsal.not_covered
     but = "; what is in the written files was not compared" if unread else ""
-    return f"Results are {word}: {equivalence.metric} {value} (limit {limit}){but}."
+    return f"Results are {word}: {compared(equivalence)}{but}."
 
 
 def screened_as(screened: Screened) -> str:

@@ -118,6 +118,7 @@ def test_what_did_not_help_has_its_reason():
             "not checked: no loss was seen.",
         ),
         (Equivalence("equivalent", "losses", 0.001), "(limit not set)"),
+        (Equivalence("equivalent", "768 random samples"), "equivalent: 768 random samples;"),
         (None, "Results were not checked."),
     ],
 )
