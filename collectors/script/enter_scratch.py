@@ -154,7 +154,7 @@ class View:
             try:
                 self._cover(target, number, scratch)
             except RefusedError:
-                if os.path.lexists(target.path):
+                if os.path.lexists(target.path) and _is_mounted(target.descriptor):
                     raise  # else somebody has unmounted and removed it meanwhile
         if shared_memory:
             self._cover_shared_memory(shared_memory, scratch)
@@ -337,6 +337,17 @@ def _mounts() -> list[Mount]:
             path = re.sub(r"\\([0-7]{3})", _character, words[4])
             mounts.append(Mount(path, right.split(" ")[0], tuple(words[5].split(","))))
     return mounts
+
+
+def _is_mounted(descriptor: int) -> bool:
+    """Say whether the mount that a descriptor is on is still one: it goes with its folder.
+
+    That folder may be seen through an overlay for a while after it was removed.
+    """
+    with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as file:
+        identity = next((line.split()[1] for line in file if line.startswith("mnt_id:")), None)
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        return identity is None or any(line.split(" ", 1)[0] == identity for line in file)
 
 
 def _character(escape: re.Match[str]) -> str:
