@@ -55,11 +55,13 @@ torch.cuda.synchronize()
 time.sleep(1e6)
 """
 GREEDY = """
-import torch
-kept = []
+import time, torch
+kept = [torch.zeros(1 << 30, dtype=torch.uint8, device="cuda")]
+time.sleep(20)
 while True:
     kept.append(torch.zeros(1 << 30, dtype=torch.uint8, device="cuda"))
 """
+"""It lives longer than two listings of the processes: what ends between them nobody sees."""
 
 
 @dataclass(frozen=True)
