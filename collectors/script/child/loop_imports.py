@@ -4,7 +4,7 @@ Nothing rewritten is stored: bytecode files stay as they are, and what reads a m
 the file's own.
 """
 
-# ruff: noqa: PTH100, PTH109, PTH113, PTH118, PTH120, PTH123
+# ruff: noqa: PTH100, PTH109, PTH113, PTH118, PTH120, PTH123, PTH208
 # Paths are texts here, as the import system's are.
 from __future__ import annotations
 
@@ -130,12 +130,45 @@ def is_own(path: str) -> bool:
     )
 
 
-@functools.cache
 def library_folders() -> tuple[str, ...]:
-    """Return the folders of Python's own library and of the harness, with a slash at their end."""
+    """Return the folders of Python's own library, of the harness and of installed packages.
+
+    Each has a slash at its end. Packages lie also where `pip install --target` put them, which is
+    told by their metadata; but not where the script or the working directory lies in that folder,
+    as theirs would be taken for a library's.
+    """
+    own = [os.getcwd()]
+    if main := getattr(sys.modules.get("__main__"), "__file__", None) or _script():
+        own.append(os.path.dirname(os.path.realpath(main)))
+    return (*_standard_folders(), *_installed_folders(tuple(sys.path), tuple(own)))
+
+
+@functools.cache
+def _standard_folders() -> tuple[str, ...]:
     folders = os.path.dirname(os.__file__), __file__.rpartition("gpuadvisor")[0]
-    real = tuple(map(os.path.realpath, folders))
-    return tuple(os.path.join(folder, "") for folder in (*folders, *real))
+    return _with_slash(*folders, *map(os.path.realpath, folders))
+
+
+@functools.lru_cache(maxsize=8)
+def _installed_folders(path: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those folders of a `sys.path` in which packages are installed, but not the own."""
+    inside = _with_slash(*map(os.path.realpath, own))
+    folders = [folder for folder in path if folder and _has_metadata(folder)]
+    real = {folder: _with_slash(os.path.realpath(folder)) for folder in folders}
+    apart = [each for each in folders if not any(one.startswith(real[each]) for one in inside)]
+    return tuple(dict.fromkeys(f for each in apart for f in (*_with_slash(each), *real[each])))
+
+
+@functools.cache
+def _has_metadata(folder: str) -> bool:
+    try:
+        return any(name.endswith(".dist-info") for name in os.listdir(folder))
+    except OSError:  # a zip file, or nothing
+        return False
+
+
+def _with_slash(*folders: str) -> tuple[str, ...]:
+    return tuple(os.path.join(folder, "") for folder in folders)
 
 
 def _script() -> str | None:

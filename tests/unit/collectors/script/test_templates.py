@@ -286,6 +286,28 @@ def test_what_a_fork_would_lose_or_share_makes_no_template(tmp_path, text, why):
     assert not templates.living
 
 
+@pytest.mark.parametrize(
+    ("metadata", "place", "fits"),
+    [("other-1.0.dist-info", "target", True), ("", "target", False), ("a-1.dist-info", "", False)],
+)
+def test_packages_lie_where_their_metadata_does_unless_the_script_lies_there(
+    tmp_path, begin, metadata, place, fits
+):
+    """As `pip install --target` puts them, found by PYTHONPATH."""
+    write(tmp_path, "print('script')")
+    target = tmp_path / place
+    (target / metadata).mkdir(parents=True, exist_ok=True)
+    (target / "other.py").write_text("")
+    module = library(tmp_path, "import other")
+    path = [str(target), str(tmp_path / "site-packages"), *sys.path]
+    wanted, found = request(tmp_path), notes(tmp_path, module, path=path)
+    if fits:
+        assert run_script(replace(wanted, template=begin(wanted, found))).output == "script"
+    else:
+        with pytest.raises(NoTemplateError, match="loads other, which is the script's own"):
+            start_template(wanted, found)
+
+
 def test_what_imports_print_is_printed_by_each_run(tmp_path, begin):
     module = library(tmp_path, "import os; print('hello'); os.write(2, b'beware\\n')")
     write(tmp_path, "print('script')")
