@@ -105,10 +105,14 @@ def study(monkeypatch):
         processes.append(Process(request))
         return processes[-1]
 
-    def begin(outcome, runs=30):
+    def begin(*outcomes, runs=30):
+        left = [*outcomes]
+
         def run_script(request, *_):
             requests.append(request)
-            return outcome if request.template else run()
+            if not request.template:
+                return run()
+            return left.pop(0) if len(left) > 1 else left[0]
 
         monkeypatch.setattr(trial_runner, "run_script", run_script)
         monkeypatch.setattr(forking, "start_template", template)
@@ -146,9 +150,25 @@ def test_trials_are_forked_where_nothing_differs_and_proofs_never(study):
 def test_all_are_fresh_where_something_differs(study):
     note, forker, are_forked, _ = study(forked(step_ms=20.0))
     assert note.endswith("a step cost 2.00 times as much")
-    assert are_forked == [False, False, True, False, False, False, False]
+    assert are_forked == [False, False, True, True, False, False, False, False]
     assert study.processes[0].closed
     assert forker.result(()).why == "a step cost 2.00 times as much"
+    assert forker.result(()).saved_s == -5 - 2 * 12
+
+
+def test_what_computes_something_else_is_not_asked_again(study):
+    _, _, are_forked, _ = study(forked(losses=(1.0, 0.6, float("nan")), step_ms=20.0), forked())
+    assert are_forked == [False, False, True, False, False, False, False]
+
+
+def test_one_slow_run_is_no_difference(study):
+    note, forker, are_forked, _ = study(forked(step_ms=20.0), forked())
+    assert note == ""
+    assert are_forked == [False, False, True, True, True, True, False, False]
+    assert forker.result(()).why == ""
+    note, _, are_forked, _ = study(forked(step_ms=20.0), forked(losses=(1.0, 0.6, float("nan"))))
+    assert note.endswith("loss 2 was another")
+    assert are_forked[-6:] == [True, True, False, False, False, False]
 
 
 def test_it_is_not_begun_where_it_would_not_pay(study):
