@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from gpuadvisor.domain.knobs import Contribution, Value
+from gpuadvisor.domain.knobs import Contribution, Origin, Value
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.tuners.space import Evaluator, Point, Space
 from gpuadvisor.tuners.statistics import paired_ratio, uncertainty
@@ -80,10 +80,11 @@ class Ablation:
     evaluator: Evaluator
     space: Space
     fallback: Mapping[str, float] = field(default_factory=dict)
-    """Parameter to what it brought when the search kept it, for want of an own measurement."""
-    unmeasured: list[str] = field(default_factory=list)
-    """Parameters that were kept on the search's word, because the budget ended or a restriction
-    forbids the point without them."""
+    """Parameter to what it brought when the search kept it, for want of an own measurement: where
+    the budget ends, or a restriction forbids the point without it."""
+    known: Mapping[str, Contribution] = field(default_factory=dict)
+    """What parameters bring beside all others of the point, where that is known and is a gain: they
+    are not taken out. It says nothing of what is left without another parameter."""
 
     def run(self, settings: Point) -> tuple[dict[str, Value], tuple[Contribution, ...]]:
         """Return the point that is left, and what each of its parameters contributes.
@@ -91,25 +92,25 @@ class Ablation:
         A single one is left to the proof, which compares it with nothing at all.
         """
         kept = dict(settings)
-        self.unmeasured = []
         while len(kept) > 1:
-            evidence = self._measure(kept)
+            known = self.known if kept == dict(settings) else {}
+            evidence = self._measure(kept, known)
             measured = [name for name in kept if evidence[name].rounds]
             weakest = min(measured, key=lambda name: evidence[name].contribution, default=None)
             if weakest is None or evidence[weakest].contribution >= evidence[weakest].needed:
-                self.unmeasured = [name for name in kept if name not in measured]
-                return kept, self._contributions(kept, evidence)
+                return kept, self._contributions(kept, evidence, known)
             kept = self.space.without(kept, weakest)
         return kept, ()
 
-    def _measure(self, kept: Point) -> dict[str, _Evidence]:
+    def _measure(self, kept: Point, known: Mapping[str, Contribution]) -> dict[str, _Evidence]:
         """Return the evidence for each parameter.
 
         One whose removal takes others with it is charged with all of them.
         """
         evidence = {name: _Evidence(self.fallback.get(name, 1.0)) for name in kept}
         # What the search saw least of comes first, should the budget end.
-        names = sorted(kept, key=lambda name: self.fallback.get(name, 1.0))
+        unknown = [name for name in kept if name not in known]
+        names = sorted(unknown, key=lambda name: self.fallback.get(name, 1.0))
         names = [n for n in names if self.space.violation(self.space.without(kept, n)) is None]
         for place in range(ROUNDS):
             chosen = self._affordable(kept, [n for n in names if not evidence[n].is_clear])
@@ -158,19 +159,26 @@ class Ablation:
                 evidence[name].uncertainty = uncertainty(whole, trial)
 
     def _contributions(
-        self, kept: Point, evidence: Mapping[str, _Evidence]
+        self,
+        kept: Point,
+        evidence: Mapping[str, _Evidence],
+        known: Mapping[str, Contribution],
     ) -> tuple[Contribution, ...]:
         found = []
         for name, value in kept.items():
             pairs, low, high = evidence[name].pairs, None, None
-            ratio = self.fallback.get(name, 1.0)
+            if name in known:
+                found.append(known[name])
+                continue
+            ratio, origin = self.fallback.get(name, math.nan), Origin.SEARCH
             if pairs:  # the ratio is of costs: without the parameter over with it
-                ratio = math.exp(evidence[name].contribution)
+                ratio, origin = math.exp(evidence[name].contribution), Origin.FRESH
             if len(pairs) >= INTERVAL_ROUNDS:
-                known = paired_ratio(pairs)
-                low, high = known.ci99_low, known.ci99_high
-            found.append(Contribution(name, value, ratio, low, high))
-        return tuple(sorted(found, key=lambda contribution: -contribution.ratio))
+                whole = paired_ratio(pairs)
+                low, high = whole.ci99_low, whole.ci99_high
+            found.append(Contribution(name, value, ratio, low, high, origin))
+        # What is not known comes last.
+        return tuple(sorted(found, key=lambda each: (math.isnan(each.ratio), -each.ratio)))
 
 
 def _gain(trial: Trial) -> float | None:

@@ -74,6 +74,9 @@ class _Timing:
     _longest_s: float = 0.0
     """Longest that a value took so far, its process's start included."""
 
+    def __post_init__(self) -> None:
+        self.batches = batches_a_step(self.baseline)
+
     def run(self) -> Screening[LoaderSupply]:
         """Time the loader, and return what follows."""
         why = yield from self._count_up()
@@ -106,12 +109,6 @@ class _Timing:
     def rest_ms(self) -> float:
         """Time of a step in which the unchanged script did not wait for its loaders."""
         return self.baseline.mean_step_ms * (1 - self.baseline.data_wait_share)
-
-    @property
-    def batches(self) -> float:
-        """Batches a step: more than one where gradients are accumulated."""
-        samples, size = self.baseline.samples_per_step, self.loader.batch_size
-        return max(1.0, samples / size) if samples and size else 1.0
 
     def _has_time(self) -> bool:
         return self.left_s() > self._longest_s
@@ -162,6 +159,15 @@ class _Timing:
         if order and step_ms[order[0]] * (1 + MIN_GAIN) < unchanged_ms:
             found = replace(found, settings={WORKERS: order[0]})
         return found
+
+
+def batches_a_step(baseline: Measurement) -> float:
+    """Return how many batches of its first loader a script reads in a step.
+
+    That is more than one where gradients are accumulated.
+    """
+    samples, size = baseline.samples_per_step, baseline.facts.loaders[0].batch_size
+    return max(1.0, samples / size) if samples and size else 1.0
 
 
 def in_order(step_ms: dict[int, float]) -> tuple[int, ...]:

@@ -118,6 +118,32 @@ class AppliedKnob:
     detail: str = ""
 
 
+class Origin(str, Enum):
+    """Where it is known from what a knob brings."""
+
+    PROOF = "proof"
+    """The proof, as it is the only knob."""
+    FRESH = "fresh_runs"
+    """Fresh processes with and without it, beside the other knobs that were kept."""
+    LIVE = "one_process"
+    """Blocks of steps of one running process, with and without it, beside the other knobs that were
+    kept. That is no proof."""
+    LOADER = "loader_alone"
+    """The script's own loader by itself supplies batches so much more slowly than a run with the
+    knob took them: the knob brings that at least, as far as that loader was seen."""
+    SEARCH = "search"
+    """Not measured beside all that was kept: it is what single runs of the search showed, or not
+    even that."""
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether fresh processes with and without the knob showed it."""
+        return self in (Origin.PROOF, Origin.FRESH)
+
+    def __str__(self) -> str:
+        return self.value
+
+
 @dataclass(frozen=True)
 class Contribution:
     """What one kept knob is worth, from taking it out of the best setting alone."""
@@ -125,10 +151,12 @@ class Contribution:
     knob: str
     value: Value
     ratio: float
-    """Time without the knob over time with it; above 1, the knob helps."""
+    """Time without the knob over time with it; above 1, the knob helps. NaN where nothing shows it.
+    """
     low: float | None = None
     high: float | None = None
     """The 99 % interval of `ratio`, where enough runs were made."""
+    origin: Origin = Origin.FRESH
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ def study_json(result: StudyResult) -> Json:
         "baseline": _run(result.baseline),
         "best": best and {**_run(best), "knobs": result.settings},
         "contributions": _rows(
-            result.contributions, "knob value ratio ci99_low=low ci99_high=high"
+            result.contributions, "knob value ratio ci99_low=low ci99_high=high origin"
         ),
         "equivalence": _equivalence(result.equivalence),
         "rehearsal": result.rehearsal and _rehearsal(result.rehearsal),

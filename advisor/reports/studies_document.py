@@ -30,7 +30,7 @@ from gpuadvisor.reports.studies_comparison import (
     StudiesComparison,
     verdict_of_speedups,
 )
-from gpuadvisor.reports.study_wording import verdict
+from gpuadvisor.reports.study_wording import ORIGINS, verdict
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -303,5 +303,7 @@ def _worth(contribution: Contribution | None) -> str:
     worth = figures.ratio(contribution.ratio, figures.ratio_decimals(low, high))
     setting = figures.settings({contribution.knob: contribution.value})
     interval = f" ({figures.interval(low, high)})" if low is not None else ""
+    if not contribution.origin.is_shown:
+        interval += f", {ORIGINS[contribution.origin]}"
     shown = "" if setting == contribution.knob else f", {setting.partition('=')[2]}"
     return f"{worth}{interval}{shown}"

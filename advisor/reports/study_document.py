@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
+from math import isfinite, isnan
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -174,6 +174,8 @@ def _contributions(result: StudyResult) -> Iterator[Section]:
     kept = result.contributions
     if kept and wording.is_gain(result):
         lead = "How much worse the best settings get when this knob alone is taken out."
+        if not all(each.origin.is_shown for each in kept):
+            lead += " Of single knobs, nothing is proven but what fresh processes show."
         plot = Plot(
             lambda width: study_plots.plot_contributions(kept, width),
             lead=f"The thin line is the {wording.CONFIDENCE}, where it was measured.",
@@ -190,9 +192,12 @@ def _contribution_table(contributions: Sequence[Contribution]) -> Table:
             each.ratio, figures.ratio_decimals(each.low, each.high))),
         Column(wording.CONFIDENCE, lambda each: figures.interval(each.low, each.high)),
     ]  # fmt: skip
-    is_measured = any(each.low is not None for each in contributions)
-    ordered = sorted(contributions, key=lambda each: -each.ratio)
-    return Table(ordered, columns if is_measured else columns[:-1])
+    if all(each.low is None for each in contributions):
+        columns.pop()
+    if not all(each.origin.is_shown for each in contributions):
+        columns.append(Column("Known from", lambda each: wording.ORIGINS[each.origin], left=True))
+    ordered = sorted(contributions, key=lambda each: (isnan(each.ratio), -each.ratio))
+    return Table(ordered, columns)
 
 
 def _how_to_keep(result: StudyResult, snippets: Sequence[Snippet]) -> Iterator[Section]:

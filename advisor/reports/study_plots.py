@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import isfinite
+from math import isfinite, isnan
 
 from gpuadvisor.domain.knobs import Contribution
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.reports import figures, svg
 from gpuadvisor.reports.markup import Markup, element
-from gpuadvisor.reports.study_wording import STATES
+from gpuadvisor.reports.study_wording import ORIGINS, STATES
 
 _WORTH_ROW, _WORTH_BAR, _WORTH_AXIS = 46, 12, 26
 _WORTH_MARGIN = 2
@@ -28,7 +28,7 @@ _STEPS_MARGIN = 6
 
 def plot_contributions(contributions: Sequence[Contribution], width: float) -> Markup:
     """Return a bar a knob from 1 (no effect) to its ratio, the most valuable first."""
-    ordered = sorted(contributions, key=lambda each: -each.ratio)
+    ordered = sorted(contributions, key=lambda each: (isnan(each.ratio), -each.ratio))
     height = _WORTH_ROW * len(ordered) + _WORTH_AXIS
     x = svg.Scale(*_worth_range(ordered), _WORTH_MARGIN, width - _WORTH_MARGIN)
     ticks = svg.tick_labels(x.low, x.high, 5 if x.end >= svg.NARROW * 1.5 else 3, unit="x", least=1)
@@ -80,9 +80,9 @@ def _knob(each: Contribution) -> str:
 
 def _worth(each: Contribution) -> str:
     value = figures.ratio(each.ratio, figures.ratio_decimals(each.low, each.high))
-    if each.low is None or each.high is None:
-        return value
-    return f"{value} ({figures.interval(each.low, each.high)})"
+    if each.low is not None and each.high is not None:
+        value += f" ({figures.interval(each.low, each.high)})"
+    return value if each.origin.is_shown else f"{value}, {ORIGINS[each.origin]}"
 
 
 def plot_trials(trials: Sequence[Trial], width: float) -> Markup:

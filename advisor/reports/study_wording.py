@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from math import ceil, isfinite
 
-from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Level
+from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Level, Origin
 from gpuadvisor.domain.screening import Screened, ScreenedAs
 from gpuadvisor.domain.study import (
     Aspect,
@@ -52,6 +52,14 @@ STATES = {
     TrialState.UNSUPPORTED: "unsupported",
 }
 """States of a trial in the words of tables and legends."""
+ORIGINS = {
+    Origin.PROOF: "the proof",
+    Origin.FRESH: "fresh processes",
+    Origin.LIVE: "one process, no proof",
+    Origin.LOADER: "the loader alone: at least",
+    Origin.SEARCH: "the search only",
+}
+"""Where it is known from what a knob brings, in the words of tables."""
 
 
 def verdict(result: StudyResult) -> Verdict:

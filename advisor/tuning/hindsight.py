@@ -40,7 +40,8 @@ def _intervals(screened: Screened, result: StudyResult) -> Iterator[tuple[float,
     """Yield the 99 % intervals of what a value brought, what says most of it first."""
     name, value = screened.knob, screened.value
     for each in result.contributions:
-        if (each.knob, each.value) == (name, value) and each.low and each.high:
+        is_it = (each.knob, each.value) == (name, value)
+        if is_it and each.origin.is_shown and each.low and each.high:  # blocks confirm no blocks
             yield each.low, each.high
     for phase in PHASES:
         trials = [t for t in result.trials if t.phase == phase and t.state is TrialState.COMPLETE]

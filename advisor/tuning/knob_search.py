@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpuadvisor.domain.knobs import Contribution, Settings
+from gpuadvisor.domain.knobs import Contribution, Origin, Settings
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.storage.database import Store
 from gpuadvisor.tuners.ablation import Ablation
@@ -19,7 +19,7 @@ from gpuadvisor.tuners.search import Best, OrderedSearch, pays
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuning.budget import Budget, Reserve
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
-from gpuadvisor.tuning.loader_supply import not_promising
+from gpuadvisor.tuning.loader_supply import not_promising, shown_by
 from gpuadvisor.tuning.recorder import StudyRecorder
 from gpuadvisor.tuning.screening import Screening
 from gpuadvisor.tuning.trial_runner import Progress
@@ -44,8 +44,6 @@ class KnobSearch:
     """Begins a phase, of which it gets the name and a few words."""
     best: Best = field(default_factory=lambda: Best({}, 1.0))
     """What the present round stands on."""
-    guessed: list[str] = field(default_factory=list)
-    """Knobs that were kept on the word of single runs."""
     left_aside: list[str] = field(default_factory=list)
     """Knobs that did harm or brought nothing, so that later rounds do without."""
     _standing: Settings = field(default_factory=dict)
@@ -81,8 +79,9 @@ class KnobSearch:
         search = OrderedSearch(
             self.evaluator, space, self.baseline, self.best, on_best=self._on_best
         )
-        brought = self.screening.brought
-        search.brought.update((n, brought.get(n, self.best.gain)) for n in self.best.settings)
+        start, brought = self.best.settings, self.screening.brought
+        alone = self.best.gain if len(start) == 1 else None
+        search.brought.update((n, known) for n in start if (known := brought.get(n, alone)))
         self._last = search
         search.run()
         # Combinations of what brought nothing come after what had no room, and after the proof
@@ -159,14 +158,31 @@ class KnobSearch:
 
     def ablate(self) -> tuple[Settings, tuple[Contribution, ...]]:
         """Return what is left of the best when each knob is taken out, and what each brings."""
-        best, self.guessed = self.best.settings, []
+        best = self.best.settings
         if len(best) < 2 or self._last is None:
             return best, ()
-        self.enter("ablation", f"taking out each of {', '.join(best)}")
-        ablation = Ablation(self.evaluator, self.chosen.space, self._last.brought)
-        settings, contributions = ablation.run(best)
-        self.guessed = ablation.unmeasured
-        return settings, contributions
+        known = self._known(best)
+        if unknown := [name for name in best if name not in known]:
+            self.enter("ablation", f"taking out each of {', '.join(unknown)}")
+        return Ablation(self.evaluator, self.chosen.space, self._last.brought, known).run(best)
+
+    def _known(self, best: Settings) -> dict[str, Contribution]:
+        """Return what knobs are known to bring beside all of the best settings.
+
+        That is known of a first trial to which the search added nothing: from the screening, and
+        from the loader alone where this trial was faster than the script's own workers allow.
+        """
+        screening, trial = self.screening, self.best.trial
+        if best != screening.start or trial is None or trial.measurement is None:
+            return {}
+        found = [
+            replace(each, origin=Origin.LIVE)
+            for each in screening.result.contributions
+            if each.low is not None and each.low > 1
+        ]
+        if screening.supply is not None:
+            found += shown_by(screening.supply, self.baseline, trial.measurement)
+        return {each.knob: each for each in found}
 
     # -- what is said of it --------------------------------------------------------------------
 

@@ -14,13 +14,13 @@ from gpuadvisor.collectors.script.request import Limits, RunRequest
 from gpuadvisor.collectors.script.scratch import unavailable
 from gpuadvisor.collectors.script.specification import Schedule, Specification
 from gpuadvisor.domain.device import Device
-from gpuadvisor.domain.knobs import Settings
+from gpuadvisor.domain.knobs import Contribution, Origin, Settings
 from gpuadvisor.domain.loader_supply import LoaderSupply, Supplied
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Objective, Trial
 from gpuadvisor.errors import Interrupted, ScriptError
 from gpuadvisor.tuners.knobs._script import WORKERS
-from gpuadvisor.tuners.loader_supply import time_supply
+from gpuadvisor.tuners.loader_supply import batches_a_step, time_supply
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuning.budget import Budget
 from gpuadvisor.tuning.options import TuneOptions
@@ -31,6 +31,9 @@ LEAST_WAITING = 0.1
 long as a trial or two, and with less to gain one trial of workers tells as much."""
 LEAST_S = 5.0
 """Time for four numbers of workers that supply a batch in some 10 ms, beside the script's start."""
+SHOWN = 1.1
+"""Times by which a step has to be faster than the script's own workers for it to be shown that more
+of them bring something: runs of one script differ by 5 to 10 % where its loader is uneven."""
 MOST_S = 60.0
 """Most that it takes: six numbers of workers, of which each batch takes seconds."""
 
@@ -152,6 +155,22 @@ def not_promising(supply: LoaderSupply | None, trials: Sequence[Trial]) -> dict[
         for count, each in alone.items()
         if count not in tried
     }
+
+
+def shown_by(supply: LoaderSupply, baseline: Measurement, trial: Measurement) -> list[Contribution]:
+    """Return what a trial with the supply's workers showed of them; nothing where it did not.
+
+    The script's own workers by themselves are at least as fast as beside the script's work: where
+    a step took clearly less than their batches did, it is because of the new ones.
+    """
+    own = baseline.facts.loaders[0].num_workers
+    alone = next((each for each in supply.values if each.settings == {WORKERS: own}), None)
+    if not supply.settings or alone is None or alone.low_ms is None:
+        return []
+    ratio = alone.low_ms * batches_a_step(baseline) / trial.mean_step_ms
+    if ratio < SHOWN:
+        return []
+    return [Contribution(n, v, ratio, origin=Origin.LOADER) for n, v in supply.settings.items()]
 
 
 def _promise(supplied: Supplied) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import variance
 
 from gpuadvisor.domain.finding import Diagnosis
-from gpuadvisor.domain.knobs import Contribution, Settings
+from gpuadvisor.domain.knobs import Contribution, Origin, Settings
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.study import (
     Expectation,
@@ -99,7 +99,7 @@ def with_measured(each: Expectation, result: StudyResult) -> Expectation:
     known = [
         one
         for one in result.contributions
-        if one.knob in each.knobs and one.low is not None and one.high is not None
+        if one.knob in each.knobs and one.origin.is_shown and one.low and one.high
     ]
     if speedup is not None and known:
         best = max(known, key=lambda one: one.ratio)
@@ -130,6 +130,9 @@ def _measured(each: Expectation, shares: Sequence[float], settings: Settings) ->
 
 def _why_not_measured(each: Expectation, result: StudyResult) -> str:
     kept = [name for name in each.knobs if name in result.settings]
+    live = [one.knob for one in result.contributions if one.origin is Origin.LIVE]
+    if kept and set(kept) <= set(live):
+        return f"{', '.join(kept)}: compared in one running process only, which is no proof"
     if kept:
         return f"{', '.join(kept)} had too few runs for an interval"
     ran = {name for trial in result.trials for name in trial.settings}
@@ -152,12 +155,8 @@ def proven(
     settings: Settings,
     contributions: tuple[Contribution, ...],
     proof: Proof,
-    guessed: Collection[str] = (),
 ) -> StudyResult:
-    """Return the result with what the proof says of the settings, faster or not.
-
-    `guessed` names knobs whose contribution is that of single runs of the search.
-    """
+    """Return the result with what the proof says of the settings, faster or not."""
     objective = result.objective
     best = typical(proof.head, objective)
     plain = typical(proof.base, objective)
@@ -174,12 +173,18 @@ def proven(
     if len(settings) == 1:
         whole = proof.speedup
         contributions = tuple(
-            Contribution(name, value, whole.ratio, whole.ci99_low, whole.ci99_high)
+            Contribution(name, value, whole.ratio, whole.ci99_low, whole.ci99_high, Origin.PROOF)
             for name, value in settings.items()
         )
     else:
+        if {each.knob for each in contributions} - settings.keys():  # they stood beside more
+            contributions = tuple(
+                replace(each, low=None, high=None, origin=Origin.SEARCH)
+                for each in contributions
+                if each.knob in settings
+            )
         contributions = tuple(
-            each if each.knob in guessed else _with_interval(each, proof, objective)
+            _with_interval(each, proof, objective) if each.origin is Origin.FRESH else each
             for each in contributions
         )
     return replace(result, contributions=contributions)

@@ -15,7 +15,7 @@ from gpuadvisor.collectors.environment import environment
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.finding import Diagnosis
-from gpuadvisor.domain.knobs import Contribution, Settings, Value
+from gpuadvisor.domain.knobs import Contribution, Origin, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.study import Expectation, Rehearsal, StudyResult, TrialState
@@ -303,8 +303,9 @@ class _Study:
 
     def _ablate(self, search: KnobSearch) -> tuple[Settings, tuple[Contribution, ...]]:
         settings, contributions = search.ablate()
-        if search.guessed:
-            names = ", ".join(search.guessed)
+        guessed = [each.knob for each in contributions if each.origin is Origin.SEARCH]
+        if guessed:
+            names = ", ".join(guessed)
             self._note(f"the budget left no room to measure {names} alone: as seen in the search")
         return settings, contributions
 
@@ -386,8 +387,7 @@ class _Study:
                 f"the {which} failed in the proof, so nothing is claimed for "
                 f"{_format_settings(settings)}: {proof.failed.state}: {proof.failed.reason}"
             )
-        guessed = self._search.guessed if self._search else ()
-        result = proven(self._result(), settings, contributions, proof, guessed)
+        result = proven(self._result(), settings, contributions, proof)
         if is_faster(result.speedup) and settings != self._rehearsed.settings:
             # A candidate that was taken for noise is better after all.
             if self._rehearse(settings) != settings:

@@ -2,10 +2,12 @@
 
 import math
 import random
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
 
+from gpuadvisor.domain.knobs import Contribution, Origin
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.tuners.ablation import MIN_CONTRIBUTION, ROUNDS, Ablation
 from tests import simulation
@@ -17,6 +19,10 @@ def ablated(evaluator, settings, *knobs, fallback=None):
     ablation = Ablation(evaluator, space_of(known.values()), fallback or {})
     kept, contributions = ablation.run(settings)
     return kept, {each.knob: each for each in contributions}, ablation
+
+
+def unmeasured(worth):
+    return {name for name, each in worth.items() if each.origin is Origin.SEARCH}
 
 
 def all_of(*names):
@@ -132,17 +138,46 @@ def test_a_run_that_was_cut_off_says_nothing():
             return TrialState.PRUNED
         return 50.0 if "tf32" in settings else 60.0
 
-    kept, _, ablation = ablated(SimulatedEvaluator(model), all_of("tf32", "slow"))
-    assert ablation.unmeasured == ["slow"]
+    kept, worth, _ = ablated(SimulatedEvaluator(model), all_of("tf32", "slow"))
+    assert unmeasured(worth) == {"slow"}
+    assert math.isnan(worth["slow"].ratio)
     assert kept == all_of("tf32", "slow")
+
+
+class TestKnown:
+    """What parameters bring beside all others may be known from elsewhere."""
+
+    KNOWN = Contribution("b", True, 1.3, 1.2, 1.4, Origin.LIVE)
+
+    def ablated(self, settings, known, gains):
+        evaluator = SimulatedEvaluator(multiplied(gains))
+        ablation = Ablation(evaluator, space_of(map(Switch, settings)), {}, known)
+        kept, worth = ablation.run(dict.fromkeys(settings, True))
+        return kept, {each.knob: each for each in worth}, evaluator.trials[1:]
+
+    def test_it_is_not_measured_again(self):
+        kept, worth, trials = self.ablated("ab", {"b": self.KNOWN}, {"a": 1.5, "b": 1.3})
+        assert [trial.settings for trial in trials] == [all_of("a", "b"), all_of("b")]
+        assert worth["b"] == self.KNOWN
+        assert worth["a"].origin is Origin.FRESH
+        known = {"b": self.KNOWN, "a": replace(self.KNOWN, knob="a")}
+        kept, worth, trials = self.ablated("ab", known, {})
+        assert (kept, worth, trials) == (all_of("a", "b"), known, [])
+
+    def test_it_says_nothing_beside_fewer(self):
+        gains = {"a": 1.5, "b": 1.3, "idle": 1.0}
+        kept, worth, trials = self.ablated(["a", "b", "idle"], {"b": self.KNOWN}, gains)
+        assert kept == all_of("a", "b")
+        assert worth["b"].origin is Origin.FRESH
+        assert all_of("a") in [trial.settings for trial in trials]
 
 
 class TestBudget:
     def test_without_any_the_search_is_believed_and_that_is_said(self):
         evaluator = SimulatedEvaluator(multiplied({}), budget=1)
-        kept, worth, ablation = ablated(evaluator, all_of("a", "b"), fallback={"a": 1.2, "b": 1.1})
+        kept, worth, _ = ablated(evaluator, all_of("a", "b"), fallback={"a": 1.2, "b": 1.1})
         assert kept == all_of("a", "b")
-        assert ablation.unmeasured == ["a", "b"]
+        assert unmeasured(worth) == {"a", "b"}
         assert (worth["a"].ratio, worth["a"].low) == (1.2, None)
 
     def test_the_least_sure_are_measured_first(self):

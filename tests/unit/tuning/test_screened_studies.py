@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs, ScreeningResult
-from gpuadvisor.domain.study import Objective, TrialState
+from gpuadvisor.domain.study import Expectation, Objective, TrialState
 from gpuadvisor.errors import Interrupted, ScriptError
 from gpuadvisor.reports import study_wording as wording
 from gpuadvisor.reports.study_document import study_markdown
@@ -17,6 +17,7 @@ from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuning import screening
 from gpuadvisor.tuning.budget import BudgetLimit
+from gpuadvisor.tuning.results import with_measured
 from gpuadvisor.tuning.trial_runner import Silent
 from tests import simulation
 from tests.live_simulation import LiveScript
@@ -89,13 +90,26 @@ def test_the_first_trial_is_the_screened_best_and_the_worthless_are_not_tried(li
     }
     assert (result.verdict, result.settings) == ("faster", BEST)
     assert result.speedup.ratio == pytest.approx(1.8, rel=0.01)
-    assert {each.knob for each in result.contributions} == set(BEST)
-    assert any(trial.phase == "ablation" for trial in result.trials)
     assert result.untried == {}
     with open_store() as store:
         assert store.load_study("train-1").screened == result.screened
     later = {each.knob: each.later and str(each.later) for each in result.screened}
-    assert later == {"tf32": "confirmed", "channels_last": "confirmed", "cudnn_benchmark": None}
+    assert set(later.values()) == {None}  # of each alone, fresh processes said nothing
+
+
+def test_what_was_measured_live_beside_all_else_is_not_ablated_and_labelled(live):
+    result = tune(budget=TEN_MINUTES)
+    assert not [trial for trial in result.trials if trial.phase == "ablation"]
+    tf32, layout = result.contributions
+    assert (tf32.knob, layout.knob) == ("tf32", "channels_last")
+    assert {str(each.origin) for each in result.contributions} == {"one_process"}
+    assert tf32.low < 1.5 < tf32.high and layout.low < 1.2 < layout.high
+    report = study_markdown(result)
+    assert "Of single knobs, nothing is proven but what fresh processes show." in report
+    assert "one process, no proof" in report
+    each = Expectation("rule", "warning", "words", 5.0, 10.0, ("tf32",))
+    assert with_measured(each, result).measured_pct is None
+    assert "one running process only" in with_measured(each, result).why
 
 
 def test_a_gain_of_the_screening_alone_is_none(live, script):
@@ -181,6 +195,8 @@ def test_knobs_that_are_not_live_are_tried_on_top(live, monkeypatch):
     assert live.knobs["tf32"] == "gpuadvisor.tuners.knobs.tf32:KNOB"
     assert searched(result)[:2] == [{"tf32": True}, BEST]
     assert result.settings == BEST
+    # Without the layout, which was not there, it was measured; beside it, it was not.
+    assert {str(each.origin) for each in result.contributions} == {"fresh_runs"}
 
 
 @pytest.mark.parametrize(
@@ -244,9 +260,6 @@ def test_each_value_is_told_and_reported(live):
 
 
 def test_an_expectation_tells_what_was_screened(live):
-    from gpuadvisor.domain.study import Expectation
-    from gpuadvisor.tuning.results import with_measured
-
     result = tune(budget=TEN_MINUTES)
     each = Expectation("rule", "warning", "words", 5.0, 10.0, ("cudnn_benchmark",))
     told = with_measured(each, result).why

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuadvisor.domain.knobs import Contribution
+from gpuadvisor.domain.knobs import Contribution, Origin
 from gpuadvisor.domain.study import (
     Expectation,
     Objective,
@@ -243,10 +243,12 @@ class TestContributions:
         side = [replace(trial, measurement=measurement([ms])) for trial, ms in runs]
         return Proof(FASTER, base=side, head=side)
 
-    def contributions(self, proof, guessed=()):
-        worth = (Contribution("tf32", True, 1.1), Contribution("compile", True, 1.2, 1.1, 1.3))
-        best = {"tf32": True, "compile": True}
-        return proven(ended(), best, worth, proof, guessed).contributions
+    def contributions(self, proof, origin=Origin.FRESH, best=("tf32", "compile")):
+        worth = (
+            Contribution("tf32", True, 1.1, origin=origin),
+            Contribution("compile", True, 1.2, 1.1, 1.3),
+        )
+        return proven(ended(), dict.fromkeys(best, True), worth, proof).contributions
 
     def test_the_interval_is_as_wide_as_runs_differ(self):
         quiet, _ = self.contributions(self.proof(10.0, 10.01, 9.99, 10.0))
@@ -259,5 +261,10 @@ class TestContributions:
         assert (own.low, own.high) == (1.1, 1.3)
 
     def test_a_guess_gets_none(self):
-        guess, _ = self.contributions(self.proof(10.0, 10.01), guessed=("tf32",))
-        assert guess.low is None
+        for origin in (Origin.SEARCH, Origin.LOADER, Origin.LIVE):
+            guess, _ = self.contributions(self.proof(10.0, 10.01), origin)
+            assert (guess.low, guess.origin) == (None, origin)
+
+    def test_what_stood_beside_more_than_was_proven_was_not_measured(self):
+        found = self.contributions(self.proof(10.0, 10.01), best=("compile", "other"))
+        assert found == (Contribution("compile", True, 1.2, origin=Origin.SEARCH),)
