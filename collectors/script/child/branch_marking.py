@@ -14,7 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuadvisor.collectors.script.child.branch_names import Names, breaks, last_name, own_nodes
+from gpuadvisor.collectors.script.child.branch_names import (
+    STORES,
+    Names,
+    breaks,
+    last_name,
+    own_nodes,
+)
 from gpuadvisor.domain.rehearsal import Touch
 
 BRANCH, VALUE = "__gpuadvisor_branch__", "__gpuadvisor_stored__"
@@ -24,6 +30,8 @@ FAILURES = frozenset({
     "ModuleNotFoundError", "OSError", "OutOfMemoryError", "RuntimeError", "SystemExit",
 })  # fmt: skip
 """Exceptions that tell of an accident. A run that has none does not take their branch."""
+ANYTHING = frozenset({"", "BaseException", "Exception"})
+"""What catches each exception that the script raises itself."""
 _LEAVING = (ast.Break, ast.Continue, ast.Return, ast.Raise)
 _TRIES: Any = (ast.Try, getattr(ast, "TryStar", ast.Try))
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -42,6 +50,8 @@ class Mark:
     """Number of the marked branch that it stands in."""
     site: int | None
     """Number of the loop that it leaves, where it touches `Touch.ROWS`."""
+    is_function: bool = False
+    """Whether it is a function that a library calls when it sees fit, however early it is known."""
 
 
 @dataclass
@@ -85,8 +95,18 @@ class Marker:
             before = self._outer, self._loop
             self._outer = self._loop = None
             documented = ast.get_docstring(node, clean=False) is not None
-            node.body = [*node.body[:documented], *self.statements(node.body[documented:])]
+            entered = self._entry(node)
+            rest = self.statements(node.body[documented:])
+            node.body = [*node.body[:documented], *map(_statement_of, entered), *rest]
             self._outer, self._loop = before
+
+    def _entry(self, node: Any) -> list[ast.Call]:
+        """Return the mark of a function that a library may call late, or nothing."""
+        if not self.names.is_callback(node):
+            return []
+        text = f"a call of {getattr(node, 'name', 'a lambda')}"
+        number = self._new(text, node, (Touch.DATA,), None, is_function=True)
+        return [_call(BRANCH, number, True, at=node)]
 
     def _statement(self, node: Any) -> list[Any]:
         """Return a statement, the marks that come before it, and itself with those in it."""
@@ -94,19 +114,21 @@ class Marker:
         if isinstance(node, (ast.If, ast.While, ast.For)):
             self._conditional(node, before)
         elif isinstance(node, _TRIES):
+            raised = self.names.raised(node.body)
             node.body = self.statements(node.body)
             for handler in node.handlers:
                 caught = set(map(last_name, _members(handler.type)))
                 text = f"except {ast.unparse(handler.type)}" if handler.type else ""
-                handler.body = self._branch(
-                    handler, handler.body, text, before, bool(text) and not caught & FAILURES
-                )
+                is_meant = bool(caught & raised) or bool(raised and caught & ANYTHING)
+                is_meant |= bool(text) and not caught & FAILURES
+                handler.body = self._branch(handler, handler.body, text, before, is_meant)
             node.orelse, node.finalbody = map(self.statements, (node.orelse, node.finalbody))
         elif isinstance(node, ast.Match):
             varies = self.names.varies(node.subject)
             for case in node.cases:
                 text = ast.unparse(case).partition(":\n")[0]
-                case.body = self._branch(case.pattern, case.body, text, before, varies)
+                varied = varies or (case.guard is not None and self.names.varies(case.guard))
+                case.body = self._branch(case.pattern, case.body, text, before, varied)
         elif isinstance(node, (ast.With, ast.AsyncWith, ast.AsyncFor)):
             node.body = self.statements(node.body)
         else:
@@ -128,6 +150,7 @@ class Marker:
             before += reached
             if node.orelse:
                 node.orelse = self._branch(node, node.orelse, f"not ({text})", before, varies)
+            node.test = _Expressions(self).visit(node.test)
             return
         outside, self._loop = self._loop, site
         node.body = self._branch(node, node.body, text, before, varies)
@@ -166,10 +189,12 @@ class Marker:
         touches: tuple[Touch, ...],
         site: int | None,
         before: list[Any] | None = None,
+        is_function: bool = False,
     ) -> int:
         """Note a mark; say before the statement that it is reached, where `before` is given."""
         number = self.first + len(self.marks)
-        self.marks.append(Mark(f"{self.file}, line {at.lineno}", text, touches, self._outer, site))
+        place = f"{self.file}, line {at.lineno}"
+        self.marks.append(Mark(place, text, touches, self._outer, site, is_function))
         if before is not None:
             before.append(_statement_of(_call(BRANCH, number, False, at=at)))
         return number
@@ -186,6 +211,14 @@ class Marker:
                 number = self._new(text, node, tuple(sorted(touches)), None)
                 node.value = _call(VALUE, number, node.value, at=node.value)
         _Expressions(self).visit(node)
+
+    def value(self, node: Any, touches: set[Touch], kind: str) -> Any:
+        """Return an expression with a mark that compares what it gives, where that matters."""
+        if not touches:
+            return node
+        text = f"another {kind} of {ast.unparse(node)}"
+        number = self._new(text, node, tuple(sorted(touches)), None)
+        return _call(VALUE, number, node, at=node)
 
     def expression(self, node: Any, test: ast.expr, branches: Sequence[tuple[Any, bool]]) -> Any:
         """Return an expression with marks before it, and around those of its branches that matter.
@@ -204,12 +237,17 @@ class Marker:
 
 
 class _Expressions(ast.NodeTransformer):
-    """Marks `a and f()` and `f() if a else g()`."""
+    """Marks `a and f()`, `f() if a else g()`, `[f() for _ in b if a]` and `TABLE[a]()`."""
 
     def __init__(self, marker: Marker) -> None:
         self._marker = marker
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        before, self._marker._outer = self._marker._outer, None
+        entered = self._marker._entry(node)
+        self.generic_visit(node)
+        self._marker._outer = before
+        node.body = _either(*entered, node.body) if entered else node.body
         return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
@@ -222,6 +260,28 @@ class _Expressions(ast.NodeTransformer):
         self.generic_visit(node)
         branches = [(node.body, True), (node.orelse, False)]
         return self._marker.expression(node, node.test, branches)
+
+    def visit_ListComp(self, node: Any) -> Any:
+        self.generic_visit(node)
+        first, *inner = node.generators
+        tests = [*first.ifs, *(test for each in inner for test in (each.iter, *each.ifs))]
+        test = ast.Tuple(tests, ast.Load()) if tests else first.iter
+        return self._marker.expression(node, test, [(node.elt, True)])
+
+    visit_SetComp = visit_ListComp  # noqa: N815 - what ast calls it
+    visit_GeneratorExp = visit_ListComp  # noqa: N815
+
+    def visit_Subscript(self, node: Any) -> Any:
+        self.generic_visit(node)
+        return self._marker.value(node, self._marker.names.chosen(node), "choice")
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        self.generic_visit(node)
+        names = self._marker.names
+        if last_name(node.func).strip("_") in STORES and len(node.args) > 1:
+            touches = names.touched([ast.Expr(node)]) if names.varies(node.args[-1]) else set()
+            node.args[-1] = self._marker.value(node.args[-1], touches, "value")
+        return self._marker.value(node, names.chosen(node), "choice")
 
 
 def _either(*values: ast.expr) -> ast.BoolOp:
@@ -236,6 +296,8 @@ def _replace(owner: ast.AST, old: ast.expr, new: ast.expr) -> None:
         owner.body, owner.orelse = (
             new if each is old else each for each in (owner.body, owner.orelse)
         )
+    else:
+        owner.elt = new  # type: ignore[attr-defined]
 
 
 def _call(name: str, number: int, value: Any, at: Any) -> ast.Call:

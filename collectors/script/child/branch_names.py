@@ -7,6 +7,7 @@ Names are taken for what they are called, wherever in the file: a local `data` a
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -35,48 +36,103 @@ GIVEN_KEYWORDS = frozenset({"batch_sampler", "collate_fn", "dataset", "sampler",
 """Arguments of a DataLoader that workers or their indices depend on."""
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOPS = (ast.For, ast.While, ast.AsyncFor)
+READING = frozenset({"__call__", "__getitem__", "__getitems__", "__iter__", "__next__"})
+"""Methods by which data sets and their parts give samples."""
+SIZES = frozenset({"device", "dtype", "nelement", "numel", "shape", "size"})
+"""What scripts ask weights for without a change to them."""
+PROCESSES = frozenset({"Process", "rpc_async", "spawn", "start_processes"})
+"""What runs a function in another process, where it is seen for itself."""
+STORES = frozenset({"delattr", "delitem", "setattr", "setitem"})
+"""Functions that store in what they are given: `object.__setattr__`, `operator.setitem`."""
 _SCOPES = (*DEFINITIONS, ast.ClassDef, ast.Lambda)
 _MOST_ROUNDS = 20
 """Assignments from name to name that are followed."""
+_MOST_ALIASES = 3
+"""The same for names of functions: a table, what is chosen from it, a parameter."""
+
+
+class Function:
+    """A function, method or lambda of the script's own files."""
+
+    def __init__(self, node: Any, owner: ast.ClassDef | None) -> None:
+        self.node = node
+        self.owner = owner
+        """The class whose method it is."""
+        is_lambda = isinstance(node, ast.Lambda)
+        self.body = [ast.copy_location(ast.Expr(node.body), node)] if is_lambda else node.body
+
+    @property
+    def is_special(self) -> bool:
+        """Whether it is a method that the language calls: `__init__`, `__getitem__`."""
+        name = "" if self.owner is None else self.node.name
+        return name.startswith("__") and name.endswith("__")
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names that positional arguments of its calls are given."""
+        taken = self.node.args
+        names = [each.arg for each in (*taken.posonlyargs, *taken.args)]
+        return [name for name in names if name not in ("self", "cls")]
 
 
 class Names:
-    """What is known of a file's names; read it before its tree is changed."""
+    """What is known of the names in a script's files; read it before their trees are changed."""
 
-    def __init__(self, tree: ast.Module) -> None:
-        nodes = list(ast.walk(tree))
+    def __init__(self, *trees: ast.Module, modules: Iterable[str] = ()) -> None:
+        """Read the trees of files that run together; `modules` are names of theirs."""
+        nodes = [node for tree in trees for node in ast.walk(tree)]
         self._calls = [node for node in nodes if isinstance(node, ast.Call)]
-        self._functions: dict[str, Any] = {}
+        self._classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+        self._functions: dict[str, list[Function]] = {}
         """Functions by what calls of them look like: `train`, `.train` for a method, and the name
-        of its class for an initializer."""
-        self._functions |= {node.name: node for node in nodes if isinstance(node, DEFINITIONS)}
-        for owner in [node for node in nodes if isinstance(node, ast.ClassDef)]:
-            for each in owner.body:
-                if isinstance(each, DEFINITIONS):
-                    self._functions.pop(each.name, None)
-                    name = owner.name if each.name == "__init__" else f".{each.name}"
-                    self._functions[name] = each
-        imports = (node for node in nodes if isinstance(node, ast.Import))
-        names = (alias.asname or alias.name for node in imports for alias in node.names)
-        self._modules = {name.partition(".")[0] for name in names}
+        of the class for `__init__`."""
+        self._read_functions(nodes)
+        self._own_modules: set[str] = set()
+        """Names by which the files import each other."""
+        self._modules: set[str] = set()
+        """Names of a library's modules."""
+        for node in nodes:
+            for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
+                is_own = alias.name.rpartition(".")[2] in modules
+                if is_own or isinstance(node, ast.Import):
+                    group = self._own_modules if is_own else self._modules
+                    group.add((alias.asname or alias.name).partition(".")[0])
+        self._called = set(map(self._key, self._calls))
         self._bound: list[tuple[str, ast.expr]] = []
         """Each name, attribute and parameter, and what it is given somewhere."""
         self._turning: set[str] = set()
         """Those whose value changes in the course of a run."""
         self._outside: set[str] = set()
-        """Parameters that another file gives: optional parts, or what it counts."""
+        """Parameters that a library gives: optional parts, or what it counts."""
+        self._aliases: dict[str, set[str]] = {}
+        """Names that stand for functions of the files, with what calls of these look like."""
         self._read_bindings(nodes)
-        self._data = self._data_names()
-        self._read_by_data = self._globals_of_data(tree, nodes)
+        self._selves: dict[int, str] = {}
+        """The class that a name `self` stands for in a data set's method, by the name's identity.
+        Methods that run for each sample are left out: workers change what is their own."""
+        self._locals: set[int] = set()
+        """Identities of names that are stored in a function and are its own."""
+        self._changing: set[str] = set()
+        """Methods by which a data set changes itself when it is told to."""
+        self._of_functions: dict[str, set[Touch]] = {}
+        """What a call of a function touches."""
+        self._read_by_data: dict[str, set[str]] = {}
+        """Global names that the reading of samples uses, with their attributes that it uses."""
         owners = (chain(call.func) for call in self._calls if last_name(call.func) in MODEL_METHODS)
         roots = {next((name for name in owner[:-1] if name != "self"), "") for owner in owners}
         self._models = roots - {"", *self._modules}
-        self._of_functions: dict[str, set[Touch]] = {}
+        self._data = self._data_names()
+        self._read_data_sets(trees)
         for _ in range(_MOST_ROUNDS):
-            found = {name: self.touched(each.body) for name, each in self._functions.items()}
+            found = {
+                name: set().union(*(self.touched(each.body) for each in members))
+                for name, each in self._functions.items()
+                if (members := [one for one in each if not self._is_of_data(one)])
+            }
             if found == self._of_functions:
                 break
             self._of_functions = found
+        self._callbacks = self._never_named()
 
     # -- questions -------------------------------------------------------------------------
 
@@ -114,8 +170,10 @@ class Names:
         return self.varies(test) and not is_count
 
     def touched(self, body: Iterable[ast.AST]) -> set[Touch]:
-        """Return what statements may change of what settings rely on, and functions they call."""
+        """Return what statements may change of what settings rely on, and functions they name."""
         nodes = list(own_nodes(body))
+        counted = {id(each) for node in nodes for part in _asked(node) for each in ast.walk(part)}
+        nodes = [node for node in nodes if id(node) not in counted]
         dropped = {id(call) for node in nodes for call in _dropped(node)}
         found: set[Touch] = set()
         for node in nodes:
@@ -124,42 +182,110 @@ class Names:
             elif isinstance(node, (ast.Assign, ast.AugAssign, ast.Delete)):
                 targets = [node.target] if isinstance(node, ast.AugAssign) else node.targets
                 found = found.union(*map(self.stored, targets))
-            elif isinstance(node, ast.Attribute) and node.attr in PARTS:
-                is_data = chain(node) == ["self", "data"]
-                found |= set() if is_data else {Touch.MODEL}
+            elif isinstance(node, ast.Attribute):
+                names = self._chain(node)
+                if node.attr in PARTS and names != ["self", "data"]:
+                    found.add(Touch.MODEL)
+                if node.attr in self._changing:
+                    found |= self._data_among(names[:-1])
+                found |= self._of_name(node.attr, set())
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                found |= self._of_name(node.id, {node.id})
+            elif isinstance(node, ast.Constant) and node.value in self._changing:
+                found.add(Touch.DATA)
+            elif isinstance(node, ast.Lambda):
+                found |= self.touched([ast.Expr(node.body)])
         return found
 
     def stored(self, target: ast.expr) -> set[Touch]:
         """Return what is changed where something is stored in a target."""
         if isinstance(target, (ast.Tuple, ast.List)):
             return set().union(*map(self.stored, target.elts))
-        if not isinstance(target, (ast.Attribute, ast.Subscript)):
-            is_read = isinstance(target, ast.Name) and target.id in self._read_by_data
-            return {Touch.DATA} if is_read else set()
-        names = chain(target.value)
-        found = self._data_among(names)
-        if isinstance(target, ast.Attribute) and self._models & set(names):
-            found.add(Touch.MODEL)
+        names = self._chain(target)
+        is_read = id(target) not in self._locals and self._is_read(names)
+        found = {Touch.DATA} if is_read else set()
+        if isinstance(target, (ast.Attribute, ast.Subscript)):
+            owners = self._chain(target.value)
+            found |= self._data_among(owners)
+            if isinstance(target, ast.Attribute) and self._models & set(owners):
+                found.add(Touch.MODEL)
         return found
 
+    def chosen(self, node: ast.expr) -> set[Touch]:
+        """Return what functions touch of which one is chosen from a table, if one is."""
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            table, key = node.value, node.slice
+        elif isinstance(node, ast.Call) and last_name(node.func) == "get" and node.args:
+            table, key = getattr(node.func, "value", node.func), node.args[0]
+        else:
+            return set()
+        tables = [table, *(value for name, value in self._bound if name == last_name(table))]
+        tables = [each for each in tables if isinstance(each, (ast.Dict, ast.List, ast.Tuple))]
+        return self.touched(map(ast.Expr, tables)) if tables and self.varies(key) else set()
+
+    def raised(self, body: Iterable[ast.AST]) -> set[str]:
+        """Return the names of exceptions that statements raise, or functions that they call."""
+        nodes = list(own_nodes(body))
+        names = [self._key(node) for node in nodes if isinstance(node, ast.Call)]
+        bodies = [each.body for name in names for each in self._functions.get(name, ())]
+        nodes += [node for inner in bodies for node in own_nodes(inner)]
+        raised = (node.exc for node in nodes if isinstance(node, ast.Raise))
+        found = {last_name(getattr(each, "func", each)) for each in raised}
+        return found | {"AssertionError" for node in nodes if isinstance(node, ast.Assert)}
+
+    def is_callback(self, node: ast.AST) -> bool:
+        """Say whether a library calls a function, if and when it sees fit."""
+        return id(node) in self._callbacks
+
+    def _of_name(self, name: str, keys: set[str]) -> set[Touch]:
+        """Return what functions touch that a name may stand for, and those with given keys."""
+        keys = keys | self._aliases.get(name, set())
+        changes = any(key.startswith(".") and key[1:] in self._changing for key in keys)
+        found = {Touch.DATA} if changes else set()
+        return found.union(*(self._of_functions.get(key, ()) for key in keys))
+
     def _call(self, node: ast.Call, is_dropped: bool) -> set[Touch]:
-        called = last_name(node.func)
-        found = set(self._of_functions.get(self._key(node), ()))
+        called, given = last_name(node.func), list(node.args)
+        found: set[Touch] = set()
         if isinstance(node.func, ast.Attribute):
+            found |= self._of_functions.get(self._key(node), set())
             in_place = called.endswith("_") and not called.startswith("_")
             if is_dropped or called in MUTATING or in_place:
-                found |= self._data_among(chain(node.func.value))
-        if called in ("setattr", "shuffle") and node.args:
-            found |= self._data_among(chain(node.args[0]))
+                names = self._chain(node.func.value)
+                found |= self._data_among(names)
+                if len(names) > 1 or called in MUTATING:
+                    found |= {Touch.DATA} if self._is_read(names) else set()
+            if len(given) < 3 and called.startswith("__"):  # `data.__setattr__("level", 2)`
+                given.insert(0, node.func.value)
+        if called == "shuffle" and given:
+            found |= self._data_among(self._chain(given[0]))
+        elif called.strip("_") in STORES and len(given) > 1:
+            found |= self.stored(_named_part(given[0], given[1]))
         return found
 
     def _key(self, call: ast.Call) -> str:
-        """Return the name of the file's own function that is called, or an empty one."""
+        """Return the name of the files' own function that is called, or an empty one."""
         name = last_name(call.func)
         if isinstance(call.func, ast.Attribute):
-            is_model = name in MODEL_METHODS and chain(call.func.value) != ["self"]
-            name = "" if is_model else f".{name}"
+            owner = chain(call.func.value)
+            is_model = name in MODEL_METHODS and owner != ["self"]
+            if is_model or (owner and owner[0] in self._modules):
+                return ""
+            name = name if owner and owner[0] in self._own_modules else f".{name}"
         return name if name in self._functions else ""
+
+    def _chain(self, node: ast.AST) -> list[str]:
+        """Return the names on the way to a value, with its class for a data set's `self`."""
+        names = chain(node)
+        if names[:1] in (["self"], ["cls"]):
+            root = next(each for each in ast.walk(node) if getattr(each, "id", "") == names[0])
+            names[0] = self._selves.get(id(root), names[0])
+        return names
+
+    def _is_read(self, names: list[str]) -> bool:
+        """Say whether the reading of samples uses a global name, or an attribute of it."""
+        used = self._read_by_data.get(names[0]) if names else None
+        return used is not None and (not names[1:] or names[1] in used)
 
     def _data_among(self, names: list[str]) -> set[Touch]:
         """Return what an attribute path to something of a DataLoader's touches."""
@@ -172,13 +298,31 @@ class Names:
 
     # -- reading ---------------------------------------------------------------------------
 
+    def _read_functions(self, nodes: list[ast.AST]) -> None:
+        owners = {id(each): owner for owner in self._classes.values() for each in owner.body}
+        named = {
+            id(value): ("." if isinstance(target, ast.Attribute) else "") + last_name(target)
+            for node in nodes
+            for target, value in _assigned(node)
+        }
+        for node in nodes:
+            if isinstance(node, (*DEFINITIONS, ast.Lambda)):
+                owner = owners.get(id(node))
+                name = getattr(node, "name", "") or named.get(id(node), f"lambda {id(node)}")
+                if owner is not None:
+                    name = owner.name if name == "__init__" else f".{name}"
+                self._functions.setdefault(name, []).append(Function(node, owner))
+
     def _repeated(self, nodes: list[ast.AST]) -> tuple[set[str], set[int]]:
-        """Return the parameters that something outside of the file gives, and the ids of what runs
-        in loops, or each time that a function does which is called in them or from outside."""
-        called = set(map(self._key, self._calls))
-        outside = [self._functions[name] for name in self._functions.keys() - called]
-        outside = [each for each in outside if each.name != "__init__"]
-        own = {node.arg for each in outside for node in ast.walk(each.args)
+        """Return the parameters that a library gives, and the identities of what runs in loops, or
+        each time that a function does which is called in them or by a library."""
+        outside = [
+            each
+            for name in self._functions.keys() - self._called
+            for each in self._functions[name]
+            if name not in self._classes
+        ]
+        own = {node.arg for each in outside for node in ast.walk(each.node.args)
                if isinstance(node, ast.arg)}  # fmt: skip
         bodies = [each.body for each in outside]
         bodies += [each.body for each in nodes if isinstance(each, LOOPS)]
@@ -188,7 +332,7 @@ class Names:
                 name = self._key(node) if isinstance(node, ast.Call) else ""
                 if name and name not in found:
                     found.add(name)
-                    bodies.append(self._functions[name].body)
+                    bodies.extend(each.body for each in self._functions[name])
         return own - {"self", "cls"}, {id(node) for body in bodies for node in own_nodes(body)}
 
     def _read_bindings(self, nodes: list[ast.AST]) -> None:
@@ -207,19 +351,52 @@ class Names:
                     self._turning.update(name for name, _ in pairs)
                 elif id(node) in repeated:
                     given += pairs
-            if isinstance(node, ast.Call) and self._key(node):
-                taken = self._functions[self._key(node)].args
-                names = [each.arg for each in (*taken.posonlyargs, *taken.args)]
-                names = [name for name in names if name not in ("self", "cls")]
-                pairs = [(each.arg, each.value) for each in node.keywords if each.arg]
-                pairs += zip(names, node.args, strict=False)
-                self._bound += pairs
-                given += pairs
+            given += self._given(node, [self._key(node)]) if isinstance(node, ast.Call) else []
+        for _ in range(_MOST_ALIASES):
+            for name, value in self._bound:
+                if keys := self._standing_for(value):
+                    self._aliases.setdefault(name, set()).update(keys)
+        for call in self._calls:
+            given += [] if self._key(call) else self._given(call, self._standing_for(call.func))
         for _ in range(_MOST_ROUNDS):
             more = {name for name, value in given if self.varies(value)} - self._turning
             if not more:
                 break
             self._turning |= more
+
+    def _given(self, call: ast.Call, keys: Iterable[str]) -> list[tuple[str, ast.expr]]:
+        """Note what a call gives to parameters of functions."""
+        pairs = [
+            pair
+            for key in keys
+            for function in self._functions.get(key, ())
+            for pair in (
+                *((each.arg, each.value) for each in call.keywords if each.arg),
+                *zip(function.parameters, call.args, strict=False),
+            )
+        ]
+        self._bound += pairs
+        return pairs
+
+    def _standing_for(self, value: ast.AST) -> set[str]:
+        """Return what calls of functions look like for which an expression may stand."""
+        parts: Iterable[ast.AST]
+        if isinstance(value, (ast.Name, ast.Attribute)):
+            name = last_name(value)
+            key = name if isinstance(value, ast.Name) else f".{name}"
+            return self._aliases.get(name, set()) | ({key} & self._functions.keys())
+        if isinstance(value, ast.Call):  # `partial(harder, data)`, `ACTIONS.get(level)`
+            is_choice = last_name(value.func) == "get"
+            parts = value.args if is_choice or last_name(value.func) == "partial" else []
+            parts = [*parts, *([value.func.value] if is_choice else [])]  # type: ignore[attr-defined]
+        elif isinstance(value, ast.Subscript):
+            parts = [value.value]
+        elif isinstance(value, (ast.Dict, ast.List, ast.Tuple, ast.IfExp, ast.BoolOp)):
+            parts = list(ast.iter_child_nodes(value))
+        else:
+            key = f"lambda {id(value)}"
+            return {key} & self._functions.keys()
+        return set().union(*map(self._standing_for, parts))
 
     def _data_names(self) -> set[str]:
         """Return the names of DataLoaders, of what they were given, and what that is made of."""
@@ -231,10 +408,13 @@ class Names:
                     found.update(_made_of(argument))
         found |= {name for name, value in self._bound if any(map(_makes_loader, ast.walk(value)))}
         aliases = (ast.Name, ast.Attribute, ast.Subscript)
+        bases = [(owner.name, base) for owner in self._classes.values() for base in owner.bases
+                 if last_name(base) in self._classes]  # fmt: skip
+        bound = [*self._bound, *bases]
         for _ in range(_MOST_ROUNDS):
-            values = [value for name, value in self._bound if name in found]
+            values = [value for name, value in bound if name in found]
             more = {name for value in values for name in _made_of(value)}
-            more |= {name for name, value in self._bound
+            more |= {name for name, value in bound
                      if isinstance(value, aliases) and found & set(chain(value))}  # fmt: skip
             more -= found | self._modules | {"self", "cls"}
             if not more:
@@ -242,19 +422,83 @@ class Names:
             found |= more
         return found
 
-    def _globals_of_data(self, tree: ast.Module, nodes: list[ast.AST]) -> set[str]:
-        """Return the global names that what reads samples uses."""
+    def _is_of_data(self, function: Function) -> bool:
+        """Say whether a function is a method of something that a DataLoader was given."""
+        return function.owner is not None and function.owner.name in self._data
+
+    def _read_data_sets(self, trees: Iterable[ast.Module]) -> None:
+        """Read what the reading of samples uses, and by which methods data sets change."""
+        every = [each for functions in self._functions.values() for each in functions]
+        reading = [each for each in every if self._reads_samples(each)]
         used: set[str] = set()
-        for node in nodes:
-            body = node.body if isinstance(node, ast.ClassDef) else []
-            is_set = {"__getitem__", "__iter__"} & {getattr(each, "name", "") for each in body}
-            if is_set or (isinstance(node, DEFINITIONS) and node.name in self._data):
-                names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
-                own = {each.id for each in names if not isinstance(each.ctx, ast.Load)}
-                own |= {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
-                used |= {each.id for each in names} - own
-        pairs = (pair for node in own_nodes(tree.body) for pair in _assigned(node))
-        return used & {name for target, _ in pairs for name in _stored(target)}
+        pairs: list[tuple[str, str]] = []
+        for function in reading:  # which grows by what these call
+            nodes = list(ast.walk(function.node))
+            names = [each for each in nodes if isinstance(each, ast.Name)]
+            own = {each.id for each in names if not isinstance(each.ctx, ast.Load)}
+            own |= {each.arg for each in nodes if isinstance(each, ast.arg)}
+            used |= {each.id for each in names} - own
+            pairs += [(chain(each)[0], each.attr) for each in nodes
+                      if isinstance(each, ast.Attribute) and chain(each)]  # fmt: skip
+            for each in nodes:
+                if isinstance(each, ast.Call) and (key := self._key(each)):
+                    is_own = not key.startswith(".") or chain(each.func)[:-1] == ["self"]
+                    more = self._functions[key] if is_own else ()
+                    reading += [one for one in more if one not in reading]
+        stored = (pair for tree in trees for node in own_nodes(tree.body)
+                  for pair in _assigned(node))  # fmt: skip
+        shared = {name for target, _ in stored for name in _stored(target)}
+        shared |= self._classes.keys() | self._own_modules
+        self._read_by_data = {name: set() for name in used & shared}
+        for name, attribute in pairs:
+            if name in self._read_by_data:
+                self._read_by_data[name].add(attribute)
+        told = [each for each in every if self._is_of_data(each) and each not in reading]
+        for function in every:
+            nodes = list(own_nodes(function.body))
+            globals_ = {n for node in nodes if isinstance(node, ast.Global) for n in node.names}
+            self._locals |= {id(node) for node in nodes
+                             if isinstance(node, ast.Name) and node.id not in globals_}  # fmt: skip
+            if function in told and not function.is_special and function.owner is not None:
+                for node in nodes:
+                    if isinstance(node, ast.Name) and node.id in ("self", "cls"):
+                        self._selves[id(node)] = function.owner.name
+        for _ in range(_MOST_ROUNDS):
+            changing = {
+                each.node.name
+                for each in told
+                if not each.is_special and Touch.DATA in self.touched(each.body)
+            }
+            if changing == self._changing:
+                break
+            self._changing = changing
+
+    def _reads_samples(self, function: Function) -> bool:
+        name = getattr(function.node, "name", "")
+        if function.owner is None:
+            return name in self._data
+        is_given = function.owner.name in self._data
+        return name in ("__getitem__", "__iter__") or (is_given and name in READING)
+
+    def _never_named(self) -> set[int]:
+        """Return the identities of functions that are given to a library, and of methods of classes
+        that build on a library's: by what is written here nobody calls them."""
+        given = {key for call in self._calls
+                 if not self._key(call) and last_name(call.func) not in PROCESSES
+                 for each in (*call.args, *(k.value for k in call.keywords))
+                 for key in self._standing_for(each)}  # fmt: skip
+        found: set[int] = set()
+        for name in self._functions.keys() - self._called - self._data:
+            for each in self._functions[name]:
+                if each.owner is None:
+                    is_called = name in given
+                else:
+                    bases = {last_name(base) for base in each.owner.bases}
+                    is_called = bool(bases - self._classes.keys() - {"object", "Module"})
+                    is_called &= not each.is_special and not self._is_of_data(each)
+                if is_called and Touch.DATA in self.touched(each.body):
+                    found.add(id(each.node))
+        return found
 
 
 def own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
@@ -265,6 +509,15 @@ def own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
         yield node
         if not isinstance(node, _SCOPES):
             waiting.extend(ast.iter_child_nodes(node))
+
+
+def _asked(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what an expression only asks for its size: `weight` of `weight.numel()`."""
+    if isinstance(node, (ast.GeneratorExp, ast.ListComp)):
+        is_asked = any(last_name(each) in SIZES for each in ast.walk(node.elt))
+        yield from [each.iter for each in node.generators] if is_asked else []
+    elif isinstance(node, ast.Attribute) and node.attr in SIZES:
+        yield node.value
 
 
 def breaks(body: Iterable[ast.AST]) -> bool:
@@ -296,9 +549,13 @@ def chain(node: ast.AST) -> list[str]:
             names.append(node.attr)
             node = node.value
         elif isinstance(node, ast.Subscript):
-            node = node.value
+            if ast.unparse(node.value) == "globals()" and isinstance(node.slice, ast.Constant):
+                node = ast.Name(str(node.slice.value))
+            else:
+                node = node.value
         elif isinstance(node, ast.Call):
-            node = node.func
+            is_of = isinstance(node.func, ast.Name) and hasattr(builtins, node.func.id)
+            node = node.args[0] if is_of and node.args else node.func  # `vars(data)`, `type(data)`
         else:
             return names[::-1]
     return [node.id, *names[::-1]]
@@ -353,5 +610,23 @@ def _stored(target: ast.expr) -> Iterator[str]:
 
 def _dropped(node: ast.AST) -> Iterator[ast.AST]:
     """Yield the calls of a statement whose results nobody uses."""
-    if isinstance(node, ast.Expr):
-        yield from node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+    is_unused = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_"
+    waiting: list[Any] = []
+    if isinstance(node, ast.Expr) or is_unused:
+        waiting.append(node.value)  # type: ignore[attr-defined]
+    for each in waiting:
+        yield each
+        if isinstance(each, (ast.Tuple, ast.List)):
+            waiting += each.elts
+        elif isinstance(each, ast.BoolOp):
+            waiting += each.values
+        elif isinstance(each, ast.IfExp):
+            waiting += each.body, each.orelse
+        elif isinstance(each, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+            waiting.append(each.elt)
+
+
+def _named_part(owner: ast.expr, name: ast.expr) -> ast.expr:
+    """Return the target that `setattr(owner, name, ...)` stores in."""
+    text = name.value if isinstance(name, ast.Constant) else "*"
+    return ast.Attribute(owner, str(text), ast.Store())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,6 +12,9 @@ from gpuadvisor.collectors.script.child.progress import Progress
 from gpuadvisor.domain.rehearsal import Branch, Touch
 
 _PLAIN = (bool, int, float, str, type(None))
+_MOST_MEMBERS = 64
+"""Members of a list that are compared."""
+_FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
 
 
 def _never() -> bool:
@@ -94,10 +98,9 @@ class Branches:
     def stored(self, number: int, value: Any) -> None:
         """Note what is stored; a second value is what makes it a branch that was taken."""
         self.passed(number, False)
-        branch = self._all[number]
-        if branch.value is ...:
-            branch.value = value if type(value) in _PLAIN else None
-        branch.taken |= type(value) not in _PLAIN or value != branch.value
+        branch, known = self._all[number], _comparable(value)
+        branch.value = known if branch.value is ... else branch.value
+        branch.taken |= known is None or known != branch.value
 
     def restart(self) -> None:
         """Forget what was seen, as a forked process does about its parent's branches."""
@@ -112,7 +115,8 @@ class Branches:
             mark = each.mark
             outer = None if mark.outer is None else self._all[mark.outer]
             turns = each.turns or (outer is not None and outer.turns)
-            if each.first < 0 or not turns:
+            turns &= each.first >= 0
+            if not turns and not mark.is_function:
                 continue
             touches = tuple(
                 touch
@@ -120,4 +124,21 @@ class Branches:
                 if touch is not Touch.ROWS or (mark.site is not None and has_steps(mark.site))
             )
             if touches:
-                yield Branch(mark.place, mark.what, touches, each.taken, each.in_pass)
+                yield Branch(
+                    mark.place, mark.what, touches, each.taken, each.in_pass or mark.is_function
+                )
+
+
+def _comparable(value: Any) -> tuple[Any, ...] | None:
+    """Return what tells a value from another; None where only its type knows."""
+    if type(value) in _PLAIN:
+        return (value,)
+    if type(value) in _FUNCTIONS:
+        return (getattr(value, "__code__", value),)
+    if type(value) in (list, tuple):
+        members = tuple(map(_comparable, value[:_MOST_MEMBERS]))
+        return None if None in members or len(value) > _MOST_MEMBERS else members
+    try:  # a number of numpy's or torch's
+        return (value.item(),) if value.ndim == 0 else None
+    except Exception:
+        return None

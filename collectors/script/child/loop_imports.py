@@ -20,6 +20,7 @@ from typing import Any
 
 from gpuadvisor.collectors.script.child import loop_rewriting
 from gpuadvisor.collectors.script.child.loops import Loops, begin
+from gpuadvisor.collectors.script.child.own_files import OwnFiles
 from gpuadvisor.collectors.script.child.progress import Progress
 from gpuadvisor.collectors.script.specification import Shortening
 
@@ -53,10 +54,11 @@ def install(shortening: Shortening, progress: Progress) -> Loops:
     Called before the script begins; returns what knows its loops, fed through `progress`.
     """
     loops = begin(shortening, progress)
+    own_files = OwnFiles(is_own)
 
     def rewrite(source: bytes, path: str, generators: bool) -> CodeType | None:
         numbers = loops.count, loops.branches.count
-        done = loop_rewriting.rewrite(source, path, *numbers, generators)
+        done = loop_rewriting.rewrite(source, path, *numbers, generators, own_files.read)
         code = loop_rewriting.compiled(done, path) if done.sites or done.marks else None
         loops.add(done.sites, done.learns, done.marks)
         return code

@@ -8,7 +8,7 @@ asks `__gpuadvisor_while__(site)` first. It is the syntax tree that changes and 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -50,6 +50,8 @@ _LITERALS = (
 )  # fmt: skip
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+Read = Callable[["bytes | str", str], tuple[ast.Module, Names]]
+"""Takes a file's content and path."""
 
 
 @dataclass(frozen=True)
@@ -87,29 +89,36 @@ def rewrite(
     first: int = 0,
     first_mark: int = 0,
     generators: bool = False,
+    read: Read | None = None,
 ) -> Rewritten:
     """Return the tree of a module, its loops rewritten. Raises what `ast.parse` raises.
 
     `generators` says whether loops that yield may end early, as those of libraries may; their
     branches are not marked. In a user's own generator they may not: who draws from it counts on its
-    next item.
+    next item. `read` gives the tree and the names of a file, where others say more of these.
     """
     try:
-        return _rewrite(source, path, first, None if generators else first_mark, generators)
+        if not generators:
+            tree, names = (read or _read_alone)(source, path)
+            return _rewrite(tree, names, path, first, first_mark, generators)
     except Exception:  # branches may be written in ways that nobody thought of
-        return _rewrite(source, path, first, None, generators)
+        pass
+    return _rewrite(ast.parse(source, path), None, path, first, first_mark, generators)
+
+
+def _read_alone(source: bytes | str, path: str) -> tuple[ast.Module, Names]:
+    tree = ast.parse(source, path)
+    return tree, Names(tree)
 
 
 def _rewrite(
-    source: bytes | str, path: str, first: int, first_mark: int | None, generators: bool
+    tree: ast.Module, names: Names | None, path: str, first: int, first_mark: int, generators: bool
 ) -> Rewritten:
-    tree = ast.parse(source, path)
     name = PurePath(path).name
     rewriter = _Rewriter(tree, name, first, generators)
-    names = Names(tree) if first_mark is not None else None
     rewriter.visit(tree)
     marks: list[Mark] = []
-    if names is not None and first_mark is not None:
+    if names is not None:
         marker = Marker(names, name, first_mark, rewriter.is_left_alone, _site_of)
         tree.body, marks = marker.statements(tree.body), marker.marks
     return Rewritten(tree, tuple(rewriter.sites), rewriter.learns, tuple(marks))

@@ -112,6 +112,32 @@ LATE = {
     ),
     "best weights": (["if bad > 2: model.load_state_dict(best)"], "bad > 2", "model"),
     "a model's attribute": (["model.train()", "if bad > 2: model.scale = 3"], "bad > 2", "model"),
+    "a comprehension": (["[data.append(1) for _ in 'a' if bad > 2]"], "bad > 2", "data"),
+    "a generator": (["any(data.append(1) for _ in 'a' if bad > 2)"], "bad > 2", "data"),
+    "setattr": (["if bad > 2: setattr(data, 'level', 2)"], "bad > 2", "data"),
+    "setattr of object": (["if bad > 2: object.__setattr__(data, 'a', 2)"], "bad > 2", "data"),
+    "its own setattr": (["if bad > 2: data.__setattr__('a', 2)"], "bad > 2", "data"),
+    "a value for setattr": (["setattr(data, 'a', bad > 2)"], "another value of", "data"),
+    "its dictionary": (["if bad > 2: data.__dict__['a'] = 2"], "bad > 2", "data"),
+    "vars": (["if bad > 2: vars(data)['a'] = 2"], "bad > 2", "data"),
+    "vars updated": (["if bad > 2: vars(data).update(a=2)"], "bad > 2", "data"),
+    "its class": (["if bad > 2: type(data).level = 2"], "bad > 2", "data"),
+    "a part by getattr": (["if bad > 2: getattr(data, 'part').level = 2"], "bad > 2", "data"),
+    "operator": (
+        ["if bad > 2: import operator; operator.setitem(data.a, 1, 2)"],
+        "bad > 2",
+        "data",
+    ),
+    "a result thrown away": (["_ = bad > 2 and data.harder()"], "bad > 2", "data"),
+    "within a condition": (["if bad > 2 and data.append(1): pass"], "bad > 2", "data"),
+    "a guard": (["match bad:", "    case _ if bad > 2: data.level = 2"], "if bad > 2", "data"),
+    "a lambda's": (["f = lambda n: n > 2 and data.append(1)", "f(bad)"], "n > 2", "data"),
+    "a loop over what may come": (["for x in range(bad): data.append(x)"], "range(bad)", "data"),
+    "an assertion": (
+        ["try: assert bad < 2", "except Exception: data.level = 2"],
+        "except Exception",
+        "data",
+    ),
     "early stopping": (["if bad > 2: break"], "bad > 2", "rows"),
 }
 
@@ -129,6 +155,75 @@ ELSEWHERE = {
     "a function": (
         "def prune():\n    model.weight.zero_()\n",
         ["if bad > 2: prune()"],
+    ),
+    "a lambda": ("harder = lambda: data.append(1)\n", ["if bad > 2: harder()"]),
+    "a table": (
+        "def keep(x): pass\ndef harder(x): x.level = 2\nACTIONS = [keep, harder]\n",
+        ["ACTIONS[bad > 2](data)"],
+    ),
+    "a table with a name for what is chosen": (
+        "def keep(x): pass\ndef harder(x): x.level = 2\nACTIONS = {False: keep, True: harder}\n",
+        ["act = ACTIONS.get(bad > 2, keep)", "act(data)"],
+    ),
+    "a table of lambdas": ("", ["(lambda: 0, lambda: data.append(1))[bad > 2]()"]),
+    "a function of two": (
+        "def keep(x): pass\ndef harder(x): x.level = 2\n",
+        ["(harder if bad > 2 else keep)(data)"],
+    ),
+    "a function given to one": (
+        "def harder(x): x.level = 2\ndef run(f, bad):\n    if bad > 2: f(data)\n",
+        ["run(harder, bad)"],
+    ),
+    "a method that takes a value": (
+        "class Set:\n"
+        "    def __getitem__(self, i): return self.level\n"
+        "    def tell(self, loss): self.level = int(loss < 0.1)\n"
+        "data = Set()\n",
+        ["data.tell(loss)"],
+    ),
+    "a method that decides": (
+        "class Set:\n"
+        "    def __getitem__(self, i): return self.level\n"
+        "    def tell(self, loss):\n        if loss < 0.1: self.level = 2\n"
+        "data = Set()\n",
+        ["data.tell(loss)"],
+    ),
+    "a method by its name": (
+        "class Set:\n"
+        "    def __getitem__(self, i): return self.level\n"
+        "    def keep(self): pass\n"
+        "    def harder(self): self.level = 2\n"
+        "data = Set()\n",
+        ["getattr(data, 'harder' if bad > 2 else 'keep')()"],
+    ),
+    "a method of a base": (
+        "class Base:\n"
+        "    def tell(self, loss):\n        if loss < 0.1: self.level = 2\n"
+        "class Set(Base):\n    def __getitem__(self, i): return self.level\n"
+        "data = Set()\n",
+        ["data.tell(loss)"],
+    ),
+    "a callback given to a library": (
+        "def harder(*_): data.level = 2\nmath.register(harder)\n",
+        [],
+    ),
+    "a library's callback": (
+        "Callback = type('Callback', (), {})\n"
+        "class Harder(Callback):\n    def on_plateau(self): data.level = 2\n"
+        "math.register(Harder())\n",
+        [],
+    ),
+    "an item of a global": (
+        "STATE = {'level': 1}\nclass Set:\n    def __getitem__(self, i): return STATE['level']\n",
+        ["if bad > 2: STATE['level'] = 2"],
+    ),
+    "a global by its name": (
+        "LEVEL = 1\nclass Set:\n    def __getitem__(self, i): return LEVEL\n",
+        ["if bad > 2: globals()['LEVEL'] = 2"],
+    ),
+    "an option that is read": (
+        "class Set:\n    def __getitem__(self, i): return options.level\noptions = args\n",
+        ["if bad > 2: options.level = 2"],
     ),
     "a callback": (
         "class Turn:\n"
@@ -192,6 +287,33 @@ HARMLESS = {
         "def end_of_epoch(model, average=None):\n"
         "    if average is not None:\n        average.update(model.parameters())\n"
         "    if average: average.weight.zero_()\n",
+    ),
+    "an option that samples do not read": (
+        ["if bad > 2: options.rate = 2"],
+        "class Set:\n    def __getitem__(self, i): return options.level\noptions = args\n",
+    ),
+    "a local name like a global": (
+        ["end(bad)"],
+        "LEVEL = 1\nclass Set:\n    def __getitem__(self, i): return LEVEL\n"
+        "def end(bad):\n    if bad > 2: LEVEL = 2\n",
+    ),
+    "a table that an option chooses from": (
+        ["ACTIONS[args.surely_never_an_option is None](data)"],
+        "def keep(x): pass\ndef harder(x): x.level = 2\nACTIONS = [keep, harder]\n",
+    ),
+    "a choice that varies": (
+        ["ACTIONS[epoch % 2](data)"],
+        "def keep(x): pass\ndef harder(x): x.level = 2\nACTIONS = [keep, harder]\n",
+    ),
+    "a function for another process": ([], "def run(*_): data.level = 2\nmath.spawn(run)\n"),
+    "how many weights": (["if bad > 2: print(sum(p.numel() for p in model.parameters()))"], ""),
+    "a sum over few": (["print(sum(x for x in (1, 2) if x > bad))"], ""),
+    "a method for each sample": (
+        [],
+        "class Set:\n"
+        "    def __getitem__(self, i): self._open(i)\n"
+        "    def _open(self, i):\n        if i > 10: self.file = i\n"
+        "data = Set()\n",
     ),
     "a type": (["if isinstance(loss, str): model.weight.zero_()"], ""),
     "an accident": (["try: step()", "except RuntimeError: model.weight.grad = None"], ""),
