@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 from gpuadvisor.collectors.script.child.branch_names import Names
 
-MOST_FILES = 100
-"""Files that are read ahead: some 50 ms each. Those of a script's study are few; whoever runs a
-library from its own repository has hundreds."""
+MOST_FILES = 40
+"""Files that are read ahead, at some 50 ms each. A script has few; whoever runs a library from its
+own repository has hundreds."""
 
 
 class OwnFiles:
@@ -30,8 +30,7 @@ class OwnFiles:
         if path not in self._read:
             self._folders = self._folders or (os.path.dirname(path), os.getcwd())
             trees = {path: ast.parse(source, path)}
-            for each, tree in trees.copy().items():
-                self._follow(tree, each, trees)
+            self._follow(trees[path], path, trees)
             stems = [_module_name(each) for each in trees]
             names = Names(*trees.values(), modules=stems)
             self._read.update((each, (tree, names)) for each, tree in trees.items())
