@@ -8,7 +8,7 @@ an order of trials: how fast a step is, only a trial tells.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuadvisor.domain.knobs import LoaderFacts, Settings
@@ -22,8 +22,13 @@ from gpuadvisor.tuners.statistics import mean_with_interval, spread_of
 COUNTS = (1, 2, 4, 8, 16)
 """Numbers of workers that are timed, besides those that the knob would try. More than there are
 cores, too: a loader that waits for storage gained 8x with 8 and 13x with 16 workers on two."""
+APART = 1.5
+"""Times by which a number of workers is larger than the one before: what lies between is as good as
+one of them within what trials show, and each number costs starting so many processes."""
 BLOCKS = 2
-"""Blocks of each number: one alone does not show how much they differ."""
+"""Blocks of each number: one alone does not show how much they differ. As many more are timed where
+these differ by more than `RESTLESS`, once."""
+RESTLESS = 1.2
 BLOCK_S = 0.5
 """Least time of a block, in seconds."""
 LESS = 0.9
@@ -32,12 +37,18 @@ VAIN = 2
 """Numbers in a row that bring nothing, or fail, after which no larger one is timed."""
 AMPLE = 0.5
 """Share of the rest of a step in which batches are supplied so that faster supply is no matter,
-even where the script's own work takes half of the cores from the workers."""
+even where the script's own work takes half of the cores from the workers, or becomes twice as fast
+by other knobs."""
+ENOUGH = 0.8
+"""The same where half of the time is spent: faster than the script takes them now."""
 NEAR = 1.05
 """How much longer than the shortest promised step another may be and count as the same: then fewer
 workers are better."""
 MOST_TRIED = 2
 """Numbers of workers that are left to trials: the one that promises most, and the next best."""
+
+MOST = 32
+"""Most workers that are timed, unless the script has more."""
 
 Steps = Generator[Sequence[Block], Sequence[BlockTime], None]
 
@@ -48,14 +59,17 @@ def time_supply(
     others: Sequence[Settings],
     left_s: Callable[[], float],
     told: Callable[[Supplied], None] = lambda supplied: None,
+    cores: int = 0,
 ) -> Screening[LoaderSupply]:
     """Return a screening of the loader that feeds most batches of a script.
 
     `baseline` is the unchanged script's, `choices` are numbers of workers that would be tried;
     `others` are settings that are timed on top of the best number. `left_s` returns the seconds
-    that are left for it. `told` hears of each that was timed.
+    that are left for it. `told` hears of each that was timed. `cores` is how many the script may
+    use; 0 where that is not known.
     """
-    return _Timing(baseline, baseline.facts.loaders[0], choices, others, left_s, told).run()
+    loader = baseline.facts.loaders[0]
+    return _Timing(baseline, loader, choices, others, left_s, told, cores).run()
 
 
 @dataclass
@@ -68,42 +82,67 @@ class _Timing:
     others: Sequence[Settings]
     left_s: Callable[[], float]
     told: Callable[[Supplied], None]
+    cores: int = 0
     _values: list[Supplied] = field(default_factory=list)
     _times: list[list[float]] = field(default_factory=list)
     """The blocks of each value, in milliseconds."""
     _longest_s: float = 0.0
-    """Longest that a value took so far, its process's start included."""
+    """Longest that a value took so far, without the script's start."""
 
     def __post_init__(self) -> None:
         self.batches = batches_a_step(self.baseline)
+        self._whole_s = self.left_s()
 
     def run(self) -> Screening[LoaderSupply]:
         """Time the loader, and return what follows."""
         why = yield from self._count_up()
-        if self.loader.num_workers and self._has_time():
-            yield from self._time({WORKERS: 0})
         found = self._concluded(why)
+        if self.loader.num_workers and not found.settings and self._has_time():
+            yield from self._time({WORKERS: 0})
+            found = self._concluded(why)
         for other in self.others:
-            if found.settings and self._has_time():
+            if found.settings and self._has_time() and not self._supplies(AMPLE):
                 yield from self._time({**found.settings, **other})
         return self._concluded(why)
 
     def _count_up(self) -> Generator[Sequence[Block], Sequence[BlockTime], str]:
         """Time more and more workers; return why not all, or an empty text."""
         best, vain = math.inf, 0
-        counts = sorted({*COUNTS, *self.choices, self.loader.num_workers} - {0})
-        for count in counts:
+        for count in self._counts():
             if not self._has_time():
                 return f"no time was left for {count}"
             yield from self._time({WORKERS: count})
             batch_ms = self._values[-1].batch_ms or math.inf
             vain = 0 if batch_ms < LESS * best else vain + 1
             best = min(best, batch_ms)
-            if best * self.batches <= AMPLE * self.rest_ms:
+            is_late = self.left_s() < self._whole_s / 2
+            if self._supplies(ENOUGH if is_late else AMPLE):
                 return f"{count} supply batches faster than the script takes them"
             if vain == VAIN:
                 return f"{count} were no faster than fewer"
         return ""
+
+    def _counts(self) -> Iterator[int]:
+        """Yield the numbers of workers to time: what the script has, then more and more.
+
+        Fewer are no use to a script that waits, unless the machine has fewer cores; and where it
+        has none, one is as fast as the script's own process was in the baseline.
+        """
+        own = self.loader.num_workers
+        least = min(own, self.cores or own)
+        if not own:
+            alone_ms = self.baseline.mean_step_ms * self.baseline.data_wait_share
+            least = 1 if alone_ms <= ENOUGH * self.rest_ms else 2
+        last = 0.0
+        for count in sorted({*COUNTS, *self.choices, own, min(2 * own, max(own, MOST))}):
+            if count >= max(least, APART * last) and count:
+                yield count
+                last = count
+
+    def _supplies(self, share: float) -> bool:
+        """Say whether some workers supply a step's batches in this share of the rest of it."""
+        known = [each.batch_ms for each in self._values if each.batch_ms is not None]
+        return min(known, default=math.inf) * self.batches <= share * self.rest_ms
 
     @property
     def rest_ms(self) -> float:
@@ -116,8 +155,12 @@ class _Timing:
     def _time(self, settings: Settings) -> Steps:
         before_s = self.left_s()
         times = yield [Block(settings, BLOCK_S)] * BLOCKS
+        steps_ms = [each.step_ms for each in times]
+        if max(steps_ms) > RESTLESS * min(steps_ms):
+            times = [*times, *(yield [Block(settings, BLOCK_S)] * BLOCKS)]
         seconds = before_s - self.left_s()
-        self._longest_s = max(self._longest_s, seconds)
+        started_s = 0.0 if self._values else self.baseline.startup_s
+        self._longest_s = max(self._longest_s, seconds - started_s)
         good = [each for each in times if not each.failed]
         failed = next((each.failed for each in times if each.failed), "")
         self._times.append([each.step_ms for each in good if not failed])
@@ -156,9 +199,18 @@ class _Timing:
         order = in_order({count: ms for count, ms in step_ms.items() if count != own})
         unchanged_ms = self.baseline.mean_step_ms
         found = LoaderSupply(unchanged_ms, self.rest_ms, tuple(values), order[:MOST_TRIED], why)
-        if order and step_ms[order[0]] * (1 + MIN_GAIN) < unchanged_ms:
+        if order and step_ms[order[0]] * (1 + MIN_GAIN) < self._to_beat_ms(order[0], step_ms):
             found = replace(found, settings={WORKERS: order[0]})
         return found
+
+    def _to_beat_ms(self, count: int, step_ms: Mapping[int, float]) -> float:
+        """Return the step that so many workers have to beat.
+
+        Beside the script's work all workers are slower than alone, so where those that it has were
+        too slow alone, others have to be faster than these.
+        """
+        own_ms = step_ms.get(self.loader.num_workers, 0.0)
+        return own_ms if count and own_ms > NEAR * self.rest_ms else self.baseline.mean_step_ms
 
 
 def batches_a_step(baseline: Measurement) -> float:

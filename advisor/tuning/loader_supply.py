@@ -96,6 +96,7 @@ class SupplyTimer:
             others,
             lambda: end_s - time.monotonic(),
             self.progress.on_supplied,
+            len(self.cores) or self.device.cores,
         )
         try:
             return run_supply(self._request(end_s), self.baseline.facts.loaders[0], timing)
@@ -164,11 +165,13 @@ def shown_by(supply: LoaderSupply, baseline: Measurement, trial: Measurement) ->
     a step took clearly less than their batches did, it is because of the new ones.
     """
     own = baseline.facts.loaders[0].num_workers
-    alone = next((each for each in supply.values if each.settings == {WORKERS: own}), None)
-    if not supply.settings or alone is None or alone.low_ms is None:
-        return []
-    ratio = alone.low_ms * batches_a_step(baseline) / trial.mean_step_ms
-    if ratio < SHOWN:
+    if own:
+        alone = next((each for each in supply.values if each.settings == {WORKERS: own}), None)
+        own_ms = (alone.low_ms or 0.0) * batches_a_step(baseline) if alone else 0.0
+    else:  # the script loads between its steps, and waits for all of it
+        own_ms = supply.step_ms - supply.rest_ms
+    ratio = own_ms / trial.mean_step_ms
+    if not supply.settings or ratio < SHOWN:
         return []
     return [Contribution(n, v, ratio, origin=Origin.LOADER) for n, v in supply.settings.items()]
 

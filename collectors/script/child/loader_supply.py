@@ -29,8 +29,6 @@ KNOBS = {
     "pin_memory": "pin_memory",
 }
 """Knobs that it can time, to the attribute of a DataLoader that each sets."""
-LEAST_ROUNDS = 2
-"""Rounds of a block at least, in each of which every worker gives one batch."""
 TIMEOUT_S = 30.0
 """Longest wait for a batch of workers: a lock that was held when they were forked stays so."""
 PREFETCHED = 2
@@ -49,6 +47,11 @@ class _Supply:
         """The DataLoader's own `__iter__`."""
         self._datasets: list[Any] = []
         """Data sets in the order in which the script began to read them."""
+        self._settings: Mapping[str, Any] | None = None
+        """Those of the block before where its workers go on; None where there are none."""
+        self._made: Any = None
+        self._pass: Any = None
+        """The DataLoader of the block before, and its pass as far as it was read."""
 
     def begin(self, loader: Any) -> Iterator[Any]:
         """Stand in for `DataLoader.__iter__`; does not return for the loader that is wanted."""
@@ -76,11 +79,13 @@ class _Supply:
             while line := orders.readline():
                 order = json.loads(line)
                 if order.get("end"):
+                    self._stop()
                     leave(0)
                 ordered_s = time.perf_counter()
                 try:
                     began_s, lasted_s, batches = self._block(loader, order)
                 except Exception as error:
+                    self._stop()
                     self._tell(failed=_sentence(error))
                 else:
                     self._tell(
@@ -94,34 +99,24 @@ class _Supply:
     def _block(self, loader: Any, order: Mapping[str, Any]) -> tuple[float, float, int]:
         """Return when timing began, how long it lasted in seconds, and the batches in it.
 
-        Where a pass ends before, whole passes are timed, workers' starts included.
+        A block of the same settings as the one before goes on with its workers. Where a pass ends
+        before, whole passes are timed, workers' starts included.
         """
-        from torch.utils.data import IterableDataset
-
-        made, seconds = _with(loader, order["settings"]), order["seconds"]
-        workers = made.num_workers
-        if isinstance(loader.dataset, IterableDataset) and workers != loader.num_workers:
-            raise RuntimeError("it streams an IterableDataset, which more workers would repeat")
-        # What workers prepare while others are still being started is no supply that lasts.
-        untimed = workers * (made.prefetch_factor or 0) or 1
-        batches = self._batches(made)
+        seconds = order["seconds"]
         try:
-            for _ in range(untimed):
-                next(batches)
+            if order["settings"] != self._settings:
+                self._start(loader, order["settings"])
             began_s = time.perf_counter()
             lasted_s, taken = 0.0, 0
-            least = LEAST_ROUNDS * max(workers, 1)
-            while lasted_s < seconds or taken < least:
-                for _ in range(max(workers, 1)):
-                    next(batches)
+            while lasted_s < seconds:  # in rounds, of which each worker gives one batch
+                for _ in range(max(self._made.num_workers, 1)):
+                    next(self._pass)
                     taken += 1
                 lasted_s = time.perf_counter() - began_s
             return began_s, lasted_s, taken
         except StopIteration:
-            pass
-        finally:
-            batches.close()
-            _end_workers(made._iterator)
+            made = self._made
+            self._stop()
         began_s = time.perf_counter()
         lasted_s, taken = 0.0, 0
         try:
@@ -135,6 +130,27 @@ class _Supply:
         finally:
             _end_workers(made._iterator)
         return began_s, lasted_s, taken
+
+    def _start(self, loader: Any, settings: Mapping[str, Any]) -> None:
+        """Begin a pass under other settings; StopIteration where it is too short."""
+        from torch.utils.data import IterableDataset
+
+        self._stop()
+        made = self._made = _with(loader, settings)
+        if isinstance(loader.dataset, IterableDataset) and made.num_workers != loader.num_workers:
+            raise RuntimeError("it streams an IterableDataset, which more workers would repeat")
+        self._pass = self._batches(made)
+        # What workers prepare while others are still being started is no supply that lasts.
+        for _ in range(made.num_workers * (made.prefetch_factor or 0) or 1):
+            next(self._pass)
+        self._settings = settings
+
+    def _stop(self) -> None:
+        """End the pass that is being read, and its workers."""
+        if self._pass is not None:
+            self._pass.close()
+            _end_workers(self._made._iterator)
+        self._settings = self._made = self._pass = None
 
     def _batches(self, made: Any) -> Any:
         """Yield the batches of one pass; of its own workers, none is left when it is closed."""

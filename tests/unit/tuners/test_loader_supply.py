@@ -37,11 +37,11 @@ def computing(settings, cores=2):
     return LOADED_MS / min(cores, max(1, settings["dataloader_workers"]))
 
 
-def supplied(model, measured, choices=(1, 2), others=(), seconds=600.0, noise=None):
+def supplied(model, measured, choices=(1, 2), others=(), seconds=600.0, noise=None, cores=0):
     """Run the timing of a loader that takes `model(settings)` ms a batch, or fails with a text."""
     left_s = seconds
     told = []
-    timing = time_supply(measured, choices, others, lambda: left_s, told.append)
+    timing = time_supply(measured, choices, others, lambda: left_s, told.append, cores)
     blocks = next(timing)
     try:
         while True:
@@ -67,7 +67,7 @@ def counts(found):
 
 def test_a_loader_that_waits_for_storage_gets_more_workers_than_there_are_cores():
     found = supplied(waiting, baseline(rest_ms=5, wait_ms=100))
-    assert counts(found) == [1, 2, 4, 8, 16]
+    assert counts(found) == [2, 4, 8, 16]
     assert (found.settings, found.workers) == ({"dataloader_workers": 16}, (16, 8))
     assert found.values[-1].step_ms == pytest.approx(6.25)
     assert found.why == ""
@@ -75,23 +75,25 @@ def test_a_loader_that_waits_for_storage_gets_more_workers_than_there_are_cores(
 
 def test_no_more_workers_are_timed_than_pay():
     found = supplied(computing, baseline(rest_ms=5, wait_ms=100))
-    assert counts(found) == [1, 2, 4, 8]
+    assert counts(found) == [2, 4, 8]
     assert found.why == "8 were no faster than fewer"
     assert (found.settings, found.workers) == ({"dataloader_workers": 2}, (2, 4))
-    assert found.values[1].step_ms == pytest.approx(50)
+    assert found.values[0].step_ms == pytest.approx(50)
 
 
 def test_the_fewest_that_keep_up_come_first():
     found = supplied(waiting, baseline(rest_ms=51, wait_ms=100))
-    assert counts(found) == [1, 2, 4]
+    assert counts(found) == [2, 4]
     assert found.why == "4 supply batches faster than the script takes them"
     assert (found.settings, found.workers) == ({"dataloader_workers": 2}, (2, 4))
-    assert [each.step_ms for each in found.values] == pytest.approx([100, 51, 51])
+    assert [each.step_ms for each in found.values] == pytest.approx([51, 51])
+    one_is_enough = supplied(waiting, baseline(rest_ms=300, wait_ms=100))
+    assert counts(one_is_enough) == [1]
 
 
 def test_more_than_one_batch_a_step():
     found = supplied(waiting, baseline(rest_ms=50, wait_ms=400, batches=4))
-    assert counts(found) == [1, 2, 4, 8, 16]
+    assert counts(found) == [2, 4, 8, 16]
     assert found.settings == {"dataloader_workers": 8}
 
 
@@ -100,22 +102,48 @@ def test_a_script_that_has_workers_may_do_better_without():
         return 10.0 if settings["dataloader_workers"] == 0 else 40.0
 
     found = supplied(slow, baseline(rest_ms=30, wait_ms=20, workers=6), choices=(2, 0))
-    assert counts(found) == [1, 2, 4, 0]
+    assert counts(found) == [6, 12, 0]
     assert found.settings == {"dataloader_workers": 0}
-    many = supplied(waiting, baseline(rest_ms=6, wait_ms=20, workers=4), choices=(2, 0))
-    assert counts(many) == [1, 2, 4, 8, 16, 0]
-    assert (many.settings, many.workers) == ({"dataloader_workers": 16}, (16, 8))
-    assert many.values[-1].step_ms == pytest.approx(106)
+
+
+@pytest.mark.parametrize(
+    ("own", "cores", "choices", "expected"),
+    [
+        (4, 20, (19, 10, 8, 0), [4, 8, 16]),  # 10 and 19 are hardly more than 8 and 16
+        (12, 20, (19, 10, 8, 0), [12, 19]),
+        (16, 20, (19, 10, 8, 0), [16, 32]),
+        (8, 2, (2, 1, 0), [2, 4, 8, 16]),  # fewer cores than workers
+        (64, 128, (), [64]),
+    ],
+)
+def test_fewer_workers_than_the_script_has_are_not_timed(own, cores, choices, expected):
+    slow = baseline(rest_ms=0.1, wait_ms=100, workers=own)
+    found = supplied(waiting, slow, choices=choices, cores=cores)
+    assert [count for count in counts(found) if count] == expected
+
+
+def test_what_is_fast_enough_ends_it_where_half_of_the_time_is_gone():
+    measured = baseline(rest_ms=70, wait_ms=100)
+    assert counts(supplied(waiting, measured)) == [2, 4]
+    assert counts(supplied(waiting, measured, seconds=2 * BLOCKS * 0.5 - 0.1)) == [2]
+
+
+def test_blocks_that_differ_are_followed_by_as_many_more():
+    quiet = supplied(waiting, baseline(70, 100))
+    noise = iter([(1.0,), (1.5,), (1.0,), (1.0,), (1.0,), (1.0,)])
+    restless = supplied(waiting, baseline(70, 100), noise=noise)
+    ratio = restless.values[0].batches / quiet.values[0].batches
+    assert 1.5 < ratio < 2.5
 
 
 def test_what_fails_is_left_out_and_two_failures_are_enough():
     found = supplied(lambda settings: "it broke", baseline(5, 100))
-    assert counts(found) == [1, 2]
+    assert counts(found) == [2, 4]
     assert (found.settings, found.workers) == ({}, ())
     assert [each.failed for each in found.values] == ["it broke"] * 2
 
     def once(settings):
-        return "it broke" if settings["dataloader_workers"] == 2 else waiting(settings)
+        return "it broke" if settings["dataloader_workers"] == 4 else waiting(settings)
 
     assert supplied(once, baseline(5, 100)).settings == {"dataloader_workers": 16}
 
@@ -126,7 +154,7 @@ def test_workers_that_promise_nothing_do_not_begin_the_search():
 
     found = supplied(sending, baseline(rest_ms=1, wait_ms=94))
     assert found.settings == {}
-    assert found.workers == (1, 2)
+    assert found.workers == (2, 4)
 
 
 def test_other_settings_are_timed_with_the_best_number():
@@ -141,9 +169,9 @@ def test_other_settings_are_timed_with_the_best_number():
 
 def test_it_ends_where_no_time_is_left():
     found = supplied(waiting, baseline(5, 100), seconds=2.5)
-    assert counts(found) == [1, 2]
-    assert found.why == "no time was left for 4"
-    assert found.settings == {"dataloader_workers": 2}
+    assert counts(found) == [2, 4]
+    assert found.why == "no time was left for 8"
+    assert found.settings == {"dataloader_workers": 4}
 
 
 def test_intervals_hold_where_blocks_differ():

@@ -116,7 +116,7 @@ def test_the_first_trial_has_the_workers_that_keep_up_and_what_waiting_would_hav
 ):
     result = tune(budget=TEN_MINUTES, only=ONLY)
     workers = [each["dataloader_workers"] for each in waiting.asked]
-    assert sorted(set(workers)) == [1, 2, 4, 8, 15]  # 15 supply faster than can be used
+    assert sorted(set(workers)) == [2, 4, 8, 15]  # 15 supply faster than can be used
     assert waiting.screenings == [{"dataloader_workers": 8}]
     assert searched(result)[0] == {"dataloader_workers": 8, "tf32": True}
     tried = {each.get("dataloader_workers") for each in searched(result)} - {None}
@@ -130,6 +130,32 @@ def test_the_first_trial_has_the_workers_that_keep_up_and_what_waiting_would_hav
     assert untried["dataloader_workers=2"] == why
     with open_store() as store:
         assert store.load_study("train-1").supply == result.supply
+
+
+def test_workers_without_which_the_first_trial_could_not_be_need_no_ablation(waiting):
+    result = tune(budget=TEN_MINUTES, only=ONLY)
+    assert not [trial for trial in result.trials if trial.phase == "ablation"]
+    worth = {each.knob: each for each in result.contributions}
+    assert worth.keys() == ONLY
+    workers = worth["dataloader_workers"]
+    step_ms = next(t.measurement.mean_step_ms for t in result.trials if t.phase == "search")
+    assert workers.ratio == pytest.approx(BATCH_MS / step_ms)  # at least: without them it is more
+    assert (workers.low, str(workers.origin)) == (None, "loader_alone")
+    assert "the loader alone: at least" in study_markdown(result)
+
+
+def test_workers_that_brought_less_than_promised_are_ablated(waiting, monkeypatch):
+    """In fresh processes, workers take the time that they save."""
+    plain = waiting.step_ms
+
+    def step_ms(settings):
+        slow = 7.0 if "dataloader_workers" in settings else 1.0
+        return plain(settings) * slow
+
+    monkeypatch.setattr(waiting, "step_ms", step_ms)
+    result = tune(budget=TEN_MINUTES, only=ONLY)
+    assert any(trial.phase == "ablation" for trial in result.trials)
+    assert "loader_alone" not in {str(each.origin) for each in result.contributions}
 
 
 def test_the_report_says_that_no_gain_rests_on_it(waiting):
