@@ -58,6 +58,8 @@ class Known:
     head: Sequence[Trial] = ()
     always_disturbed: bool = False
     """Most runs so far were: to run a pair again would change nothing."""
+    at_another_time: bool = False
+    """They are of an earlier study: this machine may be faster or slower by now."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ def prove(
     seed: str = "",
     known: Known | None = None,
     earlier: int = 0,
+    settled: Callable[[Speedup], bool] | None = None,
 ) -> Proof:
     """Compare two sides in pairs of random order until that is decided or the budget ends.
 
@@ -103,9 +106,11 @@ def prove(
     call of `run` is to be a fresh process, on the same device for both. The first look's pairs
     are run whatever `affordable` says of one more pair: whoever begins a proof has kept room for
     them. The same `seed` gives the same order. `earlier` is the number of proofs of other heads in
-    the same study: with each, an interval has to be wider to be right as often.
+    the same study: with each, an interval has to be wider to be right as often. It ends when
+    `settled` is true of an interval, that is `is_settled` if not given.
     """
-    proving = _Proving(run, base, head, objective, affordable, known or Known(), earlier)
+    known, settled = known or Known(), settled or is_settled
+    proving = _Proving(run, base, head, objective, affordable, known, earlier, settled)
     return proving.go(orders(seed))
 
 
@@ -208,6 +213,7 @@ class _Proving(Generic[SideT]):
     affordable: Callable[[Sequence[SideT]], bool]
     known: Known
     earlier: int
+    settled: Callable[[Speedup], bool]
 
     def __post_init__(self) -> None:
         self._proof = Proof()
@@ -237,7 +243,7 @@ class _Proving(Generic[SideT]):
             if failed is None:
                 costs = self._cost(plain) or 0.0, self._cost(tuned) or 0.0
                 self._pairs.append(Pair(*costs, base_first))
-                if len(self._pairs) in LOOKS and is_settled(self._speedup()):
+                if len(self._pairs) in LOOKS and self.settled(self._speedup()):
                     break
                 continue
             failures += 1
@@ -257,7 +263,13 @@ class _Proving(Generic[SideT]):
         return left <= 0 or self.affordable([self.base, self.head] * left)
 
     def _speedup(self) -> Speedup:
-        return proven_ratio(self._pairs, self._known_base, self._known_head, self.earlier)
+        return proven_ratio(
+            self._pairs,
+            self._known_base,
+            self._known_head,
+            self.earlier,
+            at_another_time=self.known.at_another_time,
+        )
 
     def _needed(self, speedup: Speedup) -> Needed | None:
         """Return how much longer it would take to prove the gain, or that there is none."""
@@ -269,19 +281,27 @@ class _Proving(Generic[SideT]):
             [*self._known_base, *(pair.base for pair in self._pairs)],
             [*self._known_head, *(pair.head for pair in self._pairs)],
         )
-        pairs = pairs_needed(distance, spread, speedup.pairs + 1)
-        if pairs is None:
-            return None
-        more = pairs - speedup.pairs
-        proof = self._proof
-        pair_s = sum(median(trial.wall_s for trial in side) for side in (proof.base, proof.head))
-        return Needed(more, more * pair_s)
+        return still_needed(self._proof, speedup, distance, spread)
 
     def _cost(self, trial: Trial) -> float | None:
         """Return what a run cost, None where it failed. Not its `gain`: its reference may move."""
         if trial.state is not TrialState.COMPLETE or trial.measurement is None:
             return None
         return self.objective.cost(trial.measurement) or None  # a cost of zero has no ratio
+
+
+def still_needed(proof: Proof, speedup: Speedup, distance: float, spread: float) -> Needed | None:
+    """Return what it takes until a proof knows its ratio to within `distance`.
+
+    That is a difference of logarithms; `spread` is the relative standard deviation of runs of one
+    side. None where nobody could wait for it.
+    """
+    pairs = pairs_needed(distance, spread, speedup.pairs + 1)
+    if pairs is None:
+        return None
+    more = pairs - speedup.pairs
+    pair_s = sum(median(trial.wall_s for trial in side) for side in (proof.base, proof.head))
+    return Needed(more, more * pair_s)
 
 
 def is_settled(speedup: Speedup) -> bool:

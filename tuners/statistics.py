@@ -75,6 +75,7 @@ def proven_ratio(
     known_head: Sequence[float] = (),
     earlier: int = 0,
     error: float | None = None,
+    at_another_time: bool = False,
 ) -> Speedup:
     """Return the mean ratio of base over head with an interval that holds over all looks.
 
@@ -90,6 +91,10 @@ def proven_ratio(
     With `earlier` proofs of other settings in the same study it is wider, so that the chance that
     any of them claims too much stays below `ERROR`. `error` replaces what this look may use up.
 
+    Known runs `at_another_time` have another level: they widen an interval where runs differed more
+    then, make it no narrower, and keep few pairs from showing anything where they lie between the
+    sides of today.
+
     The interval includes one where fewer than `BY_ORDER_ALONE` pairs have nothing earlier to be
     compared with, or do not separate the sides, and where all pairs had one order. Raises
     ValueError for fewer than two pairs.
@@ -104,12 +109,15 @@ def proven_ratio(
     all_base = base + [math.log(cost) for cost in known_base]
     all_head = head + [math.log(cost) for cost in known_head]
     of_sides = math.sqrt((_variance(base) + _variance(head)) / count)
-    of_all = math.sqrt((_variance(all_base) + _variance(all_head)) / count)
+    alike_base, alike_head, freedom = all_base, all_head, _freedom(all_base, all_head)
+    if at_another_time:
+        alike_base, alike_head = _levelled(all_base, count), _levelled(all_head, count)
+        freedom = _freedom(base, head)
+    of_all = math.sqrt((_variance(alike_base) + _variance(alike_head)) / count)
     error = LATER_SHARE**earlier * (error or error_of_look(count))
     enough = count >= BY_ORDER_ALONE
     share = error / 2 if enough else error
-    freedom = max(count - 1.0, _freedom(all_base, all_head))
-    half = _quantile(freedom, share) * max(of_pairs, of_sides, of_all)
+    half = _quantile(max(count - 1.0, freedom), share) * max(of_pairs, of_sides, of_all)
     if enough:
         half = min(half, _quantile(count - 1, share) * of_pairs)
     order = _order_effect(pairs, differences)
@@ -221,6 +229,13 @@ def _mean(values: Sequence[float]) -> float:
 def _variance(values: Sequence[float]) -> float:
     mean = _mean(values)
     return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
+def _levelled(values: Sequence[float], count: int) -> list[float]:
+    """Return the values, those after the first `count` moved to the mean of these."""
+    first, rest = list(values[:count]), values[count:]
+    by = _mean(first) - _mean(rest) if rest else 0.0
+    return first + [value + by for value in rest]
 
 
 def _quantile(freedom: float, error: float) -> float:

@@ -35,12 +35,15 @@ EPILOG = """examples:
 A shortened life of the script, to its end, is compared with one under the plan where the budget has
 room for that; nothing that these lives write remains. Where `tune`, or `verify` before, compared
 them already, that still holds as long as the source and configuration files in the script's folder
-or repository, its arguments, Python, the installed packages and the device are the same. Changes of
-data and environment variables are not seen: --rehearse compares in any case.
+or repository, its arguments, Python, the installed packages and the device are the same, and the
+unchanged script computes what it did then; else it is done anew, as with --rehearse. Changes of
+data are seen where they change the first losses or outputs, those of environment variables are not.
 
 Then the script runs with and without the plan, in fresh processes and in turns, as in the proof of
-`gpuadvisor tune`. The gain is there when its whole interval is not below the plan's, less what two
-proofs of the same gain may differ by. What was measured is kept: `gpuadvisor studies` lists it.
+`gpuadvisor tune`: eight starts in all where an earlier comparison still holds and the answer is
+plain. The gain is there when its ratio is at least what the plan promised, less what two proofs of
+the same gain may differ by, and its whole interval lies above half of that gain. It is gone when
+its whole interval lies below. What was measured is kept: `gpuadvisor studies` lists it.
 """
 
 

@@ -12,7 +12,7 @@ class Outcome(str, Enum):
     """What a verification showed of a plan."""
 
     HOLDS = "holds"
-    """The gain is at least what the plan promised, and no difference of results was found."""
+    """The gain is still what the plan promised, and no difference of results was found."""
     GAIN_GONE = "gain_gone"
     """The gain was shown to be less than what the plan promised."""
     RESULTS_DIFFER = "results_differ"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gpuadvisor.collectors.script.request import Command, RunOutcome
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.study import TrialState
+from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import ScriptError, UsageError
 from gpuadvisor.tuners.statistics import spread_of
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
@@ -37,27 +37,25 @@ class Baselines:
     """Files that its first run wrote and its second one read while it started."""
 
 
-def measure_baselines(evaluator: ScriptEvaluator, options: TuneOptions) -> Baselines:
+def measure_baselines(
+    evaluator: ScriptEvaluator, options: TuneOptions, first: RunOutcome | None = None
+) -> Baselines:
     """Run the unchanged script until its cost and how far two runs differ are known.
+
+    `first` is its first run where it was made already, by `measure_first`.
 
     Raises:
         ScriptError: if it cannot be measured, or works only once.
         UsageError: if it does not show what is to be improved.
     """
     # Looking at what is opened costs some calls of a function each step: the same in each run.
-    began = time.time() - CLOCK_TICK_S
-    first = evaluator.measure_baseline(reads_since=began)
+    began = time.time() - CLOCK_TICK_S - (first.wall_s if first is not None else 0.0)
+    first = first or measure_first(evaluator, options, began)
     baseline = measured_baseline(first, options.command)
-    if not options.objective.cost(baseline):
-        raise UsageError(
-            f"--objective {options.objective}: this GPU does not show it for this "
-            "script; choose another objective"
-        )
     again = _measure_again(evaluator, options.command, began)
     second = measured_baseline(again, options.command)
-    facts, other = baseline.facts, None
-    # A setting may draw other random numbers than the script.
-    if facts.training and (facts.loaders or facts.draws_random):
+    other = None
+    if needs_other_seed(baseline):
         other = evaluator.measure_baseline(seed=options.seed + 1, reads_since=began).measurement
     evaluator.validator.comparison.calibrate(
         [baseline.trace, second.trace], other.trace if other else None
@@ -66,6 +64,39 @@ def measure_baselines(evaluator: ScriptEvaluator, options: TuneOptions) -> Basel
     costs = (options.objective.cost(run) for run in runs)
     evaluator.expect_spread(spread_of(list(filter(None, costs))))
     return Baselines(first, again, runs, again.read)
+
+
+def measure_first(
+    evaluator: ScriptEvaluator, options: TuneOptions, began: float | None = None
+) -> RunOutcome:
+    """Run the unchanged script once; errors as of `measure_baselines`.
+
+    Files that it reads while it starts are named if they were changed since `began`, in seconds
+    since the epoch.
+    """
+    first = evaluator.measure_baseline(reads_since=began)
+    if not options.objective.cost(measured_baseline(first, options.command)):
+        raise UsageError(
+            f"--objective {options.objective}: this GPU does not show it for this "
+            "script; choose another objective"
+        )
+    return first
+
+
+def needs_other_seed(baseline: Measurement) -> bool:
+    """Say whether a run with other random numbers is needed: a setting may draw others."""
+    facts = baseline.facts
+    return facts.training and bool(facts.loaders or facts.draws_random)
+
+
+def baselines_of(trials: Sequence[Trial]) -> tuple[tuple[Measurement, ...], Measurement | None]:
+    """Return an earlier study's runs of the unchanged script.
+
+    Two equally seeded ones, and that with another seed, where there are any.
+    """
+    runs = [t.measurement for t in trials if t.phase == "baseline" and t.measurement is not None]
+    other = runs[2] if len(runs) > 2 and needs_other_seed(runs[0]) else None
+    return tuple(runs[:2]), other
 
 
 def _measure_again(evaluator: ScriptEvaluator, command: Command, began: float) -> RunOutcome:

@@ -142,7 +142,7 @@ def _differences(
 ) -> Iterator[str]:
     run = forked.measurement
     assert run is not None  # the caller has looked
-    yield _computed(known, run)
+    yield computed(known, run)
     for each in fields(run.facts):
         values = [getattr(one.facts, each.name) for one in known]
         same = all(value == values[0] for value in values)
@@ -162,8 +162,11 @@ def _differences(
         yield f"a step cost {cost / middle:.2f} times as much"
 
 
-def _computed(fresh: Sequence[Measurement], run: Measurement) -> str:
-    """Compare losses and outputs: exactly, where two fresh runs have exactly the same."""
+def computed(fresh: Sequence[Measurement], run: Measurement) -> str:
+    """Return what a run computed otherwise than two fresh ones, as a clause; empty for nothing.
+
+    Losses and outputs are compared exactly, where both fresh runs have exactly the same.
+    """
     traces = [one.trace for one in fresh]
     for what in ("losses", "outputs"):
         one, two = (getattr(trace, what) for trace in traces)

@@ -137,6 +137,10 @@ class StudyRecorder:
         """
         return earlier_rehearsal(self._store, plan, path, self._premises)
 
+    def trials_of(self, study: str) -> list[Trial]:
+        """Return the runs of a stored study; UsageError where there is none."""
+        return self._store.trials(study)
+
     def optuna_study(self) -> optuna.Study:
         """Return a new record in Optuna's tables, over that of an earlier session.
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 from gpuadvisor.collectors.environment import environment
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device, Environment
+from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import (
     Aspect,
     Equivalence,
+    Objective,
     Plan,
     Rehearsal,
     Speedup,
@@ -31,12 +35,31 @@ from gpuadvisor.storage.home import home
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import TOLERANCES
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuners.proof import NARROW, NARROW_SHARE, Proof, is_faster, is_no_gain, prove_point
+from gpuadvisor.tuners.proof import (
+    NARROW,
+    NARROW_SHARE,
+    Known,
+    Needed,
+    Proof,
+    is_faster,
+    is_no_gain,
+    known_runs,
+    orders,
+    prove,
+    still_needed,
+)
 from gpuadvisor.tuners.rehearsal.comparison import missing
+from gpuadvisor.tuners.statistics import spread_of
 from gpuadvisor.tuning.application import check_settings, plan_warnings
-from gpuadvisor.tuning.baselines import baseline_warnings, measure_baselines
+from gpuadvisor.tuning.baselines import (
+    baseline_warnings,
+    baselines_of,
+    measure_baselines,
+    measure_first,
+)
 from gpuadvisor.tuning.budget import Budget, BudgetLimit, schedule_for
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
+from gpuadvisor.tuning.forking import computed
 from gpuadvisor.tuning.leftovers import left_since, look
 from gpuadvisor.tuning.options import DEFAULT_BUDGET, TuneOptions
 from gpuadvisor.tuning.plans import read_plan
@@ -58,6 +81,13 @@ FAILED = (TrialState.CRASHED, TrialState.HUNG, TrialState.OUT_OF_MEMORY)
 """States of a run under a plan that has to run and does not."""
 BROKEN = (Outcome.RESULTS_DIFFER, Outcome.FAILS)
 """Outcomes beside which no gain counts."""
+FIRST_LOOK = BudgetLimit(seconds=60)
+"""Budget whose runs measure for as long as those of a verification: its first look is to come
+within a minute where a start takes a few seconds. Longer runs differ hardly less."""
+KEPT_SHARE = 0.5
+"""Part of a promised gain, as a logarithm, that has to be shown where all of it is seen. To find a
+gain takes an interval that tells how large it is; for whether it is still there, one that tells it
+from a gain half as large is enough, and four pairs have that for 1.1x at 1 % between runs."""
 LOSSES_ONLY = "results were compared by the losses or outputs of the measured steps only"
 
 
@@ -95,10 +125,9 @@ def verify(
     Raises UsageError for what cannot be done, ScriptError when the unchanged script cannot be
     measured, Interrupted when it was stopped before that.
     """
-    check_script(options.command)
     check_scratch(options.scratch)
     knobs = load_knobs()
-    plan = read_plan(options.plan, knobs)
+    plan = _plan_for(options, knobs)
     check_settings(options.plan, plan.settings, knobs)
     if not plan.settings:
         raise UsageError(f"{options.plan} sets nothing under [knobs]: there is nothing to verify")
@@ -125,6 +154,22 @@ def verify(
             cancelled,
             options.rehearse,
         ).run()
+
+
+def _plan_for(options: VerifyOptions, knobs: Mapping[str, Knob]) -> Plan:
+    """Return the plan; UsageError that names what is wrong with it, the script, or both."""
+    plan, problems = None, []
+    try:
+        plan = read_plan(options.plan, knobs)
+    except UsageError as error:
+        problems.append(str(error))
+    try:
+        check_script(options.command)
+    except UsageError as error:
+        problems.append(str(error))
+    if plan is None or problems:
+        raise UsageError("; ".join([*(each.rstrip(".") for each in problems[:-1]), problems[-1]]))
+    return plan
 
 
 def _as_study(command: Command, options: VerifyOptions, plan: Plan) -> TuneOptions:
@@ -164,8 +209,13 @@ class _Verifying:
         self._began_s = time.monotonic()
         self._budget = Budget(self.options.budget, self.knobs)
         self._notes: list[str] = []
-        self._rehearsed_by: str | None = None
-        """Study whose rehearsal still holds."""
+        self._earlier: Rehearsal | None = None
+        """An earlier study's rehearsal that still holds."""
+        self._rehearsal: Rehearsal | None = None
+        self._known: Known | None = None
+        """That study's runs, where the unchanged script still computes what it did there."""
+        self._first: Trial | None = None
+        """The unchanged script's run that the proof begins with, if it is made already."""
         self._evaluator = ScriptEvaluator(
             self.options,
             [self.device],
@@ -174,7 +224,7 @@ class _Verifying:
             self.progress,
             self.recorder.keep,
             self.cancelled,
-            schedule_for(self.options.budget),
+            schedule_for(FIRST_LOOK),
         )
 
     def run(self) -> Verification:
@@ -183,10 +233,13 @@ class _Verifying:
             self._note(sentence)
         if self.plan.args != command.args:
             self._note("the plan was proven with other arguments of the script than these")
+        if not self.anew:
+            self._earlier, sentence = self.recorder.earlier_rehearsal(self.plan, self.path)
+            self._note(sentence)
         before = None if self.options.scratch else look(command)
         try:
             baseline = self._measure_baseline()
-            rehearsal = self._rehearse(baseline)
+            self._rehearsal = rehearsal = self._rehearse(baseline)
             proof = self._prove() if rehearsal is None or rehearsal.agrees else Proof()
             self._raise_if_unmeasured(proof)
             result = proven(self._result(baseline), self.plan.settings, (), proof)
@@ -200,25 +253,57 @@ class _Verifying:
         return found
 
     def _measure_baseline(self) -> Measurement:
+        """Measure the unchanged script, once where an earlier study says how far runs differ."""
         self._enter("baseline", "the unchanged script, and how much two runs of it differ")
         if warning := gpu_contention(self.device):
             self._note(warning)
-        baselines = measure_baselines(self._evaluator, self.options)
+        first = None
+        if self._earlier is not None:
+            first = measure_first(self._evaluator, self.options)
+            if self._is_as_before(self._evaluator.trials[-1], self._earlier):
+                return self._baseline
+            self._earlier = None
+        baselines = measure_baselines(self._evaluator, self.options, first)
         for sentence in baseline_warnings(baselines, [self.device]):
             self._note(sentence)
         return baselines.runs[0]
+
+    def _is_as_before(self, first: Trial, earlier: Rehearsal) -> bool:
+        """Say whether the unchanged script still computes what it did in an earlier study.
+
+        If so, its runs there calibrate the comparison of results, and the proof knows them.
+        """
+        study = earlier.premises.study if earlier.premises is not None else ""
+        trials = self.recorder.trials_of(study)
+        runs, other = baselines_of(trials)
+        if len(runs) < 2 or first.measurement is None:
+            self._note(f"study {study} did not run the unchanged script twice: rehearsed anew")
+            return False
+        if changed := computed(runs, first.measurement):
+            self._note(
+                f"the unchanged script computes something else than in study {study}, though its "
+                f"files are the same ({changed}): its data may have changed, and it is rehearsed "
+                "anew"
+            )
+            return False
+        traces = [run.trace for run in (first.measurement, *runs)]
+        self._evaluator.validator.comparison.calibrate(traces, other.trace if other else None)
+        fair = [t for t in trials if t.state is TrialState.COMPLETE and not t.disturbance]
+        self._known = Known(
+            [t for t in fair if t.phase in ("baseline", "proof") and not t.settings],
+            [t for t in fair if t.phase == "proof" and t.settings == self.plan.settings],
+            at_another_time=True,
+        )
+        self._first = first
+        return True
 
     def _rehearse(self, baseline: Measurement) -> Rehearsal | None:
         """Return what shortened lives of both sides show, those of an earlier study if they can.
 
         None where there is no time for new ones.
         """
-        if not self.anew:
-            earlier, sentence = self.recorder.earlier_rehearsal(self.plan, self.path)
-            self._note(sentence)
-            if earlier is not None and earlier.premises is not None:
-                self._rehearsed_by = earlier.premises.study
-                return earlier
+        if self._earlier is not None:
+            return self._earlier
         options, settings = self.options, self.plan.settings
         allowed_s = self._budget.rehearsal_s(settings)
         if not allowed_s:
@@ -237,11 +322,31 @@ class _Verifying:
         ).rehearse(settings)
 
     def _prove(self) -> Proof:
+        """Compare the plan with the unchanged script until it is decided whether it holds."""
         self._enter("proof", "fresh processes, the plan and the unchanged script in turn")
-        options = self.options
-        seed = str(options.seed)
-        proof = prove_point(self._evaluator, self.plan.settings, options.objective, seed)
-        idle = sorted(self._evaluator.validator.untried(self.plan.settings))
+        evaluator, settings, promised = self._evaluator, self.plan.settings, self.plan.speedup
+
+        def run(side: Settings) -> Trial:
+            if not side and self._first is not None:
+                first, self._first = self._first, None
+                return first
+            return evaluator.measure([side], "proof")[0]
+
+        seed = f"{self.options.seed} {sorted(settings.items())}"
+        if self._first is not None:  # the first run is the unchanged script's, and is made
+            seed = next(each for n in count() if next(orders(each := f"{seed} {n}")))
+        proof = prove(
+            run,
+            {},
+            settings,
+            self.options.objective,
+            evaluator.affordable,
+            seed,
+            self._known or known_runs(evaluator, settings),
+            settled=lambda found: of_gain(promised, found)[0] is not Outcome.INCONCLUSIVE,
+        )
+        proof.needed = needed(promised, proof, self.options.objective)
+        idle = sorted(evaluator.validator.untried(settings))
         if idle and proof.failed is None:
             self._note(f"found nothing to change any more: {', '.join(idle)}")
         return proof
@@ -278,6 +383,8 @@ class _Verifying:
 
     def _found(self, outcome: Outcome, reason: str, result: StudyResult) -> Verification:
         promised = self.plan.speedup
+        premises = self._earlier.premises if self._earlier is not None else None
+        rehearsed_by = premises.study if premises is not None else None
         notes = (f"this study verified {self.path}: {reason}", *self._notes)
         return Verification(
             outcome,
@@ -286,13 +393,13 @@ class _Verifying:
             promised,
             None if promised is None else least_ratio(promised),
             replace(result, notes=notes),
-            self._rehearsed_by if result.rehearsal is not None else None,
+            rehearsed_by if result.rehearsal is not None else None,
         )
 
     def _interrupted(self, why: str) -> Verification:
         if self._evaluator.validator.baseline is None:
             raise Interrupted(f"{why} before the unchanged script was measured")
-        result = replace(self._result(self._baseline), interrupted=why)
+        result = replace(self._result(self._baseline), interrupted=why, rehearsal=self._rehearsal)
         return self._found(Outcome.INCONCLUSIVE, f"{why} before it was decided", result)
 
     @property
@@ -335,7 +442,9 @@ def judge(
         problem = next((p for p in rehearsal.problems if p.aspect is Aspect.END), None)
         outcome = Outcome.RESULTS_DIFFER if problem is None else Outcome.FAILS
         return outcome, (problem or rehearsal.problems[0]).sentence
-    outcome, reason = _of_gain(plan.speedup, proof.speedup)
+    outcome, reason = of_gain(plan.speedup, proof.speedup)
+    if outcome is Outcome.INCONCLUSIVE and proof.speedup is not None:
+        return outcome, f"{reason}; {_wanting(proof.needed)}"
     if outcome is Outcome.HOLDS and _promises_results(plan) and not _is_shown(equivalence):
         why = equivalence.reason if equivalence and equivalence.reason else "nothing was compared"
         return Outcome.INCONCLUSIVE, f"{reason}, but results could not be checked: {why}"
@@ -352,8 +461,17 @@ def least_ratio(promised: Speedup) -> float:
     return promised.ci99_low - known
 
 
-def _of_gain(promised: Speedup | None, measured: Speedup | None) -> tuple[Outcome, str]:
-    """Return what two intervals say; neither outcome is claimed by the middle of one."""
+def _least_shown(promised: Speedup | None) -> float:
+    """Return the ratio that an interval has to lie above where a gain is said to be still there."""
+    return 1.0 if promised is None else max(1.0, promised.ci99_low**KEPT_SHARE)
+
+
+def of_gain(promised: Speedup | None, measured: Speedup | None) -> tuple[Outcome, str]:
+    """Return what two intervals say.
+
+    A gain is gone where the whole interval says so. It is still there where the whole interval lies
+    above part of it, and the middle keeps the promise.
+    """
     if measured is None:
         return Outcome.INCONCLUSIVE, "no ratio was measured"
     least = least_ratio(promised) if promised is not None else 1.0
@@ -365,9 +483,35 @@ def _of_gain(promised: Speedup | None, measured: Speedup | None) -> tuple[Outcom
         return Outcome.GAIN_GONE, f"there is no gain any more: {was}"
     if measured.ci99_high < least:
         return Outcome.GAIN_GONE, f"the gain is smaller than promised: {was}"
-    if is_faster(measured) and measured.ci99_low >= least:
+    kept = is_faster(measured) and measured.ci99_low >= _least_shown(promised)
+    if kept and measured.ratio >= least:
         return Outcome.HOLDS, f"the gain is still there: {was}"
     return Outcome.INCONCLUSIVE, f"the interval is too wide to tell: {was}"
+
+
+def needed(promised: Speedup | None, proof: Proof, objective: Objective) -> Needed | None:
+    """Return what an undecided proof would probably still take until a promise is kept or broken.
+
+    None where it is decided, or nobody could wait for it.
+    """
+    found = proof.speedup
+    if found is None or of_gain(promised, found)[0] is not Outcome.INCONCLUSIVE:
+        return None
+    least = least_ratio(promised) if promised is not None else 1.0
+    kept = found.ratio >= least
+    distance = math.log(found.ratio / (_least_shown(promised) if kept else least))
+    costs = (
+        [cost for t in side if t.measurement and (cost := objective.cost(t.measurement))]
+        for side in (proof.base, proof.head)
+    )
+    return still_needed(proof, found, abs(distance), spread_of(*costs))
+
+
+def _wanting(needed: Needed | None) -> str:
+    """Return what it would take to tell, as a clause; that nobody could wait for it if None."""
+    if needed is None:
+        return "no number of runs that anybody could wait for would tell"
+    return f"about {needed.pairs} more pairs of runs would, in {needed.seconds / 60:.1f} min"
 
 
 def _of_failure(failed: Trial) -> tuple[Outcome, str]:

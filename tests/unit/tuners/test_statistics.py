@@ -79,6 +79,26 @@ class TestProvenRatio:
         pairs = paired([(300.0, 100.0)] * 4)
         assert proven_ratio(pairs, known_base=[300.0, 100.0, 300.0]).ci99_low <= 1
 
+    def test_those_of_another_day_move_nothing_and_narrow_nothing(self):
+        pairs = [Pair(100 + n, 66 + n, bool(n % 2)) for n in range(4)]
+        alone = proven_ratio(pairs, known_base=[100.0, 103.0])
+        for level in (0.8, 1.0, 1.3):
+            found = proven_ratio(
+                pairs, [level * 100, level * 101], [level * 66, level * 67], at_another_time=True
+            )
+            assert found.ratio == alone.ratio
+            assert found.ci99_high - found.ci99_low >= alone.ci99_high - alone.ci99_low
+
+    def test_those_of_a_restless_day_widen(self):
+        pairs = [Pair(100 + n, 66 + n, bool(n % 2)) for n in range(4)]
+        quiet = proven_ratio(pairs, [100.0, 101.0, 102.0], at_another_time=True)
+        restless = proven_ratio(pairs, [80.0, 101.0, 130.0], at_another_time=True)
+        assert restless.ci99_low < quiet.ci99_low
+
+    def test_those_of_another_day_between_the_sides_forbid_a_claim(self):
+        pairs = [Pair(100 + n, 66 + n, bool(n % 2)) for n in range(4)]
+        assert proven_ratio(pairs, [66.0, 67.0, 66.5], at_another_time=True).ci99_low <= 1
+
     def test_eight_pairs_of_one_sign_need_none(self):
         assert proven_ratio(paired([(300.0, 100.0)] * BY_ORDER_ALONE)).ci99_low > 2.5
 

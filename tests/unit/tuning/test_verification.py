@@ -170,6 +170,10 @@ class Script:
     def __init__(self):
         self.gain = 1.5
         self.losses = (1.0, 0.9, 0.8)
+        """Losses under the plan."""
+        self.plain_losses = (1.0, 0.9, 0.8)
+        self.level = 1.0
+        """Factor of all costs."""
         self.spread = 0.0
         self.failing = {}
         """State of runs, by whether they have settings."""
@@ -183,6 +187,7 @@ class Script:
         """What lives under the plan show."""
         self.lives = 0
         """Shortened lives that it had."""
+        self.runs = 0
         self._count = itertools.count()
 
     def cancelled(self):
@@ -190,19 +195,20 @@ class Script:
 
     def run(self, request, read_energy_j, load):
         run = next(self._count)
+        self.runs += 1
         has_plan = bool(request.specification.applications)
         if self.writes is not None:
             self.writes.write_text("weights")
         if has_plan in self.failing and run >= self.failing_from:
             state = self.failing[has_plan]
             return RunOutcome(state, "it failed", None, "its words", 1.0, "train.py, line 3")
-        cost = 100.0 / (self.gain if has_plan else 1.0)
+        cost = self.level * 100.0 / (self.gain if has_plan else 1.0)
         # In pairs of runs the second is slower, then the first: no order makes a gain of that.
         cost *= 1 + self.spread * (run % 2) + 0.001 * (run % 3)
         measured = measurement(
             [cost] * 8,
             facts=ScriptFacts(device="cuda", roots=("Net",), optimizers=("SGD",)),
-            trace=Trace(self.losses if has_plan else (1.0, 0.9, 0.8)),
+            trace=Trace(self.losses if has_plan else self.plain_losses),
             applied=self.applied(has_plan),
         )
         return RunOutcome(TrialState.COMPLETE, "", measured, "", 1.0)
@@ -324,6 +330,49 @@ class TestEarlierRehearsals:
         assert "rehearsal of study train-1 from 20" in notes
         assert "still holds: the same script, arguments, packages and device" in notes
         assert document(capsys)[1]["rehearsed_by"] == "train-1"  # the second made none
+
+    def test_it_takes_eight_starts_where_nothing_changed(self, script, capsys):
+        runs = script.runs
+        found = document(capsys)[1]
+        assert (script.runs - runs, script.lives, found["outcome"]) == (8, 0, "holds")
+        assert len(found["study"]["trials"]) == 8
+        assert found["study"]["equivalence"]["status"] == "equivalent"
+
+    @pytest.mark.parametrize("gain", [0.7, 1.0, 1.25])
+    def test_a_gain_that_went_away_is_noticed_in_as_many(self, script, capsys, gain):
+        script.gain, runs = gain, script.runs
+        status, found = document(capsys)
+        assert (script.runs - runs, status, found["outcome"]) == (8, 1, "gain_gone")
+
+    def test_what_is_not_plain_says_what_it_would_take(self, script, capsys):
+        script.spread, runs = 0.4, script.runs
+        assert verified() == 6
+        assert script.runs - runs > 8
+        assert re.search(
+            r"too wide to tell: .*; (about \d+ more pairs of runs would, in [\d.]+ min|no number)",
+            capsys.readouterr().err.splitlines()[-1],
+        )
+
+    def test_a_faster_machine_is_no_loss(self, script, capsys):
+        script.level, runs = 0.7, script.runs
+        assert document(capsys)[1]["outcome"] == "holds"
+        assert script.runs - runs == 8
+
+    def test_other_data_are_noticed_and_rehearsed(self, script, capsys):
+        script.losses = script.plain_losses = (1.0, 0.9, 0.805)
+        status, found = document(capsys)
+        assert (script.lives, status, found["rehearsed_by"]) == (3, 0, None)
+        assert "computes something else than in study train-1" in str(found["study"]["notes"])
+
+    def test_an_interrupted_one_keeps_its_rehearsal(self, script, capsys):
+        Path("helper.py").write_text("pass")
+        script.cancel_after = 60
+        options = VerifyOptions(Command("python", "train.py"), Path("p.toml"))
+        verify(options, Silent(), script.cancelled)
+        assert script.lives == 3
+        script.cancel_after = None
+        assert document(capsys)[1]["rehearsed_by"] == "train-2"
+        assert script.lives == 3
 
     def test_that_of_the_study_which_made_the_plan_holds_too(self, script, capsys):
         write_plan(plan(study="train-1"), Path("other.toml"))
@@ -531,6 +580,17 @@ def test_a_plan_that_cannot_be_applied(script, changes, words):
     options = VerifyOptions(Command("python", "train.py"), Path("p.toml"))
     with pytest.raises(UsageError, match=words):
         verify(options, Silent())
+
+
+def test_what_is_missing_is_named(script, capsys):
+    assert cli.main(["verify", "--plan", "no.toml", "train.py"]) == 2
+    assert capsys.readouterr().err == (
+        "gpuadvisor: cannot read a plan no.toml: No such file or directory; check the path.\n"
+    )
+    assert cli.main(["verify", "--plan", "no.toml", "no.py"]) == 2
+    said = capsys.readouterr().err
+    assert "cannot read a plan no.toml: No such file" in said
+    assert "there is no script no.py in " in said
 
 
 def test_a_budget_in_trials_is_refused(script, capsys):
