@@ -38,7 +38,7 @@ from gpuadvisor.domain.study import (
 )
 from gpuadvisor.storage.column_types import AnyText, Json, Member, Number, Numbers
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 """Version of the schema, in `PRAGMA user_version` of a file with these tables."""
 
 Texts = Mapping[str, str]

@@ -123,7 +123,9 @@ class ConsoleProgress:
                 digits = figures.ratio_decimals(found.low, found.high)
                 gains = screened.state in (ScreenedAs.GAINS, ScreenedAs.KEPT)
                 line.append(f"{figures.ratio(found.ratio, digits):>10}", "green" if gains else "")
-                line.append(f"  ({figures.interval(found.low, found.high)})" + spent, "dim")
+                of_what = " of the computing" if screened.of_computing else ""
+                interval = figures.interval(found.low, found.high)
+                line.append(f"{of_what}  ({interval}){spent}", "dim")
                 if screened.state is ScreenedAs.UNRESOLVED:
                     line.append("  not decided", "dim")
             self._console.print(line, soft_wrap=True)

@@ -66,6 +66,9 @@ class Knob(ABC):
     A knob with a risk is tried only where `--only` names it, whatever the level."""
     forkable: ClassVar[bool] = True
     """Whether a trial of it may begin in a fork of a process that has imported torch already."""
+    concerns_loading: ClassVar[bool] = False
+    """Whether it acts on how batches are made or moved, or on cores that the loaders' workers need:
+    steps that have their batch already say nothing of it."""
     refines: ClassVar[str | None] = None
     """Name of the cheaper knob of which it is a costly form: where that one made the script slower,
     or could not run, this one is spared."""

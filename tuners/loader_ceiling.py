@@ -1,23 +1,24 @@
 """What all knobs of the loaders can bring at most: a step with the batch that is there already.
 
-No knob does better than no waiting at all. Where that is worth too little, none is tried.
+No knob does better than no waiting at all. Where that is worth too little, none is tried. And where
+a script waits for its batches, what shortens its computing is timed on the batch that is there: the
+time of a block is that of the computing then, and no worker that comes late is part of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs, Screening, ScreeningResult
+from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs
 from gpuadvisor.tuners.knobs._script import WORKERS
 from gpuadvisor.tuners.proof import orders
-from gpuadvisor.tuners.screening.blocks import LONGEST_S, Blocks, Steps
+from gpuadvisor.tuners.screening.blocks import LONGEST_S, Blocks, Steps, whole_s
 from gpuadvisor.tuners.screening.knowledge import LEAST_PAIRS, Comparison
 from gpuadvisor.tuners.search import MIN_GAIN
 from gpuadvisor.tuners.space import Space
-from gpuadvisor.tuners.statistics import Pair
+from gpuadvisor.tuners.statistics import Pair, paired_ratio
 
 CACHED = "cached_batch"
 """Name by which the waiting for batches is turned off. It is no knob: nothing is tried with it."""
@@ -25,34 +26,48 @@ CURES = (WORKERS, "prefetch_factor")
 """Knobs that can bring nothing but less waiting for the next batch of a pass."""
 MOST_PAIRS = 8
 """Pairs after which what is not decided stays so; the interval says how much it may be."""
-PAIRS_S = 4 * LEAST_PAIRS * LONGEST_S
-"""Time that the least pairs take, in seconds, with as long for settling as for the blocks."""
 LEAST_WAITING = MIN_GAIN / 2
 """Share of the time spent waiting for batches below which the ceiling is no matter, also where the
 rest of a step becomes twice as fast."""
+PLAIN = 1.05
+"""Worth of no waiting in a few blocks from which it is timed no more: beside computing that is
+faster, it is worth more still, so no knob of the loaders will be ruled out."""
 
 
-def with_ceiling(
-    course: Screening[ScreeningResult], left_s: Callable[[], float], seed: str = ""
-) -> Screening[ScreeningResult]:
-    """Return a screening that times the loaders' ceiling after a course of others.
+def first_ceiling(blocks: Blocks) -> Steps[tuple[Ratio | None, str]]:
+    """Return what no waiting is worth to the unchanged script, or why it still waits.
 
-    It stands on what the course found best: the faster the rest of a step, the more its waiting
-    weighs. `left_s` returns the seconds that are left for it.
+    The blocks with the batch that is there follow those without it, as each change would take as
+    long as the workers need to fill their queue, and the script to empty it. All further blocks
+    have that batch, where there is no reason why not.
     """
-    result = yield from course
-    if result.why or result.step_ms is None:
-        return result
-    blocks = Blocks(left_s, {}, seed)
-    ceiling = yield from _timed(blocks, result.settings, seed)
-    return replace(result, seconds=result.seconds + blocks.seconds, loaders=ceiling)
+    head: Settings = {CACHED: True}
+    failed = yield from blocks.repeat({}, LEAST_PAIRS)
+    failed = failed or (yield from blocks.settle(head)).failed
+    failed = failed or (yield from blocks.repeat(head, LEAST_PAIRS))
+    if failed:
+        return None, failed
+    found = paired_ratio(list(zip(blocks.known({}), blocks.known(head), strict=False)))
+    blocks.stand_on(head)
+    return _at_most(Ratio(found.ratio, found.ci99_low, found.ci99_high, found.pairs)), ""
 
 
-def _timed(blocks: Blocks, base: Settings, seed: str) -> Steps[Ratio | None]:
-    found = Comparison(base, {**base, CACHED: True}, orders(f"{seed} {CACHED}"))
-    if blocks.left_s() < 0 or (yield from blocks.prepare(found.base, found.head)):
+def first_ceiling_s(step_ms: float) -> float:
+    """Return how long that takes about, beside what a screening begins with."""
+    return (LEAST_PAIRS + 3) * max(LONGEST_S, whole_s(step_ms))
+
+
+def last_ceiling(blocks: Blocks, best: Settings, seed: str) -> Steps[Ratio | None]:
+    """Return what no waiting is worth beside the best settings; None where it cannot be timed.
+
+    The faster the rest of a step, the more its waiting weighs.
+    """
+    blocks.stand_on({})
+    found = Comparison(best, {**best, CACHED: True}, orders(f"{seed} {CACHED}"))
+    needed_s = 2 * LEAST_PAIRS * blocks.pair_s  # with as long for settling as for the blocks
+    if blocks.left_s() < needed_s or (yield from blocks.prepare(found.base, found.head)):
         return None
-    found.known = blocks.known(base)
+    found.known = blocks.known(best)
     while len(found.pairs) < MOST_PAIRS and not (found.ratio and _is_decided(found.ratio)):
         if len(found.pairs) >= LEAST_PAIRS and blocks.left_s() < blocks.pair_s:
             break
@@ -79,13 +94,17 @@ def _is_decided(ratio: Ratio) -> bool:
     return is_too_little(_at_most(ratio)) or ratio.low > 1 + MIN_GAIN
 
 
-def is_worth_timing(baseline: Measurement, space: Space) -> bool:
-    """Say whether the ceiling of a script's loaders could spare trials, and can be timed.
+def may_wait(baseline: Measurement) -> bool:
+    """Say whether a script waits for its loaders, or would where its computing is faster.
 
-    Where batches differ in shape, one of them says nothing of the others.
+    Workers that supply a GPU in time may do so no more where that computes twice as fast. Where
+    batches differ in shape, one of them says nothing of the others.
     """
-    waits = baseline.data_wait_share >= LEAST_WAITING
-    return waits and not baseline.facts.varying_shapes and any(name in space for name in CURES)
+    facts = baseline.facts
+    if facts.varying_shapes or not facts.loaders:
+        return False
+    hidden = facts.device == "cuda" and any(each.num_workers for each in facts.loaders)
+    return hidden or baseline.data_wait_share >= LEAST_WAITING
 
 
 def worthless(ceiling: Ratio, space: Space, beside: Settings) -> list[Screened]:

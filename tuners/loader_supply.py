@@ -8,7 +8,7 @@ an order of trials: how fast a step is, only a trial tells.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuadvisor.domain.knobs import LoaderFacts, Settings
@@ -81,7 +81,7 @@ class _Timing:
     choices: Sequence[int]
     others: Sequence[Settings]
     left_s: Callable[[], float]
-    told: Callable[[Supplied], None]
+    told: Callable[[Supplied], None] = lambda supplied: None
     cores: int = 0
     _values: list[Supplied] = field(default_factory=list)
     _times: list[list[float]] = field(default_factory=list)
@@ -179,8 +179,7 @@ class _Timing:
         freedom = sum(max(0, len(each) - 1) for each in self._times)
         mean, low, high = mean_with_interval(times, spread, freedom)
         supply_ms = mean * self.batches
-        workers = settings.get(WORKERS)
-        step_ms = max(self.rest_ms, supply_ms) if workers else self.rest_ms + supply_ms
+        step_ms = _promised_ms(settings, supply_ms, self.rest_ms)
         return Supplied(settings, mean, low, high, batches, step_ms, seconds)
 
     def _concluded(self, why: str) -> LoaderSupply:
@@ -190,27 +189,53 @@ class _Timing:
             else self._supplied(each.settings, times, each.batches, each.seconds)
             for each, times in zip(self._values, self._times, strict=True)
         ]
+        found = LoaderSupply(self.baseline.mean_step_ms, self.rest_ms, tuple(values), why=why)
+        return self._with_workers(found, self.rest_ms)
+
+    def again(self, supply: LoaderSupply, rest_ms: float) -> LoaderSupply:
+        """Return what follows where the rest of a step takes so long."""
+        values = tuple(
+            replace(v, step_ms=_promised_ms(v.settings, v.batch_ms * self.batches, rest_ms))
+            if v.batch_ms is not None
+            else v
+            for v in supply.values
+        )
+        found = replace(supply, values=values, settings={}, best_rest_ms=rest_ms)
+        return self._with_workers(found, rest_ms)
+
+    def _with_workers(self, supply: LoaderSupply, rest_ms: float) -> LoaderSupply:
+        """Return it with the numbers of workers that are worth a trial, and that to begin with.
+
+        Beside the script's work all workers are slower than alone, so where those that it has were
+        too slow alone, others have to be faster than these, and else than it is with its waiting.
+        """
         own = self.loader.num_workers
         step_ms = {
             int(each.settings[WORKERS]): each.step_ms
-            for each in values
+            for each in supply.values
             if list(each.settings) == [WORKERS] and each.step_ms is not None
         }
         order = in_order({count: ms for count, ms in step_ms.items() if count != own})
-        unchanged_ms = self.baseline.mean_step_ms
-        found = LoaderSupply(unchanged_ms, self.rest_ms, tuple(values), order[:MOST_TRIED], why)
-        if order and step_ms[order[0]] * (1 + MIN_GAIN) < self._to_beat_ms(order[0], step_ms):
+        found = replace(supply, workers=order[:MOST_TRIED])
+        own_ms = step_ms.get(own, 0.0)
+        unchanged_ms = self.baseline.mean_step_ms - self.rest_ms + rest_ms
+        if order and order[0] and own_ms > NEAR * rest_ms:
+            unchanged_ms = own_ms
+        if order and step_ms[order[0]] * (1 + MIN_GAIN) < unchanged_ms:
             found = replace(found, settings={WORKERS: order[0]})
         return found
 
-    def _to_beat_ms(self, count: int, step_ms: Mapping[int, float]) -> float:
-        """Return the step that so many workers have to beat.
 
-        Beside the script's work all workers are slower than alone, so where those that it has were
-        too slow alone, others have to be faster than these.
-        """
-        own_ms = step_ms.get(self.loader.num_workers, 0.0)
-        return own_ms if count and own_ms > NEAR * self.rest_ms else self.baseline.mean_step_ms
+def rechosen(supply: LoaderSupply, rest_ms: float, baseline: Measurement) -> LoaderSupply:
+    """Return what a timing says where the rest of a step takes so long, as computing is faster.
+
+    Nothing is timed again. It is compared with what the script's own workers allow there.
+    """
+    return _Timing(baseline, baseline.facts.loaders[0], (), (), float).again(supply, rest_ms)
+
+
+def _promised_ms(settings: Settings, supply_ms: float, rest_ms: float) -> float:
+    return max(rest_ms, supply_ms) if settings.get(WORKERS) else rest_ms + supply_ms
 
 
 def batches_a_step(baseline: Measurement) -> float:

@@ -49,3 +49,6 @@ class LoaderSupply:
     """Why no more numbers of workers were timed, as a clause; empty where all were."""
     settings: Settings = field(default_factory=dict)
     """What the search's first trial has of it; empty where no number of workers promises a gain."""
+    best_rest_ms: float | None = None
+    """What the rest of a step takes with what was screened best for its computing: the numbers of
+    workers were chosen for that. None where they were chosen for `rest_ms`."""

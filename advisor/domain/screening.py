@@ -110,6 +110,9 @@ class Screened:
     """Why it failed or was not resolved, as a clause; empty else."""
     later: Later | None = None
     """What the study's proof or ablation said of it; None where they showed neither."""
+    of_computing: bool = False
+    """Whether its ratio is of the computing alone, as the script had its batch already: a step that
+    waits for its loader gains less."""
 
 
 @dataclass(frozen=True)
@@ -121,18 +124,23 @@ class ScreeningResult:
     settings: Settings = field(default_factory=dict)
     """The best combination; empty where nothing paid."""
     ratio: Ratio | None = None
-    """What the best combination brings over the unchanged script; None where that was not timed."""
+    """What the best combination brings over the unchanged script, or over its computing alone; None
+    where that was not timed."""
     contributions: tuple[Contribution, ...] = ()
     """What each of its knobs brings beside the others, where that was timed."""
     step_ms: float | None = None
-    """Mean step of the unchanged script, in milliseconds; None where it could not be timed."""
+    """Mean step of the unchanged script, in milliseconds, or of its computing alone; None where it
+    could not be timed."""
     seconds: float = 0.0
     """Time that all blocks took."""
     why: str = ""
     """Why the screening ended early, as a clause; empty where it did not."""
     loaders: Ratio | None = None
-    """What all knobs of the loaders can bring at most beside the best settings: time of a step over
-    that of one with the batch that is there already. None where that was not timed."""
+    """What all knobs of the loaders can bring at most: time of a step over that of one with the
+    batch that is there already. None where that was not timed."""
+    of_computing: bool = False
+    """Whether all was timed on the batch that is there already: a value's worth is its worth for
+    the computing alone."""
 
     def of(self, state: ScreenedAs) -> dict[str, list[Value]]:
         """Return the values of each knob that were found to be so."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gpuadvisor.rules.facts.summary import Facts
     from gpuadvisor.storage.database import StudyRecord
 
-STUDY_VERSION = 3
+STUDY_VERSION = 4
 PROFILE_VERSION = DIAGNOSIS_VERSION = COMPARISON_VERSION = 1
 """Versions of the JSON: one grows when a field goes or changes its meaning, not when one is
 added."""
@@ -112,11 +112,11 @@ def study_json(result: StudyResult) -> Json:
         "screened": [
             {**_fields(each, "knob value state"),
              "ratio": each.ratio and _fields(each.ratio, "ratio ci99_low=low ci99_high=high pairs"),
-             **_fields(each, "beside seconds why? later?")}
+             **_fields(each, "beside seconds why? later? of_computing")}
             for each in result.screened
         ],
         "supply": result.supply and {
-            **_fields(result.supply, "step_ms rest_ms workers settings why?"),
+            **_fields(result.supply, "step_ms rest_ms best_rest_ms? workers settings why?"),
             "values": _rows(
                 result.supply.values,
                 "settings batch_ms low_ms high_ms batches step_ms seconds failed?",

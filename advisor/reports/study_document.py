@@ -131,6 +131,11 @@ def _sections(result: StudyResult, snippets: Sequence[Snippet]) -> Iterator[Sect
             "Values that were turned on and off between blocks of steps. They decided what was"
             " tried in fresh processes; no gain rests on them."
         )
+        if any(each.of_computing for each in result.screened):
+            lead += (
+                " The script had its batch already: what is worth something for the computing is"
+                " worth less to a step that waits for its loader."
+            )
         table = _screened(result.screened)
         yield Section("Screened in one running process", [Paragraph(lead), table], is_folded=True)
     if result.supply:
@@ -279,6 +284,7 @@ def _screened(screened: Sequence[Screened]) -> Table:
     columns = (
         Column("Knob", lambda each: Code(figures.settings({each.knob: each.value})), left=True),
         Column("Worth", lambda each: _ratio(each.ratio)),
+        Column("Of", wording.screened_part, left=True),
         Column(wording.CONFIDENCE, lambda each: _interval(each.ratio)),
         Column("Beside", lambda each: figures.settings(each.beside) if each.beside else "nothing",
                left=True),
@@ -295,6 +301,11 @@ def _supply(supply: LoaderSupply) -> Section:
         f" {figures.milliseconds(supply.step_ms)}. This decided which numbers of workers were tried"
         " in fresh processes; no gain rests on it."
     )
+    if supply.best_rest_ms is not None:
+        lead += (
+            f" It takes {figures.milliseconds(supply.best_rest_ms)} with what was screened best for"
+            " its computing, for which the workers were chosen."
+        )
     if supply.why:
         lead += f" More workers were not timed: {supply.why}."
     columns = (

@@ -286,6 +286,13 @@ def equivalence_sentence(
     return f"Results are {word}: {compared(equivalence)}{but}."
 
 
+def screened_part(screened: Screened) -> str:
+    """Return what part of a step the worth of a screened value is of."""
+    if screened.ratio is None:
+        return figures.NOT_MEASURED
+    return "the computing" if screened.of_computing else "the step"
+
+
 def screened_as(screened: Screened) -> str:
     """Return what a screening found out about a value, and what became of it."""
     told = _screened_as(screened)

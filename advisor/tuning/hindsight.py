@@ -30,6 +30,8 @@ def _later(screened: Screened, result: StudyResult) -> Later | None:
         return None
     for low, high in _intervals(screened, result):
         if high < 1 + MIN_GAIN:
+            if promises and screened.of_computing:
+                return None  # nothing was said of a step that may wait for its loader
             return Later.REFUTED if promises else Later.CONFIRMED
         if low > (1.0 if promises else 1 + MIN_GAIN):
             return Later.CONFIRMED if promises else Later.REFUTED

@@ -177,7 +177,7 @@ class KnobSearch:
             return {}
         found = [
             replace(each, origin=Origin.LIVE)
-            for each in screening.result.contributions
+            for each in screening.contributions(trial.measurement.data_wait_share)
             if each.low is not None and each.low > 1
         ]
         if screening.supply is not None:

@@ -14,20 +14,15 @@ from gpuadvisor.collectors.script.live import run_live
 from gpuadvisor.collectors.script.request import Limits, RunRequest
 from gpuadvisor.collectors.script.specification import Specification
 from gpuadvisor.domain.device import Device
-from gpuadvisor.domain.knobs import Settings, Value
+from gpuadvisor.domain.knobs import Contribution, Settings, Value
 from gpuadvisor.domain.loader_supply import LoaderSupply
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.screening import Screened, ScreenedAs, ScreeningResult
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.loader_ceiling import (
-    CACHED,
-    PAIRS_S,
-    is_worth_timing,
-    with_ceiling,
-    worthless,
-)
+from gpuadvisor.tuners.loader_ceiling import CACHED, first_ceiling_s, may_wait, worthless
+from gpuadvisor.tuners.loader_supply import rechosen
 from gpuadvisor.tuners.screening.course import least_s, screen
 from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuning.arguments import applied
@@ -46,7 +41,7 @@ FEW_VALUES = 3
 findings point to, and what there is no time for is left to trials."""
 
 
-CEILING_TIMES = 4
+CEILING_TIMES = 3
 """Times what the loaders' ceiling takes that a screening needs to have room for that, too."""
 CACHED_PLACE = "gpuadvisor.collectors.script.child.cached_batch:CACHED"
 
@@ -73,36 +68,76 @@ class Screener:
     ) -> Screening:
         """Return what a study's search begins with; nothing where there is no room to screen.
 
-        Where the script waits for its loader, that is timed alone first, and the knobs are
-        screened beside the workers that it should have: waiting would hide what they bring.
+        Where the script waits for its loader, that is timed alone first. As waiting would hide what
+        the knobs bring, they are screened on the batch that the script has already: what they are
+        worth is their worth for the computing then, and the workers are those that it needs with
+        the best of them. Where a batch cannot be given again, they are screened beside the workers
+        that the script should have.
         `enter` begins a phase, of which it gets the name and a few words, `note` keeps a sentence
         for the study's result. Raises Interrupted where the study was cancelled.
         """
         supply = self._supply_timer.supply(space, budget, enter)
-        space, nothing = narrowed(space, supply), ScreeningResult()
+        begins = Screening(narrowed(space, supply), supply=supply)
         live, allowed_s = self.live_part(space), budget.screening_s()
         if not live.parameters:
-            return Screening(space, nothing, supply)
+            return begins
         why = self.unable(live, allowed_s, budget.expected_s({}))
-        if why is None:
-            enter("screening", f"in one running script: {', '.join(live.by_name)}")
-            try:
-                most_s = max(allowed_s, budget.screening_s(compiles=True))
-                throughout = supply.settings if supply else {}
-                found = self.screen(live, allowed_s, most_s - allowed_s, throughout, space)
-            except ScriptError as error:
-                note(f"each knob is tried in processes of its own: {error}")
-                return Screening(space, nothing, supply)
-            if found.why:
-                note(f"the screening in one running script ended early: {found.why}")
-            if found.loaders is not None:
-                note(
-                    f"the script's loaders are worth at most {found.loaders.high:.2f}x here: so "
-                    "much faster it is with the batch that it already has"
-                )
-            return Screening(space, found, supply)
-        self.progress.on_message(f"no screening in one running script: {why}")
-        return Screening(space, nothing, supply)
+        if why is not None:
+            self.progress.on_message(f"no screening in one running script: {why}")
+            return begins
+        computing = self._on_cached_batch(live, allowed_s - budget.expected_s({}))
+        cached = bool(computing.parameters)
+        try:
+            found = self._screened(computing if cached else live, cached, begins, budget, enter)
+            if cached and not found.of_computing and found.step_ms is not None:
+                why = f"the script cannot go on with the batch that it has: {found.why}"
+                self.progress.on_message(why)
+                found = ScreeningResult()
+                if self.unable(live, budget.screening_s(), budget.expected_s({})) is None:
+                    found = self._screened(live, False, begins, budget, enter)
+        except ScriptError as error:
+            note(f"each knob is tried in processes of its own: {error}")
+            return begins
+        if found.why:
+            note(f"the screening in one running script ended early: {found.why}")
+        if found.loaders is not None:
+            note(
+                f"the script's loaders are worth about {found.loaders.ratio:.2f}x here, at most "
+                f"{found.loaders.high:.2f}x: so much faster it is with the batch that it has"
+            )
+        if supply is not None and found.of_computing and found.step_ms:
+            ratio = found.ratio.ratio if found.ratio else 1.0
+            supply = rechosen(supply, found.step_ms / ratio, self.baseline)
+        return Screening(narrowed(space, supply), found, supply)
+
+    def _screened(
+        self,
+        space: Space,
+        cached: bool,
+        begins: Screening,
+        budget: Budget,
+        enter: Callable[[str, str], None],
+    ) -> ScreeningResult:
+        where = (
+            "of the computing, on the batch that is there" if cached else "in one running script"
+        )
+        enter("screening", f"{where}: {', '.join(space.by_name)}")
+        allowed_s = budget.screening_s()
+        more_s = max(0.0, budget.screening_s(compiles=True) - allowed_s)
+        throughout = begins.start if not cached else {}
+        return self.screen(space, allowed_s, more_s, throughout, begins.space, cached)
+
+    def _on_cached_batch(self, live: Space, allowed_s: float) -> Space:
+        """Return the knobs to screen on a batch that is there already; none where others are not.
+
+        `allowed_s` is the time that there is once the script has started. What concerns the loaders
+        is left to fresh processes.
+        """
+        needed_s = CEILING_TIMES * first_ceiling_s(self.baseline.mean_step_ms)
+        if needed_s > allowed_s or not may_wait(self.baseline):
+            return Space()
+        rest = (p for p in live.parameters if not self.knobs[p.name].concerns_loading)
+        return replace(live, parameters=tuple(rest))
 
     @property
     def _supply_timer(self) -> SupplyTimer:
@@ -138,41 +173,40 @@ class Screener:
         more_s: float = 0.0,
         throughout: Settings | None = None,
         whole: Space | None = None,
+        cached: bool = False,
     ) -> ScreeningResult:
         """Screen knobs that can be turned in a running script, for so many seconds at most.
 
         `more_s` are further ones for what compiles. The script has the settings of `throughout`
-        from its start, and each value is compared beside them. What the loaders' knobs in `whole`
-        can bring at most is timed in the end, where there is time for it.
+        from its start, and each value is compared beside them. Where it is `cached`, the script
+        has the batch that it has already all the time, and what the loaders' knobs in `whole` can
+        bring at most is timed, too.
 
         Raises ScriptError where that script cannot be timed in blocks of steps, Interrupted where
         the study was cancelled.
         """
-        whole, throughout = whole or Space(), throughout or {}
+        throughout = throughout or {}
         end_s = time.monotonic() + allowed_s
-        has_room = allowed_s >= CEILING_TIMES * PAIRS_S
-        times_loaders = has_room and is_worth_timing(self.baseline, whole)
-        kept_s = PAIRS_S if times_loaders else 0.0
         costly = {p.name: self._first_s(p.name) for p in space.parameters}
         screening = screen(
             space,
-            lambda: end_s - kept_s - time.monotonic(),
+            lambda: end_s - time.monotonic(),
             {name: seconds for name, seconds in costly.items() if self._is_costly(name)},
             seed=str(self.options.seed),
             told=self.progress.on_screened,
             more_s=more_s,
+            cached=cached,
         )
         # In the knobs' own order, in which they are turned on: layouts before what compiles.
         live = {n: _place(knob) for n, knob in self.knobs.items() if n in space}
-        request = self._request(space, allowed_s + more_s, throughout)
-        if not times_loaders:
-            return _beside(run_live(request, live, screening), throughout)
-        last_s = end_s + more_s
-        course = with_ceiling(screening, lambda: last_s - time.monotonic(), str(self.options.seed))
-        found = _beside(run_live(request, {**live, CACHED: CACHED_PLACE}, course), throughout)
+        if cached:
+            live[CACHED] = CACHED_PLACE
+        found = run_live(self._request(space, allowed_s + more_s, throughout), live, screening)
+        values = (replace(each, beside={**throughout, **each.beside}) for each in found.values)
+        found = replace(found, values=tuple(values))
         if found.loaders is None:
             return found
-        ruled_out = worthless(found.loaders, whole, {**throughout, **found.settings})
+        ruled_out = worthless(found.loaders, whole or Space(), found.settings)
         for each in ruled_out:
             self.progress.on_screened(each)
         return replace(found, values=(*found.values, *ruled_out))
@@ -224,10 +258,24 @@ class Screening:
     @property
     def brought(self) -> dict[str, float]:
         """What each screened knob of the start brings beside the others, or brought when it was
-        added.
+        added; nothing where that is its worth for the computing alone.
         """
+        if self.result.of_computing:
+            return {}
         found = {s.knob: s.ratio.ratio for s in self._of(ScreenedAs.KEPT) if s.ratio}
         return found | {each.knob: each.ratio for each in self.result.contributions}
+
+    def contributions(self, waiting: float) -> list[Contribution]:
+        """Return what knobs bring beside all others of the best settings, in one process.
+
+        Of the computing alone, that is the least that they bring to a step that waits for its
+        loader in this share of it: without one, the computing takes so much longer by itself.
+        """
+        computes = 1 - waiting if self.result.of_computing else 1.0
+        return [
+            replace(each, ratio=computes * each.ratio, low=each.low and computes * each.low)
+            for each in self.result.contributions
+        ]
 
     def left(self, standing: Settings) -> Space:
         """Return the knobs and values that are still worth trials where a search stands on these.
@@ -289,12 +337,6 @@ class Screening:
             for p in self.space.parameters
         )
         return replace(self.space, parameters=tuple(p for p in parameters if p.values))
-
-
-def _beside(found: ScreeningResult, throughout: Settings) -> ScreeningResult:
-    """Return a result whose values stand beside what the script had from its start."""
-    values = (replace(each, beside={**throughout, **each.beside}) for each in found.values)
-    return replace(found, values=tuple(values))
 
 
 def _is_live(knob: Knob) -> bool:

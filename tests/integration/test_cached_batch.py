@@ -11,8 +11,10 @@ import pytest
 from gpuadvisor.collectors.script.live import run_live
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.collectors.script.specification import Schedule
-from gpuadvisor.domain.screening import Block, ScreeningResult
-from gpuadvisor.tuners.loader_ceiling import CACHED, with_ceiling
+from gpuadvisor.domain.screening import Block
+from gpuadvisor.tuners.loader_ceiling import CACHED
+from gpuadvisor.tuners.screening.course import screen
+from gpuadvisor.tuners.space import Space
 from tests.integration.runs import request
 
 LIVE = {CACHED: "gpuadvisor.collectors.script.child.cached_batch:CACHED"}
@@ -101,17 +103,11 @@ def test_no_batch_is_lost_and_what_the_script_writes_to_one_does_not_stay(
     assert all(abs(batches.count(batch)) >= 8 for batch in repeated)
 
 
-def screened():
-    """A course that compares nothing."""
-    times = yield [USUAL]
-    return ScreeningResult(step_ms=times[0].step_ms)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_the_ceiling_holds(live, workers):
     """The loader takes 30 ms a batch on average, and workers have some batches ready."""
-    found, _ = live(with_ceiling(screened(), lambda: 60.0), 0.03, workers)
+    found, _ = live(screen(Space(), lambda: 60.0, cached=True), 0.03, workers)
     rest_ms = 1e3 * REST_S
     loading_ms = 30 / max(1, workers)
     at_best = (rest_ms + 30) / rest_ms if not workers else max(rest_ms, loading_ms) / rest_ms

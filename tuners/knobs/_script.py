@@ -57,6 +57,7 @@ class LoaderKnob(Knob):
 
     reaches: ClassVar[frozenset[Aspect]] = frozenset(Aspect)
     obstacles: ClassVar[tuple[Obstacle, ...]] = (no_loader,)
+    concerns_loading: ClassVar[bool] = True
     needs_workers: ClassVar[bool] = True
     """Whether it does nothing without workers, the script's own or those of another knob."""
     cures_waiting: ClassVar[bool] = True

@@ -25,6 +25,7 @@ class CpuThreads(FlagKnob):
 
     name = "cpu_threads"
     title = "CPU threads an operation"
+    concerns_loading = True  # its threads and the workers share the cores
     forkable = False  # libraries count threads when they are imported
     level = Level.CONSERVATIVE
     effect = Effect.NONE

@@ -43,6 +43,7 @@ class HostMemory(Knob):
     level = Level.CONSERVATIVE
     effect = Effect.NONE
     order = 20
+    concerns_loading = True
     snippet_language = "shell"
     plausible = tuple(SETTINGS)
 

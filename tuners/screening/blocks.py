@@ -6,10 +6,9 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
-from gpuadvisor.domain.knobs import Value
+from gpuadvisor.domain.knobs import Settings, Value
 from gpuadvisor.domain.screening import Block, BlockTime
 from gpuadvisor.tuners.space import Point
 from gpuadvisor.tuners.statistics import FEW_KNOWN
@@ -74,6 +73,8 @@ class Blocks:
         """Mean step of the unchanged script, in milliseconds; None until it was timed."""
         self.pair_s = 4 * LONGEST_S
         """Time that the latest pair took, with turning and settling."""
+        self._always: Settings = {}
+        """What each block has besides what is asked for."""
         self._left_s = left_s
         self._costly = costly
         self._random = random.Random(f"lengths of blocks: {seed}")
@@ -100,10 +101,26 @@ class Blocks:
         times = yield from self._ask(*[Block({}, LONGEST_S)] * FEW_KNOWN)
         failed = next((each.failed for each in times if each.failed), "")
         if not failed:
-            self.base_ms = sum(each.step_ms for each in times) / len(times)
-            self._block_s = usual_s(self.base_ms)
+            self._measure_base([each.step_ms for each in times])
             self.pair_s = 2 * max(each.cost_s + self._block_s for each in times)
         return failed
+
+    def stand_on(self, always: Settings) -> None:
+        """Have all blocks from now on with these settings besides, which were timed alone or none.
+
+        What was timed without them is forgotten, but for how long it takes to compile.
+        """
+        known = self._times[keys_of(always)]
+        self._times.clear()
+        self._idle.clear()
+        self._always, self._started = always, {frozenset()}
+        if known:
+            self._times[frozenset()] = known
+            self._measure_base(known)
+
+    def _measure_base(self, times_ms: Sequence[float]) -> None:
+        self.base_ms = sum(times_ms) / len(times_ms)
+        self._block_s = usual_s(self.base_ms)
 
     def settle(self, point: Point) -> Steps[BlockTime]:
         """Have the script run a few steps with these settings."""
@@ -124,8 +141,12 @@ class Blocks:
                 time = yield from self.settle(point)
                 if time.failed:
                     return time.failed
-        while len(self._times[keys_of(base)]) < FEW_KNOWN:
-            (time,) = yield from self._ask(Block(base, self._length_s()))
+        return (yield from self.repeat(base, FEW_KNOWN))
+
+    def repeat(self, point: Point, count: int) -> Steps[str]:
+        """Time a point until so many of its blocks are known; return why one failed, if it did."""
+        while len(self._times[keys_of(point)]) < count:
+            (time,) = yield from self._ask(Block(point, self._length_s()))
             if time.failed:
                 return time.failed
         return ""
@@ -169,7 +190,10 @@ class Blocks:
         return self._block_s * self._random.uniform(1 - JITTER, 1 + JITTER)
 
     def _ask(self, *blocks: Block) -> Steps[Sequence[BlockTime]]:
-        times = yield [replace(each, most_s=self._most_s(each.settings)) for each in blocks]
+        times = yield [
+            Block({**self._always, **each.settings}, each.seconds, self._most_s(each.settings))
+            for each in blocks
+        ]
         for block, time in zip(blocks, times, strict=True):
             self.seconds += time.cost_s
             if not time.failed:

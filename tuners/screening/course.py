@@ -7,9 +7,11 @@ rest is compared on top of that in the same pairs of blocks, what compiles comes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gpuadvisor.domain.screening import Screened, Screening, ScreeningResult
+from gpuadvisor.domain.screening import Ratio, Screened, Screening, ScreeningResult
+from gpuadvisor.tuners.loader_ceiling import PLAIN as WAITS_PLAINLY
+from gpuadvisor.tuners.loader_ceiling import first_ceiling, last_ceiling
 from gpuadvisor.tuners.screening.blocks import LONGEST_S, Blocks, Key, Steps, whole_s
 from gpuadvisor.tuners.screening.comparing import MOST_PAIRS, Comparing, EndedError
 from gpuadvisor.tuners.screening.factorial import factors_of, least_pairs
@@ -26,6 +28,9 @@ Beside such a value others bring something else, so they are compared after it."
 CLEAR = 1.5
 """What a knob brought from which nothing is compiled without it: the largest swing that was seen is
 that of channels_last in a convolutional net, 1.14 alone and 0.83 under compile."""
+LATER = 2
+"""Comparisons of the first value that compiles: with the best so far, and of what is best then with
+the unchanged script."""
 LEAST_TOGETHER = 3
 """Knobs from which they are compared in the same pairs: two are decided as soon one by one."""
 
@@ -38,18 +43,22 @@ def screen(
     seed: str = "",
     told: Callable[[Screened], None] = lambda screened: None,
     more_s: float = 0.0,
+    cached: bool = False,
 ) -> Screening[ScreeningResult]:
     """Return a screening of all values in a space of knobs that can be turned in a running script.
 
     `left_s` returns the seconds that are left for it. `costly` names the knobs whose first block
     takes long, as a compilation does, and for how many seconds; they come after the others.
     `least_gain` is the smallest gain worth having, as a share. `told` hears of each comparison.
-    `more_s` are further seconds, for costly knobs and what of the best pays beside them.
+    `more_s` are further seconds, for costly knobs and what of the best pays beside them. `cached`
+    has all of it timed on the batch that the script has already: what a value is worth is its worth
+    for the computing alone. What waiting costs is timed first. Where a batch cannot be given again,
+    it ends there, and says why.
     """
     costly = costly or {}
     blocks, known = Blocks(left_s, costly, seed), Knowledge(space, 1 + least_gain)
     comparing = Comparing(space, blocks, known, seed, told)
-    return _Course(space, costly, more_s, blocks, known, comparing).run()
+    return _Course(space, costly, more_s, blocks, known, comparing, cached, seed).run()
 
 
 def least_s(values: int, step_ms: float) -> float:
@@ -69,6 +78,10 @@ class _Course:
     blocks: Blocks
     known: Knowledge
     comparing: Comparing
+    cached: bool
+    seed: str
+    loaders: Ratio | None = None
+    """What no waiting is worth at most; None where it was not timed."""
 
     def run(self) -> Screening[ScreeningResult]:
         """Screen, and return what follows."""
@@ -90,10 +103,17 @@ class _Course:
                 yield from self.comparing.compare({}, self.known.best)
         except EndedError as end:
             self.known.ended = str(end)
-        return self.known.result(values, self.blocks.base_ms, self.blocks.seconds)
+        base_ms = self.blocks.base_ms
+        if self.loaders and self.loaders.ratio < WAITS_PLAINLY and not self.known.ended:
+            self.loaders = yield from last_ceiling(self.blocks, self.known.best, self.seed)
+        result = self.known.result(values, base_ms, self.blocks.seconds)
+        return replace(result, loaders=self.loaders)
 
     def _begin(self) -> Steps[None]:
         failed = yield from self.blocks.begin()
+        if not failed and self.cached:
+            self.loaders, failed = yield from first_ceiling(self.blocks)
+            self.known.of_computing = not failed
         if failed:
             raise EndedError(failed)
 
@@ -110,7 +130,7 @@ class _Course:
         close = [key for key, ratio in glances.items() if ratio > 1 / PLAIN]
         yield from self._together([key for key in close if not known.is_settled(key)])
         few = [key for key in values if known.is_due(key)]
-        yield from self._add(few, FIRST_PAIRS)
+        yield from self._add(few, FIRST_PAIRS, self._later_s())
         few = [key for key in few if known.is_due(key) or not known.is_settled(key)]
         yield from self._add(few, MOST_PAIRS, self._later_s())
 
@@ -135,11 +155,14 @@ class _Course:
         return factors_of(self.space, fit)
 
     def _later_s(self) -> float:
-        """Return how long what comes after the cheap values will take at least."""
-        comparisons = len(self.known.best) + 2 * len(self.costly)
-        starts_s = max(self.costly.values(), default=0.0)
-        needed_s = comparisons * LEAST_PAIRS * self.blocks.pair_s + starts_s
-        return max(0.0, needed_s - self.more_s)
+        """Return how long the first of what comes after the cheap values will take at least.
+
+        Nothing where there is no time for that, whatever the cheap ones leave.
+        """
+        starts_s = min(self.costly.values(), default=0.0)
+        comparisons = len(self.known.best) if not self.costly else LATER
+        needed_s = comparisons * LEAST_PAIRS * self.blocks.pair_s + starts_s - self.more_s
+        return max(0.0, needed_s) if needed_s < self.blocks.left_s() else 0.0
 
     def _add(
         self, values: Sequence[Key], most: int = MOST_PAIRS, kept_s: float = 0.0

@@ -64,6 +64,8 @@ class Knowledge:
     """What the best combination brings, as a product of what each step to it brought."""
     ended: str = ""
     """Why the screening ended early, as a clause; empty where it did not."""
+    of_computing: bool = False
+    """Whether all of it is of the computing alone, on a batch that is there already."""
 
     def __post_init__(self) -> None:
         self.compared: dict[tuple[frozenset[Key], frozenset[Key]], Comparison] = {}
@@ -176,7 +178,9 @@ class Knowledge:
         spent_s = sum(each.seconds for each in tried)
         base = timed.base if timed else {}
         beside = {name: other for name, other in base.items() if name != key[0]}
-        return Screened(*key, state, timed.ratio if timed else None, beside, spent_s, why)
+        ratio = timed.ratio if timed else None
+        of_computing = self.of_computing and ratio is not None
+        return Screened(*key, state, ratio, beside, spent_s, why, of_computing=of_computing)
 
     def result(
         self, values: Sequence[Key], step_ms: float | None, seconds: float
@@ -197,6 +201,7 @@ class Knowledge:
             step_ms,
             seconds,
             self.ended,
+            of_computing=self.of_computing,
         )
 
 

@@ -1,8 +1,9 @@
 """Hands a running script the batch that it already has, so that it need not wait for another.
 
 It is no knob: it shows how fast a step is without any waiting for data, and with that what all
-knobs of the loaders together can bring at most. The loaders stand still meanwhile, and go on with
-the batch that comes next.
+knobs of the loaders together can bring at most, and what other knobs bring to the computing. The
+loaders stand still meanwhile, and go on with the batch that comes next. A script that goes on like
+this for minutes gets another batch from time to time, so that it does not learn one by heart.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import copy
 import time
 import weakref
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from gpuadvisor.collectors.script.child.counters import ready_batches
@@ -26,33 +29,48 @@ FILLING_S = 5.0
 """Longest wait for workers that are still busy with batches to come: they would take the cores
 from the steps that are timed."""
 POLL_S = 0.01
+RENEWED = 10.0
+"""Times as long as it took to come that a batch is given again, at least, before the next one: so
+the loader takes a tenth of the time at most."""
 
 
 class _Held:
     """A batch that is handed again and again, and what it held at first."""
 
+    due_s = 0.0
+    """When the next one may take its place, by `time.perf_counter`."""
+
     def __init__(self, batch: Any) -> None:
-        """Remember a batch that was not handed yet. RuntimeError where it is of unknown kinds."""
+        """Remember a batch that was not handed yet. RuntimeError where it is of unknown kinds, or
+        does not fit into memory once more.
+        """
+        tensors = list(_tensors(batch))
+        self.size = sum(tensor.numel() for tensor in tensors)
+        """Elements of all its tensors."""
         self._batch = _rebuilt(batch)
-        self._tensors = [(t, t.detach().clone(), t._version) for t in _tensors(batch)]
+        self._tensors = list(_tensors(self._batch))
+        with _plainly():
+            self._first = [tensor.clone() for tensor in self._tensors]
+        self._out = [(tensor, _version(tensor)) for tensor in tensors]
+        """The tensors that were given last, and their versions then."""
         self._given = 0
         self._is_written = False
         """Whether the script writes to it by other ways than torch's."""
 
     def again(self) -> Any:
         """Return the batch as it was at first, though the script may have written to it."""
-        import torch
-
+        changed = [_version(tensor) != before for tensor, before in self._out]
         if self._given < LOOKS:
             self._given += 1
-            same = all(t._version != v or _looks_like(t, first) for t, first, v in self._tensors)
-            self._is_written |= not same
-        for place, (tensor, first, version) in enumerate(self._tensors):
-            if self._is_written or tensor._version != version:
-                with torch.no_grad():
+            both = zip(changed, self._tensors, self._first, strict=True)
+            self._is_written |= any(not c and not _looks_like(t, first) for c, t, first in both)
+        with _plainly():
+            for is_other, tensor, first in zip(changed, self._tensors, self._first, strict=True):
+                if is_other or self._is_written:
                     tensor.copy_(first)
-                self._tensors[place] = (tensor, first, tensor._version)
-        return _rebuilt(self._batch)
+            again = _rebuilt(self._batch)
+        self._out = [(tensor, _version(tensor)) for tensor in _tensors(again)]
+        return again
 
 
 class _Turn:
@@ -63,10 +81,18 @@ class _Turn:
         """The `__next__` of loaders' iterators."""
         self._is_on = False
         self._repeated = 0
-        """Batches that were given again since it was turned on."""
+        """Batches that were given again since the block began."""
+        self._refused = ""
+        """Why a batch could not be given again, as a clause."""
+        self._asked: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        """Batches that each iterator was asked for since the last step."""
+        self._counts: Counter[int] = Counter()
+        """How often so many were asked of one iterator from step to step."""
         self.spent_s = 0.0
         """Time that giving batches again has taken: no loader's knob would save it."""
         self._held: weakref.WeakKeyDictionary[Any, _Held] = weakref.WeakKeyDictionary()
+        self._sizes: dict[int, int] = {}
+        """Elements of the largest batch of each data set, by its identity."""
         self._backlog: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         """Batches of each iterator that were ready when it was waited for again."""
 
@@ -74,23 +100,41 @@ class _Turn:
         was_on, self._is_on = self._is_on, value is not None
         if was_on == self._is_on:
             return
-        repeated, self._repeated = self._repeated, 0
+        self._refused = ""
         for iterator in self._held:
             self._backlog[iterator] = ready_batches(iterator) or 0
         self._held.clear()
-        if was_on and not repeated:
-            raise RuntimeError("no loader gave a batch while none was waited for")
+
+    def begin_block(self) -> None:
+        """Let the batch that comes next take the place of one that was given for long enough."""
+        self._repeated = 0
+        now_s = time.perf_counter()
+        for iterator in [each for each, held in self._held.items() if now_s >= held.due_s]:
+            del self._held[iterator]
+
+    def end_step(self) -> None:
+        """Count what was asked of the iterators for one step."""
+        if self._asked:
+            self._counts[max(self._asked.values())] += 1
+            self._asked.clear()
+
+    def failure(self) -> str:
+        """Return why the block that ends was none without waiting; empty if it was, or is off."""
+        if not self._is_on or (self._repeated and not self._refused):
+            return ""
+        return self._refused or "no loader gave a batch while none was waited for"
 
     def is_settling(self) -> bool:
         """Say whether the script still lives on batches that were made while it did not wait."""
         return any(left > 0 for left in self._backlog.values())
 
     def following(self, iterator: Any) -> Any:
-        """Return an iterator's next batch, or the one that it gave last."""
+        """Return an iterator's next batch, or the one that it gave before."""
+        began_s = time.perf_counter()
         kept = self._held.get(iterator)
-        if kept is not None:
+        asked = self._asked[iterator] = self._asked.get(iterator, 0) + 1
+        if kept is not None and asked <= self._usual():
             self._repeated += 1
-            began_s = time.perf_counter()
             try:
                 return kept.again()
             finally:
@@ -98,10 +142,31 @@ class _Turn:
         batch = self._original(iterator)
         if self._backlog.get(iterator):
             self._backlog[iterator] -= 1
-        if self._is_on:  # the script's own next one: none is lost, and none is out of turn
-            self._held[iterator] = _Held(batch)
-            _let_workers_finish(iterator)
+        if self._is_on and kept is None:  # the script's own next one: none is lost or out of turn
+            self._hold(iterator, batch, began_s)
         return batch
+
+    def _hold(self, iterator: Any, batch: Any, began_s: float) -> None:
+        try:
+            held = _Held(batch)
+        except (RuntimeError, MemoryError) as error:
+            self._refused = str(error) or type(error).__name__
+            return
+        data = id(getattr(iterator, "_dataset", iterator))
+        if held.size < self._sizes.get(data, 0):  # the last of an epoch
+            return
+        self._held[iterator], self._sizes[data] = held, held.size
+        _let_workers_finish(iterator)
+        now_s = time.perf_counter()
+        held.due_s = now_s + RENEWED * (now_s - began_s)
+
+    def _usual(self) -> float:
+        """Return how many batches one iterator gives for a step, as often as not.
+
+        One that is asked for more is read to its end without a step, as in an evaluation: that
+        would never come. Without any step so far, it is not known.
+        """
+        return self._counts.most_common(1)[0][0] if self._counts else float("inf")
 
 
 class CachedBatch:
@@ -140,7 +205,9 @@ def _tensors(value: Any) -> Iterator[Any]:
 
 
 def _rebuilt(value: Any) -> Any:
-    """Return a batch with containers of its own, and the same tensors."""
+    """Return a batch with containers of its own, and an alias of each tensor."""
+    if hasattr(value, "untyped_storage"):
+        return _alias(value)
     if isinstance(value, Mapping):
         made = copy.copy(value)
         for key, each in value.items():
@@ -152,6 +219,35 @@ def _rebuilt(value: Any) -> Any:
         parts = [_rebuilt(each) for each in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return value
+
+
+def _alias(tensor: Any) -> Any:
+    """Return another tensor of the same memory.
+
+    What a script changes about one, such as its shape (`unsqueeze_`) or what its gradient follows
+    from, stays with that: in the next step the batch is as the loader made it. A tensor that was
+    detached would not let its shape be changed.
+    """
+    import torch
+
+    with _plainly():
+        made = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        made.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride())
+    return made.requires_grad_(tensor.requires_grad)
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """Make tensors that know their versions, though the script may infer, and no graph."""
+    import torch
+
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+def _version(tensor: Any) -> int:
+    """Return a number that torch's writing to a tensor changes; inference tensors have none."""
+    return -1 if tensor.is_inference() else int(tensor._version)
 
 
 def _looks_like(tensor: Any, first: Any) -> bool:
@@ -168,9 +264,9 @@ def _looks_like(tensor: Any, first: Any) -> bool:
 
 
 def _let_workers_finish(iterator: Any) -> None:
-    """Wait until workers have made all that they may in advance, so that they rest."""
+    """Wait until workers have made all that they were asked for, so that they rest."""
     end_s = time.monotonic() + FILLING_S
-    wanted = iterator._num_workers * (getattr(iterator, "_prefetch_factor", None) or 0)
+    wanted = len(getattr(iterator, "_task_info", ()))  # what was asked for, and not given yet
     while (ready_batches(iterator) or 0) < wanted and time.monotonic() < end_s:
         time.sleep(POLL_S)
 

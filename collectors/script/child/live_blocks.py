@@ -27,8 +27,13 @@ RESTLESS_STEPS = 32
 """Steps after which a block begins though each step compiles something."""
 SETTLING, SPENT = "is_settling", "spent_s"
 """Attributes of a turn: says whether steps still feel what was turned; time that it took itself."""
+BEGIN_BLOCK, END_STEP, FAILURE = "begin_block", "end_step", "failure"
+"""Further ones: called when a block begins, or begins anew, and at the end of each step; says why
+the block that ends is not what it was ordered to be."""
 LEAST_STEPS = 4
 """Steps of a block at least, so that one that takes longer than the others is not all of it."""
+MOST_WORDS = 300
+"""Characters of a reason, at most."""
 MOST_TRIES = 3
 """Times that a block begins anew because something else than steps went on in it, such as an
 evaluation; of a script that evaluates all the time, steps are what they are."""
@@ -69,6 +74,7 @@ class LiveBlocks:
     def step(self, interrupted: bool) -> bool:
         if self._orders is None:
             return True
+        self._call(END_STEP)
         compiled = compilations()
         steady = compiled == self._compiled and not interrupted and not self._is_settling()
         self._compiled = compiled
@@ -89,7 +95,11 @@ class LiveBlocks:
         cost_s = self._began_s - self._ordered_s
         idle = [name for name, _ in self._settings.items() - self._effective]
         more = {"idle": sorted(idle)} if idle else {}
-        self._tell(step_ms=1e3 * lasted_s / self._steps, steps=self._steps, cost_s=cost_s, **more)
+        if failed := next(filter(None, self._call(FAILURE)), ""):
+            self._tell(failed=failed[:MOST_WORDS])
+        else:
+            step_ms = 1e3 * lasted_s / self._steps
+            self._tell(step_ms=step_ms, steps=self._steps, cost_s=cost_s, **more)
         return not self._next()
 
     def abandon(self) -> None:
@@ -116,7 +126,7 @@ class LiveBlocks:
             try:
                 self._turn(order["settings"])
             except Exception as error:
-                self._tell(failed=f"{type(error).__name__}: {error}"[:300])
+                self._tell(failed=f"{type(error).__name__}: {error}"[:MOST_WORDS])
                 continue
             self._tries = 0
             self._settle()
@@ -142,9 +152,14 @@ class LiveBlocks:
 
     def _is_settling(self) -> bool:
         """Say whether what was turned before is still to be felt, of the turns that can tell."""
-        return any(getattr(turn, SETTLING, bool)() for turn in self._turns.values())
+        return any(self._call(SETTLING))
+
+    def _call(self, name: str) -> list[Any]:
+        """Return what the turns say that have a method of this name."""
+        return [getattr(turn, name)() for turn in self._turns.values() if hasattr(turn, name)]
 
     def _settle(self) -> None:
+        self._call(BEGIN_BLOCK)
         self._tries += 1
         self._began_s = None
         self._quiet = self._steps = 0

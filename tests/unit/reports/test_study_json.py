@@ -135,7 +135,7 @@ def strictly(text):
 
 def test_the_figures():
     document = strictly(strict_json.text(study_json(study())))
-    assert document["schema_version"] == STUDY_VERSION == 3
+    assert document["schema_version"] == STUDY_VERSION == 4
     assert document["verdict"] == "faster"
     assert document["level"] == "balanced"
     assert document["speedup"] == {

@@ -71,6 +71,8 @@ def test_an_interval_confirms_refutes_or_says_neither(low, high, of_gain, of_wor
     known = (Contribution("tf32", True, 1.01, low, high),)
     assert later(contributions=known) == [of_gain]
     assert later(screened(state=ScreenedAs.GAINS), contributions=known) == [of_gain]
+    computing = replace(screened(), of_computing=True)  # a step that waits gains less
+    assert later(computing, contributions=known) == [of_gain if of_gain != "refuted" else None]
     assert later(screened(state=ScreenedAs.WORTHLESS), contributions=known) == [of_worthless]
     assert later(screened(state=ScreenedAs.UNRESOLVED), contributions=known) == [None]
 

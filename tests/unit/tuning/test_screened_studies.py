@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from gpuadvisor.domain.knobs import Contribution
 from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs, ScreeningResult
 from gpuadvisor.domain.study import Expectation, Objective, TrialState
 from gpuadvisor.errors import Interrupted, ScriptError
@@ -177,6 +178,17 @@ def test_what_was_timed_is_tried_in_the_order_of_what_it_brought():
     assert [each.name for each in found.parameters] == ["c", "workers", "b", "a"]
     assert found["b"].values == ("y", "x")
     assert found["workers"].values == (2, 4)
+
+
+def test_of_the_computing_it_brings_less_to_a_step_that_waits():
+    known = (Contribution("a", True, 1.4, 1.38, 1.42),)
+    of_step = screening.Screening(Space(), ScreeningResult(contributions=known))
+    assert of_step.contributions(0.5) == list(known)
+    of_computing = replace(of_step, result=replace(of_step.result, of_computing=True))
+    (found,) = of_computing.contributions(0.25)
+    # 100 ms of which 25 are waiting: without it 105 ms of computing, if nothing is waited for then.
+    assert (found.ratio, found.low) == (pytest.approx(1.05), pytest.approx(1.035))
+    assert of_computing.brought == {}
 
 
 def test_what_found_nothing_to_change_is_told_and_not_tried(live):

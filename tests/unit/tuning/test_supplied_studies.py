@@ -38,18 +38,21 @@ class Waiting:
         self.iterable = False
         self.asked, self.requests, self.screenings = [], [], []
         self.raises = None
-        self.ceiling = lambda settings: 1.02
-        """How much faster the script is that does not wait."""
+        self.cached_ms = self.computing_ms
+        """A step with the batch that is there already, or why there is none."""
+
+    def computing_ms(self, settings):
+        return self.rest_ms / (1.5 if "tf32" in settings else 1.0)
 
     def step_ms(self, settings):
-        rest_ms = self.rest_ms / (1.5 if "tf32" in settings else 1.0)
+        rest_ms = self.computing_ms(settings)
         workers = settings.get("dataloader_workers", 0)
         return max(rest_ms, BATCH_MS / workers) if workers else rest_ms + BATCH_MS
 
     def run(self, request, read_energy_j, load):
         settings = {each.knob: each.value for each in request.specification.applications}
         ms = self.step_ms(settings)
-        wait_s = (ms - self.rest_ms / (1.5 if "tf32" in settings else 1.0)) / 1e3
+        wait_s = (ms - self.computing_ms(settings)) / 1e3
         loader = LoaderFacts(32, settings.get("dataloader_workers", 0), False, False, None)
         measured = measurement(
             [ms] * 8,
@@ -86,8 +89,7 @@ class Waiting:
         return BlockTime(batch_ms, math.ceil(500 / batch_ms))
 
     def _live_ms(self, settings):
-        ceiling = self.ceiling(settings) if "cached_batch" in settings else 1.0
-        return self.step_ms(settings) / ceiling
+        return self.cached_ms(settings) if "cached_batch" in settings else self.step_ms(settings)
 
     def live(self, request, live, wanted):
         fixed = {each.knob: each.value for each in request.specification.applications}
@@ -117,16 +119,17 @@ def test_the_first_trial_has_the_workers_that_keep_up_and_what_waiting_would_hav
     result = tune(budget=TEN_MINUTES, only=ONLY)
     workers = [each["dataloader_workers"] for each in waiting.asked]
     assert sorted(set(workers)) == [2, 4, 8, 15]  # 15 supply faster than can be used
-    assert waiting.screenings == [{"dataloader_workers": 8}]
+    assert waiting.screenings == [{}]
     assert searched(result)[0] == {"dataloader_workers": 8, "tf32": True}
     tried = {each.get("dataloader_workers") for each in searched(result)} - {None}
     assert tried <= {8, 15}
     assert result.verdict == "faster"
     assert result.settings["tf32"] is True
     tf32 = next(each for each in result.screened if each.knob == "tf32")
-    assert (str(tf32.state), dict(tf32.beside)) == ("kept", {"dataloader_workers": 8})
+    assert (str(tf32.state), dict(tf32.beside), tf32.of_computing) == ("kept", {}, True)
+    assert tf32.ratio.ratio == pytest.approx(1.5)
     untried = {name: why for name, why in result.untried.items() if "workers" in name}
-    why = "the loader alone allows a step of 50 ms at best, and 20 ms with 8"
+    why = "the loader alone allows a step of 50 ms at best, and 13.3 ms with 8"
     assert untried["dataloader_workers=2"] == why
     with open_store() as store:
         assert store.load_study("train-1").supply == result.supply
@@ -166,6 +169,11 @@ def test_the_report_says_that_no_gain_rests_on_it(waiting):
     row = next(line for line in section.splitlines() if "dataloader\\_workers=4" in line
                or "dataloader_workers=4" in line)  # fmt: skip
     assert "25" in row
+    assert "takes 13.3 ms with what was screened best" in section
+    _, _, section = report.partition("Screened in one running process")
+    assert "worth less to a step that waits for its loader" in section
+    row = next(line for line in section.splitlines() if "tf32" in line)
+    assert "| the computing |" in row
 
 
 @pytest.mark.parametrize(
@@ -217,18 +225,50 @@ def test_it_runs_in_a_private_view(waiting):
     assert request.scratch == (loader_supply.unavailable() is None)
 
 
-def test_what_is_left_to_the_loader_beside_the_first_workers_decides_what_else_is_tried(waiting):
-    waiting.ceiling = lambda settings: 1.001
+def test_computing_that_is_faster_needs_more_workers(waiting):
+    waiting.rest_ms = 25.0
+    result = tune(budget=TEN_MINUTES, only=frozenset({"dataloader_workers"}))
+    assert result.supply.settings == {"dataloader_workers": 4}
+    result = tune(budget=TEN_MINUTES, only=ONLY, study="second")
+    assert searched(result)[0] == {"dataloader_workers": 8, "tf32": True}
+    assert result.supply.settings == {"dataloader_workers": 8}
+    assert result.supply.rest_ms == pytest.approx(25.0)
+    assert result.supply.best_rest_ms == pytest.approx(25 / 1.5)
+
+
+def test_where_a_batch_cannot_be_given_again_knobs_are_screened_beside_the_workers(waiting):
+    waiting.cached_ms = lambda settings: "its batches hold a Data"
+    heard = []
+
+    class Hearing(Silent):
+        def on_message(self, sentence):
+            heard.append(sentence)
+
+    result = tune(budget=TEN_MINUTES, only=ONLY, progress=Hearing())
+    assert "the script cannot go on with the batch that it has: its batches hold a Data" in heard
+    assert waiting.screenings == [{}, {"dataloader_workers": 8}]
+    (tf32,) = result.screened
+    assert (dict(tf32.beside), tf32.of_computing) == ({"dataloader_workers": 8}, False)
+    assert searched(result)[0] == {"dataloader_workers": 8, "tf32": True}
+    assert result.supply.best_rest_ms is None
+
+
+def test_what_concerns_the_loading_is_not_screened_there():
+    concerned = {name for name, knob in load_knobs().items() if knob.concerns_loading}
+    assert {"cpu_threads", "pin_memory", "prefetch_factor", "host_memory"} < concerned
+    assert not {"channels_last", "bf16_autocast", "compile", "fused_optimizer"} & concerned
+
+
+def test_what_waiting_costs_decides_what_else_is_tried(waiting):
+    waiting.cached_ms = lambda settings: waiting.step_ms(settings) / 1.001
     result = tune(budget=TEN_MINUTES, only=ONLY)
-    assert any(
-        note.startswith("the script's loaders are worth at most 1.0") for note in result.notes
-    )
+    assert any("are worth about 1.00x here, at most 1.00x" in note for note in result.notes)
     ruled_out = [each for each in result.screened if each.knob == "dataloader_workers"]
-    assert [(each.value, str(each.state)) for each in ruled_out] == [(15, "worthless")]
-    assert ruled_out[0].beside == {"dataloader_workers": 8, "tf32": True}
+    assert {(str(each.state), each.of_computing) for each in ruled_out} == {("worthless", False)}
+    assert {each.knob for each in ruled_out if each.beside == {"tf32": True}}
     tried = {each.get("dataloader_workers") for each in searched(result)}
     assert 15 not in tried
-    waiting.ceiling = lambda settings: 1.5
+    waiting.cached_ms = lambda settings: waiting.step_ms(settings) / 1.5
     result = tune(budget=TEN_MINUTES, only=ONLY, study="second")
-    assert any("worth at most 1.5" in note for note in result.notes)
+    assert any("worth about 1.50x here, at most 1.50x" in note for note in result.notes)
     assert all(each.knob != "dataloader_workers" for each in result.screened)
