@@ -87,6 +87,11 @@ class Marker:
                 done += [*self._statement(node), *node.orelse]
                 node.orelse = []
                 return done
+            if isinstance(node, ast.Assert) and rest:  # which something may catch
+                before: list[Any] = []
+                after = self._branch(node, rest, ast.unparse(node.test), before,
+                                     self.names.varies(node.test))  # fmt: skip
+                return [*done, *before, node, *after]
             done += self._statement(node)
         return done
 
@@ -210,6 +215,9 @@ class Marker:
                 text = f"another value of {ast.unparse(targets[0])}"
                 number = self._new(text, node, tuple(sorted(touches)), None)
                 node.value = _call(VALUE, number, node.value, at=node.value)
+            for each in targets:
+                if isinstance(each, ast.Subscript) and self.names.varies(each.slice):
+                    each.slice = self.value(each.slice, self.names.stored(each), "item")
         _Expressions(self).visit(node)
 
     def value(self, node: Any, touches: set[Touch], kind: str) -> Any:

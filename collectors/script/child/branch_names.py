@@ -19,11 +19,15 @@ MUTATING = frozenset((
 ))  # fmt: skip
 """Methods that change lists, dictionaries, sets, deques and counters."""
 PARTS = frozenset({
-    "add_param_group", "bias", "data", "grad", "jit", "load_state_dict", "named_parameters", "onnx",
+    "add_param_group", "bias", "data", "grad", "jit", "named_parameters", "onnx",
     "parameters", "parametrize", "prune", "register_forward_hook", "register_hook",
     "requires_grad", "requires_grad_", "spectral_norm", "weight", "weight_norm",
 })  # fmt: skip
 """Names by which a script reaches for a model's weights and layers, or an optimizer's."""
+TOOLS = (["onnx"], ["parametrizations"], ["parametrize"], ["prune"])
+"""Names of torch's modules that change models."""
+MODEL_CHANGES = frozenset({"add_module", "append", "apply", "double", "half", "insert"})
+"""Methods by which a model's layers or their types change."""
 MODEL_METHODS = frozenset({"eval", "named_parameters", "parameters", "state_dict", "train"})
 """Methods by which a script's models are known."""
 DATA_WORDS = frozenset({"dataloader", "dataset", "environ"})
@@ -97,7 +101,8 @@ class Names:
                 if is_own or isinstance(node, ast.Import):
                     group = self._own_modules if is_own else self._modules
                     group.add((alias.asname or alias.name).partition(".")[0])
-        self._called = set(map(self._key, self._calls))
+        own = [node for node in self._calls if chain(node.func)[:1] != ["super"]]
+        self._called = set(map(self._key, own))
         self._bound: list[tuple[str, ast.expr]] = []
         """Each name, attribute and parameter, and what it is given somewhere."""
         self._turning: set[str] = set()
@@ -112,22 +117,19 @@ class Names:
         Methods that run for each sample are left out: workers change what is their own."""
         self._locals: set[int] = set()
         """Identities of names that are stored in a function and are its own."""
-        self._changing: set[str] = set()
-        """Methods by which a data set changes itself when it is told to."""
         self._of_functions: dict[str, set[Touch]] = {}
         """What a call of a function touches."""
-        self._read_by_data: dict[str, set[str]] = {}
-        """Global names that the reading of samples uses, with their attributes that it uses."""
         owners = (chain(call.func) for call in self._calls if last_name(call.func) in MODEL_METHODS)
         roots = {next((name for name in owner[:-1] if name != "self"), "") for owner in owners}
         self._models = roots - {"", *self._modules}
         self._data = self._data_names()
-        self._read_data_sets(trees)
+        self._read = self._read_data_sets(trees)
+        """Global names that the reading of samples uses, and attributes of them and of data sets:
+        `LEVEL`, `config.level`, `self.level`."""
         for _ in range(_MOST_ROUNDS):
             found = {
                 name: set().union(*(self.touched(each.body) for each in members))
-                for name, each in self._functions.items()
-                if (members := [one for one in each if not self._is_of_data(one)])
+                for name, members in self._functions.items()
             }
             if found == self._of_functions:
                 break
@@ -184,17 +186,19 @@ class Names:
                 found = found.union(*map(self.stored, targets))
             elif isinstance(node, ast.Attribute):
                 names = self._chain(node)
-                if node.attr in PARTS and names != ["self", "data"]:
+                is_part = node.attr in PARTS or names[:1] in TOOLS
+                is_part |= node.attr == "load_state_dict" and "opt" in "".join(names[-2:-1])
+                if is_part and names != ["self", "data"]:
                     found.add(Touch.MODEL)
-                if node.attr in self._changing:
-                    found |= self._data_among(names[:-1])
-                found |= self._of_name(node.attr, set())
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                found |= self._of_name(node.id, {node.id})
-            elif isinstance(node, ast.Constant) and node.value in self._changing:
-                found.add(Touch.DATA)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found |= self._of_functions.get(f".{node.value}", set())  # by `getattr`, say
             elif isinstance(node, ast.Lambda):
                 found |= self.touched([ast.Expr(node.body)])
+            if isinstance(getattr(node, "ctx", None), ast.Load):
+                keys = (
+                    self._standing_for(node) if isinstance(node, (ast.Name, ast.Attribute)) else ()
+                )
+                found = found.union(*(self._of_functions.get(key, ()) for key in keys))
         return found
 
     def stored(self, target: ast.expr) -> set[Touch]:
@@ -204,10 +208,12 @@ class Names:
         names = self._chain(target)
         is_read = id(target) not in self._locals and self._is_read(names)
         found = {Touch.DATA} if is_read else set()
+        if self._outside & set(names[:1]) and f"self.{''.join(names[1:])}" in self._read:
+            found.add(Touch.DATA)  # a callback is given the data set
         if isinstance(target, (ast.Attribute, ast.Subscript)):
             owners = self._chain(target.value)
             found |= self._data_among(owners)
-            if isinstance(target, ast.Attribute) and self._models & set(owners):
+            if self._models & set(owners):
                 found.add(Touch.MODEL)
         return found
 
@@ -237,19 +243,13 @@ class Names:
         """Say whether a library calls a function, if and when it sees fit."""
         return id(node) in self._callbacks
 
-    def _of_name(self, name: str, keys: set[str]) -> set[Touch]:
-        """Return what functions touch that a name may stand for, and those with given keys."""
-        keys = keys | self._aliases.get(name, set())
-        changes = any(key.startswith(".") and key[1:] in self._changing for key in keys)
-        found = {Touch.DATA} if changes else set()
-        return found.union(*(self._of_functions.get(key, ()) for key in keys))
-
     def _call(self, node: ast.Call, is_dropped: bool) -> set[Touch]:
         called, given = last_name(node.func), list(node.args)
         found: set[Touch] = set()
         if isinstance(node.func, ast.Attribute):
-            found |= self._of_functions.get(self._key(node), set())
             in_place = called.endswith("_") and not called.startswith("_")
+            if called in MODEL_CHANGES and self._models & set(chain(node.func.value)):
+                found.add(Touch.MODEL)
             if is_dropped or called in MUTATING or in_place:
                 names = self._chain(node.func.value)
                 found |= self._data_among(names)
@@ -263,11 +263,12 @@ class Names:
             found |= self.stored(_named_part(given[0], given[1]))
         return found
 
-    def _key(self, call: ast.Call) -> str:
-        """Return the name of the files' own function that is called, or an empty one."""
-        name = last_name(call.func)
-        if isinstance(call.func, ast.Attribute):
-            owner = chain(call.func.value)
+    def _key(self, node: ast.AST) -> str:
+        """Return the name of the files' own function that is called or named, or an empty one."""
+        node = node.func if isinstance(node, ast.Call) else node
+        name = last_name(node)
+        if isinstance(node, ast.Attribute):
+            owner = chain(node.value)
             is_model = name in MODEL_METHODS and owner != ["self"]
             if is_model or (owner and owner[0] in self._modules):
                 return ""
@@ -284,8 +285,7 @@ class Names:
 
     def _is_read(self, names: list[str]) -> bool:
         """Say whether the reading of samples uses a global name, or an attribute of it."""
-        used = self._read_by_data.get(names[0]) if names else None
-        return used is not None and (not names[1:] or names[1] in used)
+        return ".".join(names[:2]) in self._read and names[0] != "self"
 
     def _data_among(self, names: list[str]) -> set[Touch]:
         """Return what an attribute path to something of a DataLoader's touches."""
@@ -382,9 +382,7 @@ class Names:
         """Return what calls of functions look like for which an expression may stand."""
         parts: Iterable[ast.AST]
         if isinstance(value, (ast.Name, ast.Attribute)):
-            name = last_name(value)
-            key = name if isinstance(value, ast.Name) else f".{name}"
-            return self._aliases.get(name, set()) | ({key} & self._functions.keys())
+            return self._aliases.get(last_name(value), set()) | ({self._key(value)} - {""})
         if isinstance(value, ast.Call):  # `partial(harder, data)`, `ACTIONS.get(level)`
             is_choice = last_name(value.func) == "get"
             parts = value.args if is_choice or last_name(value.func) == "partial" else []
@@ -422,56 +420,36 @@ class Names:
             found |= more
         return found
 
-    def _is_of_data(self, function: Function) -> bool:
-        """Say whether a function is a method of something that a DataLoader was given."""
-        return function.owner is not None and function.owner.name in self._data
-
-    def _read_data_sets(self, trees: Iterable[ast.Module]) -> None:
-        """Read what the reading of samples uses, and by which methods data sets change."""
+    def _read_data_sets(self, trees: Iterable[ast.Module]) -> set[str]:
+        """Return what the reading of samples uses; note what is a data set's `self` elsewhere."""
         every = [each for functions in self._functions.values() for each in functions]
         reading = [each for each in every if self._reads_samples(each)]
-        used: set[str] = set()
-        pairs: list[tuple[str, str]] = []
-        for function in reading:  # which grows by what these call
-            nodes = list(ast.walk(function.node))
-            names = [each for each in nodes if isinstance(each, ast.Name)]
-            own = {each.id for each in names if not isinstance(each.ctx, ast.Load)}
-            own |= {each.arg for each in nodes if isinstance(each, ast.arg)}
-            used |= {each.id for each in names} - own
-            pairs += [(chain(each)[0], each.attr) for each in nodes
-                      if isinstance(each, ast.Attribute) and chain(each)]  # fmt: skip
-            for each in nodes:
-                if isinstance(each, ast.Call) and (key := self._key(each)):
-                    is_own = not key.startswith(".") or chain(each.func)[:-1] == ["self"]
-                    more = self._functions[key] if is_own else ()
-                    reading += [one for one in more if one not in reading]
         stored = (pair for tree in trees for node in own_nodes(tree.body)
                   for pair in _assigned(node))  # fmt: skip
         shared = {name for target, _ in stored for name in _stored(target)}
-        shared |= self._classes.keys() | self._own_modules
-        self._read_by_data = {name: set() for name in used & shared}
-        for name, attribute in pairs:
-            if name in self._read_by_data:
-                self._read_by_data[name].add(attribute)
-        told = [each for each in every if self._is_of_data(each) and each not in reading]
+        shared |= self._classes.keys() | self._own_modules | {"self"}
+        used: set[str] = set()
+        for function in reading:  # which grows by what these call
+            nodes = list(ast.walk(function.node))
+            own = {n.id for n in nodes if isinstance(n, ast.Name) and not _is_loaded(n)}
+            own |= {n.arg for n in nodes if isinstance(n, ast.arg)} - {"self"}
+            for node in nodes:
+                names = chain(node) if isinstance(node, (ast.Name, ast.Attribute)) else []
+                if names[:1] and names[0] in shared - own:
+                    used |= {".".join(names[:1]), ".".join(names[:2])}
+                is_own = isinstance(node, ast.Name) or names[:-1] == ["self"]
+                more = self._functions.get(self._key(node), ()) if is_own else ()
+                reading += [each for each in more if each not in reading]
         for function in every:
             nodes = list(own_nodes(function.body))
             globals_ = {n for node in nodes if isinstance(node, ast.Global) for n in node.names}
-            self._locals |= {id(node) for node in nodes
-                             if isinstance(node, ast.Name) and node.id not in globals_}  # fmt: skip
-            if function in told and not function.is_special and function.owner is not None:
-                for node in nodes:
-                    if isinstance(node, ast.Name) and node.id in ("self", "cls"):
-                        self._selves[id(node)] = function.owner.name
-        for _ in range(_MOST_ROUNDS):
-            changing = {
-                each.node.name
-                for each in told
-                if not each.is_special and Touch.DATA in self.touched(each.body)
-            }
-            if changing == self._changing:
-                break
-            self._changing = changing
+            names_ = [node for node in nodes if isinstance(node, ast.Name)]
+            self._locals |= {id(node) for node in names_ if node.id not in globals_}
+            owner = "" if function.owner is None else function.owner.name
+            if owner in self._data and function not in reading and not function.is_special:
+                selves = (node for node in names_ if node.id in ("self", "cls"))
+                self._selves |= dict.fromkeys(map(id, selves), owner)
+        return used
 
     def _reads_samples(self, function: Function) -> bool:
         name = getattr(function.node, "name", "")
@@ -491,11 +469,11 @@ class Names:
         for name in self._functions.keys() - self._called - self._data:
             for each in self._functions[name]:
                 if each.owner is None:
-                    is_called = name in given
+                    is_called = name in given or bool(getattr(each.node, "decorator_list", ()))
                 else:
                     bases = {last_name(base) for base in each.owner.bases}
                     is_called = bool(bases - self._classes.keys() - {"object", "Module"})
-                    is_called &= not each.is_special and not self._is_of_data(each)
+                    is_called &= not each.is_special and each.owner.name not in self._data
                 if is_called and Touch.DATA in self.touched(each.body):
                     found.add(id(each.node))
         return found
@@ -518,6 +496,10 @@ def _asked(node: ast.AST) -> Iterator[ast.AST]:
         yield from [each.iter for each in node.generators] if is_asked else []
     elif isinstance(node, ast.Attribute) and node.attr in SIZES:
         yield node.value
+
+
+def _is_loaded(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Load)
 
 
 def breaks(body: Iterable[ast.AST]) -> bool:

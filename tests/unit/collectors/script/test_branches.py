@@ -110,7 +110,15 @@ LATE = {
         "bad > 2",
         "model",
     ),
-    "best weights": (["if bad > 2: model.load_state_dict(best)"], "bad > 2", "model"),
+    "an optimizer's state": (["if bad > 2: opt.load_state_dict(best)"], "bad > 2", "model"),
+    "a layer": (["model.train()", "if bad > 2: model[1] = 3"], "bad > 2", "model"),
+    "a type of weights": (["model.train()", "if bad > 2: model.half()"], "bad > 2", "model"),
+    "pruning": (["if bad > 2: prune.l1_unstructured(model[0], 'w')"], "bad > 2", "model"),
+    "after an assertion": (
+        ["try:", "    assert bad > 2", "    data.level = 2", "except AssertionError: pass"],
+        "bad > 2",
+        "data",
+    ),
     "a model's attribute": (["model.train()", "if bad > 2: model.scale = 3"], "bad > 2", "model"),
     "a comprehension": (["[data.append(1) for _ in 'a' if bad > 2]"], "bad > 2", "data"),
     "a generator": (["any(data.append(1) for _ in 'a' if bad > 2)"], "bad > 2", "data"),
@@ -213,6 +221,27 @@ ELSEWHERE = {
         "math.register(Harder())\n",
         [],
     ),
+    "a function that a decorator keeps": (
+        "@math.on('plateau')\ndef harder(*_): data.level = 2\n",
+        [],
+    ),
+    "a library's method": (
+        "Plateau = type('Plateau', (), {})\n"
+        "class Harder(Plateau):\n"
+        "    def reduce(self):\n        super().reduce()\n        data.level = 2\n",
+        [],
+    ),
+    "a function kept by a decorator of the script's": (
+        "KEPT = []\n"
+        "class Set:\n    def __getitem__(self, i): return self.level\n"
+        "def keep(f): KEPT.append(f)\n"
+        "@keep\ndef harder(x): x.level = 2\n",
+        ["for f in KEPT[:bad]: f(data)"],
+    ),
+    "another item of a global": (
+        "STATE = {}\nclass Set:\n    def __getitem__(self, i): return STATE[i]\n",
+        ["STATE[bad > 2] = 1"],
+    ),
     "an item of a global": (
         "STATE = {'level': 1}\nclass Set:\n    def __getitem__(self, i): return STATE['level']\n",
         ["if bad > 2: STATE['level'] = 2"],
@@ -314,6 +343,11 @@ HARMLESS = {
         "    def __getitem__(self, i): self._open(i)\n"
         "    def _open(self, i):\n        if i > 10: self.file = i\n"
         "data = Set()\n",
+    ),
+    "best weights": (["if bad > 2: model.load_state_dict(best)"], ""),
+    "another item each time": (
+        ["STATE[epoch] = 1"],
+        "STATE = {}\nclass Set:\n    def __getitem__(self, i): return STATE[i]\n",
     ),
     "a type": (["if isinstance(loss, str): model.weight.zero_()"], ""),
     "an accident": (["try: step()", "except RuntimeError: model.weight.grad = None"], ""),
