@@ -17,6 +17,7 @@ from gpuadvisor.domain.screening import Screened, ScreenedAs
 from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.printable import printable
 from gpuadvisor.reports import figures
+from gpuadvisor.tui.first_look import FirstLook, loader_bound
 
 _TITLES = {
     "baseline": "Baseline",
@@ -45,6 +46,10 @@ class ConsoleProgress:
         self._stages: dict[int, str] = {}
         self._deadline_s: float | None = None
         self._best = 1.0
+        self._first: int | None = None
+        """Number of the unchanged script's first run, until that has ended."""
+        self._first_look: FirstLook | None = FirstLook()
+        """None once such a run was measured."""
         self._standing: Settings = {}
 
     def __enter__(self) -> Self:
@@ -70,11 +75,16 @@ class ConsoleProgress:
         with self._lock:
             self._running[number] = _label(settings, phase, self._standing)
             self._stages[number] = "starting"
+            if phase == "baseline" and self._first is None:
+                self._first = number
             self._refresh()
 
     def on_event(self, number: int, event: Event) -> None:
         stage = _STAGES.get(event["event"])
         with self._lock:
+            look = self._first_look if number == self._first else None
+            if look is not None and (sentence := look.take(event)):
+                self.on_message(sentence)
             if stage is not None and number in self._running:
                 self._stages[number] = stage
                 self._refresh()
@@ -89,7 +99,17 @@ class ConsoleProgress:
             label = self._running.pop(trial.number, None)
             self._stages.pop(trial.number, None)
             self._print(trial, label or _label(trial.settings, trial.phase, self._standing))
+            if trial.number == self._first and self._first_look is not None:
+                self._end_first(trial)
             self._refresh()
+
+    def _end_first(self, trial: Trial) -> None:
+        """Say what the unchanged script's first run shows; the next is looked at if it failed."""
+        self._first, self._first_look = None, FirstLook()
+        if trial.measurement is not None:
+            self._first_look = None
+            if sentence := loader_bound(trial.measurement):
+                self.on_message(sentence)
 
     def on_life_start(self, name: str) -> None:
         with self._lock:
