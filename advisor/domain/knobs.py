@@ -91,6 +91,9 @@ class ScriptFacts:
     draws_random: bool = False
     """The first root's forward pass draws random numbers (dropout, sampling). Another precision or
     a compiler draws others, so losses then differ as between two seeds."""
+    own_gpus: str | None = None
+    """`CUDA_VISIBLE_DEVICES` as the script set it before its model was called, so that it may
+    compute on another GPU than the one it was given; None where it did not."""
     data_wait_share: float | None = None
     """Share of the measured time spent in the loaders' `__next__`, 0 to 1."""
     unseen: tuple[str, ...] = ()

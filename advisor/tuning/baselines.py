@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gpuadvisor.collectors.devices import inventory
 from gpuadvisor.collectors.script.request import Command, RunOutcome
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.measurement import Measurement
@@ -75,7 +77,14 @@ def measure_first(
     since the epoch.
     """
     first = evaluator.measure_baseline(reads_since=began)
-    if not options.objective.cost(measured_baseline(first, options.command)):
+    baseline = measured_baseline(first, options.command)
+    own = baseline.facts.own_gpus
+    if own is not None and options.jobs > 1:
+        raise UsageError(
+            f"--jobs {options.jobs}: the script sets CUDA_VISIBLE_DEVICES={own} itself, so runs "
+            "side by side would share a GPU: leave that to who starts it, or leave out --jobs"
+        )
+    if not options.objective.cost(baseline):
         raise UsageError(
             f"--objective {options.objective}: this GPU does not show it for this "
             "script; choose another objective"
@@ -165,6 +174,7 @@ def baseline_warnings(baselines: Baselines, devices: Sequence[Device]) -> Iterat
             f"the script computes on the CPU, though torch can use {device.name}: see whether one "
             "of its arguments chooses the device"
         )
+    yield from filter(None, [_other_gpu(baseline.facts.own_gpus, device)])
     yield from baseline.facts.unseen
     if baselines.resumed_from:
         more = len(baselines.resumed_from) - 1
@@ -180,3 +190,16 @@ def baseline_warnings(baselines: Baselines, devices: Sequence[Device]) -> Iterat
         )
     if len(devices) > 1:
         yield f"each of the parallel trials had {device.cores} CPU cores"
+
+
+def _other_gpu(own: str | None, device: Device) -> str | None:
+    """Return a sentence where the GPUs that a script chose itself do not begin with its device."""
+    if own is None or not device.is_gpu:
+        return None
+    visible = inventory({**os.environ, "CUDA_VISIBLE_DEVICES": own}).gpus if own != "all" else ()
+    if visible and visible[0].uuid == device.uuid:
+        return None
+    return (
+        f"the script sets CUDA_VISIBLE_DEVICES={own} itself, and does not compute on the "
+        f"{device.name} that it was given: energy, memory and other jobs are seen there"
+    )

@@ -188,6 +188,7 @@ def target_environment(
     if environment.get("PYTHONPATH"):
         paths.append(environment["PYTHONPATH"])
     environment["PYTHONPATH"] = os.pathsep.join(paths)
+    specification = replace(specification, visible_gpus=visible_gpu)
     environment[VARIABLE] = specification.to_json()
     if visible_gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = visible_gpu

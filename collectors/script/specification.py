@@ -75,6 +75,8 @@ class Specification:
     """Seed for `random`, numpy and torch; None to leave them alone."""
     cores: tuple[int, ...] = ()
     """CPU cores to keep to; empty for all."""
+    visible_gpus: str | None = None
+    """`CUDA_VISIBLE_DEVICES` that the script was started with; None where it was left alone."""
     samples_per_step: float | None = None
     """Given by the user; else it is read from the loader's batches or the root's input."""
     schedule: Schedule = field(default_factory=Schedule)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -33,8 +34,11 @@ class UsedLoader:
 class FactsRecorder:
     """Collects what decides which knobs make sense."""
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, visible_gpus: str | None = None) -> None:
+        """`visible_gpus` is the `CUDA_VISIBLE_DEVICES` that was set for the script, if any."""
         self._torch = torch
+        self._given_gpus = visible_gpus
+        self._own_gpus: str | None = None
         self._loaders: dict[int, UsedLoader] = {}
         self._shapes: set[tuple[tuple[int, ...], ...]] = set()
         self._shape_calls = 0
@@ -78,6 +82,9 @@ class FactsRecorder:
 
     def root(self, module: Any) -> None:
         """Note a root at its first call; it may be gone when the script ends."""
+        if not self._roots:  # what is set later than this changes nothing any more
+            value = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
+            self._own_gpus = None if self._given_gpus in (None, value) else value
         members = list(module.modules())
         nn = self._torch.nn
         kinds = [f"Conv{transposed}{n}d" for transposed in ("", "Transpose") for n in (1, 2, 3)]
@@ -113,6 +120,7 @@ class FactsRecorder:
             "autocasts_itself": self.autocasts,
             "scales_itself": self.scales,
             "draws_random": self._draws_random,
+            "own_gpus": self._own_gpus,
             "varying_shapes": len(self._shapes) > FIXED_SHAPES,
         }
 

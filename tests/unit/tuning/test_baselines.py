@@ -4,12 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from gpuadvisor.collectors.script.request import RunOutcome
+from gpuadvisor.collectors.devices import Inventory
+from gpuadvisor.collectors.script.request import Command, RunOutcome
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import ScriptFacts
 from gpuadvisor.domain.measurement import Measurement, StepWindow
 from gpuadvisor.domain.study import TrialState
-from gpuadvisor.tuning.baselines import Baselines, baseline_warnings
+from gpuadvisor.errors import UsageError
+from gpuadvisor.tuning import baselines
+from gpuadvisor.tuning.baselines import Baselines, baseline_warnings, measure_first
+from gpuadvisor.tuning.options import TuneOptions
 
 GPU = Device("cuda", 0, "NVIDIA H100 80GB HBM3", cores=8)
 
@@ -38,21 +42,45 @@ CASES = [
 @pytest.mark.parametrize(("steps_ms", "device", "short", "gpus", "said"), [c[1:] for c in CASES])
 def test_warnings(steps_ms, device, short, gpus, said):
     runs = [taking(step_ms, device) for step_ms in steps_ms]
-    baselines = Baselines(outcome(runs[0], short), outcome(runs[-1]), tuple(runs))
+    found = Baselines(outcome(runs[0], short), outcome(runs[-1]), tuple(runs))
     devices = [replace(GPU, index=index) for index in range(gpus)]
-    sentences = list(baseline_warnings(baselines, devices))
+    sentences = list(baseline_warnings(found, devices))
     assert len(sentences) == len(said)
     assert all(part in sentence for part, sentence in zip(said, sentences, strict=True))
 
 
 def test_a_script_that_resumes_is_noticed():
     run = taking(10.0)
-    baselines = Baselines(
-        outcome(run), outcome(run), (run, run), ("runs/last.pt", "runs/epoch.txt")
-    )
-    (sentence,) = baseline_warnings(baselines, [GPU])
+    found = Baselines(outcome(run), outcome(run), (run, run), ("runs/last.pt", "runs/epoch.txt"))
+    (sentence,) = baseline_warnings(found, [GPU])
     assert sentence == (
         "the unchanged script read runs/last.pt and 1 more, which its earlier run wrote: if "
         "that is a checkpoint, trials do not start alike; --scratch lets each start as the first "
         "did"
     )
+
+
+@pytest.mark.parametrize(("first", "said"), [("GPU-0", 0), ("GPU-1", 1), (None, 1)])
+def test_a_script_that_chooses_its_gpu_is_noticed_where_that_is_another(monkeypatch, first, said):
+    seen = (replace(GPU, uuid=first),) if first else ()
+    monkeypatch.setattr(baselines, "inventory", lambda environ: Inventory(seen))
+    run = taking(10.0)
+    run = replace(run, facts=replace(run.facts, own_gpus="1"))
+    shown = Baselines(outcome(run), outcome(run), (run, run))
+    sentences = list(baseline_warnings(shown, [replace(GPU, uuid="GPU-0")]))
+    assert len(sentences) == said
+    assert all("sets CUDA_VISIBLE_DEVICES=1 itself" in each for each in sentences)
+
+
+def test_it_is_not_run_side_by_side():
+    run = taking(10.0)
+    run = replace(run, facts=replace(run.facts, own_gpus="0"))
+
+    class Evaluator:
+        def measure_baseline(self, reads_since):
+            return outcome(run)
+
+    options = TuneOptions(Command("python", "train.py"), jobs=2)
+    with pytest.raises(UsageError, match="--jobs 2: the script sets CUDA_VISIBLE_DEVICES=0 itself"):
+        measure_first(Evaluator(), options)
+    assert measure_first(Evaluator(), replace(options, jobs=1)).measurement is run

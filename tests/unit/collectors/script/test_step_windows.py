@@ -226,3 +226,28 @@ def test_batches_are_taken_as_full_only_where_nothing_can_leave_samples_out():
     facts = FactsRecorder(torch)
     for _ in range(20):  # an iterator may lie where one that is gone has lain
         assert [facts.loader(iter(each)).full for each in (usual, dropping, unknown)] == [2, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("given", "now", "own"),
+    [
+        ("GPU-1", "GPU-1", None),
+        ("GPU-1", "0", "0"),
+        ("GPU-1", None, "all"),
+        ("", "0", "0"),
+        (None, "0", None),
+    ],
+)
+def test_gpus_that_the_script_chooses_itself_are_noted(monkeypatch, given, now, own):
+    torch = pytest.importorskip("torch")
+    from gpuadvisor.collectors.script.child.script_facts import FactsRecorder
+
+    facts = FactsRecorder(torch, given)
+    if now is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", now)
+    facts.root(torch.nn.Linear(1, 1))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # too late to change anything
+    facts.root(torch.nn.Linear(1, 1))
+    assert facts.report()["own_gpus"] == own
