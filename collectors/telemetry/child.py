@@ -10,13 +10,14 @@ it outlives nobody, even when a call into the driver never returns.
 from __future__ import annotations
 
 import gc
-import json
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
+
+import msgspec
 
 from gpuadvisor.collectors.nvml.sampler import Sampler
 from gpuadvisor.collectors.telemetry.encoding import encode
@@ -30,7 +31,7 @@ SETTLED_POLLS = 20
 
 def main() -> None:
     """Sample until the parent goes away."""
-    options = json.loads(sys.argv[1])
+    options = msgspec.json.decode(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sampler = Sampler(hurried=options["hurried"], on_step=_tell_step)
