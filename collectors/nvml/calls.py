@@ -6,6 +6,7 @@ A new value of the driver is a line here and a `Metric` in `domain/metrics.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from ctypes import byref, c_uint, c_ulonglong
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,6 +97,35 @@ def get(function: str, *constants: str, members: Sequence[str | None] = ()) -> W
     return way
 
 
+def number(
+    function: str, *constants: str, answer: type[c_uint | c_ulonglong] = c_uint, unused: int = 0
+) -> Way:
+    """Return the way that calls `nvmlDeviceGet<function>(handle, *constants, &number)`, past
+    nvidia-ml-py's own way, which takes three times as long: for what is asked once a second.
+
+    `answer` is the number's type in nvml.h; after it come pointers to `unused` others.
+    """
+    function = f"nvmlDeviceGet{function}"
+    result = answer()
+    library: Any = None
+    """The library that `ask` is of: the sampler loads another one after an upgrade."""
+    ask: Callable[..., int]
+    arguments: tuple[Any, ...]
+
+    def way(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
+        nonlocal library, ask, arguments
+        if nvml.nvmlLib is not library:
+            ask = getattr(nvml.nvmlLib, function)
+            given = [c_uint(getattr(nvml, each)) for each in constants]
+            arguments = (*given, byref(result), *(byref(c_uint()) for _ in range(unused)))
+            library = nvml.nvmlLib
+        if code := ask(device.handle, *arguments):
+            raise nvml.NVMLError(code)
+        return (result.value,)
+
+    return way
+
+
 def get_several(function: str) -> Way:
     """Return the way that calls `nvmlDeviceGet<function>(handle)`, which answers with a sequence.
 
@@ -116,12 +146,8 @@ def get_fields(*fields: str) -> Way:
 
     One call takes 0.5 ms on an H100 however many it asks for.
     """
-
-    def way(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
-        numbers = [getattr(nvml, f"NVML_FI_DEV_{field}") for field in fields]
-        return [answer for answer, _ in _field_values(nvml, device, numbers)]
-
-    return way
+    asked = _Fields(*fields)
+    return lambda nvml, device: [answer for answer, _ in asked.read(nvml, device)]
 
 
 def sum_over_links(function: str, *constants: str) -> Way:
@@ -143,9 +169,49 @@ def sum_over_links(function: str, *constants: str) -> Way:
     return way
 
 
+class _Fields:
+    """Field values, in structures that are made once: anew each time they take most of the call."""
+
+    def __init__(self, *fields: str, scope: int = 0) -> None:
+        """`fields` are names as in `NVML_FI_DEV_<field>`, `scope` that of all, such as a link."""
+        self._names = fields
+        self._scope = scope
+        self._library: Any = None
+
+    def read(self, nvml: Any, device: DeviceHandle) -> list[tuple[Number | Exception, int]]:
+        """Return for each field its value, or an NVMLError, and the Unix time of it in us.
+
+        Raises NVMLError where the whole call fails.
+        """
+        if nvml.nvmlLib is not self._library:
+            self._ask = nvml.nvmlLib.nvmlDeviceGetFieldValues
+            self._array = (nvml.c_nvmlFieldValue_t * len(self._names))()
+            self._fields = [(field, field.value) for field in self._array]
+            for (field, _), name in zip(self._fields, self._names, strict=True):
+                field.fieldId = getattr(nvml, f"NVML_FI_DEV_{name}")
+                field.scopeId = self._scope
+            self._library = nvml.nvmlLib
+        if code := self._ask(device.handle, len(self._names), self._array):
+            raise nvml.NVMLError(code)
+        return [
+            (
+                nvml.NVMLError(code)
+                if (code := member(field, "nvmlReturn"))
+                else member(value, _UNION_MEMBERS[member(field, "valueType")]),
+                member(field, "timestamp"),
+            )
+            for field, value in self._fields
+        ]
+
+
+_LINK_ERRORS = _Fields("NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL")
+_LINK_BYTES = _Fields(
+    "NVLINK_THROUGHPUT_DATA_TX", "NVLINK_THROUGHPUT_DATA_RX", scope=_ALL_LINKS
+)
+
+
 def _link_errors(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
-    field = nvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL
-    answer: Answer = _field_values(nvml, device, (field,))[0][0]
+    answer: Answer = _LINK_ERRORS.read(nvml, device)[0][0]
     if isinstance(answer, Exception):
         raise answer
     return (answer,)
@@ -158,11 +224,7 @@ class _LinkRates:
         self._before: list[tuple[Any, int]] = []
 
     def __call__(self, nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
-        transmit = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX
-        receive = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX
-        before = self._before
-        fields = ((transmit, _ALL_LINKS), (receive, _ALL_LINKS))
-        self._before = _field_values(nvml, device, fields)
+        before, self._before = self._before, _LINK_BYTES.read(nvml, device)
         for value, _ in self._before:
             if isinstance(value, Exception):
                 self._before = []
@@ -178,24 +240,6 @@ def _rate(before: tuple[Any, int], now: tuple[Any, int]) -> Answer:
         return PENDING  # the counters began anew
     rate: float = kib * _BYTES_PER_KIB * _US_PER_S / time_us
     return rate
-
-
-def _field_values(
-    nvml: Any, device: DeviceHandle, fields: Sequence[int | tuple[int, int]]
-) -> list[tuple[Number | Exception, int]]:
-    """Return for each field its value, or an NVMLError, and the Unix time of it in microseconds.
-
-    A field is its number, or its number and scope (such as a link). Raises NVMLError where the
-    whole call fails.
-    """
-    values = nvml.nvmlDeviceGetFieldValues(device.handle, fields)
-    return [(_field_value(nvml, field), int(field.timestamp)) for field in values]
-
-
-def _field_value(nvml: Any, field: Any) -> Any:
-    if code := member(field, "nvmlReturn"):
-        return nvml.NVMLError(code)
-    return getattr(field.value, _UNION_MEMBERS[member(field, "valueType")])
 
 
 def _pcie_counter(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
@@ -230,16 +274,16 @@ def _violation(policy: str) -> Way:
 CALLS = (
     Call(_ACTIVITY, lambda nvml, device: device.gpm.read(nvml, device.handle, _ACTIVITY)),
     # Clocks in MHz, why they are held down, and the performance state.
-    Call("sm_clock_mhz", get("ClockInfo", "NVML_CLOCK_SM")),
-    Call("memory_clock_mhz", get("ClockInfo", "NVML_CLOCK_MEM")),
+    Call("sm_clock_mhz", number("ClockInfo", "NVML_CLOCK_SM")),
+    Call("memory_clock_mhz", number("ClockInfo", "NVML_CLOCK_MEM")),
     Call("sm_clock_max_mhz", get("MaxClockInfo", "NVML_CLOCK_SM")),
     Call("memory_clock_max_mhz", get("MaxClockInfo", "NVML_CLOCK_MEM")),
     Call(
         "throttle_reasons",
-        get("CurrentClocksEventReasons"),
-        get("CurrentClocksThrottleReasons"),  # its name before driver 535
+        number("CurrentClocksEventReasons", answer=c_ulonglong),
+        number("CurrentClocksThrottleReasons", answer=c_ulonglong),  # its name before driver 535
     ),
-    Call("performance_state", get("PerformanceState")),
+    Call("performance_state", number("PerformanceState")),
     # Memory errors, and the rows that were replaced for them.
     Call("ecc_corrected_volatile", _ecc_errors("CORRECTED", "VOLATILE")),
     Call("ecc_uncorrected_volatile", _ecc_errors("UNCORRECTED", "VOLATILE")),
@@ -273,8 +317,8 @@ CALLS = (
     ),
     Call(_NVLINK_TRAFFIC, _traffic_by_gpm(_NVLINK_TRAFFIC), _LinkRates),
     # The PCIe link now and at most, packets sent again, and traffic.
-    Call("pcie_generation", get("CurrPcieLinkGeneration")),
-    Call("pcie_width", get("CurrPcieLinkWidth")),
+    Call("pcie_generation", number("CurrPcieLinkGeneration")),
+    Call("pcie_width", number("CurrPcieLinkWidth")),
     Call("pcie_generation_max", get("MaxPcieLinkGeneration")),
     Call("pcie_width_max", get("MaxPcieLinkWidth")),
     Call("pcie_replays", get("PcieReplayCounter")),
@@ -283,13 +327,13 @@ CALLS = (
     # (but for GA100) on; the instant one is a field, above. On A100 and H100 only a quarter of the
     # time is sampled (Yang et al., "Part-time Power Measurements", SC24), so the energy of short
     # spans is a guess.
-    Call("power_w", get("PowerUsage"), divisors=1000),
+    Call("power_w", number("PowerUsage"), divisors=1000),
     Call("energy_j", get("TotalEnergyConsumption"), divisors=1000),
     Call("power_limit_w", get("EnforcedPowerLimit"), divisors=1000),
     Call(
         "temperature_c",
         get("TemperatureV", "NVML_TEMPERATURE_GPU"),
-        get("Temperature", "NVML_TEMPERATURE_GPU"),
+        number("Temperature", "NVML_TEMPERATURE_GPU"),
     ),
     Call(
         "temperature_slowdown_c", get("TemperatureThreshold", "NVML_TEMPERATURE_THRESHOLD_SLOWDOWN")
@@ -299,8 +343,8 @@ CALLS = (
         ("gpu_utilization_pct", "memory_utilization_pct"),
         get("UtilizationRates", members=("gpu", "memory")),
     ),
-    Call("encoder_utilization_pct", get_several("EncoderUtilization")),
-    Call("decoder_utilization_pct", get_several("DecoderUtilization")),
+    Call("encoder_utilization_pct", number("EncoderUtilization", unused=1)),
+    Call("decoder_utilization_pct", number("DecoderUtilization", unused=1)),
     Call("power_violation_s", _violation("POWER"), divisors=_NS_PER_S),
     Call("thermal_violation_s", _violation("THERMAL"), divisors=_NS_PER_S),
     Call("reliability_violation_s", _violation("RELIABILITY"), divisors=_NS_PER_S),

@@ -154,6 +154,8 @@ class XidWatch:
 
     def _start(self, listed: Sequence[Listed]) -> None:
         nvml = self._nvml
+        # Past nvidia-ml-py's own way, which makes an exception of each second without an error.
+        self._wait = nvml.nvmlLib.nvmlEventSetWait_v2
         self._set = nvml.nvmlEventSetCreate()
         wanted = nvml.nvmlEventTypeXidCriticalError | nvml.nvmlEventTypeDoubleBitEccError
         for gpu, handle in listed:
@@ -169,18 +171,20 @@ class XidWatch:
             self._thread.start()
 
     def _run(self) -> None:
-        nvml = self._nvml
-        while not self._stop.is_set():
-            try:
-                self._note(nvml.nvmlEventSetWait_v2(self._set, WAIT_MS))
-            except nvml.NVMLError as error:
-                if error.value in codes.OLDER_WAY | codes.LIBRARY_GONE:
+        found = self._nvml.c_nvmlEventData_t()
+        try:
+            while not self._stop.is_set():
+                code = self._wait(self._set, ctypes.byref(found), WAIT_MS)
+                if code == codes.TIMEOUT:
+                    continue
+                if not code:
+                    self._note(found)
+                elif code in codes.OLDER_WAY | codes.LIBRARY_GONE:
                     return
-                if error.value != codes.TIMEOUT:
+                else:
                     self._stop.wait(1.0)  # such as for a lost GPU; the others go on
-            except Exception:
-                LOG.exception("Xid errors are not watched any more: report this as a bug")
-                return
+        except Exception:
+            LOG.exception("Xid errors are not watched any more: report this as a bug")
 
     def _note(self, found: Any) -> None:
         gpu = self._gpus.get(_address(found.device))
