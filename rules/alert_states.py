@@ -96,10 +96,6 @@ class AlertStates:
         state = self._states.get((gpu, key))
         return state is not None and state.event is not None
 
-    def is_known(self, gpu: str | None, key: str = "") -> bool:
-        """Return whether there is an alert, reported or pending."""
-        return (gpu, key) in self._states
-
     @property
     def known(self) -> Set[tuple[str | None, str]]:
         """The GPUs (UUID) and keys with an alert, reported or pending."""
@@ -215,9 +211,10 @@ class GpuCondition:
             return
         if not frame.full and not self.in_fast_frames:
             return
+        known = self.states.known
         for gpu in latest.gpus:
             holds = self.judge(gpu, frame, latest)
-            if not holds and not self.states.is_known(gpu.uuid, self.key):
+            if not holds and (not known or (gpu.uuid, self.key) not in known):
                 continue  # nothing to begin or end: nearly always
             message = partial(self.message, gpu, latest)
             yield from self.states.update(frame.time_s, holds, message, gpu.uuid, self.key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gpuadvisor.domain.accumulators import Latest
-from gpuadvisor.domain.clock_reasons import SLOWING, SW_POWER_CAP, SW_THERMAL_SLOWDOWN, holds
+from gpuadvisor.domain.clock_reasons import BITS, SLOWING, SW_POWER_CAP, SW_THERMAL_SLOWDOWN, holds
 from gpuadvisor.domain.metrics import BY_NAME
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Frame, Gpu
@@ -113,11 +113,14 @@ class Throttling(GpuCondition):
         super().__init__()
         self.key = name
         self.severity = severity
+        self._bit = BITS[name]
 
     def judge(self, gpu: Gpu, frame: Frame, latest: Latest) -> bool | None:
         sample = frame.samples.get(gpu.uuid)
         mask = sample.values.get(METRIC) if sample else None
-        return None if mask is None else holds(int(mask), self.key)
+        if mask is None:
+            return None
+        return bool(int(mask) & self._bit) and holds(int(mask), self.key)
 
     def message(self, gpu: Gpu, latest: Latest) -> Message:
         read = {name: latest.value(gpu.uuid, name) for name in TOLD}

@@ -49,8 +49,13 @@ class Conditions:
         """Take in a frame; return what began or ended, with the collector's own events."""
         self.latest.add(frame)
         events = list(frame.events)
-        for condition in list(self._conditions):
-            events.extend(self._ask(condition, frame))
+        for condition in tuple(self._conditions):
+            try:
+                events += list(condition.observe(frame, self.latest))
+            except Exception:  # it is left out, as the others must go on
+                name = type(condition).__name__
+                LOG.exception("the condition %s failed and is left out: report this as a bug", name)
+                self._conditions.remove(condition)
         for event in events:
             if event.ended_s is None:
                 self._open[event.identity] = event
@@ -63,15 +68,6 @@ class Conditions:
         ended = [replace(event, ended_s=max(time_s, event.began_s)) for event in self.open]
         self._open.clear()
         return ended
-
-    def _ask(self, condition: Condition, frame: Frame) -> Iterator[Event]:
-        """Ask one condition; one that fails is left out, as the others must go on."""
-        try:
-            yield from list(condition.observe(frame, self.latest))
-        except Exception:
-            name = type(condition).__name__
-            LOG.exception("the condition %s failed and is left out: report this as a bug", name)
-            self._conditions.remove(condition)
 
 
 class Findings(GpuCondition):

@@ -200,15 +200,10 @@ def _labels(gpu: Gpu) -> tuple[str, str, str]:
     return str(gpu.index), gpu.uuid, gpu.name
 
 
-def _ok(latest: Latest, device: str, metric: str, now_s: float) -> float | None:
-    reading = latest.reading(device, metric, now_s)
-    return reading.value if reading is not None and reading.is_ok else None
-
-
 def _known(latest: Latest, metric: str, now_s: float) -> Iterator[tuple[Gpu, float]]:
     """Yield the GPUs of which this metric has a value now, each with it."""
     for gpu in latest.gpus:
-        value = _ok(latest, gpu.uuid, metric, now_s)
+        value = latest.value(gpu.uuid, metric, now_s)
         if value is not None:
             yield gpu, value
 
@@ -225,7 +220,8 @@ def _states(latest: Latest, now_s: float) -> Family:
         ((*_labels(gpu), each.full_name, str(reading.state)), 1)
         for gpu in latest.gpus
         for each in GPU_EXPORTED
-        if (reading := latest.reading(gpu.uuid, each.metric.name, now_s)) and not reading.is_ok
+        if latest.value(gpu.uuid, each.metric.name, now_s) is None
+        and (reading := latest.reading(gpu.uuid, each.metric.name, now_s))
     ]
     text = "1 for each metric that has no value now, with the reason as its state"
     return _family(f"{PREFIX}metric_state", text, samples, (*GPU_LABELS, "metric", "state"))
@@ -243,7 +239,7 @@ def _throttled(latest: Latest, now_s: float) -> Family:
 
 def _host_families(latest: Latest, now_s: float) -> Families:
     for each in HOST_EXPORTED:
-        value = _ok(latest, HOST, each.metric.name, now_s)
+        value = latest.value(HOST, each.metric.name, now_s)
         samples = [] if value is None else [((), each.in_base_unit(value))]
         yield _family(each.name, each.metric.help, samples, is_counter=each.is_counter)
 

@@ -205,9 +205,7 @@ class _Fields:
 
 
 _LINK_ERRORS = _Fields("NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL")
-_LINK_BYTES = _Fields(
-    "NVLINK_THROUGHPUT_DATA_TX", "NVLINK_THROUGHPUT_DATA_RX", scope=_ALL_LINKS
-)
+_LINK_BYTES = _Fields("NVLINK_THROUGHPUT_DATA_TX", "NVLINK_THROUGHPUT_DATA_RX", scope=_ALL_LINKS)
 
 
 def _link_errors(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:

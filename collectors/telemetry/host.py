@@ -24,6 +24,9 @@ VIRTUAL_DISKS = (b"loop", b"ram", b"dm-", b"md", b"zram")
 _SECTOR_BYTES = 512
 """A sector of /proc/diskstats, whatever the disk's (Documentation/admin-guide/iostats.rst)."""
 _BLOCK = 1 << 16
+_SHORT = 2048
+"""Bytes read at once up to which they were the last: the kernel gives as many whole lines as fit
+into a page of 4 KiB (its seq_file), and none of these is longer than the other half of it."""
 _MEMORY = re.compile(rb"^((?:Mem|Swap)(?:Total|Available|Free)): *(\d+) kB$", re.MULTILINE)
 """Lines of /proc/meminfo that are used; parsing all 55 took twice as long as reading them."""
 
@@ -63,8 +66,9 @@ class HostCollector:
             file = self._files.get(name)
             if file is None:
                 file = self._files[name] = os.open(self._proc / name, os.O_RDONLY | os.O_CLOEXEC)
-            content = b""
-            while part := os.pread(file, _BLOCK, len(content)):  # a page at a time
+            content = part = os.pread(file, _BLOCK, 0)
+            while len(part) > _SHORT:
+                part = os.pread(file, _BLOCK, len(content))
                 content += part
             return content
         except OSError:
@@ -85,7 +89,7 @@ class HostCollector:
 
     def _cpu(self) -> dict[str, float]:
         """Return the time that all cores spent, in all and in parts, in the kernel's ticks."""
-        times = [int(each) for each in next(iter(self._lines("stat")), b"").split()[1:]]
+        times = [int(each) for each in self._content("stat").partition(b"\n")[0].split()[1:]]
         if len(times) < 5:
             return {}
         # user, nice, system, idle, iowait, irq, softirq, steal, and then what user and nice have

@@ -18,8 +18,9 @@ class GpuLost(GpuCondition):
         sample = frame.samples.get(gpu.uuid)
         if sample is None:
             return None
-        if any(absence.state is State.LOST for absence in sample.unavailable.values()):
-            return True
+        for absence in sample.unavailable.values():
+            if absence.state is State.LOST:
+                return True
         return False if sample.values else None
 
     def message(self, gpu: Gpu, latest: Latest) -> Message:
