@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from gpuadvisor.domain.knobs import Contribution, Origin, Settings
 from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import TrialState
 from gpuadvisor.storage.database import Store
 from gpuadvisor.tuners.ablation import Ablation
 from gpuadvisor.tuners.knob_space import KnobSpace
@@ -102,15 +103,19 @@ class KnobSearch:
 
     def _begin(self) -> None:
         """Stand on what the screening found best, if a trial of it pays, too."""
-        start, self._standing = self.screening.start, {}
-        for name in self.left_aside:
-            if name in start:
-                start = self.chosen.space.without(start, name)
-        if start and self.evaluator.affordable([start]):
+        self._standing = {}
+        for start in self.screening.starts():
+            for name in self.left_aside:
+                if name in start:
+                    start = self.chosen.space.without(start, name)
+            if not start or not self.evaluator.affordable([start]):
+                return
             (trial,) = self.evaluator.measure([start], "search")
             if pays(trial, self.best):
                 self._standing = start
                 self._on_best(Best(start, trial.gain or 1.0, trial))
+            if trial.state is not TrialState.OUT_OF_MEMORY:
+                return
 
     def _has_more(self, space: Space) -> bool:
         """Say whether another round can find what the last one did not."""

@@ -20,6 +20,7 @@ from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.screening import Screened, ScreenedAs, ScreeningResult
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import ScriptError
+from gpuadvisor.tuners import batch_growth
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.loader_ceiling import CACHED, first_ceiling_s, may_wait, worthless
 from gpuadvisor.tuners.loader_supply import rechosen
@@ -79,7 +80,7 @@ class Screener:
         supply = self._supply_timer.supply(space, budget, enter)
         begins = Screening(narrowed(space, supply), supply=supply)
         live, allowed_s = self.live_part(space), budget.screening_s()
-        if not live.parameters:
+        if not live.parameters and not self._factors(begins.space):
             return begins
         why = self.unable(live, allowed_s, budget.expected_s({}))
         if why is not None:
@@ -121,7 +122,8 @@ class Screener:
         where = (
             "of the computing, on the batch that is there" if cached else "in one running script"
         )
-        enter("screening", f"{where}: {', '.join(space.by_name)}")
+        names = [*space.by_name, *[batch_growth.NAME] * bool(self._factors(begins.space))]
+        enter("screening", f"{where}: {', '.join(names)}")
         allowed_s = budget.screening_s()
         more_s = max(0.0, budget.screening_s(compiles=True) - allowed_s)
         throughout = begins.start if not cached else {}
@@ -180,7 +182,8 @@ class Screener:
         `more_s` are further ones for what compiles. The script has the settings of `throughout`
         from its start, and each value is compared beside them. Where it is `cached`, the script
         has the batch that it has already all the time, and what the loaders' knobs in `whole` can
-        bring at most is timed, too.
+        bring at most is timed, too. Where batches may grow, how far they should is timed in the
+        end, beside the best settings.
 
         Raises ScriptError where that script cannot be timed in blocks of steps, Interrupted where
         the study was cancelled.
@@ -199,7 +202,17 @@ class Screener:
         )
         # In the knobs' own order, in which they are turned on: layouts before what compiles.
         live = {n: _place(knob) for n, knob in self.knobs.items() if n in space}
-        if cached:
+        factors = self._factors(whole or Space())
+        if factors:
+            last_s = end_s + more_s
+            screening = batch_growth.with_growth(
+                screening,
+                factors,
+                lambda: last_s - time.monotonic(),
+                str(self.options.seed),
+                self.progress.on_screened,
+            )
+        if cached or factors:
             live[CACHED] = CACHED_PLACE
         found = run_live(self._request(space, allowed_s + more_s, throughout), live, screening)
         values = (replace(each, beside={**throughout, **each.beside}) for each in found.values)
@@ -210,6 +223,14 @@ class Screener:
         for each in ruled_out:
             self.progress.on_screened(each)
         return replace(found, values=(*found.values, *ruled_out))
+
+    def _factors(self, space: Space) -> list[int]:
+        """Return the sizes to which batches may grow, as factors; none where one batch says nothing
+        of others, as its shape is its own.
+        """
+        if batch_growth.NAME not in space or self.baseline.facts.varying_shapes:
+            return []
+        return [int(value) for value in space[batch_growth.NAME].values]
 
     def _request(self, space: Space, allowed_s: float, throughout: Settings) -> RunRequest:
         options = self.options
@@ -255,6 +276,18 @@ class Screening:
         """Settings of the search's first trial; empty where nothing promises anything."""
         return {**(self.supply.settings if self.supply else {}), **self.result.settings}
 
+    def starts(self) -> list[Settings]:
+        """Return what the first trial may have, the best first: a fresh process may need more
+        memory than the running one, and smaller values of what grew then need less of it.
+        """
+        start = dict(self.start)
+        found = [start] if start else []
+        for name in [n for n in start if n in self.space and self.space[n].progressive]:
+            smaller = [each.value for each in self._smaller(start) if each.knob == name]
+            found += [{**start, name: value} for value in smaller[-1:]]
+            found.append({n: value for n, value in start.items() if n != name})
+        return [each for each in found if each]
+
     @property
     def brought(self) -> dict[str, float]:
         """What each screened knob of the start brings beside the others, or brought when it was
@@ -289,11 +322,23 @@ class Screening:
             for each in self._of(ScreenedAs.WORTHLESS)
             if each.beside.items() <= standing.items()
         ] + self._of(ScreenedAs.NO_EFFECT)
+        gone += self._smaller(standing)
         left = self._without(gone)
         if not left.parameters and gone:
             gone.remove(max(gone, key=lambda each: each.ratio.ratio if each.ratio else 0.0))
             left = self._without(gone)
         return self._ordered(left)
+
+    def _smaller(self, standing: Settings) -> list[Screened]:
+        """Return what was timed of a knob whose larger value is among these settings."""
+        return [
+            each
+            for each in self.result.values
+            if each.knob in standing
+            and each.knob in self.space
+            and self.space[each.knob].progressive
+            and each.value < standing[each.knob]  # type: ignore[operator]
+        ]
 
     def _ordered(self, space: Space) -> Space:
         """Return a space in which the knobs that were timed change places, the best ones first.

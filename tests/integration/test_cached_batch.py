@@ -113,3 +113,19 @@ def test_the_ceiling_holds(live, workers):
     at_best = (rest_ms + 30) / rest_ms if not workers else max(rest_ms, loading_ms) / rest_ms
     assert found.loaders.high >= 0.75 * at_best  # a step has more than its 10 ms of rest
     assert found.loaders.low <= 1.1 * at_best
+
+
+def test_a_batch_is_given_several_times_over_in_one(live):
+    larger = Block({CACHED: 3}, 0.2)
+    times, lines = live(asked(FREE, larger, FREE), 0.001, 0)
+    assert not any(each.failed for each in times)
+    folds = [total / (16 * first + 24) for first, total, *_ in lines]
+    assert set(folds) == {1.0, 3.0}
+    assert folds.count(3.0) >= times[1].steps
+
+
+def test_batches_grow_no_further_than_the_memory(live):
+    enormous = Block({CACHED: 1_000_000_000}, 0.2)
+    (small, failed, after), _ = live(asked(FREE, enormous, FREE), 0.001, 0)
+    assert "would need" in failed.failed
+    assert not small.failed and not after.failed

@@ -3,7 +3,8 @@
 It is no knob: it shows how fast a step is without any waiting for data, and with that what all
 knobs of the loaders together can bring at most, and what other knobs bring to the computing. The
 loaders stand still meanwhile, and go on with the batch that comes next. A script that goes on like
-this for minutes gets another batch from time to time, so that it does not learn one by heart.
+this for minutes gets another batch from time to time, so that it does not learn one by heart. It
+may get it several times over in one, which shows what larger batches would bring to the computing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from gpuadvisor.collectors.script.child.counters import ready_batches
+from gpuadvisor.collectors.script.child.repeated_batch import Memory, repeated
+from gpuadvisor.collectors.script.child.trace import samples_in
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.target import Target, Turn
 
@@ -80,6 +83,9 @@ class _Turn:
         self._original = original
         """The `__next__` of loaders' iterators."""
         self._is_on = False
+        self._times = 1
+        """How often a batch is in the one that is given."""
+        self._memory = Memory()
         self._repeated = 0
         """Batches that were given again since the block began."""
         self._refused = ""
@@ -97,13 +103,22 @@ class _Turn:
         """Batches of each iterator that were ready when it was waited for again."""
 
     def __call__(self, value: Value | None) -> None:
-        was_on, self._is_on = self._is_on, value is not None
-        if was_on == self._is_on:
+        """Turn it on, with a batch so many times over in one, or off.
+
+        RuntimeError where that would not fit into memory.
+        """
+        times = None if value is None else int(value)
+        if times == (self._times if self._is_on else None):
             return
-        self._refused = ""
+        if self._is_on:
+            self._memory.end()
+        self._is_on, self._refused = False, ""
         for iterator in self._held:
             self._backlog[iterator] = ready_batches(iterator) or 0
         self._held.clear()
+        if times is not None:
+            self._memory.begin(times)
+            self._is_on, self._times = True, times
 
     def begin_block(self) -> None:
         """Let the batch that comes next take the place of one that was given for long enough."""
@@ -147,15 +162,17 @@ class _Turn:
         return batch
 
     def _hold(self, iterator: Any, batch: Any, began_s: float) -> None:
+        loaded = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
         try:
-            held = _Held(batch)
+            held = _Held(repeated(batch, samples_in(batch, loaded), self._times))
         except (RuntimeError, MemoryError) as error:
             self._refused = str(error) or type(error).__name__
             return
         data = id(getattr(iterator, "_dataset", iterator))
-        if held.size < self._sizes.get(data, 0):  # the last of an epoch
+        size = held.size // self._times
+        if size < self._sizes.get(data, 0):  # the last of an epoch
             return
-        self._held[iterator], self._sizes[data] = held, held.size
+        self._held[iterator], self._sizes[data] = held, size
         _let_workers_finish(iterator)
         now_s = time.perf_counter()
         held.due_s = now_s + RENEWED * (now_s - began_s)

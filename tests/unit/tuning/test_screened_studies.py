@@ -14,9 +14,10 @@ from gpuadvisor.errors import Interrupted, ScriptError
 from gpuadvisor.reports import study_wording as wording
 from gpuadvisor.reports.study_document import study_markdown
 from gpuadvisor.storage.database import open_store
+from gpuadvisor.tuners.knob_space import KnobSpace
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.space import Parameter, Space
-from gpuadvisor.tuning import screening
+from gpuadvisor.tuning import screening, study
 from gpuadvisor.tuning.budget import BudgetLimit
 from gpuadvisor.tuning.results import with_measured
 from gpuadvisor.tuning.trial_runner import Silent
@@ -278,3 +279,51 @@ def test_an_expectation_tells_what_was_screened(live):
     assert told.startswith("cudnn_benchmark: worth less than 1 % in one running process")
     nothing = with_measured(each, replace(result, screened=()))
     assert nothing.why == "none of its knobs was tried to its end"
+
+
+def grown(*values):
+    """A screening that kept the last of these batch sizes."""
+    ratio = Ratio(2.0, 1.8, 2.2, 3)
+    states = [ScreenedAs.GAINS] * (len(values) - 1) + [ScreenedAs.KEPT]
+    found = [Screened("batch_size", v, s, ratio) for v, s in zip(values, states, strict=True)]
+    space = Space(
+        (Parameter("batch_size", (2, 4, 8, 16), progressive=True), Parameter("tf32", (True,)))
+    )
+    result = ScreeningResult(tuple(found), {"batch_size": values[-1], "tf32": True})
+    return screening.Screening(space, result)
+
+
+def test_smaller_batches_are_not_tried_where_a_larger_one_stands():
+    begins = grown(2, 4, 8)
+    assert begins.left({"batch_size": 8})["batch_size"].values == (8, 16)
+    assert begins.left({})["batch_size"].values == (2, 4, 8, 16)
+
+
+def test_a_batch_that_fits_no_fresh_process_leaves_room_for_a_smaller_one():
+    assert grown(2, 4, 8).starts() == [
+        {"batch_size": 8, "tf32": True},
+        {"batch_size": 4, "tf32": True},
+        {"tf32": True},
+    ]
+    assert grown(2).starts() == [{"batch_size": 2, "tf32": True}, {"tf32": True}]
+    assert screening.Screening().starts() == []
+
+
+@pytest.mark.parametrize("fits", [8, 4, 0])
+def test_a_study_begins_with_the_largest_batch_that_fits(live, script, monkeypatch, fits):
+    monkeypatch.setattr(screening.Screener, "screening", lambda *_: grown(2, 4, 8))
+    monkeypatch.setattr(study, "select_knobs", lambda *_: KnobSpace(grown(2, 4, 8).space, {}))
+
+    def fail(names, run):
+        sizes = [each.value for each in script.requests[-1].specification.applications
+                 if each.knob == "batch_size"]  # fmt: skip
+        return TrialState.OUT_OF_MEMORY if max(sizes, default=0) > fits else None
+
+    script.fail = fail
+    script.gains = {"batch_size": 2.0, "tf32": 1.2}
+    result = tune(budget=TEN_MINUTES, only=frozenset({"batch_size", "tf32"}))
+    begun = [trial for trial in result.trials if trial.phase == "search"]
+    sizes = [trial.settings.get("batch_size", 0) for trial in begun]
+    tried = [size for size in (8, 4, 0) if size >= fits]
+    assert sizes[: len(tried)] == tried
+    assert str(begun[len(tried) - 1].state) != "out_of_memory"
