@@ -29,7 +29,7 @@ MOST_PAIRS = 8
 LEAST_WAITING = MIN_GAIN / 2
 """Share of the time spent waiting for batches below which the ceiling is no matter, also where the
 rest of a step becomes twice as fast."""
-PLAIN = 1.05
+MUCH = 1.05
 """Worth of no waiting in a few blocks from which it is timed no more: beside computing that is
 faster, it is worth more still, so no knob of the loaders will be ruled out."""
 
@@ -104,7 +104,12 @@ def may_wait(baseline: Measurement) -> bool:
     if facts.varying_shapes or not facts.loaders:
         return False
     hidden = facts.device == "cuda" and any(each.num_workers for each in facts.loaders)
-    return hidden or baseline.data_wait_share >= LEAST_WAITING
+    return hidden or waits(baseline)
+
+
+def waits(baseline: Measurement) -> bool:
+    """Say whether a script waits for its loaders by more than a trifle."""
+    return baseline.data_wait_share >= LEAST_WAITING
 
 
 def worthless(ceiling: Ratio, space: Space, beside: Settings) -> list[Screened]:

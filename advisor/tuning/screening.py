@@ -22,7 +22,7 @@ from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.tuners import batch_growth
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.loader_ceiling import CACHED, first_ceiling_s, may_wait, worthless
+from gpuadvisor.tuners.loader_ceiling import CACHED, first_ceiling_s, may_wait, waits, worthless
 from gpuadvisor.tuners.loader_supply import rechosen
 from gpuadvisor.tuners.screening.course import least_s, screen
 from gpuadvisor.tuners.space import Parameter, Space
@@ -199,6 +199,7 @@ class Screener:
             told=self.progress.on_screened,
             more_s=more_s,
             cached=cached,
+            waits=waits(self.baseline),
         )
         # In the knobs' own order, in which they are turned on: layouts before what compiles.
         live = {n: _place(knob) for n, knob in self.knobs.items() if n in space}

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuadvisor.domain.screening import Ratio, Screened, Screening, ScreeningResult
-from gpuadvisor.tuners.loader_ceiling import PLAIN as WAITS_PLAINLY
-from gpuadvisor.tuners.loader_ceiling import first_ceiling, last_ceiling
+from gpuadvisor.tuners.loader_ceiling import MUCH, first_ceiling, last_ceiling
 from gpuadvisor.tuners.screening.blocks import LONGEST_S, Blocks, Key, Steps, whole_s
 from gpuadvisor.tuners.screening.comparing import MOST_PAIRS, Comparing, EndedError
 from gpuadvisor.tuners.screening.factorial import factors_of, least_pairs
@@ -44,6 +43,7 @@ def screen(
     told: Callable[[Screened], None] = lambda screened: None,
     more_s: float = 0.0,
     cached: bool = False,
+    waits: bool = True,
 ) -> Screening[ScreeningResult]:
     """Return a screening of all values in a space of knobs that can be turned in a running script.
 
@@ -52,13 +52,14 @@ def screen(
     `least_gain` is the smallest gain worth having, as a share. `told` hears of each comparison.
     `more_s` are further seconds, for costly knobs and what of the best pays beside them. `cached`
     has all of it timed on the batch that the script has already: what a value is worth is its worth
-    for the computing alone. What waiting costs is timed first. Where a batch cannot be given again,
-    it ends there, and says why.
+    for the computing alone. What waiting costs is timed first, and if it is little, in the end
+    beside the best, unless the script `waits` for nothing. Where a batch cannot be given again, it
+    ends there, and says why.
     """
     costly = costly or {}
     blocks, known = Blocks(left_s, costly, seed), Knowledge(space, 1 + least_gain)
     comparing = Comparing(space, blocks, known, seed, told)
-    return _Course(space, costly, more_s, blocks, known, comparing, cached, seed).run()
+    return _Course(space, costly, more_s, blocks, known, comparing, cached, waits, seed).run()
 
 
 def least_s(values: int, step_ms: float) -> float:
@@ -79,6 +80,7 @@ class _Course:
     known: Knowledge
     comparing: Comparing
     cached: bool
+    waits: bool
     seed: str
     loaders: Ratio | None = None
     """What no waiting is worth at most; None where it was not timed."""
@@ -104,8 +106,10 @@ class _Course:
         except EndedError as end:
             self.known.ended = str(end)
         base_ms = self.blocks.base_ms
-        if self.loaders and self.loaders.ratio < WAITS_PLAINLY and not self.known.ended:
-            self.loaders = yield from last_ceiling(self.blocks, self.known.best, self.seed)
+        if self.loaders and self.loaders.ratio < MUCH:
+            timed = self.waits and not self.known.ended
+            last = last_ceiling(self.blocks, self.known.best, self.seed)
+            self.loaders = (yield from last) if timed else None
         result = self.known.result(values, base_ms, self.blocks.seconds)
         return replace(result, loaders=self.loaders)
 
