@@ -161,6 +161,17 @@ class Call:
     starts: tuple[tuple[float, ...], ...] = ()
     """For each row of outputs with such lengths, numbers at places that do not depend on them, from
     the start on: of a longer output there are more, of which the first are at the same places."""
+    steps: int = 0
+    """Steps that optimizers took since a pass over a loader began or ended."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """A step of an optimizer: a few numbers of each of its parameters."""
+
+    gradients: tuple[float, ...]
+    change: tuple[float, ...]
+    """What the step added to the weights."""
 
 
 class LoopKind(str, Enum):
@@ -279,6 +290,10 @@ class Life:
     evaluations: tuple[Call, ...] = ()
     """Outputs of each root's first call in evaluation mode, of models that draw no random numbers:
     what they compute before training amplifies any rounding. Empty where that was not wanted."""
+    updates: tuple[Update, ...] = ()
+    """The first step of an optimizer in each pass."""
+    equalled: int = 0
+    """How often weights that another life had kept took the place of its own."""
     losses: tuple[float, ...] = ()
     loops: tuple[Loop, ...] = ()
     branches: tuple[Branch, ...] = ()

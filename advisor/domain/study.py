@@ -90,7 +90,7 @@ class Equivalence:
     value: float | None = None
     limit: float | None = None
     reason: str = ""
-    """Why it was not checked."""
+    """Why it was not checked, or what could be compared in part only."""
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,8 @@ def compared(found: Equivalence) -> str:
     if not figures.is_figure(found.value) and not figures.is_figure(found.limit):
         return found.metric
     limit = figures.short(found.limit) if figures.is_figure(found.limit) else "not set"
-    return f"{found.metric} {figures.short(found.value)} (limit {limit})"
+    in_part = f"; {found.reason}" if found.reason else ""
+    return f"{found.metric} {figures.short(found.value)} (limit {limit}){in_part}"
 
 
 def _forecast(forecast: Forecast) -> Iterator[str]:

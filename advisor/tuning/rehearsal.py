@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 from gpuadvisor.collectors.script.request import Command, Limits, RunRequest
+from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.runner import run_life
 from gpuadvisor.collectors.script.scratch import unavailable
 from gpuadvisor.collectors.script.specification import Shortening, Specification
@@ -102,7 +106,16 @@ class Rehearser:
         if draws_samples_at_random(first):
             numerics = self._without_data(settings, limit_s)
         times = (self.step_ms, step_ms) if self.step_ms and step_ms else None
-        lives = Lives(first, second, plan, times, numerics, self._nudged, lambda: self._reseeded)
+        lives = Lives(
+            first,
+            second,
+            plan,
+            times,
+            numerics,
+            self._nudged,
+            lambda: self._reseeded,
+            lambda: self._on_equal_weights(settings, shortening, limit_s),
+        )
         found = compare(lives, settings, self.knobs, self.tolerance)
         if _is_of_times(found):
             # Passes of a few batches last milliseconds, and a start was seen once: a busy moment
@@ -136,8 +149,30 @@ class Rehearser:
 
     @cached_property
     def _second(self) -> Life:
-        """Another life of the unchanged script, to see what two of them agree in."""
-        return self._live({}, self._shortening, self.allowed_s / LIVES)
+        """Another life of the unchanged script, to see what two of them agree in. It keeps its
+        weights."""
+        shortening = replace(self._shortening, weights=self._weights)
+        return self._live({}, shortening, self.allowed_s / LIVES)
+
+    @cached_property
+    def _weights(self) -> str:
+        """A folder that is gone with this object."""
+        stack = ExitStack()
+        weakref.finalize(self, stack.close)
+        return str(stack.enter_context(run_folder()))
+
+    def _on_equal_weights(
+        self, settings: Settings, shortening: Shortening, limit_s: float
+    ) -> Life | None:
+        """Let the plan live with weights that the second life kept.
+
+        None where it did not come to its end, or where no weights were kept.
+        """
+        if not any(Path(self._weights).iterdir()):
+            return None
+        taking = replace(shortening, weights=self._weights, takes_weights=True)
+        life = self._live(settings, taking, limit_s)
+        return life if life.state is TrialState.COMPLETE else None
 
     def _nudged(self, amount: float) -> Life | None:
         """Let the unchanged script live with weights that were changed by a relative amount.
@@ -211,6 +246,8 @@ class Rehearser:
         name = f"with {', '.join(settings)}" if settings else "unchanged script"
         if shortening.nudge:
             name += f", weights changed by {shortening.nudge:.2g} of their size"
+        if shortening.takes_weights:
+            name += ", weights of the unchanged script"
         if reseed is not None:
             name += ", other random numbers"
         self.progress.on_life_start(name)

@@ -23,6 +23,7 @@ from gpuadvisor.domain.rehearsal import (
     StateChange,
     StateKind,
     Touch,
+    Update,
     WorkerStart,
 )
 from gpuadvisor.domain.study import TrialState
@@ -49,6 +50,10 @@ def read_life(folder: Path, outcome: RunOutcome, recorder: RunRecorder) -> Life:
         calls=tuple(_call(r) for r in own if r["kind"] == "call"),
         probes=tuple(_call(r) for r in own if r["kind"] == "probe"),
         evaluations=tuple(_call(r) for r in own if r["kind"] == "evaluation"),
+        updates=tuple(
+            Update(tuple(r["gradients"]), tuple(r["change"])) for r in own if r["kind"] == "update"
+        ),
+        equalled=sum(r["kind"] == "equalled" for r in own),
         losses=tuple(value for r in own if r["kind"] == "losses" for value in r["values"]),
         loops=tuple(_loop(r) for r in own if r["kind"] == "loop"),
         branches=tuple(_branch(r) for r in own if r["kind"] == "branch"),
@@ -143,6 +148,7 @@ def _call(record: Record) -> Call:
         lengths=tuple(record["lengths"]),
         starts=tuple(map(tuple, record["starts"])),
         random=record["random"],
+        steps=record["steps"],
     )
 
 

@@ -129,8 +129,9 @@ def _shared_folders(request: RunRequest) -> Iterator[Path]:
     """Yield the folders that a script in a private view has in common with us."""
     yield bundle_folder()
     yield from map(Path, request.shared)
-    if request.specification.shortening is not None:
-        yield Path(request.specification.shortening.record)
+    shortening = request.specification.shortening
+    if shortening is not None:
+        yield from map(Path, filter(None, (shortening.record, shortening.weights)))
 
 
 def _viewed(request: RunRequest, view: View) -> RunRequest:

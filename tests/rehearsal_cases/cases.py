@@ -160,6 +160,8 @@ TRAPS = (
     trap("gradient_norm_log", NHWC, END),
     trap("features_view", NHWC, END),
     trap("raw_storage_export", NHWC, FILES, END),
+    trap("folded_after_noise", NHWC, RESULTS),
+    trap("average_after_noise", NHWC, RESULTS),
     trap("per_sample_gradients", NHWC, END),
     trap("activations_to_numpy", BF16, END),
     trap("float32_features", BF16, END),
@@ -250,6 +252,7 @@ HEALTHY = (
     Case("autoencoder", WORKERS),
     Case("recurrent", WORKERS),
     Case("convolutional", NHWC, gains=False),
+    Case("trained_on_noise", NHWC, gains=False),
     Case("tensor_dataset_threads", ONE_THREAD, gains=False),
     Case("script_at_end", ONE_THREAD, gains=False),
     # Inference.

@@ -39,6 +39,9 @@ class Lives:
     reseeded: Callable[[], Life | None] | None = None
     """Gives the unchanged script's life with other random numbers from the models' first call on,
     or None where that has no room: how far the draws of a model alone move what is written."""
+    on_equal_weights: Callable[[], Life | None] | None = None
+    """Gives the plan's life with the weights of the second life at the begin and end of each pass,
+    or None where that has no room: what it computes on them, whatever training makes of them."""
 
 
 def draws_samples_at_random(life: Life) -> bool:

@@ -82,14 +82,15 @@ class ResultComparison:
             return Equivalence("wrong", metric, value, limit)
         if self.found.model_redraws and not first.losses:
             return self._unchecked("the model draws other random numbers for its outputs")
-        later = LaterComparison(self.found, plan, limit, value).difference()
+        comparison = LaterComparison(self.found, plan, limit, value)
+        later = comparison.difference()
         if later is not None and later.is_wrong:
             self.found.problem(Aspect.RESULTS, later.sentence)
             return Equivalence("wrong", later.sentence, None, limit)
         if later is not None:
             return self._unchecked(later.sentence)
         self.found.covered.append(Aspect.RESULTS)
-        return Equivalence("equivalent", metric, value, limit)
+        return Equivalence("equivalent", metric, value, limit, comparison.remark)
 
     def _sampled(self, metric: str) -> Equivalence:
         """Judge settings that change nothing but which random samples are read."""

@@ -6,6 +6,7 @@ import atexit
 import os
 import resource
 import time
+import weakref
 from contextlib import contextmanager
 from dataclasses import asdict
 from types import SimpleNamespace
@@ -18,6 +19,11 @@ from gpuadvisor.collectors.script.child.counters import Counters
 from gpuadvisor.collectors.script.child.dynamo_disable import disable_dynamo
 from gpuadvisor.collectors.script.child.patches import surround_backward
 from gpuadvisor.collectors.script.child.progress import Progress
+from gpuadvisor.collectors.script.child.rehearsal.equal_weights import (
+    EqualWeights,
+    numbers_of,
+    parameters_of,
+)
 from gpuadvisor.collectors.script.child.rehearsal.generators import torch_digest
 from gpuadvisor.collectors.script.child.rehearsal.memory import available_bytes
 from gpuadvisor.collectors.script.child.rehearsal.outputs import outputs_of
@@ -55,14 +61,25 @@ class LifeSession(Session):
         self._root_places: dict[int, int] = {}
         """Places of the roots by their identity."""
         self._batches = 0
+        self._steps_before = 0
+        """Steps before the newest begin or end of a pass."""
+        self._before_step: Any = None
+        """Some gradients and weights before the first step since then."""
+        self._modules: list[weakref.ref[Any]] = []
+        self._optimizers: list[weakref.ref[Any]] = []
+        """Those that took steps, in the order of their first ones."""
+        self._equal: EqualWeights | None = None
         self._facts: Any = SimpleNamespace(compiles=False)
         self._before: dict[int, int | None] = {}
         """Digests of the random numbers' state before each root's first call, None from then on."""
 
     def _observe(self, channel: Channel) -> None:
-        from torch.optim.optimizer import register_optimizer_step_post_hook
+        from torch.optim import optimizer
 
         torch, registry = self._torch, self._registry
+        if self._shortening.weights:
+            folder, takes = self._shortening.weights, self._shortening.takes_weights
+            self._equal = EqualWeights(torch, folder, takes)
         channel.send("torch", version=str(torch.__version__))
         self._loops = loops.current()
         loops.look_out_for_dynamo(torch)
@@ -74,14 +91,15 @@ class LifeSession(Session):
         patches.note_compilation(
             torch, registry, self._facts, roots.compiled, self._function_called
         )
-        register_optimizer_step_post_hook(self._stepped)
+        optimizer.register_optimizer_step_pre_hook(self._stepping)
+        optimizer.register_optimizer_step_post_hook(self._stepped)
         self._passes = Passes(
             torch,
             self._record,
             self._shortening.batches,
             self._read,
             lambda: self._steps,
-            self._pass_ended,
+            self._between_passes,
             progress,
         )
         self._passes.install()
@@ -100,14 +118,30 @@ class LifeSession(Session):
         self._passes.restart()
         if self._loops is not None:
             self._loops.restart()
-        self._calls = self._steps = 0
+        self._calls = self._steps = self._steps_before = 0
         self._marker = ""
 
     # -- steps -----------------------------------------------------------------------------
 
+    def _stepping(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self._steps == self._steps_before and not self._torch.compiler.is_dynamo_compiling():
+            with guarded(self._channel, "look at the weights"):
+                weights = parameters_of(optimizer)
+                slopes = [w.grad for w in weights if w.grad is not None and w.grad.numel()]
+                gradients = numbers_of(self._torch, slopes).tolist()
+                self._before_step = gradients, numbers_of(self._torch, weights)
+
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._torch.compiler.is_dynamo_compiling():
             return
+        known, self._before_step = self._before_step, None
+        if known is not None:
+            with guarded(self._channel, "look at the weights"):
+                gradients, before = known
+                change = numbers_of(self._torch, parameters_of(optimizer)) - before
+                self._record.write("update", gradients=gradients, change=change.tolist())
+        if all(find() is not optimizer for find in self._optimizers):
+            self._optimizers.append(weakref.ref(optimizer))
         self._steps += 1
         self._progress.stepped(optimizer)
         self._alive("optimizer")
@@ -162,6 +196,7 @@ class LifeSession(Session):
 
     def _found_module(self, module: Any) -> None:
         self._progress.roots += 1
+        self._modules.append(weakref.ref(module))
         if self._specification.reseed is not None and not self._before:
             self._torch.manual_seed(self._specification.reseed)
         if not self._is_traced():
@@ -232,6 +267,7 @@ class LifeSession(Session):
             random=random,
             root=self._root_places.setdefault(id(module), len(self._root_places)),
             batch=self._batches,
+            steps=self._steps - self._steps_before,
             **outputs_of(self._torch, out, (args, kwargs)),
         )
 
@@ -281,10 +317,21 @@ class LifeSession(Session):
 
         return fingerprint(value)
 
-    def _pass_ended(self) -> None:
+    def _between_passes(self) -> None:
         self._flush()
         if self._marker:
             self._alive(self._marker)
+        if self._steps == self._steps_before:
+            return
+        self._steps_before = self._steps
+        if self._equal is not None:
+            with guarded(self._channel, "make the weights equal"), self._apart():
+                modules, optimizers = (
+                    [each for find in found if (each := find()) is not None]
+                    for found in (self._modules, self._optimizers)
+                )
+                if self._equal.exchange(modules, optimizers) and self._shortening.takes_weights:
+                    self._record.write("equalled")
 
     # -- the end ---------------------------------------------------------------------------
 

@@ -65,20 +65,20 @@ class Passes:
         batches: int,
         read: Callable[[Any], list[Part]],
         steps: Callable[[], int],
-        ended: Callable[[], None],
+        between: Callable[[], None],
         progress: Progress,
     ) -> None:
         """Prepare to shorten passes to so many batches of the script's own size.
 
-        `read` returns what is kept of each part of a batch; `steps` counts optimizer steps; `ended`
-        is called after each pass; `progress` is told of all.
+        `read` returns what is kept of each part of a batch; `steps` counts optimizer steps;
+        `between` is called before and after each pass; `progress` is told of all.
         """
         self._torch = torch
         self._record = record
         self._batches = batches
         self._read = read
         self._steps = steps
-        self._ended = ended
+        self._between = between
         self._progress = progress
         self._datasets: list[Callable[[], Any]] = []
         """The data sets of the loaders that gave batches; each gives None once it is gone."""
@@ -185,6 +185,7 @@ class Passes:
         number = self._counts[place]
         self._counts[place] += 1
         self._states.begin(loader, place)
+        self._between()
         pass_ = self._open[place] = Pass(
             loader, place, number, whole_batches(loader._index_sampler), self._steps()
         )
@@ -242,7 +243,7 @@ class Passes:
             open_files=max(0, pass_.files[-1] - pass_.files[0]) if pass_.files else 0,
         )
         pass_.loader = None
-        self._ended()
+        self._between()
 
 
 class States:

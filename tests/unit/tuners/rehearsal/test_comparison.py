@@ -23,6 +23,7 @@ from gpuadvisor.domain.rehearsal import (
     StateChange,
     StateKind,
     Touch,
+    Update,
     WorkerStart,
     WrittenFile,
 )
@@ -524,27 +525,65 @@ class TestSilence:
         other = rehearsed(trained(1.4, 1.05), trained(1.0), settings=BF16, nudged=live)
         assert missing(other) is not None, "in evaluation mode it computes something else"
 
-    def test_a_model_that_amplifies_rounding_before_any_training(self):
-        """Batch norm over random pictures does: ResNet-50's outputs move by 19 % in bfloat16."""
+    @pytest.mark.parametrize(
+        ("equal", "lacks"),
+        [
+            ({}, None),
+            (
+                {"evaluation": 1.07},
+                "outputs differ by 7.0% in evaluation mode, before any training",
+            ),
+            ({"late": 1.09}, None),
+            ({"late": 1.2}, "outputs differ by 20.0% on equal weights"),
+            ({"begun": 1.4}, "outputs of a first step differ on equal weights"),
+            ({"gradient": 1.2}, "a first step changes the weights in another way"),
+            ({"change": 1.2}, "a first step changes the weights in another way"),
+            ({"first_gradient": 1.6}, None),  # as far as rounding alone moves it
+            ({"first_gradient": 3.0}, "a first step changes the weights in another way"),
+            ({"saved": 1.2}, "on equal weights, best.pt differs by 20.00%"),
+            ({"equalled": 0}, "of their size makes it 80%, and on equal weights nothing could"),
+            (None, "of their size makes it 80%, and on equal weights nothing could"),
+        ],
+    )
+    def test_where_training_makes_of_rounding_another_model(self, equal, lacks):
+        """Batch norm over random pictures does: of a ResNet-50, bfloat16 moves outputs by 19 %
+        before training, and by 92 % after it. Neither speaks for or against the plan."""
 
-        def trained(scale, evaluation):
-            ends = tuple(call(SIZE * n, grad=False, scale=scale) for n in range(4))
-            start = (replace(call(0), values=((scale,),) * SIZE),)
-            calls = start + life().calls[1:] + ends
+        def trained(
+            scale, evaluation=1.0, late=None, begun=1.0, gradient=1.0, change=1.0,
+            first_gradient=1.0, saved=1.0, equalled=0,
+        ):  # fmt: skip
+            ends = tuple(call(SIZE * n, grad=False, scale=late or scale) for n in range(4))
+            start = (replace(call(0), values=((1 + (scale - 1) / 8,),) * SIZE),)
+            steps = tuple(call(SIZE * n, scale=scale, steps=n) for n in range(1, 8))
+            again = (call(SIZE * 8, scale=begun),)
             evaluated = replace(call(0), values=((evaluation,),) * SIZE)
-            return replace(life(evaluations=(evaluated,)), calls=calls)
+            updates = (Update((first_gradient,), (1.0,)), Update((gradient,), (change,)))
+            return replace(
+                life(evaluations=(evaluated,), updates=updates, equalled=equalled),
+                calls=start + steps + again + ends,
+                written={"best.pt": file((saved,) * 20)},
+            )
 
         amounts = []
 
         def live(amount):
             amounts.append(amount)
-            return trained(1.8, 1.02)
+            return trained(1.8, 1.02, first_gradient=1.5)
 
-        plan, far = trained(2.1, 1.05), trained(2.1, 1.07)
-        assert missing(rehearsed(plan, trained(1.0, 1.0), settings=BF16, nudged=live)) is None
-        assert amounts == [2**-8], "as bfloat16 rounds, however far the plan's outputs are"
-        found = rehearsed(far, trained(1.0, 1.0), settings=BF16, nudged=live)
-        assert "outputs differ by 7.0% in evaluation mode, before any training" in missing(found)
+        known = equal if equal is not None else {}
+        on_equal = trained(2.1, **{"late": 1.001, "equalled": 2, **known})
+        plan = trained(2.1, known.get("evaluation", 1.05))
+        found = rehearsed(
+            plan, trained(1.0), settings=BF16, nudged=live,
+            on_equal_weights=lambda: on_equal if equal is not None else None,
+        )  # fmt: skip
+        assert amounts[0] == 2**-8, "as bfloat16 rounds, however far the plan's outputs are"
+        if lacks is None:
+            assert missing(found) is None
+            assert "outputs after training only on equal weights" in found.equivalence.reason
+        else:
+            assert lacks in missing(found)
 
     def test_labels_of_a_model_that_adapts_to_each_batch(self):
         """A larger batch changes training on purpose, and here what the script is run for, too."""

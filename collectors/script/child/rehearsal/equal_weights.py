@@ -1,0 +1,92 @@
+"""The same weights in two lives: what one of them keeps as a pass begins or ends, another takes.
+
+Where training makes of any rounding weights of their own, only what is computed on equal weights
+can be compared: after this, evaluation, files, and the first step of the next pass.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from gpuadvisor.collectors.script.child.rehearsal.outputs import COLUMNS
+
+MOST_KEPT = 2 << 30
+"""Bytes that a life keeps at most: six times the weights of a ResNet-50 with their momentum are
+1.2 GB."""
+FREE_SHARE = 0.5
+"""Part of the free space on the disk, which may be the memory, that they may take."""
+
+
+class EqualWeights:
+    """Keeps weights and what optimizers know, or takes those that another life kept."""
+
+    def __init__(self, torch: Any, folder: str, takes: bool) -> None:
+        self._torch = torch
+        self._folder = Path(folder)
+        self._takes = takes
+        self._number = 0
+        self._kept = 0
+
+    def exchange(self, modules: Iterable[Any], optimizers: Iterable[Any]) -> bool:
+        """Keep the state of all, or take it; say whether that was done, and wholly."""
+        tensors = list(_state(self._torch, modules, optimizers))
+        file = self._folder / f"{self._number}.pt"
+        self._number += 1
+        return self._take(tensors, file) if self._takes else self._keep(tensors, file)
+
+    def _keep(self, tensors: list[Any], file: Path) -> bool:
+        size = sum(each.numel() * each.element_size() for each in tensors)
+        self._kept += size
+        if self._kept > min(MOST_KEPT, FREE_SHARE * shutil.disk_usage(self._folder).free):
+            return False
+        draft = file.with_suffix(f".{os.getpid()}")
+        self._torch.save([each.detach().cpu() for each in tensors], draft)
+        draft.rename(file)
+        return True
+
+    def _take(self, tensors: list[Any], file: Path) -> bool:
+        if not file.exists():
+            return False
+        known = self._torch.load(file, map_location="cpu", weights_only=True)
+        if [each.shape for each in known] != [each.shape for each in tensors]:
+            return False
+        for mine, other in zip(tensors, known, strict=True):
+            mine.copy_(other)
+        return True
+
+
+def _state(torch: Any, modules: Iterable[Any], optimizers: Iterable[Any]) -> Iterator[Any]:
+    """Yield the tensors of modules and optimizers, each once, in an order that lives share."""
+    seen = set()
+
+    def found(value: Any) -> bool:
+        known = id(value) in seen
+        seen.add(id(value))
+        return isinstance(value, torch.Tensor) and not known
+
+    for module in modules:
+        yield from filter(found, module.parameters())
+        yield from filter(found, module.buffers())
+    for optimizer in optimizers:
+        for parameter in parameters_of(optimizer):
+            yield from filter(found, (parameter, *optimizer.state.get(parameter, {}).values()))
+
+
+def parameters_of(optimizer: Any) -> list[Any]:
+    """Return what an optimizer steps."""
+    return [each for group in optimizer.param_groups for each in group["params"]]
+
+
+def numbers_of(torch: Any, tensors: Iterable[Any]) -> Any:
+    """Return a few numbers of each tensor, evenly spread, whatever its layout."""
+    picked = [torch.zeros(0, dtype=torch.float64)]
+    for tensor in tensors:
+        count = tensor.numel()
+        places = torch.linspace(0, count - 1, min(COLUMNS, count), dtype=torch.float64).long()
+        some = tensor.detach().reshape(-1)[places.to(tensor.device)]
+        picked.append(some.to("cpu", torch.float64))
+    return torch.cat(picked)
