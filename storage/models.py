@@ -30,6 +30,7 @@ from gpuadvisor.domain.study import (
     Equivalence,
     Expectation,
     Forking,
+    InTurns,
     Objective,
     Rehearsal,
     Speedup,
@@ -143,6 +144,7 @@ class TrialRow(Base):
     wall_s: Mapped[float]
     disturbance: Mapped[str]
     start_saved_s: Mapped[float | None]
+    in_turns: Mapped[InTurns | None] = mapped_column(Json(InTurns))
 
     measurement: Mapped[MeasurementRow | None] = relationship(
         cascade=CASCADE, single_parent=True, lazy="selectin"

@@ -16,7 +16,7 @@ from typing import Any
 
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Settings, Value
 from gpuadvisor.domain.measurement import Measurement, StepWindow
-from gpuadvisor.domain.study import Objective, Trial, TrialState
+from gpuadvisor.domain.study import InTurns, Objective, Trial, TrialState
 from gpuadvisor.tuners.ablation import Ablation
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knob_space import knob_parameter
@@ -33,6 +33,11 @@ Model = Callable[[Settings], float | TrialState]
 """The cost of settings in ms a step, or the state in which they end."""
 Noise = Iterator[Sequence[float]]
 """For each run in turn, the factors by which its windows are slower."""
+SETTLING = 0.5
+"""Windows that steps settle before each block."""
+Bias = Callable[[bool, bool, int], float]
+"""Factor by which a block takes longer: whether its process started as the tuned side, whether it
+is tuned itself, and its place. Places below 0 are windows of the start."""
 NOTICED_SHARE = 0.1
 """Part of a run's measured time that a neighbour has to work for it to be noticed, here."""
 
@@ -42,11 +47,13 @@ def quiet() -> Noise:
         yield (1.0,) * WINDOWS
 
 
-def gaussian(generator: random.Random, between: float = 0.005, within: float = 0.005) -> Noise:
+def gaussian(
+    generator: random.Random, between: float = 0.005, within: float = 0.005, windows: int = WINDOWS
+) -> Noise:
     """Runs that differ by `between` and windows by `within`, as relative standard deviations."""
     while True:
         run = math.exp(generator.gauss(0, between))
-        yield [run * math.exp(generator.gauss(0, within)) for _ in range(WINDOWS)]
+        yield [run * math.exp(generator.gauss(0, within)) for _ in range(windows)]
 
 
 def drifting(generator: random.Random, total: float = 0.05, runs: int = 40) -> Noise:
@@ -140,19 +147,26 @@ class Neighbour:
     def __next__(self) -> Sequence[float]:
         return self.run({})
 
-    def run(self, settings: Settings, delay_s: float = 0.0) -> Sequence[float]:
-        """Return the factors of a run that starts now and is measured later by a delay."""
+    def run(
+        self, settings: Settings, delay_s: float = 0.0, windows: int = WINDOWS
+    ) -> Sequence[float]:
+        """Return the factors of a run that starts now and is measured later by a delay.
+
+        What is measured beyond the usual windows are blocks, before each of which steps settle.
+        """
         started_s = self._now_s
         self._start_up(self.startup_s + (self.head_startup_s if settings else 0.0))
         self._now_s += delay_s
         began_s, factors = self._now_s, []
         own = math.exp(self.generator.gauss(0, self.between))
-        for _ in range(WINDOWS):
-            window_s = self.measure_s / WINDOWS
+        window_s = self.measure_s / WINDOWS
+        for place in range(windows):
+            if place >= WINDOWS:
+                self._now_s += SETTLING * window_s
             busy_s = self._busy_s(self._now_s, self._now_s + window_s)
             self._now_s += window_s
             factors.append(own * window_s / (window_s - busy_s * (1 - 1 / self.slower)))
-        share = self._busy_s(began_s, self._now_s) / self.measure_s
+        share = self._busy_s(began_s, self._now_s) / (self._now_s - began_s)
         noticed = share > NOTICED_SHARE and self.generator.random() < self.recognised
         self.disturbance = f"a neighbour worked for {share:.0%} of it" if noticed else ""
         self.wall_s = self._now_s - started_s
@@ -213,10 +227,17 @@ class SimulatedEvaluator:
     """Runs of the unchanged script before anything else; a study makes two or three."""
     change: Callable[[Settings, Measurement], Measurement] = lambda settings, run: run
     """What else the settings do to a measurement."""
+    blocks: int = 0
+    """Blocks in which both sides of a proof follow one another within each run, if any; the last
+    of what the noise yields for a run."""
+    bias: Bias = lambda started, tuned, place: 1.0
+    ratios: float = 0.0
+    """Relative standard deviation of the gain from one process to the next."""
     trials: list[Trial] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._delay = Delay(self.seed)
+        self._order = random.Random(f"blocks: {self.seed}")
         first = self._run({}, "baseline").measurement
         assert first is not None
         self.baseline = first
@@ -225,21 +246,36 @@ class SimulatedEvaluator:
             self._run({}, "baseline")
 
     def measure(
-        self, settings: Sequence[Settings], phase: str, slower_than: float | None = None
+        self,
+        settings: Sequence[Settings],
+        phase: str,
+        slower_than: float | None = None,
+        turned: Settings | None = None,
     ) -> list[Trial]:
         used = min(self.parallel, len(settings))
-        return [self._run(each, phase, n % used) for n, each in enumerate(settings)]
+        return [self._run(each, phase, n % used, turned) for n, each in enumerate(settings)]
 
     def affordable(self, batch: Sequence[Settings]) -> bool:
         return len(self.trials) + len(batch) <= self.budget
 
-    def _run(self, settings: Settings, phase: str, gpu: int = 0) -> Trial:
-        cost, noise = self.model(settings), self.noise
+    def _run(
+        self, settings: Settings, phase: str, gpu: int = 0, turned: Settings | None = None
+    ) -> Trial:
+        cost, noise, in_turns = self.model(settings), self.noise, None
+        blocks = self.blocks if turned is not None else 0
         if isinstance(noise, Neighbour):
             delay_s = self._delay.next_s(self.trials) if phase == "proof" else 0.0
-            factors = noise.run(settings, delay_s)
+            factors = noise.run(settings, delay_s, WINDOWS + blocks)
         else:
             factors = next(noise)
+        if blocks and turned is not None:
+            own = math.exp(self._order.gauss(0, self.ratios))
+            started = bool(settings)
+            if started and not isinstance(cost, TrialState):
+                cost *= own
+            in_turns = self._blocks(turned, started, own, factors[-blocks:])
+            own = self.bias(started, started, -1)
+            factors = [own * factor for factor in factors[:-blocks]]
         measured = None
         if not isinstance(cost, TrialState):
             measured = self.change(settings, measurement([cost * factor for factor in factors]))
@@ -256,9 +292,31 @@ class SimulatedEvaluator:
             gpu=gpu,
             wall_s=noise.wall_s if isinstance(noise, Neighbour) else 0.0,
             disturbance=noise.disturbance if isinstance(noise, Neighbour) else "",
+            in_turns=in_turns,
         )
         self.trials.append(trial)
         return trial
+
+    def _blocks(
+        self, turned: Settings, started: bool, own: float, factors: Sequence[float]
+    ) -> InTurns | None:
+        """Return what both sides took in blocks, whose pairs have an order by chance."""
+        costs = self.model({}), self.model(turned)
+        if isinstance(costs[0], TrialState) or isinstance(costs[1], TrialState):
+            return None
+        logs: tuple[list[float], list[float]] = [], []
+        for place, tuned in enumerate(in_order(len(factors), self._order)):
+            cost = costs[1] * own if tuned else costs[0]
+            factor = factors[place] * self.bias(started, tuned, place)
+            logs[tuned].append(math.log(cost * factor))
+        base, head = (math.exp(math.fsum(each) / len(each)) for each in logs)
+        return InTurns(base, head)
+
+
+def in_order(blocks: int, generator: random.Random) -> list[bool]:
+    """Return which of so many blocks are tuned: one of each pair, by chance."""
+    firsts = (generator.random() < 0.5 for _ in range(blocks // 2))
+    return [tuned for first in firsts for tuned in (first, not first)]
 
 
 class Switch(Knob):

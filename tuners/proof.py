@@ -9,15 +9,18 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Generic, TypeVar
 
-from gpuadvisor.domain.study import Objective, Speedup, Trial, TrialState
+from gpuadvisor.domain.study import InTurns, Objective, Speedup, Trial, TrialState
 from gpuadvisor.tuners.space import Evaluator, Point
 from gpuadvisor.tuners.statistics import (
     LOOKS,
     Pair,
     Spread,
+    error_of_look,
     pairs_needed,
     pooled,
     proven_ratio,
+    ratio_in_turns,
+    relative,
     spread_of,
 )
 
@@ -120,7 +123,7 @@ def prove_point(
     """Compare a point of a space with the empty one; `earlier` is that of `prove`."""
 
     def run(side: Point) -> Trial:
-        return evaluator.measure([side], "proof")[0]
+        return evaluator.measure([side], "proof", turned=point)[0]
 
     order = f"{seed} {sorted(point.items())}"
     known = known_runs(evaluator, point)
@@ -218,6 +221,8 @@ class _Proving(Generic[SideT]):
     def __post_init__(self) -> None:
         self._proof = Proof()
         self._pairs: list[Pair] = []
+        self._in_turns: list[tuple[InTurns, InTurns]] = []
+        """What both sides took in turns, for each pair in whose processes they did."""
         self._known_base = list(filter(None, (self._cost(t) for t in self.known.base)))
         self._known_head = list(filter(None, (self._cost(t) for t in self.known.head)))
 
@@ -243,6 +248,8 @@ class _Proving(Generic[SideT]):
             if failed is None:
                 costs = self._cost(plain) or 0.0, self._cost(tuned) or 0.0
                 self._pairs.append(Pair(*costs, base_first))
+                if plain.in_turns is not None and tuned.in_turns is not None:
+                    self._in_turns.append((plain.in_turns, tuned.in_turns))
                 if len(self._pairs) in LOOKS and self.settled(self._speedup()):
                     break
                 continue
@@ -263,13 +270,21 @@ class _Proving(Generic[SideT]):
         return left <= 0 or self.affordable([self.base, self.head] * left)
 
     def _speedup(self) -> Speedup:
-        return proven_ratio(
-            self._pairs,
-            self._known_base,
-            self._known_head,
-            self.earlier,
-            at_another_time=self.known.at_another_time,
-        )
+        """Return what the pairs show; where all were timed in turns, too, whatever shows more.
+
+        Two ways of asking share what a look may use up.
+        """
+        can_turn = len(self._in_turns) == len(self._pairs)
+        error = error_of_look(len(self._pairs)) / (1 + can_turn)
+        known = self._known_base, self._known_head
+        later = self.known.at_another_time
+        apart = proven_ratio(self._pairs, *known, self.earlier, error, at_another_time=later)
+        if not can_turn:
+            return apart
+        turned = ratio_in_turns(self._pairs, self._in_turns, self.earlier, error)
+        # Where the two exclude each other, something holds for one of them only.
+        agree = turned.ci99_low <= apart.ci99_high and apart.ci99_low <= turned.ci99_high
+        return turned if agree and _width(turned) < _width(apart) else apart
 
     def _needed(self, speedup: Speedup) -> Needed | None:
         """Return how much longer it would take to prove the gain, or that there is none."""
@@ -277,9 +292,11 @@ class _Proving(Generic[SideT]):
             return None
         ratio = math.log(speedup.ratio)
         distance = max(ratio, math.log(SMALLEST_GAIN) - ratio)
+        base, head, pairs = self._known_base, self._known_head, self._pairs
+        if speedup.in_turns:
+            base, head, pairs = [], [], relative(self._pairs, self._in_turns)
         spread = spread_of(
-            [*self._known_base, *(pair.base for pair in self._pairs)],
-            [*self._known_head, *(pair.head for pair in self._pairs)],
+            [*base, *(pair.base for pair in pairs)], [*head, *(pair.head for pair in pairs)]
         )
         return still_needed(self._proof, speedup, distance, spread)
 
@@ -321,6 +338,10 @@ def is_no_gain(speedup: Speedup | None) -> bool:
     `SMALLEST_GAIN`, and not above one. What is neither this nor faster is inconclusive.
     """
     return speedup is not None and speedup.ci99_high < SMALLEST_GAIN and not is_faster(speedup)
+
+
+def _width(speedup: Speedup) -> float:
+    return math.log(speedup.ci99_high / speedup.ci99_low)
 
 
 def _and_then(first: bool, rest: Iterator[bool]) -> Iterator[bool]:

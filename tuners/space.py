@@ -129,11 +129,17 @@ class Evaluator(Protocol):
         ...
 
     def measure(
-        self, points: Sequence[Point], phase: str, slower_than: float | None = None
+        self,
+        points: Sequence[Point],
+        phase: str,
+        slower_than: float | None = None,
+        turned: Point | None = None,
     ) -> list[Trial]:
         """Make one trial of each point, side by side where there are GPUs for it.
 
-        A trial whose gain falls clearly below `slower_than` may be ended early as pruned.
+        A trial whose gain falls clearly below `slower_than` may be ended early as pruned. Where
+        that can be done and is worth it, the empty point and `turned` are also timed in turns
+        within each trial, after the trial itself.
         """
         ...
 
@@ -166,7 +172,11 @@ class SerialEvaluator:
         self._keep({}, "baseline", first)
 
     def measure(
-        self, points: Sequence[Point], phase: str, slower_than: float | None = None
+        self,
+        points: Sequence[Point],
+        phase: str,
+        slower_than: float | None = None,
+        turned: Point | None = None,
     ) -> list[Trial]:
         return [self._keep(point, phase, self.evaluate(point)) for point in points]
 

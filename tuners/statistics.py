@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gpuadvisor.domain.study import Speedup, Trial
+from gpuadvisor.domain.study import InTurns, Speedup, Trial
 
 ERROR = 0.01
 """Chance that an interval misses the true ratio."""
@@ -76,6 +76,7 @@ def proven_ratio(
     earlier: int = 0,
     error: float | None = None,
     at_another_time: bool = False,
+    is_clear: bool = False,
 ) -> Speedup:
     """Return the mean ratio of base over head with an interval that holds over all looks.
 
@@ -96,8 +97,8 @@ def proven_ratio(
     sides of today.
 
     The interval includes one where fewer than `BY_ORDER_ALONE` pairs have nothing earlier to be
-    compared with, or do not separate the sides, and where all pairs had one order. Raises
-    ValueError for fewer than two pairs.
+    compared with, or do not separate the sides, unless something else has made it `is_clear`, and
+    where all pairs had one order. Raises ValueError for fewer than two pairs.
     """
     count = len(pairs)
     if count < 2:
@@ -122,10 +123,55 @@ def proven_ratio(
         half = min(half, _quantile(count - 1, share) * of_pairs)
     order = _order_effect(pairs, differences)
     half = math.hypot(half, order or 0.0)
-    clear = enough or _is_clear(all_base, all_head, len(known_base))
+    clear = is_clear or enough or _is_clear(all_base, all_head, len(known_base))
     if order is None or not clear:
         half = max(half, abs(mean))
     return _speedup(mean, half, count)
+
+
+def ratio_in_turns(
+    pairs: Sequence[Pair],
+    sides: Sequence[tuple[InTurns, InTurns]],
+    earlier: int = 0,
+    error: float | None = None,
+) -> Speedup:
+    """Return the ratio of base over head from processes that timed both in turns, too.
+
+    `pairs` are what the processes cost as they had started, `sides` what they then took in turns:
+    of each pair, the process that started as the base, and the other. Each cost is taken relative
+    to the level of its process, which both kinds of process know in the same way: the ratio is
+    still that of fresh starts, without what differs from one process to the next. What turning
+    leaves behind, or brings along, changes the level of both kinds and does not pass for a gain.
+
+    The interval holds that of the blocks, too, which are compared within each process in an order
+    by chance. So a gain is shown by both, and a job that comes and goes in step with the starts is
+    none. Other arguments, and ValueError, as in `proven_ratio`.
+    """
+    error = error or error_of_look(len(pairs))
+    fresh = proven_ratio(relative(pairs, sides), earlier=earlier, error=error, is_clear=True)
+    blocks = [
+        Pair(each.base_ms, each.head_ms, base_first=place == 0)
+        for both in sides
+        for place, each in enumerate(both)
+    ]
+    logs = [math.log(block.base / block.head) for block in blocks]
+    quantile = _quantile(len(logs) - 1, LATER_SHARE**earlier * error)
+    half = quantile * math.sqrt(_variance(logs) / len(logs))
+    live = _speedup(_mean(logs), math.hypot(half, _order_effect(blocks, logs) or 0.0), len(pairs))
+    return replace(
+        fresh,
+        ci99_low=min(fresh.ci99_low, live.ci99_low),
+        ci99_high=max(fresh.ci99_high, live.ci99_high),
+        in_turns=True,
+    )
+
+
+def relative(pairs: Sequence[Pair], sides: Sequence[tuple[InTurns, InTurns]]) -> list[Pair]:
+    """Return what pairs of processes cost relative to the levels of these processes."""
+    return [
+        Pair(pair.base / base.level_ms, pair.head / head.level_ms, pair.base_first)
+        for pair, (base, head) in zip(pairs, sides, strict=True)
+    ]
 
 
 def error_of_look(pairs: int) -> float:

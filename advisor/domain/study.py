@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -94,6 +95,21 @@ class Equivalence:
 
 
 @dataclass(frozen=True)
+class InTurns:
+    """What a step took without and with some settings, in blocks that followed one another in one
+    process, in milliseconds."""
+
+    base_ms: float
+    head_ms: float
+
+    @property
+    def level_ms(self) -> float:
+        """Step time of the process, whatever it was started with: what its start, its place in
+        memory and its moment do to both sides."""
+        return math.sqrt(self.base_ms * self.head_ms)
+
+
+@dataclass(frozen=True)
 class Trial:
     """One run of the script under given settings."""
 
@@ -116,6 +132,9 @@ class Trial:
     start_saved_s: float | None = None
     """Time by which it began sooner as its process was forked from one that had imported already:
     that of the unchanged script. None for a fresh process."""
+    in_turns: InTurns | None = None
+    """What both sides of a proof took in this process, after it was measured as it had started;
+    None where they were not turned there."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +159,8 @@ class Speedup:
     ci99_high: float
     pairs: int
     """Pairs of runs (baseline and best) behind the interval."""
+    in_turns: bool = False
+    """Whether each run is relative to what both sides took in turns within its process."""
 
 
 @dataclass(frozen=True)

@@ -93,8 +93,11 @@ class Target(Protocol):
         it is given.
         """
 
-    def take_steps(self, taker: StepTaker) -> None:
-        """Have the steps after warming up taken by `taker`; they are not timed then."""
+    def take_steps(self, taker: StepTaker, measured: bool = False) -> None:
+        """Have the steps after warming up taken by `taker`; they are not timed then.
+
+        Where the run is to be `measured`, those after that.
+        """
 
     def named(self, knob: str, noticed: Callable[[], None] = lambda: None) -> Target:
         """Return the same target as another knob sees it, for what turns several.

@@ -43,6 +43,8 @@ MOST_ROWS = 1000
 MOST_CHANGES = 2000
 """Kernels and operators of a comparison, those that changed most."""
 
+SPEEDUP = "ratio ci99_low ci99_high pairs in_turns"
+"""Fields of a gain with what it rests on."""
 Json = dict[str, Any]
 
 
@@ -90,7 +92,7 @@ def study_json(result: StudyResult) -> Json:
         "objective": result.objective,
         "verdict": verdict(result),
         **_fields(result, "needed_s"),
-        "speedup": speedup and _fields(speedup, "ratio ci99_low ci99_high pairs"),
+        "speedup": speedup and _fields(speedup, SPEEDUP),
         "device": _device(device, "kind name index uuid memory_bytes compute_capability"),
         "environment": _fields(
             result.environment,
@@ -132,7 +134,7 @@ def verification_json(found: Verification) -> Json:
     return _document({
         "schema_version": VERIFICATION_VERSION,
         **_fields(found, "outcome reason plan"),
-        "promised": found.promised and _fields(found.promised, "ratio ci99_low ci99_high pairs"),
+        "promised": found.promised and _fields(found.promised, SPEEDUP),
         **_fields(found, "least_ratio"),
         "is_rehearsed": missing(found.result.rehearsal) is None,
         **_fields(found, "rehearsed_by"),
@@ -150,7 +152,7 @@ def studies_json(records: Sequence[StudyRecord]) -> Json:
                 **_fields(each, names),
                 "level": str(each.level),
                 **_fields(each, "objective verdict knobs=settings plan"),
-                "speedup": each.speedup and _fields(each.speedup, "ratio ci99_low ci99_high pairs"),
+                "speedup": each.speedup and _fields(each.speedup, SPEEDUP),
                 "device": _device(each.environment.device, "kind name uuid"),
             }
             for each in records
@@ -240,6 +242,7 @@ def _trial(trial: Trial) -> Json:
         **_fields(trial, "number phase knobs=settings state reason?"),
         **_fields(figures.quantities(trial.measurement), "step_ms=mean_ms throughput"),
         **_fields(trial, "gain gpu wall_s disturbance? start_saved_s"),
+        "in_turns": trial.in_turns and _fields(trial.in_turns, "base_ms head_ms"),
     }
 
 

@@ -101,7 +101,8 @@ def _finite(measurement: Measurement) -> Measurement:
 def _conclusion(result: StudyResult) -> Iterator[Paragraph]:
     if wording.is_gain(result) and result.speedup is not None:
         proof = wording.evidence(result.speedup)
-        yield Paragraph(f"{proof[0].upper()}{proof[1:]} of fresh processes.")
+        fresh = "" if result.speedup.in_turns else " of fresh processes"
+        yield Paragraph(f"{proof[0].upper()}{proof[1:]}{fresh}.")
         yield Paragraph(wording.equivalence_sentence(result.equivalence, result.rehearsal))
     else:
         reason = wording.reason(result)

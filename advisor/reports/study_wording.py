@@ -26,6 +26,7 @@ from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.screening.knowledge import TOO_LITTLE
 
 CONFIDENCE = "99 % interval"
+IN_TURNS = "both sides in turns within each"
 _MOST_FILES = 10
 """Files that are named; of more, their number is said."""
 
@@ -92,8 +93,10 @@ def speedup_ratio(speedup: Speedup) -> str:
 
 
 def evidence(speedup: Speedup) -> str:
-    """Return `99 % interval 1.39-1.45, 8 interleaved pairs`."""
+    """Return `99 % interval 1.39-1.45, 8 interleaved pairs`, or what else it rests on."""
     ends = figures.interval(speedup.ci99_low, speedup.ci99_high)
+    if speedup.in_turns:
+        return f"{CONFIDENCE} {ends}, {2 * speedup.pairs} fresh processes, {IN_TURNS}"
     return f"{CONFIDENCE} {ends}, {figures.count(speedup.pairs, 'interleaved pair')}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import Counter
@@ -16,9 +17,11 @@ from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.proof import Delay
-from gpuadvisor.tuning.budget import Budget
+from gpuadvisor.tuners.statistics import LOOKS, pairs_needed
+from gpuadvisor.tuning.budget import USUAL_GAIN, Budget
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.trial_runner import Progress, Side, TrialRunner
+from gpuadvisor.tuning.turning import Turning, turning_of, unable_to_turn
 from gpuadvisor.tuning.validator import TrialValidator
 
 STALE_AFTER = 8
@@ -42,6 +45,8 @@ class ScriptEvaluator:
         schedule: Schedule,
     ) -> None:
         self._command = options.command
+        self._objective = options.objective
+        self._knobs = knobs
         self._devices = list(devices)
         self._budget = budget
         self._progress = progress
@@ -71,6 +76,14 @@ class ScriptEvaluator:
             self._delay_s,
         )
         self._delay = Delay(str(options.seed))
+        self._spread = 0.0
+        """Relative standard deviation of runs of the same settings."""
+        self._in_proof: Settings | None = None
+        """Settings whose proof is under way."""
+        self._turning: Turning | None = None
+        """What is turned in each process of their proof; None where nothing is."""
+        self._turning_s = 0.0
+        """Time that this takes in a process, on average."""
 
     # -- what the search asks ----------------------------------------------------------------
 
@@ -83,11 +96,17 @@ class ScriptEvaluator:
         return not new or self._budget.affordable(new, self.parallel)
 
     def measure(
-        self, points: Sequence[Settings], phase: str, slower_than: float | None = None
+        self,
+        points: Sequence[Settings],
+        phase: str,
+        slower_than: float | None = None,
+        turned: Settings | None = None,
     ) -> list[Trial]:
         """Run the points, one a GPU at a time; Interrupted if the user ended the study."""
         devices = self._devices[: len(points)]
         self._refresh_references(devices, phase, points)
+        if turned != self._in_proof:
+            self._prepare_to_turn(turned)
         if len(devices) < 2:
             return [self._trial(point, phase, devices[0], slower_than) for point in points]
         free: SimpleQueue[Device] = SimpleQueue()  # one for each thread
@@ -122,6 +141,7 @@ class ScriptEvaluator:
 
     def expect_spread(self, spread: float) -> None:
         """Learn how much runs of the same settings differ, for what the proof will take."""
+        self._spread = spread
         self._budget.expect_spread(spread)
 
     def remember(self, trials: Sequence[Trial]) -> None:
@@ -169,11 +189,55 @@ class ScriptEvaluator:
             return known
         self._since[device.index] += 1
         side = self.side(point, device)
-        trial, _ = self.runner.run(side, phase, slower_than)
+        turning = self._turning if phase == "proof" else None
+        trial, _ = self.runner.run(side, phase, slower_than, turning=turning)
+        if turning is not None and trial.measurement is not None and trial.in_turns is None:
+            self._turn_nothing("a process ended, or failed, before both were timed")
         timed = self._budget.left_s is not None  # the user's number of trials is kept
         if phase == "search" and timed and self._is_exception(trial) and self.affordable([point]):
             trial, _ = self.runner.run(side, phase, slower_than)
         return trial
+
+    def _prepare_to_turn(self, head: Settings | None) -> None:
+        """Decide whether processes of a proof that begins time both sides in turns; none: it ended.
+
+        Where runs are alike, a few pairs of them show as much as blocks would.
+        """
+        self._in_proof, self._turning, self._turning_s = head, None, 0.0
+        self._expect_delay()
+        pairs = pairs_needed(math.log(USUAL_GAIN), self._spread)
+        if head is None or (pairs is not None and pairs <= LOOKS[0]):
+            return
+        why = unable_to_turn(head, self._knobs, self._objective)
+        baseline = self.validator.baseline
+        if why is not None or baseline is None:
+            self._turn_nothing(why or "the unchanged script was not measured")
+            return
+        run_s, step_s = self._budget.expected_s({}), baseline.mean_step_ms / 1e3
+        measure_s = self.runner.schedule.measure_s
+        turning = turning_of(head, self._knobs, measure_s, step_s, run_s)
+        # What a start of the tuned side takes longer is compiled in the other's processes, too.
+        compiled_s = max(0.0, self._budget.expected_s(head) - run_s)
+        self._turning_s = turning.expected_s + compiled_s / 2
+        self._expect_delay()
+        if not self._budget.affordable([{}, head] * LOOKS[0]):
+            self._turn_nothing("the budget has no room for that")
+            return
+        self._turning = turning
+        self._progress.on_message(
+            "runs differ from start to start: each process of the proof is measured as it has "
+            "started, and then times both sides in turns"
+        )
+
+    def _turn_nothing(self, why: str) -> None:
+        """Prove by what fresh processes take alone."""
+        self._turning, self._turning_s = None, 0.0
+        self._expect_delay()
+        self._progress.on_message(f"no process of the proof times both sides in turns: {why}")
+
+    def _expect_delay(self) -> None:
+        delay_s = self._delay.mean_s(self.trials)
+        self._budget.expect_delay(delay_s + self._turning_s)
 
     def _tell(self, known: Trial) -> None:
         """Count and show a run of an earlier session where this one needs it first."""
@@ -201,7 +265,7 @@ class ScriptEvaluator:
             self.trials.append(trial)
             self._told.add(trial.number)
             self._budget.record(trial)
-            self._budget.expect_delay(self._delay.mean_s(self.trials))
+            self._expect_delay()
             self._store(trial)
         self._progress.on_trial_end(trial)
         self._progress.on_time_left(self._budget.left_s)

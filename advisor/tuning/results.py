@@ -160,6 +160,10 @@ def proven(
     objective = result.objective
     best = typical(proof.head, objective)
     plain = typical(proof.base, objective)
+    if proof.speedup is not None and proof.speedup.in_turns and plain and plain.measurement:
+        # Runs differ by more than the gain may be: the one that fits it best is shown.
+        wanted = (objective.cost(plain.measurement) or 0.0) / proof.speedup.ratio
+        best = typical(proof.head, objective, wanted)
     result = replace(
         result,
         settings=settings,
@@ -215,8 +219,13 @@ def _costs(trials: Sequence[Trial], objective: Objective) -> list[float]:
     return [cost for each in measured if each and (cost := objective.cost(each))]
 
 
-def typical(trials: Sequence[Trial], objective: Objective) -> Trial | None:
-    """Return the run of median cost, so that what is shown fits the ratio; None without any."""
+def typical(
+    trials: Sequence[Trial], objective: Objective, wanted: float | None = None
+) -> Trial | None:
+    """Return the run of median cost, so that what is shown fits the ratio; None without any.
+
+    With a `wanted` cost, that which comes closest to it.
+    """
     costs = [
         (cost, place)
         for place, trial in enumerate(trials)
@@ -224,6 +233,8 @@ def typical(trials: Sequence[Trial], objective: Objective) -> Trial | None:
         and trial.measurement is not None
         and (cost := objective.cost(trial.measurement)) is not None
     ]
+    if wanted is not None:
+        costs = sorted(costs, key=lambda each: abs(math.log(each[0] / wanted)))[:1]
     return trials[sorted(costs)[(len(costs) - 1) // 2][1]] if costs else None
 
 

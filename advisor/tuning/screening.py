@@ -31,6 +31,7 @@ from gpuadvisor.tuning.budget import Budget, schedule_for
 from gpuadvisor.tuning.loader_supply import SupplyTimer, narrowed
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.trial_runner import Progress, Silent, limits_for
+from gpuadvisor.tuning.turning import is_live
 
 COSTLY_S = 20.0
 """Time that a knob adds to its first steps from which it is screened after those that add less:
@@ -149,7 +150,7 @@ class Screener:
 
     def live_part(self, space: Space) -> Space:
         """Return the knobs that can be turned in a running script, in their order."""
-        live = [each for each in space.parameters if _is_live(self.knobs[each.name])]
+        live = [each for each in space.parameters if is_live(self.knobs[each.name])]
         return replace(space, parameters=tuple(live))
 
     def unable(self, space: Space, allowed_s: float, start_s: float) -> str | None:
@@ -383,10 +384,6 @@ class Screening:
             for p in self.space.parameters
         )
         return replace(self.space, parameters=tuple(p for p in parameters if p.values))
-
-
-def _is_live(knob: Knob) -> bool:
-    return type(knob).live is not Knob.live and not knob.progressive
 
 
 def _place(knob: Knob) -> str:

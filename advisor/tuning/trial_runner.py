@@ -11,6 +11,7 @@ from typing import Protocol
 
 from gpuadvisor.collectors.energy import EnergyMeter
 from gpuadvisor.collectors.load import LoadMeter
+from gpuadvisor.collectors.script.live import run_in_turns
 from gpuadvisor.collectors.script.request import Command, Event, Limits, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.runner import run_script
 from gpuadvisor.collectors.script.specification import Schedule, Specification
@@ -20,10 +21,11 @@ from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.loader_supply import Supplied
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.screening import Screened
-from gpuadvisor.domain.study import Trial
+from gpuadvisor.domain.study import InTurns, Trial
 from gpuadvisor.errors import Interrupted
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuning.arguments import applied, with_arguments
+from gpuadvisor.tuning.turning import Turning
 from gpuadvisor.tuning.validator import TrialValidator
 
 BASELINE_S = 1800.0
@@ -33,6 +35,8 @@ BASELINE_IDLE_S = 300.0
 IMPORT_SHARE = 0.2
 """Part of the longest wait for a first step within which torch has to be imported: most scripts do
 that first, and one that serves or computes with numpy would be waited for to the end."""
+SLOW_BLOCKS = 3.0
+"""Times their expected time that blocks in turns may take."""
 STARTUP_SLACK_S = 60.0
 """Time that any run may take to start beyond three times what the unchanged script took."""
 
@@ -143,14 +147,16 @@ class TrialRunner:
         slower_than: float | None = None,
         seed: int | None = None,
         reads_since: float | None = None,
+        turning: Turning | None = None,
     ) -> tuple[Trial, RunOutcome]:
         """Run a side once and return it as a trial, with how its process ended.
 
         A run whose gain falls clearly below `slower_than` is ended early as pruned. With `seed`,
         the script draws other random numbers than in the runs that it is compared with. With
         `reads_since`, in seconds since the epoch, the outcome names the files that were changed
-        between then and now, and that it reads while it starts. Raises Interrupted if it was
-        cancelled.
+        between then and now, and that it reads while it starts. With `turning`, both sides of a
+        proof are timed in turns after the run itself, in the same process. Raises Interrupted if it
+        was cancelled.
         """
         number = next(self._numbers)
         self.progress.on_trial_start(number, side.settings, phase)
@@ -159,14 +165,41 @@ class TrialRunner:
             between = (reads_since, time.time())
             specification = replace(request.specification, reads_between=between)
             request = replace(request, specification=specification)
-        outcome = run_script(request, EnergyMeter(side.device).read_j, LoadMeter(side.device))
+        outcome, in_turns = self._outcome(request, side, turning, number)
         if self.cancelled():
             raise Interrupted("interrupted")
         trial = self.validator.validate(number, phase, side.settings, side.device, outcome)
         if outcome.forked:
             trial = replace(trial, start_saved_s=self.start_saved_s)
+        trial = replace(trial, in_turns=in_turns)
         self.record(trial)
         return trial, replace(outcome, measurement=trial.measurement)
+
+    def _outcome(
+        self, request: RunRequest, side: Side, turning: Turning | None, number: int
+    ) -> tuple[RunOutcome, InTurns | None]:
+        """Run what is requested; where that fails as sides are turned, without turning them."""
+        meters = EnergyMeter(side.device).read_j, LoadMeter(side.device)
+        if turning is None:
+            return run_script(request, *meters), None
+        blocks = turning.blocks(f"{self.seed} {number}")
+        turned, told = run_in_turns(
+            self._turned(request, turning), turning.live, side.settings, blocks, *meters
+        )
+        if turned.measurement is not None or told is None or self.cancelled():
+            return turned, turning.told(blocks, told or ())
+        outcome = run_script(request, *meters)
+        return replace(outcome, wall_s=outcome.wall_s + turned.wall_s), None
+
+    def _turned(self, request: RunRequest, turning: Turning) -> RunRequest:
+        """Return the request of a run whose settings are turned on, and with time for blocks."""
+        slow = limits_for(turning.head, self.knobs, self.validator.baseline, self.timeout_s)
+        total_s = max(slow.total_s, request.limits.total_s) + SLOW_BLOCKS * turning.expected_s
+        return replace(
+            request,
+            specification=replace(request.specification, applications=()),
+            limits=replace(request.limits, idle_s=slow.idle_s, total_s=total_s),
+        )
 
     def request(
         self,

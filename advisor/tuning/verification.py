@@ -330,7 +330,7 @@ class _Verifying:
             if not side and self._first is not None:
                 first, self._first = self._first, None
                 return first
-            return evaluator.measure([side], "proof")[0]
+            return evaluator.measure([side], "proof", turned=settings)[0]
 
         seed = f"{self.options.seed} {sorted(settings.items())}"
         if self._first is not None:  # the first run is the unchanged script's, and is made

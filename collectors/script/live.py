@@ -6,16 +6,17 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from gpuadvisor.collectors.load import LoadMeter
 from gpuadvisor.collectors.script.child.live_blocks import LEAST_STEPS, NAME, SETTLING_STEPS
 from gpuadvisor.collectors.script.request import Event, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.runner import run_script
-from gpuadvisor.domain.knobs import Application, LoaderFacts
+from gpuadvisor.domain.knobs import Application, LoaderFacts, Settings
 from gpuadvisor.domain.screening import Block, BlockTime, Screening
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import Interrupted, ScriptError
@@ -23,6 +24,8 @@ from gpuadvisor.errors import Interrupted, ScriptError
 Concluded = TypeVar("Concluded")
 APPLIER = "gpuadvisor.collectors.script.child.live_blocks:LIVE"
 SUPPLY = "gpuadvisor.collectors.script.child.loader_supply:SUPPLY"
+END = {"end": True}
+"""Order after which the script is not needed any more."""
 AHEAD = 2
 """Orders that the script has at least while it runs, so that it does not stand still in between."""
 
@@ -45,6 +48,52 @@ def run_live(
         return _Live(request, applier, screening, folder).conclude()
 
 
+def run_in_turns(
+    request: RunRequest,
+    live: Mapping[str, str],
+    start: Settings,
+    blocks: Sequence[Block],
+    read_energy_j: Callable[[], float | None] = lambda: None,
+    load: LoadMeter | None = None,
+) -> tuple[RunOutcome, Sequence[BlockTime] | None]:
+    """Run the script as `run_script` does, with blocks after what is measured.
+
+    `live` are the knobs that are turned, as for `run_live`, and `start` those settings of them
+    that the script has from its start. Where it ends before the last block did, there are fewer,
+    and None where it came to none. Once there are some, an outcome without a measurement may be
+    the doing of a block.
+    """
+    told: list[BlockTime] = []
+    begun = False
+
+    def hear(event: Event) -> None:
+        nonlocal begun
+        if event["event"] == "knob" and event["knob"] == NAME and event["state"] == "told":
+            detail, begun = json.loads(event["detail"]), True
+            if "ready" in detail:
+                told.clear()
+            else:
+                told.append(_block_time(detail))
+        if request.on_event is not None:
+            request.on_event(event)
+
+    with run_folder() as folder:
+        orders = folder / "orders"
+        lines = [*({"settings": dict(b.settings), "seconds": b.seconds} for b in blocks), END]
+        orders.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
+        options = {"knobs": list(live.items()), "start": dict(start), "orders": str(orders)}
+        own = request.specification
+        applications = (*own.applications, Application(NAME, APPLIER, json.dumps(options)))
+        turned = replace(
+            request,
+            specification=replace(own, applications=applications),
+            shared=(*request.shared, str(folder)),
+            on_event=hear,
+        )
+        outcome = run_script(turned, read_energy_j, load)
+    return outcome, told if begun else None
+
+
 def run_supply(
     request: RunRequest, loader: LoaderFacts, screening: Screening[Concluded]
 ) -> Concluded:
@@ -60,6 +109,16 @@ def run_supply(
     with run_folder() as folder:
         applier = Application(NAME, SUPPLY, json.dumps(options))
         return _Live(request, applier, screening, folder).conclude()
+
+
+def _block_time(told: Mapping[str, Any]) -> BlockTime:
+    return BlockTime(
+        told.get("step_ms", math.nan),
+        told.get("steps", 0),
+        told.get("cost_s", 0.0),
+        told.get("failed", ""),
+        tuple(told.get("idle", ())),
+    )
 
 
 class _Live(Generic[Concluded]):
@@ -153,15 +212,7 @@ class _Live(Generic[Concluded]):
             self._is_ready = True
         else:
             self._blocks += 1
-            self._answer(
-                BlockTime(
-                    told.get("step_ms", math.nan),
-                    told.get("steps", 0),
-                    told.get("cost_s", 0.0),
-                    told.get("failed", ""),
-                    tuple(told.get("idle", ())),
-                )
-            )
+            self._answer(_block_time(told))
         self._order()
 
     def _answer(self, took: BlockTime) -> None:
@@ -180,7 +231,7 @@ class _Live(Generic[Concluded]):
     def _order(self) -> None:
         """Send what the script is to do next, and a little more."""
         if self._concluded:
-            self._write({"end": True})
+            self._write(END)
             return
         while self._sent < min(len(self._asked), len(self._told) + AHEAD):
             block = self._asked[self._sent]

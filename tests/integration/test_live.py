@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from gpuadvisor.collectors.script.live import run_live
+from gpuadvisor.collectors.script.live import run_in_turns, run_live
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.screening import Block
+from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import Interrupted, ScriptError
 from gpuadvisor.tuners.screening.course import screen
 from gpuadvisor.tuners.space import Parameter, Space
@@ -169,3 +170,53 @@ def test_a_screening_finds_what_pays_in_a_script_that_ends_and_fails(live):
     assert found.settings == {"fast": 0.01}
     assert found.ratio.low > 1.3
     assert found.why == ""
+
+
+class TestInTurns:
+    """Blocks that follow what was measured as the script had started."""
+
+    @pytest.fixture
+    def turns(self, tmp_path):
+        """A function that runs both sides in turns, and says what was told of the knobs."""
+        (tmp_path / "pace.py").write_text(PACE)
+        (tmp_path / "train.py").write_text(SCRIPT)
+        brief = Schedule(warmup_s=0.05, measure_s=0.2, window_s=0.05, min_steps=8, drift=1.0)
+
+        def run(start, blocks=(USUAL, FAST, FAST, USUAL), steps=100_000):
+            command = Command(sys.executable, "train.py", (str(steps),), folder=str(tmp_path))
+            return run_in_turns(request(command, brief), KNOBS, start, blocks)
+
+        return run
+
+    @pytest.mark.parametrize("start", [{}, {"fast": 0.005}])
+    def test_the_run_is_what_it_was_and_blocks_follow(self, turns, start):
+        outcome, told = turns(start)
+        assert outcome.state is TrialState.COMPLETE
+        usual, fast, again, end = told
+        assert 5 <= fast.step_ms < 15 <= usual.step_ms
+        assert 5 <= again.step_ms < 15 <= end.step_ms
+        mean_ms = outcome.measurement.mean_step_ms
+        assert (mean_ms < 15) is bool(start), "measured as it had started"
+        effective = {each.knob for each in outcome.measurement.applied}
+        assert effective == {"fast"}
+        assert outcome.measurement.trace.losses, "results are compared as in any other run"
+
+    def test_a_script_that_ends_meanwhile_was_measured_all_the_same(self, turns):
+        outcome, told = turns({}, steps=30)
+        assert outcome.state is TrialState.COMPLETE
+        assert 20 <= outcome.measurement.mean_step_ms < 40
+        assert len(told) < 4
+
+    @pytest.mark.slow
+    def test_what_fails_in_a_block_says_that_there_were_blocks(self, turns):
+        outcome, told = turns({}, [FAST, Block({"fast": 0.0})])
+        assert outcome.measurement is None
+        assert [each.failed for each in told] == [""]
+
+    @pytest.mark.slow
+    def test_what_cannot_be_turned_is_told(self, turns):
+        outcome, told = turns({"fast": "never"}, [USUAL, Block({"fast": "never"})])
+        assert outcome.state is TrialState.COMPLETE
+        refused = next(each for each in outcome.measurement.applied if each.knob == "fast")
+        assert refused.state == "refused"
+        assert told[1].failed == "RuntimeError: not in this script"

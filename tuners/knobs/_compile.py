@@ -169,11 +169,21 @@ class _Forms:
             raise RuntimeError(f"torch {torch.__version__} calls or compiles modules otherwise")
         for reason in filter(None, map(_no_compiler, self._forms)):
             raise RuntimeError(reason)
-        # Parts behind a graph break share their code, whatever is on.
         self._limit = config.cache_size_limit
-        config.cache_size_limit = max(self._limit, MOST_FORMS)
+        self._raise_limit(value)
         if self._replays is not None:
             self._replays.active = value in REPLAYED
+
+    def _raise_limit(self, value: Value | None) -> None:
+        """Let Dynamo keep other forms beside this one; one alone has the script's own limit.
+
+        Parts behind a graph break share their code, whatever is on.
+        """
+        import torch
+
+        key = value, *sorted(TRACED.items())
+        if any(forms.keys() - {key} for forms in self._forms.values()):
+            torch._dynamo.config.cache_size_limit = max(self._limit, MOST_FORMS)
 
     def _off(self) -> None:
         import torch
@@ -191,6 +201,7 @@ class _Forms:
             return call(*args, **kwargs)
         key = value, *sorted(TRACED.items())
         if key not in forms:
+            self._raise_limit(value)
             forms[key] = self._compiled(module, value)
         # Past `call`: nothing that stands around a root has a higher order than this knob.
         return forms[key](*args, **kwargs)

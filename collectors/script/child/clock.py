@@ -93,16 +93,21 @@ class StepClock:
         timer: Callable[[], Timer],
         finish: Callable[[], None],
         handover: StepHandover | None = None,
+        later: StepHandover | None = None,
     ) -> None:
+        """`handover` gets the steps of the warm script, `later` those after what is measured."""
         self._schedule = schedule
         self._channel = channel
         self._counters = counters
         self._make_timer = timer
         self._finish = finish
         self._handover = handover
+        self._later = later
         self.stopped = False
         self.on_warm: Callable[[], None] = lambda: None
         """Called before the first counted step."""
+        self.on_measured: Callable[[], None] = lambda: None
+        """Called after the last one, where somebody else has the steps that follow."""
         self._measuring = False
         self.restart()
 
@@ -116,6 +121,10 @@ class StepClock:
         self._uncounted = 0
         """Steps that went into no window."""
         self.windows: Windows | None = None
+        self._measured: dict[str, Any] = {}
+        """What is told of the steps that were measured, where somebody else has those after."""
+        if self._later is not None:
+            self._handover = None
         self._leave_windows()
         self._history: list[Step] = []
         self._first_s = 0.0
@@ -286,8 +295,21 @@ class StepClock:
             self._drains += 1
             self._ready = ready
             windows.drop_all()
-        else:
+        elif self._later is None:
             self._finish()
+        else:
+            self._hand_over(windows, self._later)
+
+    def _hand_over(self, windows: Windows, later: StepHandover) -> None:
+        """Let somebody else have the steps from here on."""
+        windows.flush(wait=True)
+        self.on_measured()
+        if not later.begin():
+            self._finish()
+            return
+        self._measured = self._told()
+        self._uncounted, self.windows = self.steps, None
+        self._handover, self._counters.counted = later, nothing
 
     def _note_interruptions(self, windows: Windows) -> None:
         """Count those of the open window, before it ends."""
@@ -299,7 +321,7 @@ class StepClock:
         """The script ended by itself. Return whether there are steps to report."""
         if self._handover is not None:
             self._handover.end()
-            return False
+            return bool(self._measured)
         windows, steps = self.windows, self._history
         if windows is not None:
             self._note_interruptions(windows)
@@ -317,4 +339,7 @@ class StepClock:
 
     def report(self) -> dict[str, Any]:
         """Return what the parent needs to know about the steps."""
+        return self._measured or self._told()
+
+    def _told(self) -> dict[str, Any]:
         return {"marker": self.marker, "steps": self.steps, "compiles": self._compiled}

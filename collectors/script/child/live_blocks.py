@@ -61,6 +61,19 @@ class LiveBlocks:
         self._compiled = 0
         self._quiet = self._steps = self._tries = 0
 
+    def start_with(self, settings: dict[str, Any]) -> None:
+        """Turn on, once, what the script has from its start, each in its order as it is applied."""
+        for name, turn in self._turns.items():
+            if name not in settings:
+                continue
+            value = settings.pop(name)
+            try:
+                turn(value)
+            except Exception as error:  # as an `apply` that fails: the script runs without it
+                self._target.named(name).refuse(f"{type(error).__name__}: {error}"[:300])
+            else:
+                self._settings[name] = value
+
     def notice(self, knob: str) -> None:
         """Hear that a knob changed something."""
         if knob in self._settings:
@@ -189,18 +202,29 @@ class LiveKnobs:
     """Applier that the specification of a run names: it has the script's steps taken in blocks."""
 
     def apply(self, value: str, target: Target) -> None:
-        """Apply the options, a JSON object of `orders`, the path of a named pipe, and `knobs`, a
-        list of names and appliers."""
+        """Apply the options, a JSON object of `orders`, the path of a file or named pipe, and
+        `knobs`, a list of names and appliers.
+
+        With `start`, settings that the script has from its start, blocks follow after it was
+        measured as it has started.
+        """
         options = json.loads(value)
+        start: dict[str, Any] | None = options.get("start")
         turns: dict[str, Turn] = {}
         blocks = LiveBlocks(target, options["orders"], turns)
         for name, applier in options["knobs"]:
             module, _, attribute = applier.partition(":")
             named = target.named(name, partial(blocks.notice, name))
-            turn = getattr(import_module(module), attribute).live(named)
+            knob = getattr(import_module(module), attribute)
+            turn = knob.live(named)
             if turn is not None:
                 turns[name] = turn
-        target.take_steps(blocks)
+            elif start is not None and name in start:
+                knob.apply(start[name], named)
+        if start:
+            # When there is something to turn, and nothing was computed.
+            target.on_root(lambda module: blocks.start_with(start))
+        target.take_steps(blocks, measured=start is not None)
 
 
 LIVE = LiveKnobs()

@@ -30,6 +30,8 @@ class Registry:
         self.optimizer_adopters: list[tuple[KnobTarget, Callable[[Any], None]]] = []
         self.backward_arounds: list[Callable[[Any, Call], None]] = []
         self.step_taker: StepTaker | None = None
+        self.later_taker: StepTaker | None = None
+        """Takes the steps after those that were measured."""
 
     def apply(self, applications: tuple[Application, ...]) -> None:
         """Apply each setting; one that fails is reported, and the script runs without it."""
@@ -69,8 +71,11 @@ class KnobTarget:
     def around_backward(self, around: Callable[[Any, Call], None]) -> None:
         self._registry.backward_arounds.append(around)
 
-    def take_steps(self, taker: StepTaker) -> None:
-        self._registry.step_taker = taker
+    def take_steps(self, taker: StepTaker, measured: bool = False) -> None:
+        if measured:
+            self._registry.later_taker = taker
+        else:
+            self._registry.step_taker = taker
 
     def named(self, knob: str, noticed: Callable[[], None] = lambda: None) -> KnobTarget:
         return KnobTarget(knob, self._registry, noticed)

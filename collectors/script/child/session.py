@@ -26,6 +26,7 @@ from gpuadvisor.collectors.script.child.script_facts import FactsRecorder
 from gpuadvisor.collectors.script.child.trace import TraceRecorder
 from gpuadvisor.collectors.script.child.windows import timer_for
 from gpuadvisor.collectors.script.specification import Specification
+from gpuadvisor.domain.target import StepTaker
 
 OWNER_S = 5.0
 """How long gpuadvisor may take to say whose steps it counts; it does so at the first step."""
@@ -43,6 +44,8 @@ class Session:
         self._registry = Registry(self._report_knob)
         self._process = os.getpid()
         self._ended = False
+        self._memory: dict[str, int] = {}
+        """Peak memory when the measurement ended, where the script goes on after it."""
         self.on_first_root: Callable[[], None] | None = None
         """Called before the script's model is called for the first time."""
 
@@ -75,8 +78,10 @@ class Session:
             counters,
             lambda: timer_for(torch),
             self._finish,
-            StepHandover(registry.step_taker, self._is_owner) if registry.step_taker else None,
+            self._handover(registry.step_taker),
+            self._handover(registry.later_taker),
         )
+        clock.on_measured = self._note_memory
         clock.on_warm = stop_watching
         self._markers = markers = StepMarkers(torch, clock, counters, facts, self._trace)
         self._roots = roots = Roots(
@@ -101,10 +106,18 @@ class Session:
         atexit.register(self._script_ended)
         self._at_process_exit()
 
+    def _handover(self, taker: StepTaker | None) -> StepHandover | None:
+        return StepHandover(taker, self._is_owner) if taker is not None else None
+
+    def _note_memory(self) -> None:
+        """Keep what was measured from what comes after it."""
+        self._memory = patches.peak_memory(self._torch)
+
     def _applied_packages(self) -> set[str]:
-        """Return the packages of what is applied to the script."""
-        appliers = (application.applier for application in self._specification.applications)
-        return {applier.rpartition(".")[0] for applier in appliers}
+        """Return the packages of what is applied to the script, or stands around its modules."""
+        appliers = [application.applier for application in self._specification.applications]
+        appliers += [str(around.__module__) for around in self._registry.root_arounds]
+        return {applier.rpartition(".")[0] for applier in appliers} - {""}
 
     def _found_root(self, module: Any) -> None:
         if self.on_first_root is not None:
@@ -186,6 +199,6 @@ class Session:
             event,
             short=short,
             last_loss=self._trace.last_loss(),
-            **patches.peak_memory(self._torch),
+            **(self._memory or patches.peak_memory(self._torch)),
             **self._clock.report(),
         )

@@ -143,6 +143,7 @@ def test_the_figures():
         "ci99_low": 1.39,
         "ci99_high": 1.45,
         "pairs": 8,
+        "in_turns": False,
     }
     assert document["best"]["knobs"]["num_workers"] == 8
     assert document["best"]["step_ms"]["p50"] == pytest.approx(55.4, rel=0.01)
@@ -210,7 +211,13 @@ def test_what_is_not_finite_is_null():
         wall_s=math.nan,
     )
     document = strictly(strict_json.text(study_json(result)))
-    assert document["speedup"] == {"ratio": None, "ci99_low": None, "ci99_high": None, "pairs": 1}
+    assert document["speedup"] == {
+        "ratio": None,
+        "ci99_low": None,
+        "ci99_high": None,
+        "pairs": 1,
+        "in_turns": False,
+    }
     assert document["contributions"][0]["ratio"] is None
     assert document["wall_s"] is None
 

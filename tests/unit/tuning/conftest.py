@@ -6,7 +6,7 @@ import pytest
 
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.storage.database import Store
-from gpuadvisor.tuning import loader_supply, screening
+from gpuadvisor.tuning import loader_supply, screening, trial_runner
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -49,11 +49,16 @@ def in_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def nothing_runs_live(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scripts of these studies have no process whose knobs could be turned.
 
-    `test_screened_studies.py` simulates one, `test_supplied_studies.py` one with a loader.
+    `test_screened_studies.py` and `test_turning.py` simulate one, `test_supplied_studies.py` one
+    with a loader.
     """
 
     def run_live(*_: object) -> None:
         raise ScriptError("there is no process")
 
+    def run_in_turns(request, live, start, blocks, *meters):
+        return trial_runner.run_script(request, *meters), None
+
+    monkeypatch.setattr(trial_runner, "run_in_turns", run_in_turns)
     monkeypatch.setattr(screening, "run_live", run_live)
     monkeypatch.setattr(loader_supply, "run_supply", run_live)

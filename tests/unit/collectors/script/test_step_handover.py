@@ -13,7 +13,9 @@ from gpuadvisor.collectors.script.child.counters import Counters
 from gpuadvisor.collectors.script.child.windows import HostTimer
 from gpuadvisor.collectors.script.specification import Schedule
 
-SCHEDULE = Schedule(warmup_steps=3, warmup_s=0.0, quiet_steps=0)
+SCHEDULE = Schedule(
+    warmup_steps=3, warmup_s=0.0, quiet_steps=0, measure_s=0.0, min_steps=4, window_s=0.0, drift=1e9
+)
 
 
 class Taker:
@@ -45,11 +47,12 @@ def clock(tmp_path):
     os.mkfifo(pipe)
     reading = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
 
-    def make(is_owner: bool = True):
+    def make(is_owner: bool = True, measured: bool = False):
         taker, finished = Taker(), []
         handover = StepHandover(taker, lambda: is_owner)
+        handovers = (None, handover) if measured else (handover, None)
         parts = (SCHEDULE, Channel(str(pipe)), Counters(), HostTimer)
-        return StepClock(*parts, lambda: finished.append(True), handover), taker, finished
+        return StepClock(*parts, lambda: finished.append(True), *handovers), taker, finished
 
     def said() -> list[str]:
         return [json.loads(line)["event"] for line in os.read(reading, 1 << 16).splitlines()]
@@ -101,3 +104,45 @@ def test_the_end_of_the_script_is_told_to_who_has_begun(clock):
         ticking.tick("optimizer")
     assert ticking.end() is False
     assert taker.told == ["begin", "step", "end"]
+
+
+class TestAfterTheMeasurement:
+    def test_the_steps_that_follow_are_handed_over(self, clock):
+        make, said = clock
+        ticking, taker, finished = make(measured=True)
+        noted = []
+        ticking.on_measured = lambda: noted.append(list(taker.told))
+        for _ in range(7):
+            ticking.tick("optimizer")
+        assert taker.told == ["begin"], "four steps were measured"
+        assert noted == [[]], "what was measured is told as it was before that"
+        measured = ticking.report()
+        assert measured["steps"] == 7
+        for _ in range(3):
+            ticking.tick("optimizer")
+        assert taker.told == ["begin", "step", "step", "step"]
+        assert finished == [True]
+        assert ticking.report() == measured
+        assert [each for each in said() if each != "steps"] == ["step", "warm", *["window"] * 4]
+
+    def test_a_better_marker_is_measured_anew(self, clock):
+        make, _ = clock
+        ticking, taker, finished = make(measured=True)
+        for _ in range(8):
+            ticking.tick("forward")
+        for _ in range(6):
+            ticking.tick("explicit")
+        assert taker.told == ["begin", "step", "abandon"]
+        assert ticking.windows is not None
+        for _ in range(4):
+            ticking.tick("explicit")
+        assert taker.told == ["begin", "step", "abandon", "begin", *["step"] * 3]
+        assert finished == [True]
+
+    def test_a_script_that_ends_meanwhile_was_measured(self, clock):
+        make, _ = clock
+        ticking, taker, _ = make(measured=True)
+        for _ in range(8):
+            ticking.tick("optimizer")
+        assert ticking.end() is True
+        assert taker.told == ["begin", "step", "end"]

@@ -210,6 +210,58 @@ class TestOffAgain:
         assert all(torch.isfinite(torch.tensor([*losses, trains.step()])))
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [case for case in CASES if case[0] in ("channels_last", "fused_optimizer", "bf16_autocast")]
+    + [("compile", "default")],
+)
+class TestFromTheStart:
+    """A proof turns on what a plan applies: before the first call, when optimizers are built."""
+
+    def test_a_script_that_is_turned_on_at_its_start_is_as_one_that_had_it_applied(
+        self, script, name, value
+    ):
+        def described(tensor):
+            is_tensor = isinstance(tensor, torch.Tensor)
+            return (layout(tensor), tensor.tolist()) if is_tensor else tensor
+
+        seen = []
+        for applied in (True, False):
+            target = script()
+            if applied:
+                KNOBS[name].apply(value, target.seen_by(name))
+                trains = Script(target)
+            else:
+                turn = live(target, name)
+                trains = Script(target)
+                turn(value)
+            losses = [trains.step() for _ in range(3)]
+            state = trains.state(described)
+            tensors = [content for _, content in state.pop("tensors")]
+            del state["identities"], state["attributes"]  # torch notes what it has checked
+            seen.append((losses, tensors, state))
+        assert seen[0] == seen[1]
+        turn(None)
+        assert torch.isfinite(torch.tensor(trains.step()))
+
+    def test_once_it_is_off_it_is_as_a_script_that_never_had_it(self, script, name, value):
+        states = []
+        for is_turned in (False, True):
+            turn = live(target := script(), name)
+            trains = Script(target)
+            if is_turned:
+                turn(value)
+            for _ in range(2):
+                trains.step()
+            turn(None)
+            trains.step()
+            state = trains.state(layout)
+            state["tensors"] = [each for _, each in state["tensors"]]
+            del state["identities"]
+            states.append(state)
+        assert states[0] == states[1]
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_several_at_once(script, order):
     target = script()
