@@ -35,9 +35,10 @@ from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.proof import prove_point
 from gpuadvisor.tuning import rehearsal, trial_runner, verification
+from gpuadvisor.tuning.plan_judgement import judge, least_ratio
 from gpuadvisor.tuning.plans import write_plan
 from gpuadvisor.tuning.trial_runner import Silent
-from gpuadvisor.tuning.verification import VerifyOptions, judge, least_ratio, verify
+from gpuadvisor.tuning.verification import VerifyOptions, verify
 from tests.simulation import SimulatedEvaluator, gaussian, measurement, multiplied, quiet
 
 SAME = Equivalence("equivalent", "10 losses", 0.001, 0.01)
