@@ -32,8 +32,14 @@ class FindingsError(AdvisorError):
     exit_code = 4
 
 
+class RegressionError(AdvisorError):
+    """A gate found a version slower than the one before, or needing more memory, or broken."""
+
+    exit_code = 4
+
+
 class InconclusiveError(AdvisorError):
-    """A verification could neither show that its plan still holds, nor that it does not."""
+    """Neither was shown: that a plan still holds, or does not; that a version got worse, or not."""
 
     exit_code = 6
 
@@ -52,6 +58,12 @@ class StoreError(AdvisorError):
 
 class SilentError(AdvisorError):
     """The driver, or the daemon that asks it, does not answer: there are no values of now."""
+
+    exit_code = 7
+
+
+class RefusedError(AdvisorError):
+    """The machine is in no state in which versions could be compared."""
 
     exit_code = 7
 

@@ -1,0 +1,154 @@
+"""Compare two versions of a script, and fail where the new one is slower or needs more memory.
+
+Exit status: 0 when it got no worse; 4 when it did, or does not run any more; 6 when neither was
+shown, or the old version does not run; 7 when the GPU is busy or held down; 2 for a wrong command
+line or a missing commit; 3 when the script fails in both; 129, 130, 131 or 143 when interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuadvisor.commands._arguments import (
+    add_json,
+    add_script_arguments,
+    add_timeout,
+    check_positive,
+    command_of,
+)
+from gpuadvisor.errors import InconclusiveError, RegressionError, UsageError
+
+if TYPE_CHECKING:
+    from gpuadvisor.domain.gate import GateResult
+    from gpuadvisor.tuning.gate import GateOptions
+
+EPILOG = """examples:
+  gpuadvisor gate --base origin/main train.py -- --epochs 1
+  gpuadvisor gate --base v1.2 --head HEAD --json train.py > gate.json
+  gpuadvisor gate --base-folder ../before --head-folder . train.py
+
+Both versions run in turns, in fresh processes of random order on the same device, from work trees
+of their own that are removed afterwards. With --base, the commit where --head left it is compared,
+so that what the base got since does not count. The head is the work tree as it is, new files too,
+unless --head names a commit.
+
+A metric fails when it is shown to be worse by more than --tolerance: 1 of 100 gates at most fails
+for a version that is not. It passes when being worse by --limit is ruled out. Four pairs of
+runs tell that on a quiet machine; after 24 it is inconclusive. Use a script of some hundred steps.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_script_arguments(parser)
+    group = parser.add_argument_group("what to compare")
+    group.add_argument("--base", metavar="REV", help="commit, branch or tag to compare with")
+    group.add_argument(
+        "--head", metavar="REV", help="the new one (default: the work tree as it is)"
+    )
+    group.add_argument(
+        "--base-folder", metavar="DIR", type=Path, help="a folder instead, with or without git"
+    )
+    group.add_argument("--head-folder", metavar="DIR", type=Path, help="the folder of the new one")
+    group.add_argument(
+        "--link",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="file or folder that git ignores, such as data, for both versions; may be repeated",
+    )
+    group = parser.add_argument_group("how closely")
+    group.add_argument(
+        "--tolerance",
+        metavar="PERCENT",
+        type=float,
+        default=1.0,
+        help="worse by so much is no regression (default: 1)",
+    )
+    group.add_argument(
+        "--limit",
+        metavar="PERCENT",
+        type=float,
+        default=3.0,
+        help="worse by so much must be ruled out to pass (default: 3)",
+    )
+    group = parser.add_argument_group("how to measure")
+    group.add_argument(
+        "--measure",
+        metavar="SECONDS",
+        type=float,
+        default=3.0,
+        help="time for which each run is measured (default: 3)",
+    )
+    group.add_argument(
+        "--seed", type=int, default=0, help="for random, numpy, torch and the order of runs"
+    )
+    group.add_argument(
+        "--samples-per-step", metavar="N", type=float, help="where the script does not show it"
+    )
+    add_timeout(group, "longest wait for the base's first step (default: 600)", 600.0)
+    add_json(parser, "print the result, with every run, as JSON on stdout")
+
+
+def run(args: argparse.Namespace) -> int:
+    options = _options(args)
+    from gpuadvisor.commands._output import messages
+    from gpuadvisor.interruption import stoppable
+    from gpuadvisor.tui.gate import ConsoleGateProgress
+    from gpuadvisor.tuning.gate import gate
+
+    with stoppable() as stop, ConsoleGateProgress(messages()) as progress:
+        found = gate(options, progress, stop.requested)
+    _write(args, found)
+    _fail(found)
+    return 0
+
+
+def _write(args: argparse.Namespace, found: GateResult) -> None:
+    from gpuadvisor.commands._output import output
+    from gpuadvisor.reports import gate_document as report
+    from gpuadvisor.reports import strict_json
+
+    if args.json:
+        print(strict_json.text(report.gate_json(found)), flush=True)
+    else:
+        report.print_gate(found, output())
+
+
+def _fail(found: GateResult) -> None:
+    """Tell the verdict by the exit status, where it is not a pass."""
+    from gpuadvisor.domain.gate import GateVerdict
+    from gpuadvisor.reports.gate_document import why
+
+    if found.verdict is GateVerdict.FAIL:
+        raise RegressionError(f"regression: {why(found)}")
+    if found.verdict is GateVerdict.INCONCLUSIVE:
+        raise InconclusiveError(f"inconclusive: {why(found)}")
+
+
+def _options(args: argparse.Namespace) -> GateOptions:
+    from gpuadvisor.tuning.gate import GateOptions
+
+    check_positive(args, "--tolerance", "--limit", "--measure", "--timeout", "--samples-per-step")
+    folders = (args.base_folder, args.head_folder)
+    if any(folders) and (args.base or args.head or args.link or not all(folders)):
+        raise UsageError(
+            "give --base-folder and --head-folder together, and neither --base nor --head nor "
+            "--link with them"
+        )
+    if args.base is None and not any(folders):
+        raise UsageError("say what to compare with: --base origin/main, or --base-folder DIR")
+    return GateOptions(
+        command_of(args),
+        args.base,
+        args.head,
+        folders if all(folders) else None,
+        tuple(args.link),
+        args.tolerance / 100,
+        args.limit / 100,
+        args.seed,
+        args.samples_per_step,
+        args.timeout,
+        args.measure,
+    )

@@ -1,0 +1,111 @@
+"""A gate: two versions of a script compared, and whether the new one is slower or needs more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gpuadvisor.domain.device import Environment
+from gpuadvisor.domain.study import Trial
+
+
+class GateVerdict(str, Enum):
+    """What a gate showed, of one metric or of all together."""
+
+    PASS = "pass"
+    """Shown: it did not get worse by as much as the limit."""
+    FAIL = "fail"
+    """Shown: it got worse by more than the tolerance; or the new version is broken."""
+    INCONCLUSIVE = "inconclusive"
+    """Neither was shown."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Metric(str, Enum):
+    """What is compared; more is worse."""
+
+    STEP_TIME = "step_time"
+    """Mean time of a sample, or of a step where samples are not known: the inverse throughput."""
+    PEAK_MEMORY = "peak_memory"
+    """Most memory that torch's allocator had in use on the GPU; resident set on a CPU."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What pairs of runs say of one metric."""
+
+    metric: Metric
+    verdict: GateVerdict
+    ratio: float
+    """The new version's figure over the old one's; above 1 it got worse."""
+    low: float
+    high: float
+    """Ends of the interval of `ratio` that holds over all looks of the gate."""
+    unadjusted: float
+    """The ratio as measured; `ratio` is the same unless it was adjusted for clocks."""
+    tolerance: float
+    """Relative difference up to which nothing is a regression."""
+    limit: float
+    """Relative difference that has to be ruled out to pass."""
+    clock_share: float = 0.0
+    """How a figure was found to follow the GPU's SM clock: 1 is inversely; 0 where it was not
+    adjusted."""
+
+
+@dataclass(frozen=True)
+class GateRun:
+    """One run of one version."""
+
+    side: str
+    """`base` or `head`."""
+    trial: Trial
+    sm_clock_mhz: float | None = None
+    """Mean SM clock while it was measured; None where nobody could read it."""
+    place: str = ""
+    """`known` for a run that only says how much runs differ, `first` for the one that shows whether
+    the script works at all, `pair 3` for a run that was compared, `repeated` for one of a pair
+    that was disturbed and run again."""
+
+
+@dataclass(frozen=True)
+class GateSide:
+    """One of the two versions."""
+
+    name: str
+    """As the user named it, such as `origin/main`."""
+    commit: str | None
+    """Its full commit; None for what is no commit: a folder, or a work tree with changes."""
+    command: tuple[str, ...]
+    """How it was started."""
+    folder: str
+    """The working directory; a work tree that was made for the gate is gone."""
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """What a gate measured and concluded."""
+
+    verdict: GateVerdict
+    reason: str
+    """Why a version could not be measured, without a full stop; empty where both were."""
+    base: GateSide
+    head: GateSide
+    differences: tuple[Difference, ...] = ()
+    """One a metric; empty where a version could not be measured."""
+    pairs: int = 0
+    """Pairs that were compared."""
+    runs: tuple[GateRun, ...] = ()
+    """Every run, in the order in which they were made."""
+    broken: str | None = None
+    """`head` or `base` where that version could not be measured; else None."""
+    notes: tuple[str, ...] = ()
+    environment: Environment | None = None
+    """What both versions ran on."""
+    wall_s: float = 0.0
+    output: str = ""
+    """The end of what the broken version printed."""

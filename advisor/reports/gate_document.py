@@ -1,0 +1,221 @@
+"""What a gate found, in words and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from gpuadvisor.domain.gate import Difference, GateResult, GateRun, GateSide, GateVerdict, Metric
+from gpuadvisor.reports import figures
+from gpuadvisor.reports.document import Bullets, Column, Listing, Paragraph, Section, Table
+from gpuadvisor.reports.render_text import print_sections
+from gpuadvisor.reports.strict_json import strict
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+HEADLINES = {
+    GateVerdict.PASS: ("Pass", "good"),
+    GateVerdict.FAIL: ("Fail", "bad"),
+    GateVerdict.INCONCLUSIVE: ("Inconclusive", "strong"),
+}
+VERSION = 1
+"""Version of the JSON."""
+SHOWN_LINES = 15
+"""Lines of a broken version's output that are shown."""
+TENTHS_BELOW = 10.0
+"""Changes, in percent, of which tenths are shown."""
+TITLES = {Metric.STEP_TIME: "Step time", Metric.PEAK_MEMORY: "Peak memory"}
+
+
+def print_gate(found: GateResult, console: Console) -> None:
+    """Print what a gate found."""
+    print_sections(console, _sections(found))
+
+
+def why(found: GateResult) -> str:
+    """Return in one sentence, without a full stop, what the verdict rests on."""
+    if found.reason:
+        return found.reason
+    decisive = [each for each in found.differences if each.verdict is found.verdict]
+    words = "; ".join(map(_sentence, decisive))
+    return f"compared with {found.base.name}, {words}"
+
+
+def gate_json(found: GateResult) -> dict[str, Any]:
+    """Return all that a gate measured, every run of it, as values that are valid JSON."""
+    here = found.environment
+    document: dict[str, Any] = strict({
+        "schema_version": VERSION,
+        "verdict": str(found.verdict),
+        "reason": why(found),
+        "broken": found.broken,
+        "base": _side(found.base),
+        "head": _side(found.head),
+        "metrics": [_difference(each) for each in found.differences],
+        "pairs": found.pairs,
+        "runs": [_run(run) for run in found.runs],
+        "notes": list(found.notes),
+        "environment": here and {
+            "device": here.device.name,
+            "uuid": here.device.uuid,
+            "driver": here.driver,
+            "cuda": here.cuda,
+            "torch": here.torch,
+            "python": here.python,
+            "platform": here.platform,
+            "gpuadvisor": here.gpuadvisor,
+        },
+        "output": found.output or None,
+        "wall_s": found.wall_s,
+    })  # fmt: skip
+    return document
+
+
+def _sections(found: GateResult) -> Iterator[Section]:
+    headline, style = HEADLINES[found.verdict]
+    yield Section("", [Paragraph(f"{headline}: {why(found)}.", style)])
+    if found.differences:
+        columns = [
+            Column("", lambda row: TITLES[row.metric]),
+            Column(_name(found.base), lambda row: _middle(found, row.metric, "base")),
+            Column(_name(found.head), lambda row: _middle(found, row.metric, "head")),
+            Column("Change", _change),
+            Column("Verdict", lambda row: str(row.verdict)),
+        ]
+        yield Section("", [Table(found.differences, columns)])
+    yield Section("", [Paragraph(_effort(found), "muted")])
+    if found.output.strip():
+        last = "\n".join(found.output.strip().splitlines()[-SHOWN_LINES:])
+        yield Section("The end of what it printed", [Listing(last, "text")])
+    if notes := [*found.notes, *_remarks(found)]:
+        yield Section("Notes", [Bullets([f"{note[0].upper()}{note[1:]}." for note in notes])])
+
+
+def _sentence(found: Difference) -> str:
+    """Return what is known of one metric, as a clause that begins with its name."""
+    name, interval = TITLES[found.metric].lower(), _interval(found)
+    if found.verdict is GateVerdict.FAIL:
+        return (
+            f"{name} is {_signed(found.ratio)} ({interval}), more than the "
+            f"{_share(found.tolerance)} that is tolerated"
+        )
+    if found.verdict is GateVerdict.PASS:
+        return f"{name} is {_signed(found.ratio)}, and not worse by {_share(found.limit)}"
+    return (
+        f"{name} is {_signed(found.ratio)} ({interval}): neither a regression of more than "
+        f"{_share(found.tolerance)} nor that it is below {_share(found.limit)} is shown"
+    )
+
+
+def _remarks(found: GateResult) -> Iterator[str]:
+    """Yield what a reader should know of how the figures came about."""
+    for each in found.differences:
+        if each.clock_share:
+            yield (
+                f"{TITLES[each.metric].lower()} was compared as at one SM clock, which moved from "
+                f"run to run; as measured it is {_signed(each.unadjusted)}"
+            )
+    disturbed = {run.trial.disturbance for run in found.runs if run.trial.disturbance}
+    for disturbance in sorted(disturbed)[:3]:
+        yield f"beside some runs {disturbance}"
+    if found.verdict is GateVerdict.INCONCLUSIVE and found.broken is None:
+        yield (
+            "a quieter machine, locked clocks or a larger --limit decide it; nothing was shown to "
+            "be worse"
+        )
+    if found.broken is not None and found.base.commit is not None:
+        yield (
+            "a work tree holds what is committed, and of --head all that git does not ignore: "
+            "files that the script reads besides can be given with --link"
+        )
+
+
+def _effort(found: GateResult) -> str:
+    starts = figures.count(len(found.runs), "run")
+    parts = [f"{figures.count(found.pairs, 'pair')} of runs in random order", f"{starts} in all"]
+    parts.append(figures.duration(found.wall_s))
+    if found.environment is not None:
+        parts.append(found.environment.device.name)
+    return ", ".join(parts) + "."
+
+
+def _change(found: Difference) -> str:
+    return f"{_signed(found.ratio)} ({_interval(found)})"
+
+
+def _interval(found: Difference) -> str:
+    return f"{_signed(found.low)} to {_signed(found.high)}"
+
+
+def _signed(ratio: float) -> str:
+    """Return a ratio as a change in percent: `+2.1 %`, or `+98 %` where tenths say nothing."""
+    change = 100 * (ratio - 1)
+    return f"{change:+.1f} %" if abs(change) < TENTHS_BELOW else f"{change:+.0f} %"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.3g} %"
+
+
+def _name(side: GateSide) -> str:
+    return f"{side.name} ({side.commit[:8]})" if side.commit else side.name
+
+
+def _middle(found: GateResult, metric: Metric, side: str) -> str:
+    """Return the median of a side's runs that were compared."""
+    measured = [
+        run.trial.measurement
+        for run in found.runs
+        if run.side == side and run.place.startswith("pair") and run.trial.measurement is not None
+    ]
+    if not measured:
+        return "-"
+    if metric is Metric.PEAK_MEMORY:
+        return figures.memory(median(each.peak_memory_bytes for each in measured))
+    return figures.milliseconds(median(each.mean_step_ms for each in measured))
+
+
+def _side(side: GateSide) -> dict[str, Any]:
+    return {
+        "name": side.name,
+        "commit": side.commit,
+        "command": list(side.command),
+        "folder": side.folder,
+    }
+
+
+def _difference(each: Difference) -> dict[str, Any]:
+    return {
+        "metric": str(each.metric),
+        "verdict": str(each.verdict),
+        "ratio": each.ratio,
+        "low": each.low,
+        "high": each.high,
+        "ratio_as_measured": each.unadjusted,
+        "clock_share": each.clock_share,
+        "tolerance": each.tolerance,
+        "limit": each.limit,
+    }
+
+
+def _run(run: GateRun) -> dict[str, Any]:
+    trial, measured = run.trial, run.trial.measurement
+    return {
+        "side": run.side,
+        "place": run.place,
+        "state": str(trial.state),
+        "reason": trial.reason or None,
+        "steps": measured and measured.steps,
+        "mean_step_ms": measured and measured.mean_step_ms,
+        "step_ms": list(measured.step_ms) if measured else None,
+        "window_step_ms": list(measured.window_step_ms) if measured else None,
+        "samples_per_step": measured and measured.samples_per_step,
+        "data_wait_share": measured and measured.data_wait_share,
+        "peak_memory_bytes": measured and measured.peak_memory_bytes,
+        "startup_s": measured and measured.startup_s,
+        "sm_clock_mhz": run.sm_clock_mhz,
+        "disturbance": trial.disturbance or None,
+        "wall_s": trial.wall_s,
+    }

@@ -1,0 +1,67 @@
+"""The SM clock of a GPU while a run is measured."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from gpuadvisor.collectors.devices import handle
+from gpuadvisor.collectors.nvml import library as nvml
+from gpuadvisor.domain.device import Device
+
+PERIOD_S = 0.05
+"""Time between two readings: a power cap moves clocks in steps of some tens of milliseconds."""
+
+
+class ClockSampler:
+    """Reads the SM clock of a GPU on a thread of its own, from `begin` to `end`.
+
+    On a CPU, and where the driver does not say, it reads nothing.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._sum_mhz = 0.0
+        self._count = 0
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Begin to read; what was read before is forgotten."""
+        if not self._device.is_gpu:
+            return
+        self.end()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sample, args=(self._stop,), daemon=True)
+        self._thread.start()
+
+    def pause(self) -> None:
+        """Read no more; what was read so far counts."""
+        self._stop.set()
+
+    def end(self) -> float | None:
+        """Stop to read and return the mean in MHz since `begin`; None where nothing was read."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(nvml.CALL_TIMEOUT_S + PERIOD_S)
+            self._thread = None
+        count, total_mhz = self._count, self._sum_mhz
+        self._sum_mhz, self._count = 0.0, 0
+        return total_mhz / count if count else None
+
+    def _sample(self, stop: threading.Event) -> None:
+        while not stop.wait(PERIOD_S):
+            try:
+                clock_mhz = nvml.query(self._clock_mhz)
+            except nvml.QueryError:
+                return
+            if clock_mhz and not stop.is_set():
+                self._sum_mhz += clock_mhz
+                self._count += 1
+
+    def _clock_mhz(self, library: Any) -> float | None:
+        gpu = handle(library, self._device)
+        clock: float | None = nvml.read(
+            library, "nvmlDeviceGetClockInfo", gpu, library.NVML_CLOCK_SM
+        )
+        return clock

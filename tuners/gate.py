@@ -1,0 +1,348 @@
+"""The decision of a gate: pairs of runs of two versions, looked at in groups, until it is clear."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from gpuadvisor.domain.gate import Difference, GateRun, GateVerdict, Metric
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import TrialState
+from gpuadvisor.tuners.proof import MAX_REPEATED, orders
+from gpuadvisor.tuners.statistics import Pair, proven_ratio
+
+LOOK_ERRORS: Mapping[int, float] = {
+    4: 0.0003,
+    6: 0.0003,
+    8: 0.0008,
+    10: 0.0015,
+    12: 0.008,
+    15: 0.018,
+    20: 0.001,
+    24: 0.001,
+}
+"""Pairs after which a gate looks, and the error that each look may use up where a version is worse
+by just the tolerance. Looks share their pairs, and an interval is widened for the order of runs, so
+that fewer gates than the sum are wrong: in simulated noise 0.4 to 1.2 of 100 at the tolerance, and
+at most 0.5 of 100 unchanged versions (`benchmarks/gate_decision.py`)."""
+LOOKS = tuple(LOOK_ERRORS)
+PASS_ERRORS: Mapping[int, float] = {
+    4: 0.01,
+    6: 0.01,
+    8: 0.01,
+    10: 0.02,
+    12: 0.02,
+    15: 0.03,
+    20: 0.1,
+    24: 0.2,
+}
+"""The same for a version that is worse by the limit and is taken for one that is not. Early looks
+are strict: what they let pass is never looked at again. Only where runs differ so much that 15
+pairs do not tell, it is better to say what is likely than nothing."""
+
+TOLERANCE = 0.01
+"""Relative difference that is no regression: runs of one version differ by 0.2 to 0.8 % on a quiet
+GPU, and what a new layout of the code moves is of that size."""
+LIMIT = 0.03
+"""Relative difference that a version must be shown to stay below to pass."""
+MEMORY_FLOOR_BYTES = 64 * 2**20
+"""Memory that is no regression, however small a script: two cuBLAS workspaces of a Hopper GPU."""
+SHARES: Mapping[Metric, float] = {Metric.STEP_TIME: 0.9, Metric.PEAK_MEMORY: 0.1}
+"""Parts of the error that each metric may use up. Memory hardly differs from run to run."""
+WAITS = 0.02
+"""Share of a run's time in which it waits for its loaders, from which the mean of all steps counts:
+a loader with n workers delivers in bursts of n batches, and only the mean counts the wait for the
+next burst. Else it is the median of windows of half a second, which a stall does not move."""
+MAX_FAILURES = 1
+"""Pairs with a run that failed that are run again: a second one is no accident."""
+
+LEAST_ADJUSTED = 6
+"""Pairs from which times are adjusted for clocks: how they follow them is learnt from the pairs."""
+SYSTEMATIC = 0.05
+"""Chance by which clocks of equal sides are taken for different ones. Where a version makes the GPU
+clock lower, that is part of what it costs."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run cost, and the SM clock meanwhile (any unit; None where it is not known)."""
+
+    cost: float
+    clock: float | None = None
+
+
+@dataclass(frozen=True)
+class RunPair:
+    """Runs of both versions, one right after the other."""
+
+    base: Run
+    head: Run
+    base_first: bool = True
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What of a metric is no regression, and what must be ruled out, as relative differences."""
+
+    tolerance: float = TOLERANCE
+    limit: float = LIMIT
+    error_share: float = 1.0
+    """Part of the looks' errors that this metric may use up."""
+
+
+ORDINARY = Bounds()
+
+
+@dataclass
+class Compared:
+    """What the pairs of a gate showed."""
+
+    differences: tuple[Difference, ...] = ()
+    pairs: int = 0
+    failed: GateRun | None = None
+    """The run of a version that failed twice, which ended the comparison."""
+
+    @property
+    def verdict(self) -> GateVerdict:
+        """What holds of all metrics together."""
+        verdicts = {difference.verdict for difference in self.differences}
+        if GateVerdict.FAIL in verdicts:
+            return GateVerdict.FAIL
+        return GateVerdict.PASS if verdicts == {GateVerdict.PASS} else GateVerdict.INCONCLUSIVE
+
+
+@dataclass
+class Comparing:
+    """Runs pairs of both versions in random order until every metric is decided, or one is worse.
+
+    `run` runs a version (`base` or `head`) in a fresh process, on the same device for both. Pairs
+    beside which something else used the machine are run again, a few times. `known` are earlier
+    runs of the base. The same `seed` gives the same order.
+    """
+
+    run: Callable[[str, str], GateRun]
+    """Called with the version and what the run is for."""
+    known: Sequence[GateRun] = ()
+    tolerance: float = TOLERANCE
+    limit: float = LIMIT
+    seed: str = ""
+    on_disturbed: Callable[[str, bool], None] = lambda disturbance, repeated: None
+    """Told what disturbed a pair, and whether it is run again."""
+    _pairs: list[tuple[GateRun, GateRun, bool]] = field(default_factory=list, init=False)
+    """Base, head, and whether the base came first."""
+
+    def go(self) -> Compared:
+        found, repeated, failures = Compared(), 0, 0
+        order = orders(self.seed)
+        again: bool | None = None
+        # Where most runs are disturbed, to run a pair again would change nothing.
+        always = 2 * sum(bool(run.trial.disturbance) for run in self.known) > len(self.known)
+        most = 0 if always else MAX_REPEATED
+        while len(self._pairs) < LOOKS[-1]:
+            base_first = next(order) if again is None else again
+            again = None
+            place = f"pair {len(self._pairs) + 1}"
+            sides = ("base", "head") if base_first else ("head", "base")
+            runs = {side: self.run(side, place) for side in sides}
+            failed = next((run for run in runs.values() if _measured(run) is None), None)
+            if failed is not None:
+                failures += 1
+                if failures > MAX_FAILURES:
+                    return replace(found, failed=failed)
+                again = base_first
+                continue
+            disturbance = next(
+                (r.trial.disturbance for r in runs.values() if r.trial.disturbance), ""
+            )
+            if disturbance:
+                may = repeated < most
+                repeated += may
+                self.on_disturbed(disturbance, may)
+                if may:
+                    again = base_first
+                    continue
+            self._pairs.append((runs["base"], runs["head"], base_first))
+            if len(self._pairs) in LOOKS:
+                found = Compared(self._look(), len(self._pairs))
+                if found.verdict is not GateVerdict.INCONCLUSIVE:
+                    break
+        return found
+
+    def _look(self) -> tuple[Difference, ...]:
+        runs = [*self.known, *(run for base, head, _ in self._pairs for run in (base, head))]
+        measured = [m for m in map(_measured, runs) if m is not None]
+        by_mean = median(m.data_wait_share for m in measured) > WAITS
+        by_step = len({m.samples_source for m in measured}) > 1
+        times = Bounds(self.tolerance, self.limit, SHARES[Metric.STEP_TIME])
+        found = [self._difference(Metric.STEP_TIME, lambda m: time_of(m, by_mean, by_step), times)]
+        memories = [m.peak_memory_bytes for m in measured]
+        if all(memories):
+            bounds = memory_bounds(median(memories), self.tolerance, self.limit)
+            found.append(
+                self._difference(Metric.PEAK_MEMORY, lambda m: float(m.peak_memory_bytes), bounds)
+            )
+        return tuple(found)
+
+    def _difference(
+        self, metric: Metric, cost: Callable[[Measurement], float], bounds: Bounds
+    ) -> Difference:
+        def run_of(run: GateRun) -> Run:
+            measured = _measured(run)
+            assert measured is not None  # a pair that failed was run again
+            return Run(cost(measured), run.sm_clock_mhz if metric is Metric.STEP_TIME else None)
+
+        pairs = [RunPair(run_of(base), run_of(head), first) for base, head, first in self._pairs]
+        return compare(metric, pairs, [run_of(run) for run in self.known], bounds)
+
+
+def time_of(measurement: Measurement, by_mean: bool, by_step: bool) -> float:
+    """Return a run's time of a sample in ms, or of a step (`by_step`, or if not known).
+
+    It is that of the median window, or the mean of all where `by_mean`.
+    """
+    windows = measurement.window_step_ms
+    step_ms = measurement.mean_step_ms if by_mean or not windows else median(windows)
+    return step_ms / (1.0 if by_step else measurement.samples_per_step or 1.0)
+
+
+def _measured(run: GateRun) -> Measurement | None:
+    """Return what was measured of a run; None where it failed."""
+    return run.trial.measurement if run.trial.state is TrialState.COMPLETE else None
+
+
+def compare(
+    metric: Metric,
+    pairs: Sequence[RunPair],
+    known_base: Sequence[Run] = (),
+    bounds: Bounds = ORDINARY,
+) -> Difference:
+    """Say what so many pairs show of a metric; ValueError for fewer than two.
+
+    `known_base` are earlier runs of the old version: they say how much its runs differ. Where all
+    runs have a clock, the ratio is also looked at with times as they would have been at one clock,
+    and the narrower interval counts, if the clocks of both versions were alike and both point
+    the same way. Between two looks the error of the next one is used up.
+    """
+    plain = _judged(metric, pairs, known_base, bounds, 1.0)
+    share = clock_share(pairs)
+    if not share:
+        return plain
+    widened = _widening(pairs)
+    adjusted = _judged(
+        metric,
+        [
+            replace(p, base=_at_one_clock(p.base, share), head=_at_one_clock(p.head, share))
+            for p in pairs
+        ],
+        [_at_one_clock(run, share) for run in known_base],
+        bounds,
+        widened,
+    )
+    agree = (adjusted.ratio > 1) == (plain.ratio > 1) or adjusted.verdict is not GateVerdict.FAIL
+    if not agree or adjusted.high / adjusted.low >= plain.high / plain.low:
+        return plain
+    return replace(adjusted, unadjusted=plain.ratio, clock_share=share)
+
+
+def memory_bounds(base_bytes: float, tolerance: float, limit: float) -> Bounds:
+    """Return the bounds of peak memory for a version that needs so much."""
+    floor = MEMORY_FLOOR_BYTES / base_bytes
+    allowed = max(tolerance, floor)
+    return Bounds(allowed, max(limit, allowed * limit / tolerance), SHARES[Metric.PEAK_MEMORY])
+
+
+def clock_share(pairs: Sequence[RunPair]) -> float:
+    """Return how step times follow the SM clock: 1 for inversely, 0 for not at all or not known.
+
+    It is the slope of the pairs' log ratios of times over those of clocks, between 0 and 1. 0 where
+    the clocks of both versions differ on the whole.
+    """
+    clocks = _clock_differences(pairs)
+    if clocks is None or len(pairs) < LEAST_ADJUSTED or _is_systematic(clocks):
+        return 0.0
+    times = [math.log(pair.head.cost / pair.base.cost) for pair in pairs]
+    mean_clock, mean_time = math.fsum(clocks) / len(pairs), math.fsum(times) / len(pairs)
+    squares = math.fsum((c - mean_clock) ** 2 for c in clocks)
+    if not squares:
+        return 0.0
+    products = math.fsum(
+        (c - mean_clock) * (t - mean_time) for c, t in zip(clocks, times, strict=True)
+    )
+    return min(1.0, max(0.0, -products / squares))
+
+
+def _judged(
+    metric: Metric,
+    pairs: Sequence[RunPair],
+    known_base: Sequence[Run],
+    bounds: Bounds,
+    widened: float,
+) -> Difference:
+    costs = [Pair(pair.base.cost, pair.head.cost, pair.base_first) for pair in pairs]
+    known = [run.cost for run in known_base]
+    wide, sure = (
+        proven_ratio(costs, known, error=2 * error)
+        for error in (
+            _at(LOOK_ERRORS, len(pairs)) * bounds.error_share,
+            _at(PASS_ERRORS, len(pairs)),
+        )
+    )
+    # Of the old version's cost over the new one's; what is asked for is the other way round.
+    ratio = 1 / wide.ratio
+    low, high = (
+        ratio * (wide.ratio / wide.ci99_high) ** widened,
+        ratio * (wide.ratio / wide.ci99_low) ** widened,
+    )
+    surely_below = ratio * (sure.ratio / sure.ci99_low) ** widened
+    if low > 1 + bounds.tolerance:
+        verdict = GateVerdict.FAIL
+    elif surely_below < 1 + bounds.limit:
+        verdict = GateVerdict.PASS
+    else:
+        verdict = GateVerdict.INCONCLUSIVE
+    return Difference(metric, verdict, ratio, low, high, ratio, bounds.tolerance, bounds.limit)
+
+
+def _at(errors: Mapping[int, float], pairs: int) -> float:
+    """Return the error that a look at so many pairs may use up: that of the next one if between."""
+    return next((error for look, error in errors.items() if look >= pairs), min(errors.values()))
+
+
+def _at_one_clock(run: Run, share: float) -> Run:
+    return replace(run, cost=run.cost * (run.clock or 1.0) ** share)
+
+
+def _clock_differences(pairs: Sequence[RunPair]) -> list[float] | None:
+    """Return each pair's log ratio of clocks, head over base; None where one is not known."""
+    found = []
+    for pair in pairs:
+        if not pair.base.clock or not pair.head.clock:
+            return None
+        found.append(math.log(pair.head.clock / pair.base.clock))
+    return found
+
+
+def _is_systematic(differences: Sequence[float]) -> bool:
+    """Say whether one version's clocks are higher than the other's on the whole."""
+    from scipy.special import stdtrit
+
+    count = len(differences)
+    mean = math.fsum(differences) / count
+    squares = math.fsum((each - mean) ** 2 for each in differences)
+    error = math.sqrt(squares / (count - 1) / count)
+    return abs(mean) > error * float(stdtrit(count - 1, 1 - SYSTEMATIC / 2))
+
+
+def _widening(pairs: Sequence[RunPair]) -> float:
+    """Return by how much wider an interval is for the slope that was learnt from the same pairs.
+
+    It is what an analysis of covariance adds: a degree of freedom, and the slope's own error at the
+    mean difference of clocks.
+    """
+    clocks = _clock_differences(pairs) or []
+    count = len(clocks)
+    mean = math.fsum(clocks) / count
+    squares = math.fsum((each - mean) ** 2 for each in clocks)
+    return math.sqrt((count - 1) / (count - 2) * (1 + count * mean**2 / squares))
