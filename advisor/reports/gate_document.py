@@ -39,7 +39,7 @@ def why(found: GateResult) -> str:
     if found.reason:
         return found.reason
     decisive = [each for each in found.differences if each.verdict is found.verdict]
-    words = "; ".join(map(_sentence, decisive))
+    words = "; ".join(_sentence(found, each) for each in decisive)
     return f"compared with {found.base.name}, {words}"
 
 
@@ -93,7 +93,7 @@ def _sections(found: GateResult) -> Iterator[Section]:
         yield Section("Notes", [Bullets([f"{note[0].upper()}{note[1:]}." for note in notes])])
 
 
-def _sentence(found: Difference) -> str:
+def _sentence(gate: GateResult, found: Difference) -> str:
     """Return what is known of one metric, as a clause that begins with its name."""
     name, interval = TITLES[found.metric].lower(), _interval(found)
     if found.verdict is GateVerdict.FAIL:
@@ -102,7 +102,7 @@ def _sentence(found: Difference) -> str:
             f"{_share(found.tolerance)} that is tolerated"
         )
     if found.verdict is GateVerdict.PASS:
-        return f"{name} is {_signed(found.ratio)}, and not worse by {_share(found.limit)}"
+        return f"{name} is {_signed(found.ratio)}, and not worse by {_limit(gate, found)}"
     return (
         f"{name} is {_signed(found.ratio)} ({interval}): neither a regression of more than "
         f"{_share(found.tolerance)} nor that it is below {_share(found.limit)} is shown"
@@ -117,9 +117,9 @@ def _remarks(found: GateResult) -> Iterator[str]:
                 f"{TITLES[each.metric].lower()} was compared as at one SM clock, which moved from "
                 f"run to run; as measured it is {_signed(each.unadjusted)}"
             )
-    disturbed = {run.trial.disturbance for run in found.runs if run.trial.disturbance}
-    for disturbance in sorted(disturbed)[:3]:
-        yield f"beside some runs {disturbance}"
+    disturbed = [run.trial.disturbance for run in found.runs if run.trial.disturbance]
+    if disturbed:
+        yield f"something else used the machine beside {len(disturbed)} runs: {disturbed[-1]}"
     if found.verdict is GateVerdict.INCONCLUSIVE and found.broken is None:
         yield (
             "a quieter machine, locked clocks or a larger --limit decide it; nothing was shown to "
@@ -150,13 +150,25 @@ def _interval(found: Difference) -> str:
 
 
 def _signed(ratio: float) -> str:
-    """Return a ratio as a change in percent: `+2.1 %`, or `+98 %` where tenths say nothing."""
+    """Return a ratio as a change in percent: `+2.1%`, or `+98%` where tenths say nothing."""
     change = 100 * (ratio - 1)
-    return f"{change:+.1f} %" if abs(change) < TENTHS_BELOW else f"{change:+.0f} %"
+    return f"{change:+.1f}%" if abs(change) < TENTHS_BELOW else f"{change:+.0f}%"
+
+
+def _limit(gate: GateResult, found: Difference) -> str:
+    """Return what was ruled out: of memory in bytes, as a small script's few MiB do not count."""
+    memories = [
+        run.trial.measurement.peak_memory_bytes
+        for run in gate.runs
+        if run.side == "base" and run.trial.measurement is not None
+    ]
+    if found.metric is Metric.PEAK_MEMORY and memories:
+        return figures.memory(found.limit * median(memories))
+    return _share(found.limit)
 
 
 def _share(value: float) -> str:
-    return f"{100 * value:.3g} %"
+    return f"{100 * value:.3g}%"
 
 
 def _name(side: GateSide) -> str:
