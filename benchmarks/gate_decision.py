@@ -34,8 +34,8 @@ from tests import simulation
 
 KNOWN = 2
 """As in `gpuadvisor.tuning.gate`."""
-STEPS, WINDOWS = 60, 6
-"""Steps of a run, and windows into which they fall: 3 s of 50 ms each."""
+STEPS, WINDOWS = 80, 8
+"""Steps of a run, and windows into which they fall: 4 s of 50 ms each."""
 SLOWER = (0.0, 0.01, 0.02, 0.03, 0.05)
 VISIBLE = 0.8
 """Part of a clock's effect that the sampled clocks show."""

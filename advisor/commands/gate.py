@@ -78,8 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--measure",
         metavar="SECONDS",
         type=float,
-        default=3.0,
-        help="time for which each run is measured (default: 3)",
+        default=4.0,
+        help="time for which each run is measured (default: 4)",
     )
     group.add_argument(
         "--seed", type=int, default=0, help="for random, numpy, torch and the order of runs"

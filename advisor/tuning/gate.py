@@ -33,8 +33,8 @@ from gpuadvisor.tuning.preparation import (
 from gpuadvisor.tuning.trial_runner import Progress, Side, Silent, TrialRunner
 from gpuadvisor.tuning.validator import TrialValidator
 
-MEASURE_S = 3.0
-"""Time for which a run is measured: 60 steps of 50 ms. Runs differ by more than steps do, so longer
+MEASURE_S = 4.0
+"""Time for which a run is measured: 80 steps of 50 ms. Runs differ by more than steps do, so longer
 ones tell little more."""
 FIRST = Schedule(warmup_s=0.0, measure_s=0.2, min_steps=2)
 """The first run of a version only shows whether it works. It is not compared: it finds caches of

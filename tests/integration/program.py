@@ -68,7 +68,7 @@ class Running:
     ) -> None:
         self.process = subprocess.Popen(
             [
-                *(alone() if words[0] in ("tune", "verify") else ()),
+                *(alone() if words[0] in ("gate", "tune", "verify") else ()),
                 *(sys.executable, "-m", "gpuadvisor", *words),
             ],
             stdin=subprocess.DEVNULL,

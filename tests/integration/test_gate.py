@@ -1,0 +1,85 @@
+"""`gpuadvisor gate` with the real program and real work trees: what it tells by its exit status."""
+
+import json
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.integration import program
+
+
+@pytest.fixture
+def repo(tmp_path):
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    shutil.copy(program.SCRIPTS / "paced.py", folder / "train.py")
+    git(folder, "init", "--quiet", "-b", "main")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "-m", "first")
+    return folder
+
+
+def git(folder, *words):
+    line = ["git", "-C", str(folder), "-c", "user.name=n", "-c", "user.email=n@n", *words]
+    return subprocess.run(line, capture_output=True, text=True, check=True).stdout
+
+
+def change(repo, old, new):
+    script = repo / "train.py"
+    script.write_text(script.read_text("utf-8").replace(old, new), "utf-8")
+
+
+def gated(repo, *words):
+    line = ("gate", "--base", "HEAD", "--measure", "1", *words, "train.py")
+    answer = program.run(repo.parent, *line, folder=repo)
+    assert git(repo, "worktree", "list").count("\n") == 1
+    return answer
+
+
+def test_a_script_that_is_broken_in_both(repo):
+    change(repo, "import torch", "raise ValueError('no')")
+    git(repo, "commit", "--quiet", "--all", "-m", "second")
+    answer = gated(repo)
+    assert answer.status == 3
+    assert "the script fails in both versions (crashed: ValueError: no" in answer.err
+
+
+@pytest.mark.slow
+def test_half_the_speed_fails(repo):
+    change(repo, "default=0.06", "default=0.12")
+    answer = gated(repo, "--json")
+    found = json.loads(answer.out)
+    assert (answer.status, found["verdict"]) == (4, "fail")
+    time_ = next(each for each in found["metrics"] if each["metric"] == "step_time")
+    assert 1.5 < time_["low"] < 2 < time_["high"] < 2.5
+
+
+@pytest.mark.slow
+def test_the_same_code_never_fails(repo):
+    assert gated(repo).status in (0, 6)
+
+
+@pytest.mark.slow
+def test_a_new_version_that_is_broken(repo):
+    change(repo, "import torch", "raise ValueError('no')")
+    answer = gated(repo)
+    assert answer.status == 4
+    assert "the work tree is broken where HEAD runs: crashed: ValueError: no" in answer.err
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_nothing(repo):
+    running = program.Running(repo.parent, "gate", "--base", "HEAD", "train.py", folder=repo)
+    running.wait_for("base  does it run")
+    time.sleep(1.0)
+    children = running.children()
+    running.process.send_signal(signal.SIGINT)
+    answer = running.end()
+    assert answer.status == 130
+    assert answer.err.endswith("gpuadvisor: interrupted\n")
+    assert not [child for child in children if child.is_running()]
+    assert git(repo, "worktree", "list").count("\n") == 1
+    assert not list((repo / ".git").glob("worktrees/*"))

@@ -1,0 +1,251 @@
+"""What a gate decides from pairs of runs, and how often it is wrong."""
+
+import importlib.util
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuadvisor.domain.gate import GateRun, GateVerdict, Metric
+from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.tuners.gate import (
+    LOOKS,
+    MAX_FAILURES,
+    Comparing,
+    Run,
+    RunPair,
+    clock_share,
+    compare,
+    memory_bounds,
+    time_of,
+)
+from gpuadvisor.tuners.proof import MAX_REPEATED
+from tests.simulation import measurement
+
+FILE = Path(__file__).parents[3] / "benchmarks" / "gate_decision.py"
+KNOWN = [Run(1.0), Run(1.001)]
+FIRST = (True, False, False, True)
+
+
+@pytest.fixture(scope="module")
+def rates():
+    sys.path.insert(0, str(FILE.parents[1]))
+    spec = importlib.util.spec_from_file_location("gate_decision", FILE)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["gate_decision"] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["gate_decision"]
+
+
+def pairs(count, slower=0.0, noise=(0.001, -0.002, 0.0, 0.002, -0.001)):
+    """So many pairs of runs that hardly differ but for the head's being slower."""
+    return [
+        RunPair(Run(1 + noise[n % 5]), Run((1 + slower) * (1 + noise[(n + 2) % 5])), FIRST[n % 4])
+        for n in range(count)
+    ]
+
+
+def clocked(count, share, shift=0.0, slower=0.0):
+    """Pairs at clocks that move by 10 %, and times that follow them by a share."""
+    found = []
+    for n in range(count):
+        base, head = 1500 + 37 * (n * 7 % 5), (1500 + 37 * (n * 3 % 5)) * (1 - shift)
+        runs = (Run(2.0 * (1500 / c) ** share * (1 + s), c) for c, s in ((base, 0), (head, slower)))
+        found.append(RunPair(*runs, FIRST[n % 4]))
+    return found
+
+
+class TestOneLook:
+    @pytest.mark.parametrize(
+        ("count", "slower", "verdict"),
+        [
+            (4, 0.0, GateVerdict.PASS),
+            (4, -0.3, GateVerdict.PASS),
+            (4, 1.0, GateVerdict.FAIL),
+            (4, 0.05, GateVerdict.FAIL),
+            (8, 0.03, GateVerdict.FAIL),
+            (8, 0.0, GateVerdict.PASS),
+        ],
+    )
+    def test_a_quiet_machine(self, count, slower, verdict):
+        found = compare(Metric.STEP_TIME, pairs(count, slower), KNOWN)
+        assert found.verdict is verdict
+        assert found.low <= found.ratio <= found.high
+        assert found.ratio == pytest.approx(1 + slower, rel=0.002)
+
+    def test_without_earlier_runs_four_pairs_show_no_regression(self):
+        """A neighbour that works beside one side in all of four pairs has a chance of 1 in 16."""
+        assert compare(Metric.STEP_TIME, pairs(4, 1.0)).verdict is GateVerdict.INCONCLUSIVE
+
+    def test_runs_that_differ_much_show_nothing(self):
+        found = compare(Metric.STEP_TIME, pairs(4, 0.02, (0.1, -0.2, 0.0, 0.2, -0.1)), KNOWN)
+        assert found.verdict is GateVerdict.INCONCLUSIVE
+
+    @settings(max_examples=40, deadline=None)
+    @given(
+        st.lists(st.floats(0.9, 1.1), min_size=24, max_size=24),
+        st.sampled_from(LOOKS),
+        st.floats(1e-3, 1e3),
+    )
+    def test_the_unit_of_costs_is_no_matter(self, costs, count, unit):
+        def of(factor):
+            two = zip(costs[::2] * 2, costs[1::2] * 2, strict=True)
+            made = [
+                RunPair(Run(b * factor), Run(h * factor), n % 3 < 2) for n, (b, h) in enumerate(two)
+            ]
+            return compare(Metric.STEP_TIME, made[:count])
+
+        one, other = of(1.0), of(unit)
+        assert one.verdict is other.verdict
+        assert (one.low, one.high) == pytest.approx((other.low, other.high), rel=1e-6)
+
+    @settings(max_examples=40, deadline=None)
+    @given(st.lists(st.floats(0.95, 1.05), min_size=16, max_size=16), st.floats(0.0, 0.5))
+    def test_what_got_slower_is_judged_no_better(self, costs, more):
+        made = [
+            RunPair(Run(b), Run(h), n % 2 == 0)
+            for n, (b, h) in enumerate(zip(costs[::2], costs[1::2], strict=True))
+        ]
+        slower = [replace(p, head=Run(p.head.cost * (1 + more))) for p in made]
+        ranks = [GateVerdict.PASS, GateVerdict.INCONCLUSIVE, GateVerdict.FAIL]
+        before, after = (compare(Metric.STEP_TIME, each).verdict for each in (made, slower))
+        assert ranks.index(after) >= ranks.index(before)
+
+
+class TestClocks:
+    @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+    def test_how_times_follow_them_is_found(self, share):
+        assert clock_share(clocked(8, share)) == pytest.approx(share, abs=1e-6)
+
+    def test_what_they_cost_is_taken_out(self):
+        plain = [replace(p, base=Run(p.base.cost), head=Run(p.head.cost)) for p in clocked(8, 1.0)]
+        found = compare(Metric.STEP_TIME, clocked(8, 1.0, slower=0.02))
+        assert found.ratio == pytest.approx(1.02)
+        assert found.verdict is GateVerdict.FAIL
+        assert compare(Metric.STEP_TIME, plain).verdict is GateVerdict.INCONCLUSIVE
+
+    def test_a_version_that_makes_the_clock_lower_pays_for_it(self):
+        made = clocked(12, 1.0, shift=0.15)
+        assert clock_share(made) == 0.0
+        found = compare(Metric.STEP_TIME, made)
+        assert found.verdict is GateVerdict.FAIL
+        assert found.ratio == found.unadjusted
+
+    def test_one_run_without_a_clock_leaves_them_out(self):
+        made = clocked(8, 1.0)
+        assert clock_share([*made[:-1], replace(made[-1], head=Run(2.0))]) == 0.0
+
+    def test_locked_ones_are_no_matter(self):
+        made = [
+            replace(p, base=Run(p.base.cost, 1500), head=Run(p.head.cost, 1500)) for p in pairs(8)
+        ]
+        assert compare(Metric.STEP_TIME, made) == compare(Metric.STEP_TIME, pairs(8))
+
+
+@pytest.mark.parametrize(
+    ("base_gib", "more_mib", "verdict"),
+    [
+        (0.1, 40, GateVerdict.PASS),
+        (0.1, 200, GateVerdict.FAIL),
+        (40, 100, GateVerdict.PASS),
+        (40, 1000, GateVerdict.FAIL),
+    ],
+)
+def test_memory(base_gib, more_mib, verdict):
+    base = base_gib * 2**30
+    made = [RunPair(Run(base), Run(base + more_mib * 2**20), FIRST[n]) for n in range(4)]
+    bounds = memory_bounds(base, 0.01, 0.03)
+    found = compare(Metric.PEAK_MEMORY, made, [Run(base), Run(base)], bounds)
+    assert found.verdict is verdict
+
+
+def test_a_stall_moves_no_time_but_waiting_for_data_does():
+    stalled = measurement([50.0] * 7 + [500.0])
+    assert time_of(stalled, by_mean=False, by_step=True) == 50.0
+    assert time_of(stalled, by_mean=True, by_step=True) == pytest.approx(850 / 8)
+
+
+class Runs:
+    """`run` of a comparison: head's runs take longer by a factor, and runs fail as told."""
+
+    def __init__(self, slower=0.0, failing=(), disturbed=()):
+        self.slower, self.failing, self.disturbed = slower, failing, disturbed
+        self.made = []
+
+    def __call__(self, side, place):
+        number = len(self.made)
+        ok = number not in self.failing
+        cost_ms = 50 * (1 + 0.001 * (number % 3)) * (1 + self.slower * (side == "head"))
+        trial = Trial(
+            number,
+            {},
+            "proof",
+            TrialState.COMPLETE if ok else TrialState.CRASHED,
+            measurement=measurement([cost_ms] * 8) if ok else None,
+            disturbance="others" if number in self.disturbed else "",
+        )
+        self.made.append(GateRun(side, trial, None, place))
+        return self.made[-1]
+
+
+def compared(runs, **options):
+    known = [Runs()("base", "known"), Runs()("base", "known")]
+    return Comparing(runs, known, **options).go()
+
+
+class TestLoop:
+    @pytest.mark.parametrize(
+        ("slower", "verdict"), [(0.0, GateVerdict.PASS), (1.0, GateVerdict.FAIL)]
+    )
+    def test_it_ends_when_it_is_clear(self, slower, verdict):
+        runs = Runs(slower)
+        found = compared(runs)
+        assert found.verdict is verdict
+        assert (found.pairs, len(runs.made)) == (4, 8)
+        assert [d.metric for d in found.differences] == list(Metric)
+
+    def test_both_orders_come_by_chance(self):
+        runs = Runs(0.02)
+        compared(runs, limit=0.0001, tolerance=0.5)  # neither can be shown
+        first = [run.side for run in runs.made[::2]]
+        assert len(first) == LOOKS[-1]
+        assert 4 <= first.count("base") <= 20
+        assert first[:8] != ["base", "head", "head", "base"] * 2
+
+    def test_a_disturbed_pair_is_run_again_but_not_for_ever(self):
+        told = []
+        runs = Runs(disturbed=range(100))
+        found = compared(runs, on_disturbed=lambda *each: told.append(each))
+        assert found.verdict is GateVerdict.PASS
+        assert len(runs.made) == 2 * (4 + MAX_REPEATED)
+        assert [again for _, again in told] == [True] * MAX_REPEATED + [False] * 4
+
+    def test_one_accident_is_run_again(self):
+        found = compared(Runs(failing=[3]))
+        assert found.verdict is GateVerdict.PASS
+        assert found.failed is None
+
+    def test_a_second_one_is_none(self):
+        runs = Runs(failing=range(2, 100))
+        found = compared(runs)
+        assert found.failed is runs.made[2 * MAX_FAILURES + 2]
+        assert found.verdict is GateVerdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("noise", ["typical", "hard"])
+def test_an_unchanged_version_hardly_ever_fails(rates, noise):
+    """At most 3 of 120 gates, at 1 in 250: all but one of 500 tests would see no more."""
+    found = rates.gated(partial(rates.session, noise, 0.0, True), 120)
+    assert len(found.failed_after) <= 3
+    assert found.inconclusive < 0.15
+
+
+def test_a_slower_version_is_found(rates):
+    found = rates.gated(partial(rates.session, "typical", 0.03, True), 60)
+    assert found.failed(12) > 0.75
+    assert found.passed <= 6

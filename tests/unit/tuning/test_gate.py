@@ -1,0 +1,264 @@
+"""Whole gates on scripts that are only simulated, in real repositories: what is said, and how."""
+
+import json
+import random
+import re
+import subprocess
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from gpuadvisor import cli
+from gpuadvisor.collectors.interpreter import TargetPython
+from gpuadvisor.collectors.script.request import RunOutcome
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.study import TrialState
+from gpuadvisor.tuning import gate, trial_runner
+from tests.simulation import measurement
+from tests.unit.reports.test_profile_json import documented, leaves
+
+GPU = Device("cuda", 0, "NVIDIA H100", "GPU-1", 80 << 30)
+
+
+def git(*words):
+    line = ["git", "-c", "user.name=n", "-c", "user.email=n@n", *words]
+    return subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def write(text, name="train.py"):
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Path(name).write_text(text)
+
+
+def commit(text, name="train.py"):
+    write(text, name)
+    git("add", "--all")
+    git("commit", "--quiet", "-m", "change")
+
+
+class Machine:
+    """Stands for the machine: a script's text says what its runs take, in ms and in MiB."""
+
+    def __init__(self):
+        self.requests = []
+        self.disturbance = ""
+        self.spread = 0.001
+        self.random = random.Random(1)
+
+    def run(self, request, *meters):
+        self.requests.append(request)
+        text = (Path(request.command.folder) / request.command.script).read_text()
+        if text.startswith("fails"):
+            state = TrialState(text.split()[1])
+            return RunOutcome(
+                state, "it raised ValueError", None, "Traceback ...", 1.0, "t.py, line 1"
+            )
+        cost_ms, memory_mib = map(float, text.split())
+        factor = 1 + self.random.gauss(0, self.spread)
+        measured = measurement([cost_ms * factor] * 8, peak_memory_bytes=int(memory_mib * 2**20))
+        return RunOutcome(TrialState.COMPLETE, "", measured, "", 8.0, disturbance=self.disturbance)
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    made = Machine()
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    git("init", "--quiet", "-b", "main")
+    python = TargetPython("/usr/bin/python", "3.12.3", torch="2.9.0", editable=(str(folder),))
+    monkeypatch.setattr(trial_runner, "run_script", made.run)
+    monkeypatch.setattr(gate, "target_python", lambda command: python)
+    monkeypatch.setattr(gate, "devices_for", lambda python, jobs: [GPU])
+    monkeypatch.setattr(gate, "reserved", lambda devices: nullcontext())
+    monkeypatch.setattr(gate, "gpu_contention", lambda device: None)
+    return made
+
+
+@pytest.fixture
+def gated(machine, capsys):
+    """Run the command; returns its status, and what it printed on both streams."""
+
+    def gated(*words, script="train.py"):
+        status = cli.main(["gate", *words, script])
+        return status, *capsys.readouterr()
+
+    return gated
+
+
+@pytest.mark.parametrize(
+    ("head", "status", "words"),
+    [
+        ("100 1000", 0, "Pass: compared with HEAD, step time is"),
+        ("90 1000", 0, "Pass: compared with HEAD, step time is -10"),
+        ("105 1000", 4, "Fail: compared with HEAD, step time is +4.9%"),
+        ("200 1000", 4, "Fail: compared with HEAD, step time is +100%"),
+        ("100 1200", 4, "peak memory is +20% (+20% to +20%), more than the 6.4% that is tolerated"),
+        (
+            "fails crashed",
+            4,
+            "the work tree is broken where HEAD runs: crashed: it raised ValueError",
+        ),
+        ("fails hung", 4, "the work tree is broken where HEAD runs: hung:"),
+        ("fails out_of_memory", 4, "the work tree is broken where HEAD runs: out of memory:"),
+    ],
+)
+def test_the_work_tree_beside_its_commit(gated, head, status, words):
+    commit("100 1000")
+    write(head)
+    found, out, _ = gated("--base", "HEAD")
+    assert found == status
+    assert words in " ".join(out.split())
+    assert git("worktree", "list").count("\n") == 0
+    assert Path("train.py").read_text() == head
+
+
+def test_it_takes_twelve_runs_where_that_is_enough(machine, gated):
+    commit("100 1000")
+    write("101 1000")
+    gated("--base", "HEAD")
+    assert len(machine.requests) == 12
+
+
+def test_a_commit_beside_another(gated):
+    commit("100 1000")
+    commit("200 1000")
+    commit("100 1000")
+    assert gated("--base", "HEAD~2", "--head", "HEAD~1")[0] == 4
+    assert gated("--base", "HEAD~2", "--head", "HEAD")[0] == 0
+
+
+def test_runs_that_differ_much_are_inconclusive(machine, gated):
+    commit("100 1000")
+    machine.spread = 0.2
+    status, out, err = gated("--base", "HEAD")
+    assert status == 6
+    assert "both are commit" in err
+    assert "nothing was shown to be worse" in " ".join(out.split())
+
+
+def test_an_old_version_that_is_broken_is_no_regression(gated):
+    commit("fails crashed")
+    write("100 1000")
+    status, _, err = gated("--base", "HEAD")
+    assert status == 6
+    assert "HEAD is broken, so there is nothing to compare with" in err
+
+
+def test_both_broken(gated):
+    commit("fails crashed")
+    write("fails hung")
+    status, _, err = gated("--base", "HEAD")
+    assert status == 3
+    assert "  | Traceback ..." in err
+    assert "the script fails in both versions" in err
+
+
+@pytest.mark.parametrize(
+    ("disturbance", "status"),
+    [
+        ("the GPU was held down by its temperature", 7),
+        ("another process used the GPU (4711)", 7),
+        ("others used 3.0 of 4 CPU cores, and none was idle", 0),
+    ],
+)
+def test_a_machine_that_others_use(machine, gated, disturbance, status):
+    commit("100 1000")
+    machine.disturbance = disturbance
+    found, out, err = gated("--base", "HEAD")
+    assert found == status
+    assert disturbance in " ".join((err if status else out).split())
+    assert git("worktree", "list").count("\n") == 0
+
+
+def test_a_busy_gpu_is_refused_before_anything_runs(machine, gated, monkeypatch):
+    commit("100 1000")
+    monkeypatch.setattr(gate, "gpu_contention", lambda device: "others use it: python (1)")
+    assert gated("--base", "HEAD")[0] == 7
+    assert machine.requests == []
+
+
+def test_packages_that_are_installed_from_the_folder_are_those_of_each_version(machine, gated):
+    Path("src").mkdir()
+    write("", "src/package.py")
+    commit("100 1000")
+    gated("--base", "HEAD")
+    for request in machine.requests:
+        root = Path(request.command.folder)
+        assert request.environment["PYTHONPATH"] == f"{root / 'src'}:{root}"
+        assert not root.is_relative_to(Path.cwd())
+
+
+def test_a_script_in_a_folder_and_data_that_git_ignores(machine, gated, monkeypatch):
+    write("data", ".gitignore")
+    commit("100 1000", "examples/train.py")
+    monkeypatch.chdir("examples")
+    Path("data").mkdir()
+    seen = []
+    run = machine.run
+
+    def look(request, *meters):
+        seen.append((Path(request.command.folder) / "data").resolve())
+        return run(request)
+
+    monkeypatch.setattr(trial_runner, "run_script", look)
+    assert gated("--base", "HEAD", "--link", "data")[0] == 0
+    assert set(seen) == {Path("data").resolve()}
+
+
+def test_two_folders_without_git(gated, tmp_path):
+    write("100 1000", tmp_path / "old" / "train.py")
+    write("200 1000", tmp_path / "new" / "train.py")
+    folders = ("--base-folder", f"{tmp_path}/old", "--head-folder")
+    assert gated(*folders, f"{tmp_path}/new")[0] == 4
+    assert gated(*folders, f"{tmp_path}/old")[0] == 0
+
+
+def test_its_json_is_documented_and_has_every_run(machine, gated):
+    commit("100 1000")
+    write("200 1000")
+    status, out, _ = gated("--base", "HEAD", "--json")
+    document = json.loads(out, parse_constant=pytest.fail)
+    assert (status, document["verdict"]) == (4, "fail")
+    assert len(document["runs"]) == len(machine.requests)
+    assert dict(leaves(document)).keys() == documented("A gate as JSON").keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "script", "sentence"),
+    [
+        (["--base", "v9"], "train.py", "there is no commit v9 in"),
+        (["--base", "HEAD"], "lost.py", "there is no script lost.py"),
+        (["--base", "HEAD"], "new.py", "new.py is in the work tree, but not in HEAD"),
+        (
+            ["--base", "HEAD"],
+            "ignored.py",
+            "ignored.py is in neither version: git does not hold it",
+        ),
+        (["--base", "HEAD", "--link", "x"], "train.py", "--link x: there is no"),
+        (["--base", "HEAD", "--limit", "1"], "train.py", "has to be smaller than --limit"),
+        (["--base", "HEAD", "--base-folder", "."], "train.py", "give --base-folder and --head-f"),
+        (["--base-folder", "."], "train.py", "give --base-folder and --head-folder together"),
+        ([], "train.py", "say what to compare with: --base origin/main"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(gated, machine, words, script, sentence):
+    write("ignored.py", ".gitignore")
+    commit("100 1000")
+    write("100 1000", "new.py")
+    write("100 1000", "ignored.py")
+    status, out, err = gated(*words, script=script)
+    (line,) = err.splitlines()
+    assert (status, out, machine.requests) == (2, "", [])
+    assert re.match(f"gpuadvisor: .*{re.escape(sentence)}", line)
+    assert git("worktree", "list").count("\n") == 0
+
+
+def test_submodules(gated):
+    write("", ".gitmodules")
+    commit("100 1000")
+    status, _, err = gated("--base", "HEAD")
+    assert status == 2
+    assert "has submodules, which a new work tree lacks: clone both versions" in err
