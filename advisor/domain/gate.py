@@ -67,9 +67,9 @@ class GateRun:
     sm_clock_mhz: float | None = None
     """Mean SM clock while it was measured; None where nobody could read it."""
     place: str = ""
-    """`first` for the run that shows whether the script works at all, `known` for one that only says
-    how much runs differ, `pair 3` for one that was compared. A pair that was disturbed comes again
-    under the same number, and the last one counts."""
+    """`first` for the run that shows whether the script works at all, `known` for one that only
+    says how much runs differ, `pair 3` for one that was compared. A pair that was disturbed comes
+    again under the same number, and the last one counts."""
 
 
 @dataclass(frozen=True)
