@@ -149,11 +149,14 @@ class _Turn:
         kept = self._held.get(iterator)
         asked = self._asked[iterator] = self._asked.get(iterator, 0) + 1
         if kept is not None and asked <= self._usual():
-            self._repeated += 1
             try:
-                return kept.again()
-            finally:
+                batch = kept.again()
+            except Exception as error:  # the script goes on with the batch that comes next
+                self._refused = _told(error)
+            else:
+                self._repeated += 1
                 self.spent_s += time.perf_counter() - began_s
+                return batch
         batch = self._original(iterator)
         if self._backlog.get(iterator):
             self._backlog[iterator] -= 1
@@ -165,8 +168,8 @@ class _Turn:
         loaded = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
         try:
             held = _Held(repeated(batch, samples_in(batch, loaded), self._times))
-        except (RuntimeError, MemoryError) as error:
-            self._refused = str(error) or type(error).__name__
+        except Exception as error:
+            self._refused = _told(error)
             return
         data = id(getattr(iterator, "_dataset", iterator))
         size = held.size // self._times
@@ -201,6 +204,10 @@ class CachedBatch:
 
         base.__next__ = following
         return turn
+
+
+def _told(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 def _tensors(value: Any) -> Iterator[Any]:

@@ -98,6 +98,19 @@ def test_what_cannot_be_held_is_given_once_and_said(turn):
     assert turn.failure() == ""
 
 
+class Sealed(dict):
+    def __setitem__(self, key, value):
+        raise KeyError("it is sealed")
+
+
+def test_what_does_not_let_itself_be_built_anew_stops_no_script(turn):
+    iterator = iter(DataLoader(range(8), batch_size=2, collate_fn=lambda rows: Sealed(a=rows[0])))
+    turn(True)
+    turn.begin_block()
+    assert [next(iterator)["a"] for _ in range(3)] == [0, 2, 4]
+    assert "it is sealed" in turn.failure()
+
+
 def test_where_no_loader_is_read_that_is_said(turn):
     turn(True)
     turn.begin_block()
