@@ -34,7 +34,9 @@ from gpuadvisor.domain.verification import Outcome
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.proof import prove_point
-from gpuadvisor.tuning import rehearsal, trial_runner, verification
+from gpuadvisor.tuning import forking, rehearsal, study, trial_runner, verification
+from gpuadvisor.tuning.budget import BudgetLimit
+from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.plan_judgement import judge, least_ratio
 from gpuadvisor.tuning.plans import write_plan
 from gpuadvisor.tuning.trial_runner import Silent
@@ -441,6 +443,22 @@ class TestEarlierRehearsals:
         script.losses = (1.0, 0.5, 0.3)  # for a reason that no file shows
         status, found = document(capsys)
         assert (script.lives, status, found["outcome"]) == (0, 1, "results_differ")
+
+
+def test_a_plan_that_tune_made_takes_eight_starts(script, capsys, monkeypatch):
+    monkeypatch.setattr(study, "target_python", lambda command: script.python)
+    monkeypatch.setattr(study, "devices_for", lambda python, jobs: [GPU])
+    monkeypatch.setattr(forking, "start_template", lambda *_: pytest.fail("it would not pay"))
+    options = TuneOptions(
+        Command("python", "train.py"), budget=BudgetLimit(trials=1), only=frozenset({"tf32"})
+    )
+    made = study.tune(options, Silent())
+    assert made.verdict is Verdict.FASTER
+    for gain, outcome in ((1.5, "holds"), (1.0, "gain_gone")):
+        runs, lives, script.gain = script.runs, script.lives, gain
+        found = document(capsys, "--plan", made.plan)[1]
+        assert (script.runs - runs, script.lives - lives) == (8, 0)
+        assert (found["outcome"], found["rehearsed_by"]) == (outcome, made.study)
 
 
 def test_a_gain_that_is_gone(script, capsys):
