@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from gpuadvisor.collectors.script.child.branch_names import (
@@ -49,7 +50,7 @@ class Mark:
     outer: int | None
     """Number of the marked branch that it stands in."""
     site: int | None
-    """Number of the loop that it leaves, where it touches `Touch.ROWS`."""
+    """Number of the loop that it leaves, where it touches `Touch.ROWS`; None if that is any."""
     is_function: bool = False
     """Whether it is a function that a library calls when it sees fit, however early it is known."""
 
@@ -160,6 +161,8 @@ class Marker:
         outside, self._loop = self._loop, site
         node.body = self._branch(node, node.body, text, before, varies)
         self._loop = outside
+        if isinstance(node, ast.For):
+            node.iter = _Expressions(self).visit(node.iter)
         node.orelse = self.statements(node.orelse)
         if isinstance(node, ast.While) and site is not None and self.names.decides(test):
             number = self._new(f"not ({text})", node, (Touch.ROWS,), site)
@@ -177,7 +180,7 @@ class Marker:
         """Return a branch with a mark at its start, where it is one that matters."""
         touches = self.names.touched(body)
         site = self._loop if _leaves(body) else None
-        if site is not None:
+        if site is not None or self.names.stops(body):
             touches |= {Touch.ROWS}
         if not may_turn or not touches:
             return self.statements(body)
@@ -289,6 +292,16 @@ class _Expressions(ast.NodeTransformer):
         if last_name(node.func).strip("_") in STORES and len(node.args) > 1:
             touches = names.touched([ast.Expr(node)]) if names.varies(node.args[-1]) else set()
             node.args[-1] = self._marker.value(node.args[-1], touches, "value")
+        first: Any = node.args[0] if node.args else None
+        answer = partial(self._marker.value, touches={Touch.ROWS}, kind="answer")
+        if last_name(node.func) == "takewhile" and isinstance(first, ast.Lambda):
+            first.body = answer(first.body)
+        elif last_name(node.func) in ("all", "any", "next") and isinstance(first, ast.GeneratorExp):
+            source = first.generators[0]
+            if names.is_data(source.iter) and source.ifs:
+                source.ifs[0] = answer(source.ifs[0])
+            elif names.is_data(source.iter):
+                first.elt = answer(first.elt)
         return self._marker.value(node, names.chosen(node), "choice")
 
 

@@ -28,6 +28,8 @@ TOOLS = (["onnx"], ["parametrizations"], ["parametrize"], ["prune"])
 """Names of torch's modules that change models."""
 MODEL_CHANGES = frozenset({"add_module", "append", "apply", "double", "half", "insert"})
 """Methods by which a model's layers or their types change."""
+EXITS = frozenset({"_exit", "exit", "quit"})
+"""Functions that end the script."""
 MODEL_METHODS = frozenset({"eval", "named_parameters", "parameters", "state_dict", "train"})
 """Methods by which a script's models are known."""
 DATA_WORDS = frozenset({"dataloader", "dataset", "environ"})
@@ -135,6 +137,10 @@ class Names:
                 break
             self._of_functions = found
         self._callbacks = self._never_named()
+        caught = {last_name(part) for node in nodes if isinstance(node, ast.ExceptHandler)
+                  for part in ast.walk(node.type or node)}  # fmt: skip
+        self._stopping = caught & self._classes.keys()
+        """Exceptions of the files' own that they catch."""
 
     # -- questions -------------------------------------------------------------------------
 
@@ -238,6 +244,19 @@ class Names:
         raised = (node.exc for node in nodes if isinstance(node, ast.Raise))
         found = {last_name(getattr(each, "func", each)) for each in raised}
         return found | {"AssertionError" for node in nodes if isinstance(node, ast.Assert)}
+
+    def stops(self, body: Iterable[ast.AST]) -> bool:
+        """Say whether statements may end loops further out, or the script."""
+        nodes = list(own_nodes(body))
+        calls = [n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) in EXITS]
+        if any(not getattr(n.args[0], "value", 1) if n.args else True for n in calls):
+            return True  # others tell of an error
+        raised = (node.exc for node in nodes if isinstance(node, ast.Raise))
+        return any(last_name(getattr(n, "func", n)) in self._stopping for n in raised)
+
+    def is_data(self, node: ast.expr) -> bool:
+        """Say whether an expression stands for a DataLoader, or something that one was given."""
+        return bool(self._data_among(self._chain(node)))
 
     def is_callback(self, node: ast.AST) -> bool:
         """Say whether a library calls a function, if and when it sees fit."""
