@@ -83,8 +83,10 @@ class Ablation:
     """Parameter to what it brought when the search kept it, for want of an own measurement: where
     the budget ends, or a restriction forbids the point without it."""
     known: Mapping[str, Contribution] = field(default_factory=dict)
-    """What parameters bring beside all others of the point, where that is known and is a gain: they
-    are not taken out. It says nothing of what is left without another parameter."""
+    """What parameters bring beside all others of `beside`, where that is known and is a gain: they
+    are not taken out of it."""
+    beside: Point = field(default_factory=dict)
+    """Point of which `known` is true. What else is in a point is taken out first."""
 
     def run(self, settings: Point) -> tuple[dict[str, Value], tuple[Contribution, ...]]:
         """Return the point that is left, and what each of its parameters contributes.
@@ -93,31 +95,30 @@ class Ablation:
         """
         kept = dict(settings)
         while len(kept) > 1:
-            known = self.known if kept == dict(settings) else {}
-            evidence = self._measure(kept, known)
-            measured = [name for name in kept if evidence[name].rounds]
-            weakest = min(measured, key=lambda name: evidence[name].contribution, default=None)
-            if weakest is None or evidence[weakest].contribution >= evidence[weakest].needed:
+            evidence = {name: _Evidence(self.fallback.get(name, 1.0)) for name in kept}
+            self._measure(kept, [name for name in kept if name not in self.known], evidence)
+            known = self.known if kept == dict(self.beside) else {}
+            if _weakest(evidence) is None and not known:
+                self._measure(kept, [name for name in kept if name in self.known], evidence)
+            weakest = _weakest(evidence)
+            if weakest is None:
                 return kept, self._contributions(kept, evidence, known)
             kept = self.space.without(kept, weakest)
         return kept, ()
 
-    def _measure(self, kept: Point, known: Mapping[str, Contribution]) -> dict[str, _Evidence]:
-        """Return the evidence for each parameter.
+    def _measure(self, kept: Point, names: list[str], evidence: dict[str, _Evidence]) -> None:
+        """Take these parameters out, one at a time, and add to the evidence.
 
         One whose removal takes others with it is charged with all of them.
         """
-        evidence = {name: _Evidence(self.fallback.get(name, 1.0)) for name in kept}
         # What the search saw least of comes first, should the budget end.
-        unknown = [name for name in kept if name not in known]
-        names = sorted(unknown, key=lambda name: self.fallback.get(name, 1.0))
+        names = sorted(names, key=lambda name: self.fallback.get(name, 1.0))
         names = [n for n in names if self.space.violation(self.space.without(kept, n)) is None]
         for place in range(ROUNDS):
             chosen = self._affordable(kept, [n for n in names if not evidence[n].is_clear])
             if not chosen:
                 break
             self._round(kept, chosen, evidence, backwards=place % 2 == 1)
-        return evidence
 
     def _affordable(self, kept: Point, names: list[str]) -> list[str]:
         """Return as many of the parameters as the budget allows to be taken out."""
@@ -179,6 +180,15 @@ class Ablation:
             found.append(Contribution(name, value, ratio, low, high, origin))
         # What is not known comes last.
         return tuple(sorted(found, key=lambda each: (math.isnan(each.ratio), -each.ratio)))
+
+
+def _weakest(evidence: Mapping[str, _Evidence]) -> str | None:
+    """Return what brings least of all that was taken out; None where each brings enough."""
+    measured = [name for name, each in evidence.items() if each.rounds]
+    weakest = min(measured, key=lambda name: evidence[name].contribution, default=None)
+    if weakest is None or evidence[weakest].contribution >= evidence[weakest].needed:
+        return None
+    return weakest
 
 
 def _gain(trial: Trial) -> float | None:

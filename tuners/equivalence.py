@@ -107,10 +107,19 @@ class Comparison:
         self._reference: Trace | None = None
         self._spread = 0.0
         self._seed_spread: float | None = None
+        self._has_other_seed = True
 
-    def calibrate(self, baselines: Sequence[Trace], other_seed: Trace | None = None) -> None:
-        """Learn from repeated baselines how far two unchanged runs are apart."""
-        self._reference = baselines[0]
+    def calibrate(
+        self,
+        baselines: Sequence[Trace],
+        other_seed: Trace | None = None,
+        has_other_seed: bool = True,
+    ) -> None:
+        """Learn from repeated baselines how far two unchanged runs are apart.
+
+        `has_other_seed` is False where a run with another seed would differ, but none was made.
+        """
+        self._reference, self._has_other_seed = baselines[0], has_other_seed
         found = [difference(self._reference, trace) for trace in baselines[1:]]
         apart = [item[0] for item in found if item is not None]
         self._spread = math.nan if any(map(math.isnan, apart)) else max(apart, default=0.0)
@@ -134,8 +143,8 @@ class Comparison:
 
         With `other_random_numbers` the run draws from the same distribution, but not the same
         numbers. What is within the limit agrees all the same; what is farther apart than two seeds
-        of the unchanged script are is wrong; and of what lies between, losses prove nothing: a
-        limit that two seeds keep would let a wrong result through.
+        of the unchanged script are is wrong, where that is known; and of what lies between, losses
+        prove nothing: a limit that two seeds keep would let a wrong result through.
         """
         against = reference or self._reference
         if against is None:
@@ -157,7 +166,7 @@ class Comparison:
         limit = self.limit
         if other_random_numbers and value > limit:
             limit = max(limit, SEEDS_FACTOR * (self._seed_spread or 0.0))
-            if value <= limit:
+            if value <= limit or not self._has_other_seed:
                 reason = "it draws other random numbers, and losses cannot tell whether only that"
                 return Equivalence("not_checked", metric, value, reason=reason)
         return Equivalence("equivalent" if value <= limit else "wrong", metric, value, limit)

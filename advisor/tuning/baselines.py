@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from gpuadvisor.collectors.devices import inventory
 from gpuadvisor.collectors.script.request import Command, RunOutcome
@@ -14,6 +15,7 @@ from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import ScriptError, UsageError
 from gpuadvisor.tuners.statistics import spread_of
+from gpuadvisor.tuning.budget import BudgetLimit
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.options import TuneOptions
 
@@ -21,6 +23,11 @@ RESTLESS = 0.2
 """Relative difference between runs of the unchanged script above which intervals get so wide that
 only large gains can be proven. Two runs on a quiet GPU differ by less than 1 %."""
 
+THIRD_SHARE = 1 / 40
+"""Most of a time budget that a run may take for a third baseline, with another seed, to be made. It
+widens a proof's interval by 3 % at its first look to have two earlier runs of the script in place
+of three; and of the pairs that are kept back by how much baselines differ, such a budget has no
+room for more than six. Losses of other random numbers are compared in the rehearsal then."""
 CLOCK_TICK_S = 0.02
 """How far the time of a file may lie behind the clock: two ticks of a kernel at 100 Hz."""
 
@@ -34,7 +41,7 @@ class Baselines:
     again: RunOutcome
     """How its second run ended, which began alike."""
     runs: tuple[Measurement, ...]
-    """Two equally seeded runs, and one with another seed where that was needed."""
+    """Two equally seeded runs, and one with another seed where that was needed and had room."""
     resumed_from: tuple[str, ...] = ()
     """Files that its first run wrote and its second one read while it started."""
 
@@ -57,10 +64,12 @@ def measure_baselines(
     again = _measure_again(evaluator, options.command, began)
     second = measured_baseline(again, options.command)
     other = None
-    if needs_other_seed(baseline):
+    wants_other = needs_other_seed(baseline)
+    has_room = _has_room_for_third(evaluator.trials, options.budget)
+    if wants_other and has_room:
         other = evaluator.measure_baseline(seed=options.seed + 1, reads_since=began).measurement
     evaluator.validator.comparison.calibrate(
-        [baseline.trace, second.trace], other.trace if other else None
+        [baseline.trace, second.trace], other.trace if other else None, has_room or not wants_other
     )
     runs = (baseline, second, other) if other else (baseline, second)
     costs = (options.objective.cost(run) for run in runs)
@@ -101,11 +110,24 @@ def needs_other_seed(baseline: Measurement) -> bool:
 def baselines_of(trials: Sequence[Trial]) -> tuple[tuple[Measurement, ...], Measurement | None]:
     """Return an earlier study's runs of the unchanged script.
 
-    Two equally seeded ones, and that with another seed, where there are any.
+    Two equally seeded ones, and that with another seed, where there are any. A forked run comes
+    after them, and later ones stand between runs of the search.
     """
-    runs = [t.measurement for t in trials if t.phase == "baseline" and t.measurement is not None]
+    first = takewhile(lambda t: t.phase == "baseline" and t.start_saved_s is None, trials)
+    runs = [trial.measurement for trial in first if trial.measurement is not None]
     other = runs[2] if len(runs) > 2 and needs_other_seed(runs[0]) else None
     return tuple(runs[:2]), other
+
+
+def _has_room_for_third(trials: Sequence[Trial], budget: BudgetLimit) -> bool:
+    """Say whether to run the unchanged script once more, after these runs of it.
+
+    Those that something disturbed say little: a proof needs two that nothing did.
+    """
+    runs = [trial for trial in trials if trial.phase == "baseline"]
+    if budget.seconds is None or any(trial.disturbance for trial in runs):
+        return True
+    return min(trial.wall_s for trial in runs) <= THIRD_SHARE * budget.seconds
 
 
 def _measure_again(evaluator: ScriptEvaluator, command: Command, began: float) -> RunOutcome:

@@ -6,6 +6,7 @@ import math
 import re
 import time
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -43,8 +44,18 @@ PROFILE_RUNS = 2.0
 PROFILE_SHARE = 0.15
 """Most of the budget that a profile may take: it saves more than that where it orders ten knobs,
 and nothing where only two can be tried."""
-PROFILE_TRIALS = 4
-"""Trials of the search for which there has to be room after a profile or a screening."""
+PROFILE_TRIALS = 8
+"""Trials of the search, or a screening that lasts as long, for which there has to be room after a
+profile."""
+SCREENED_TRIALS = 1
+"""The same after a screening, which decides what they would: one of all that it found."""
+LEAST_SCREENING = 3.0
+"""Runs of the unchanged script that a screening lasts at least. Where that has no room beside a
+rehearsal, it goes before: what is found may be rehearsed after its proof, or be told as unverified,
+and without it nothing may be found that can be proven at all."""
+SPARE_LIVES = 1
+"""Lives of a rehearsal beyond its usual ones that a screening leaves room for: of the settings that
+leave the data alone, or of the unchanged script with weights changed as much as by rounding."""
 LOADER_SHARE = 1 / 10
 """Most of a time budget in which a script's loader may be timed alone. That takes as long as one or
 two trials, and spares those of the numbers of workers that do not pay."""
@@ -75,6 +86,13 @@ MOST_PAIRS = 16
 
 SLOW_RUN = 2.0
 """Usual durations that each run is granted, whatever is left of the budget."""
+TRIED_AGAIN = 1.5
+"""Times what the first values of all knobs take that a search takes: it tries other values, and
+once more beside better settings what brought nothing. Without this, one of five simulated studies
+with such a budget had no room for its last knob."""
+WARM = 1 / 2
+"""Part of what a knob's first start takes longer that its later ones take, about: compilers find on
+disk what they compiled before, and tune anew what they do not keep."""
 
 MEASURE_SHARE = 1 / 150
 """Part of a time budget that one run measures for, between the bounds below: longer budgets buy
@@ -296,7 +314,8 @@ class Budget:
         """Say whether profiling the unchanged script leaves nearly all of the budget."""
         if self._limit.seconds is None:
             return True
-        return PROFILE_RUNS * self.expected_s({}) <= self._share_s(PROFILE_SHARE)
+        room_s = self._share_s(PROFILE_SHARE, PROFILE_TRIALS, self._rehearsal_reserve_s({}))
+        return PROFILE_RUNS * self.expected_s({}) <= room_s
 
     def screening_s(self, compiles: bool = False) -> float:
         """Return how long a screening may take now, its start included; 0 if counted in trials.
@@ -304,7 +323,15 @@ class Budget:
         `compiles` where it compares what compiles.
         """
         share = COMPILING_SHARE if compiles else SCREENING_SHARE
-        return 0.0 if self._limit.seconds is None else max(0.0, self._share_s(share))
+        if self._limit.seconds is None:
+            return 0.0
+        rehearsal_s = self._rehearsal_reserve_s({})
+        if rehearsal_s:
+            rehearsal_s += SPARE_LIVES * self._life_trials * self.expected_s({})
+        beside_s = self._share_s(share, SCREENED_TRIALS, rehearsal_s)
+        if beside_s < LEAST_SCREENING * self.expected_s({}):
+            beside_s = self._share_s(share, SCREENED_TRIALS)
+        return max(0.0, beside_s)
 
     def loader_s(self) -> float:
         """Return how long a loader may be timed alone now, its start included; 0 if in trials."""
@@ -313,28 +340,38 @@ class Budget:
         later_s = self._least_proof_s({}) + self.expected_s({})
         return max(0.0, min(LOADER_SHARE * self._limit.seconds, (self.left_s or 0.0) - later_s))
 
-    def _share_s(self, share: float) -> float:
-        """Return this part of the budget, or what is left beside a few trials and their proof."""
-        later_s = self._least_proof_s({}) + self._rehearsal_reserve_s({})
-        later_s += PROFILE_TRIALS * self.expected_s({})
+    def _share_s(self, share: float, trials: int, kept_s: float = 0.0) -> float:
+        """Return this part of the budget, or what is left beside some trials and their proof.
+
+        `kept_s` is what is kept back besides.
+        """
+        later_s = self._least_proof_s({}) + trials * self.expected_s({}) + kept_s
         return min(share * (self._limit.seconds or 0.0), (self.left_s or 0.0) - later_s)
 
-    def rehearsal_s(self, settings: Settings, again: bool = False) -> float:
+    def rehearsal_s(
+        self, settings: Settings, again: bool = False, is_proven: bool = False
+    ) -> float:
         """Return how long a rehearsal of these settings may take now; 0 where there is no room.
 
         What the first look of a proof needs is left out, and what a usual proof needs where there
-        is time for both. `again` where the unchanged script's lives are known.
+        is time for both. `again` where the unchanged script's lives are known, `is_proven` where
+        the proof was made before.
         """
         if self._limit.seconds is None:
             return USUAL_REHEARSAL_S
         needed_s = self._lives_s(settings, 0 if again else 2)
         share_s = REHEARSAL_SHARE * self._limit.seconds
         left_s = self.left_s or 0.0
-        # Without the jitter, a search that took a little longer than expected was not rehearsed.
-        most_s = left_s - self._least_proof_s(settings) + JITTER * self._limit.seconds
+        if is_proven:
+            most_s = usual_s = left_s + self._overdraft_s
+        else:
+            most_s, usual_s = (
+                left_s - proof_s
+                for proof_s in (self._least_proof_s(settings), self._proof_s(settings))
+            )
         if needed_s > min(share_s, most_s):
             return 0.0
-        return max(needed_s, min(share_s, left_s - self._proof_s(settings)))
+        return max(needed_s, min(share_s, usual_s))
 
     def record_rehearsal(self, settings: Settings, wall_s: float) -> None:
         """Learn what all lives of a rehearsal took."""
@@ -355,16 +392,29 @@ class Budget:
     def enough_for(self, trials: Sequence[Settings]) -> BudgetLimit:
         """Return a budget that has room for these trials, too, at the end of the search.
 
-        What proofs and rehearsals took so far is not counted: it comes after them then.
+        What proofs and rehearsals took so far is not counted: it comes after them then, and takes
+        what a budget of that size keeps back.
         """
         if self._limit.seconds is None:
             return BudgetLimit(trials=self._searched + len(trials))
-        spent_s = time.monotonic() - self._began_s - self._proving_s
-        search_s = spent_s + sum(map(self.expected_s, trials))
-        later_s = max((sum(self._later_s(settings)) for settings in trials), default=0.0)
-        shares = PROOF_SHARE + ABLATION_SHARE + REHEARSAL_SHARE
-        needed_s = min(search_s + later_s, search_s / (1 - shares))
-        return BudgetLimit(seconds=60 * math.ceil(max(needed_s, self._limit.seconds + 1) / 60))
+        proving_s = self._proving_s
+        if self._phase in PROVING:
+            proving_s += time.monotonic() - self._phase_began_s
+        search_s = time.monotonic() - self._began_s - proving_s + sum(map(self.expected_s, trials))
+        search_s *= TRIED_AGAIN
+        larger = copy(self)
+        larger._phase, larger.reserve = "search", Reserve.USUAL
+        budget_s = 60.0 * math.ceil((self._limit.seconds + 1) / 60)
+        while budget_s < LONGEST_S:
+            larger._limit = BudgetLimit(seconds=budget_s)
+            if search_s + max(map(larger._reserve_s, trials), default=0.0) <= budget_s:
+                break
+            budget_s += 60.0
+        return BudgetLimit(seconds=budget_s)
+
+    def deciding_s(self, settings: Settings, rehearsed: bool) -> float:
+        """Return how long the first look of a proof takes, and a rehearsal where there was none."""
+        return self._least_proof_s(settings) + (0.0 if rehearsed else self._lives_s(settings))
 
     def _reserve_s(self, settings: Settings) -> float:
         """Return what ablation, rehearsal and proof will take if these settings turn out best."""
@@ -403,7 +453,14 @@ class Budget:
         return LOOKS[0] * self._pair_s(settings)
 
     def _pair_s(self, settings: Settings) -> float:
-        return self.expected_s(settings) + self.expected_s({}) + 2 * self._delay_s
+        return self._again_s(settings) + self.expected_s({}) + 2 * self._delay_s
+
+    def _again_s(self, settings: Settings) -> float:
+        """Return how long a run of these settings will take when they have run already."""
+        expected_s, slow = self.expected_s(settings), self._slow(settings)
+        if not slow or slow in self._starts_s:
+            return expected_s
+        return expected_s - (1 - WARM) * sum(self._knobs[name].first_start_s for name, _ in slow)
 
     def _proof_s(self, settings: Settings) -> float:
         """Return how long a usual proof takes, if that is no more than its share."""
@@ -413,7 +470,7 @@ class Budget:
 
     def _ablation_s(self, settings: Settings) -> float:
         """Return how long an ablation takes; one setting alone needs none."""
-        return (2 + len(settings)) * self.expected_s(settings) if len(settings) > 1 else 0.0
+        return (2 + len(settings)) * self._again_s(settings) if len(settings) > 1 else 0.0
 
     def _lives_s(self, settings: Settings, unchanged: int = 2) -> float:
         """Return how long the lives of a rehearsal take, so many of them the unchanged script's.
@@ -422,13 +479,8 @@ class Budget:
         """
         reach = [n for n in settings if n in self._knobs and _reaches_data(self._knobs[n])]
         lives = 2 if 0 < len(reach) < len(settings) else 1
-        trials_s = unchanged * self.expected_s({}) + lives * self.expected_s(settings)
+        trials_s = unchanged * self.expected_s({}) + lives * self._again_s(settings)
         return self._life_trials * trials_s
-
-    def _later_s(self, settings: Settings) -> tuple[float, float, float]:
-        """Return how long a usual proof of these settings takes, an ablation, and a rehearsal."""
-        proof_s = self._proof_pairs * self._pair_s(settings)
-        return proof_s, self._ablation_s(settings), self._lives_s(settings)
 
 
 def _reaches_data(knob: Knob) -> bool:

@@ -108,7 +108,8 @@ class KnobSearch:
             for name in self.left_aside:
                 if name in start:
                     start = self.chosen.space.without(start, name)
-            if not start or not self.evaluator.affordable([start]):
+            start = self._affordable_part(start)
+            if not start:
                 return
             (trial,) = self.evaluator.measure([start], "search")
             if pays(trial, self.best):
@@ -116,6 +117,18 @@ class KnobSearch:
                 self._on_best(Best(start, trial.gain or 1.0, trial))
             if trial.state is not TrialState.OUT_OF_MEMORY:
                 return
+
+    def _affordable_part(self, settings: Settings) -> Settings:
+        """Return settings of which a trial and a proof have room, without what starts slowly.
+
+        Empty where nothing else would make room.
+        """
+        expected_s, space = self.budget.expected_s, self.chosen.space
+        while settings and not self.evaluator.affordable([settings]):
+            rests = [space.without(settings, name) for name in settings]
+            quickest = min(rests, key=expected_s)
+            settings = quickest if expected_s(quickest) < expected_s(settings) else {}
+        return settings
 
     def _has_more(self, space: Space) -> bool:
         """Say whether another round can find what the last one did not."""
@@ -169,16 +182,18 @@ class KnobSearch:
         known = self._known(best)
         if unknown := [name for name in best if name not in known]:
             self.enter("ablation", f"taking out each of {', '.join(unknown)}")
-        return Ablation(self.evaluator, self.chosen.space, self._last.brought, known).run(best)
+        space, start = self.chosen.space, self.screening.start
+        return Ablation(self.evaluator, space, self._last.brought, known, start).run(best)
 
     def _known(self, best: Settings) -> dict[str, Contribution]:
-        """Return what knobs are known to bring beside all of the best settings.
+        """Return what knobs are known to bring beside all others of the search's first trial.
 
-        That is known of a first trial to which the search added nothing: from the screening, and
-        from the loader alone where this trial was faster than the script's own workers allow.
+        From the screening, and from the loader alone where this trial was faster than the script's
+        own workers allow.
         """
-        screening, trial = self.screening, self.best.trial
-        if best != screening.start or trial is None or trial.measurement is None:
+        screening, trials = self.screening, self.evaluator.trials
+        trial = next((t for t in trials if t.settings == screening.start), None)
+        if not best.items() >= screening.start.items() or trial is None or not trial.measurement:
             return {}
         found = [
             replace(each, origin=Origin.LIVE)

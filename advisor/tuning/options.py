@@ -10,6 +10,9 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import UsageError
+from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.knobs import load_knobs
+from gpuadvisor.tuning.arguments import ArgumentKnob
 from gpuadvisor.tuning.budget import BudgetLimit
 
 DEFAULT_BUDGET = "10m"
@@ -52,3 +55,12 @@ def check_knob_names(names: frozenset[str], known: Mapping[str, object], option:
         near = [other for other in known if name in other] or get_close_matches(name, known, n=2)
         hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(known)}"
         raise UsageError(f"{option} {name}: there is no such knob; {hint}")
+
+
+def knobs_for(options: TuneOptions) -> dict[str, Knob]:
+    """Return all knobs by name, the script's own arguments first; UsageError for unknown names."""
+    asked = [ArgumentKnob(n, v, options.command.args) for n, v in options.arguments.items()]
+    knobs = {**{knob.name: knob for knob in asked}, **load_knobs()}
+    check_knob_names(options.only, knobs, "--only")
+    check_knob_names(options.without, knobs, "--without")
+    return knobs

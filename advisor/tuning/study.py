@@ -27,7 +27,6 @@ from gpuadvisor.storage.home import home
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import TOLERANCES
 from gpuadvisor.tuners.knob_space import Selection, select_knobs
-from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.proof import is_faster, is_no_gain, prove_point
 from gpuadvisor.tuners.rehearsal.comparison import missing
 from gpuadvisor.tuners.space import Space
@@ -40,7 +39,7 @@ from gpuadvisor.tuning.forking import Forker
 from gpuadvisor.tuning.hindsight import in_hindsight
 from gpuadvisor.tuning.knob_search import KnobSearch
 from gpuadvisor.tuning.leftovers import left_since, look
-from gpuadvisor.tuning.options import TuneOptions, check_knob_names
+from gpuadvisor.tuning.options import TuneOptions, knobs_for
 from gpuadvisor.tuning.preparation import (
     check_objective,
     check_scratch,
@@ -99,7 +98,7 @@ def tune(
     check_script(options.command)
     check_scratch(options.scratch)
     plan = plan_path(options.command, options.plan)
-    knobs = _knobs(options)
+    knobs = knobs_for(options)
     python = target_python(options.command)
     options = replace(options, command=replace(options.command, python=python.executable))
     devices = devices_for(python, options.jobs)
@@ -114,15 +113,6 @@ def tune(
             options, devices, knobs, recorder, progress, cancelled, plan, profile_baseline
         )
         return study.run(store)
-
-
-def _knobs(options: TuneOptions) -> dict[str, Knob]:
-    """Return all knobs by name, the script's own arguments first; UsageError for unknown names."""
-    asked = [ArgumentKnob(n, v, options.command.args) for n, v in options.arguments.items()]
-    knobs = {**{knob.name: knob for knob in asked}, **load_knobs()}
-    check_knob_names(options.only, knobs, "--only")
-    check_knob_names(options.without, knobs, "--without")
-    return knobs
 
 
 @dataclass
@@ -306,18 +296,25 @@ class _Study:
         guessed = [each.knob for each in contributions if each.origin is Origin.SEARCH]
         if guessed:
             names = ", ".join(guessed)
-            self._note(f"the budget left no room to measure {names} alone: as seen in the search")
+            self._note(f"the budget left no room to measure what {names} brings alone")
         return settings, contributions
 
-    def _rehearse(self, settings: Settings) -> Settings:
-        """Let the script live its whole life in short, and leave out what does harm there."""
+    def _rehearse(self, settings: Settings, is_proven: bool = False) -> Settings:
+        """Let the script live its whole life in short, and leave out what does harm there.
+
+        Where the budget has no room for that and a proof, it comes after the proof.
+        """
         earlier = self._rehearsed.dropped
         self._rehearsed = Rehearsed(settings, None, earlier)
-        if not settings:
+
+        def allowed_s() -> float:
+            return self._budget.rehearsal_s(settings, self._has_lived, is_proven)
+
+        if not settings or not (allowed_s() or is_proven):
             return settings
         self._enter("rehearsal", "a shortened life, to the script's end; nothing it writes remains")
         rehearser = self._rehearser
-        rehearser.allowed_s = self._budget.rehearsal_s(settings, self._has_lived)
+        rehearser.allowed_s = allowed_s()
         best = typical(
             [t for t in self._evaluator.trials if t.settings == settings], self.options.objective
         )
@@ -330,10 +327,7 @@ class _Study:
             return found
 
         self._rehearsed = harmless_part(
-            rehearse,
-            settings,
-            self._space.without,
-            lambda: self._budget.rehearsal_s(settings, self._has_lived) > 0,
+            rehearse, settings, self._space.without, lambda: allowed_s() > 0
         )
         for each in self._rehearsed.dropped:
             self._note(f"{each.knob} is left out: {each.problem.sentence}")
@@ -388,9 +382,10 @@ class _Study:
                 f"{_format_settings(settings)}: {proof.failed.state}: {proof.failed.reason}"
             )
         result = proven(self._result(), settings, contributions, proof)
-        if is_faster(result.speedup) and settings != self._rehearsed.settings:
-            # A candidate that was taken for noise is better after all.
-            if self._rehearse(settings) != settings:
+        rehearsed = self._rehearsed.rehearsal
+        if is_faster(result.speedup) and (rehearsed is None or rehearsed.settings != settings):
+            # There was no room for both, or a candidate taken for noise is better after all.
+            if self._rehearse(settings, is_proven=True) != settings:
                 return self._result()
             self._budget.phase = "proof"
         rehearsal = self._rehearsed.rehearsal
@@ -464,7 +459,8 @@ class _Study:
             verdict=verdict_of(result),
             expectations=tuple(with_measured(each, result) for each in self._expectations),
         )
-        needed_s = time_needed(result, self._space, self._budget.expected_s, self._enough_s)
+        rehearsed = self._rehearsed.rehearsal is not None
+        needed_s = time_needed(result, self._space, self._budget, self._enough_s, rehearsed)
         result = replace(result, needed_s=needed_s)
         if deserves_plan(result, self.options.plan):
             result = self._with_plan(result)

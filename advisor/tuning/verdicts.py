@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from gpuadvisor.domain.knobs import Settings, Value
 from gpuadvisor.domain.study import StudyResult, Trial, TrialState, Verdict
@@ -10,7 +10,7 @@ from gpuadvisor.tuners.proof import SMALLEST_GAIN, is_faster, is_no_gain
 from gpuadvisor.tuners.rehearsal.comparison import missing
 from gpuadvisor.tuners.search import OrderedSearch
 from gpuadvisor.tuners.space import Parameter, Space
-from gpuadvisor.tuners.statistics import LOOKS
+from gpuadvisor.tuning.budget import Budget
 
 MEASURED = (TrialState.COMPLETE, TrialState.PRUNED)
 """States of a run that says how fast its settings are; a pruned one was clearly slower."""
@@ -84,14 +84,16 @@ def untried_knobs(untried: Mapping[str, str]) -> list[str]:
 def time_needed(
     result: StudyResult,
     space: Space,
-    expected_s: Callable[[Settings], float],
+    budget: Budget,
     enough_s: float | None = None,
+    rehearsed: bool = True,
 ) -> float | None:
     """Return how much longer it would probably take until a study is decided, in seconds.
 
-    That is a run of each knob that was not tried, and a proof; where all were, what the proof
-    says of itself. None where it is decided. `expected_s` is how long a run of some settings takes,
-    `enough_s` a whole budget that would have room for what was not tried, if one is known.
+    Of what looked better and was not proven, that is its proof. Else it is a run of each knob that
+    was not tried, and a proof; where all were, what the proof says of itself. None where it is
+    decided. `enough_s` is a whole budget that would have room for what was not tried, if one is
+    known. `rehearsed` says whether the script lived its whole life in short.
     """
     decided = result.verdict not in (Verdict.INCONCLUSIVE, Verdict.NOT_TRIED)
     left = [{name: space[name].values[0]} for name in untried_knobs(result.untried)]
@@ -102,9 +104,11 @@ def time_needed(
         return None
     if is_proven and not left:
         return result.needed_s
+    if result.settings and not is_proven:
+        return budget.deciding_s(result.settings, rehearsed)
     if left and enough_s is not None:
         return max(0.0, enough_s - result.wall_s)
-    return sum(map(expected_s, [*left, *[{}, best] * LOOKS[0]]))
+    return sum(map(budget.expected_s, left)) + budget.deciding_s(best, rehearsed)
 
 
 def not_tried(

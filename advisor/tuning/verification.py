@@ -43,6 +43,7 @@ from gpuadvisor.tuning.baselines import (
     baselines_of,
     measure_baselines,
     measure_first,
+    needs_other_seed,
 )
 from gpuadvisor.tuning.budget import Budget, BudgetLimit, schedule_for
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
@@ -276,7 +277,9 @@ class _Verifying:
             )
             return False
         traces = [run.trace for run in (first.measurement, *runs)]
-        self._evaluator.validator.comparison.calibrate(traces, other.trace if other else None)
+        seeded, is_known = other.trace if other else None, other is not None
+        is_known |= not needs_other_seed(runs[0])
+        self._evaluator.validator.comparison.calibrate(traces, seeded, is_known)
         fair = [t for t in trials if t.state is TrialState.COMPLETE and not t.disturbance]
         self._known = Known(
             [t for t in fair if t.phase in ("baseline", "proof") and not t.settings],

@@ -151,7 +151,8 @@ class TestKnown:
 
     def ablated(self, settings, known, gains):
         evaluator = SimulatedEvaluator(multiplied(gains))
-        ablation = Ablation(evaluator, space_of(map(Switch, settings)), {}, known)
+        beside = all_of("a", "b")
+        ablation = Ablation(evaluator, space_of(map(Switch, settings)), {}, known, beside)
         kept, worth = ablation.run(dict.fromkeys(settings, True))
         return kept, {each.knob: each for each in worth}, evaluator.trials[1:]
 
@@ -164,12 +165,20 @@ class TestKnown:
         kept, worth, trials = self.ablated("ab", known, {})
         assert (kept, worth, trials) == (all_of("a", "b"), known, [])
 
-    def test_it_says_nothing_beside_fewer(self):
+    def test_what_was_added_since_is_taken_out_first(self):
+        known = {"b": self.KNOWN, "a": replace(self.KNOWN, knob="a")}
         gains = {"a": 1.5, "b": 1.3, "idle": 1.0}
-        kept, worth, trials = self.ablated(["a", "b", "idle"], {"b": self.KNOWN}, gains)
-        assert kept == all_of("a", "b")
+        kept, worth, trials = self.ablated(["a", "b", "idle"], known, gains)
+        assert (kept, worth) == (all_of("a", "b"), known)
+        assert {len(trial.settings) for trial in trials} == {2, 3}
+
+    def test_it_says_nothing_beside_more_or_fewer(self):
+        kept, worth, _ = self.ablated("abc", {"b": self.KNOWN}, {"a": 1.5, "b": 1.3, "c": 1.2})
+        assert kept == all_of("a", "b", "c")
+        assert {each.origin for each in worth.values()} == {Origin.FRESH}
+        kept, worth, _ = self.ablated("abc", {"b": self.KNOWN}, {"b": 1.3, "c": 1.2})
+        assert kept == all_of("b", "c")
         assert worth["b"].origin is Origin.FRESH
-        assert all_of("a") in [trial.settings for trial in trials]
 
 
 class TestBudget:

@@ -13,6 +13,7 @@ from gpuadvisor.tuning.budget import (
     LIFE_TRIALS,
     PROOF_SHARE,
     REHEARSAL_SHARE,
+    TRIED_AGAIN,
     Budget,
     BudgetLimit,
 )
@@ -217,17 +218,24 @@ class TestTime:
         assert made.rehearsal_s(TF32) == 200
         clock[0] = 600 - LOOKS[0] * 20 - 55
         assert made.rehearsal_s(TF32) == 55
-        clock[0] += 55 - lives_s + JITTER * 600
+        clock[0] += 55 - lives_s
         assert made.rehearsal_s(TF32) == lives_s
         clock[0] += 1
         assert made.rehearsal_s(TF32) == 0
+        left_s = LOOKS[0] * 20 + lives_s - 1
+        assert made.rehearsal_s(TF32, is_proven=True) == min(200, left_s + JITTER * 600)
+        clock[0] = 600 + JITTER * 600 - lives_s + 1
+        assert made.rehearsal_s(TF32, is_proven=True) == 0  # no time is left at all
+        clock[0] = 590
+        assert made.rehearsal_s(TF32, again=True, is_proven=True) > 0
+        clock[0] = 600 - LOOKS[0] * 20 - lives_s + 1
         assert LIFE_TRIALS * 10 < made.rehearsal_s(TF32, again=True) < lives_s
         assert budget_of("9 trials").rehearsal_s(TF32) == 200
 
     def test_lives_take_as_long_as_those_of_the_first_rehearsal(self, clock):
         made = budget_of("600s")
         made.record_rehearsal(TF32, 90.0)
-        clock[0] = 600 - LOOKS[0] * 20
+        clock[0] = 600 - LOOKS[0] * 20 - 30
         assert made.rehearsal_s(TF32, again=True) == 30
         assert made.rehearsal_s(TF32) == 0
 
@@ -288,11 +296,14 @@ class TestTime:
         made = budget_of("100s")
         clock[0] = 60
         later_s = LOOKS[0] * 20 + LIFE_TRIALS * 30
-        assert 180 < 70 + later_s < 240
+        assert 180 < TRIED_AGAIN * 70 + later_s < 240
         assert made.enough_for([TF32]) == BudgetLimit(seconds=240)
         made = budget_of("10m")
-        clock[0] += 360
-        assert made.enough_for([TF32]) == BudgetLimit(seconds=660)  # 370 s and 110 s would do: more
+        clock[0] += 200
+        assert made.enough_for([TF32]) == BudgetLimit(seconds=660)  # 450 s would do: more
+        made.phase = "proof"
+        clock[0] += 300  # comes after them then
+        assert made.enough_for([TF32]) == BudgetLimit(seconds=660)
 
     def test_a_budget_of_trials_for_what_was_left_out(self):
         made = budget_of("2 trials")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -65,6 +66,8 @@ class Machine:
         self.has_gains = True
         self.lives = []
         """Knobs of each life."""
+        self.began = []
+        """Phases in the order in which they began."""
         self.stalls_s = 0.0
         """Time that passes after each life."""
         self._random = random.Random(f"{run_s}")
@@ -137,8 +140,10 @@ def tune(tmp_path, monkeypatch):
         monkeypatch.setattr(rehearsal, "run_life", machine.live)
         options = {"level": Level.BALANCED, "budget": BudgetLimit.parse(limit), **changes}
         command = Command("python", "train.py")
+        telling = Silent()
+        telling.on_phase = lambda name, detail="": machine.began.append(name)
         result = study.tune(
-            TuneOptions(command, **options), Silent(), lambda: False, machine.profile
+            TuneOptions(command, **options), telling, lambda: False, machine.profile
         )
         return result, machine.now_s
 
@@ -180,6 +185,18 @@ def test_a_study_ends_within_its_budget(tune, limit, run_s, machine):
     assert took_s <= 1.1 * BudgetLimit.parse(limit).seconds
     assert settings_tried(result)
     assert result.speedup is not None or result.needed_s > 0
+
+
+def test_without_room_for_both_the_rehearsal_comes_after_the_proof(tune):
+    machine = Machine(20.0, {"tf32": 1.5}, jitter=0.01)
+    result, took_s = tune(machine, "320s", only=frozenset({"tf32"}))
+    assert result.verdict is Verdict.FASTER
+    assert result.rehearsal.settings == {"tf32": True}
+    assert machine.began[-1] == "rehearsal"
+    assert 320 < took_s <= 1.1 * 320
+    machine = Machine(20.0, {"tf32": 1.5}, jitter=0.01)
+    tune(machine, "340s", only=frozenset({"tf32"}), study="second")
+    assert machine.began[-1] == "proof"
 
 
 def test_with_a_budget_for_few_runs_something_is_tried(tune):
@@ -227,7 +244,7 @@ def test_without_what_does_harm_the_search_goes_on(tune):
 
 
 def test_what_is_left_is_tried_before_noise_is_proven(tune):
-    result, took_s = tune(Machine(17.0), "8m")
+    result, took_s = tune(Machine(18.0), "8m")
     assert (result.verdict, phases(result)) == (Verdict.INCONCLUSIVE, ["search", "proof"])
     assert 0.85 * 480 < took_s <= 1.1 * 480
     names = [frozenset(settings.items()) for settings in searched(result)]
@@ -241,9 +258,36 @@ def test_what_is_found_when_no_proof_has_room_is_named_and_not_claimed(tune):
     assert phases(result) == ["search"]
     assert (result.verdict, result.speedup, result.plan) == (Verdict.INCONCLUSIVE, None, None)
     assert wording.reason(result).endswith("compile=default, was not proven in the budget")
-    assert "has room for the proof and for what is left" in wording.advice(result)
-    assert result.needed_s > 0
+    assert "has room for the proof" in wording.advice(result)
     assert took_s <= 1.1 * 120
+    again, _ = tune(Machine(5.0, {"compile": 1.3}), named(wording.advice(result)), study="second")
+    assert (again.verdict, again.settings) == (Verdict.FASTER, {"compile": "default"})
+
+
+def named(text):
+    """The budget that a sentence names."""
+    return re.search(r"--budget (\w+)", text)[1]
+
+
+@pytest.mark.parametrize(
+    ("limit", "run_s", "machine"),
+    [
+        ("5m", 12.0, {"gains": GAINS}),
+        ("8m", 18.0, {}),
+        ("10m", 20.0, {"gains": {"tf32": 1.3}, "spread": 0.03}),
+        pytest.param("8m", 24.0, {"gains": GAINS, "spread": 0.05}, marks=pytest.mark.slow),
+        pytest.param("2m", 5.0, {"gains": GAINS, "spread": 0.03}, marks=pytest.mark.slow),
+    ],
+)
+def test_the_budget_that_is_said_to_have_room_for_what_was_left_out_has_it(
+    tune, limit, run_s, machine
+):
+    short, _ = tune(Machine(run_s, **machine), limit)
+    (why,) = {why for why in short.untried.values() if "no room" in why}
+    assert BudgetLimit.parse(named(why)).seconds > BudgetLimit.parse(limit).seconds
+    enough, _ = tune(Machine(run_s, **machine), named(why), study="second")
+    assert not [why for why in enough.untried.values() if "no room" in why]
+    assert enough.speedup is not None
 
 
 def test_where_all_was_tried_in_vain_the_rest_of_the_budget_is_kept(tune):

@@ -16,6 +16,7 @@ from gpuadvisor.domain.study import (
 from gpuadvisor.tuners.proof import Proof
 from gpuadvisor.tuners.search import OrderedSearch
 from gpuadvisor.tuners.space import Parameter, Space
+from gpuadvisor.tuning.budget import Budget, BudgetLimit
 from gpuadvisor.tuning.results import proven, with_measured
 from gpuadvisor.tuning.verdicts import (
     candidate,
@@ -171,16 +172,24 @@ class TestNotTried:
 class TestTimeNeeded:
     SPACE = Space((Parameter("compile", ("default",)), Parameter("tf32", (True,))))
 
-    def needed(self, result):
-        return time_needed(replace(result, verdict=verdict_of(result)), self.SPACE, lambda s: 2.0)
+    def needed(self, result, **known):
+        budget = Budget(BudgetLimit(seconds=100.0), {})
+        budget.record(replace(ran({}, phase="baseline"), wall_s=2.0))
+        budget.record_rehearsal({}, 30.0)
+        result = replace(result, verdict=verdict_of(result))
+        return time_needed(result, self.SPACE, budget, **known)
 
     def test_a_run_of_what_is_left_and_a_proof(self):
         assert self.needed(proof_of(NO_GAIN, untried={"compile": "no room"})) == 2 + 4 * 2 * 2
 
     def test_a_budget_that_is_known_to_have_room(self):
         result = proof_of(NO_GAIN, untried={"compile": "no room"}, wall_s=100.0)
-        result = replace(result, verdict=Verdict.INCONCLUSIVE)
-        assert time_needed(result, self.SPACE, lambda s: 2.0, 540.0) == 440.0
+        assert self.needed(result, enough_s=540.0) == 440.0
+
+    def test_what_looked_better_needs_its_proof_and_not_what_is_left(self):
+        result = ended(settings={"tf32": True}, untried={"compile": "no room"})
+        assert self.needed(result, enough_s=540.0) == 4 * 2 * 2
+        assert self.needed(result, enough_s=540.0, rehearsed=False) == 4 * 2 * 2 + 30
 
     def test_a_proof_that_had_no_room(self):
         assert self.needed(ended()) == 4 * 2 * 2
