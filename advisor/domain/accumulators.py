@@ -6,7 +6,7 @@ A frame holds only what was due, so whoever wants more keeps a state for each de
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -108,19 +108,27 @@ class Reading:
 class _Newest:
     """The newest readings of one device."""
 
-    __slots__ = ("unavailable", "values")
+    __slots__ = ("_last", "_last_s", "_older", "unavailable")
 
     def __init__(self) -> None:
-        self.values: dict[str, tuple[float, Number]] = {}
-        """The Unix time and the value by the metric's name."""
-        self.unavailable: dict[str, Unavailable] = {}
+        self.unavailable: Mapping[str, Unavailable] = {}
+        self._last: Mapping[str, Number] = {}
+        """The values of the newest sample, which are nearly all, as they came."""
+        self._last_s = 0.0
+        self._older: dict[str, tuple[float, Number]] = {}
+        """The Unix time and the value of metrics that the newest sample does not have."""
 
     def add(self, frame: Frame, sample: Sample) -> None:
-        time_s, values = frame.time_s, self.values
-        for name, value in sample.values.items():
-            values[name] = (time_s, value)
+        for name in self._last.keys() - sample.values.keys():
+            self._older[name] = (self._last_s, self._last[name])
+        self._last, self._last_s = sample.values, frame.time_s
         if frame.full:
-            self.unavailable = dict(sample.unavailable)
+            self.unavailable = sample.unavailable
+
+    def known(self, metric: str) -> tuple[float, Number] | None:
+        """Return the Unix time and the value of a metric; None where it was never read."""
+        value = self._last.get(metric)
+        return self._older.get(metric) if value is None else (self._last_s, value)
 
 
 class Latest(Accumulator[_Newest]):
@@ -146,7 +154,7 @@ class Latest(Accumulator[_Newest]):
         newest = self.devices.get(device)
         if newest is None:
             return None
-        absence, known = newest.unavailable.get(metric), newest.values.get(metric)
+        absence, known = newest.unavailable.get(metric), newest.known(metric)
         if absence is not None:
             last = known[1] if known and absence.state is State.STALE else None
             return Reading(last, absence.state, absence.since_s, absence.reason)
@@ -163,7 +171,7 @@ class Latest(Accumulator[_Newest]):
         newest = self.devices.get(device)
         if newest is None or metric in newest.unavailable:
             return None
-        known = newest.values.get(metric)
+        known = newest.known(metric)
         if known is None:
             return None
         age_s = (self.time_s if now_s is None else now_s) - known[0]

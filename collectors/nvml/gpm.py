@@ -46,8 +46,9 @@ class Gpm:
         self._newer: Any = None
         self._has_sample = False
         self._request: Any = None
-        self._metrics: list[Any] = []
-        """The structures of the request, which ctypes would make anew each time."""
+        self._metrics: list[tuple[str, bool, Any]] = []
+        """Name, whether it is a share, and the structure of the request of each metric, which
+        ctypes would make anew each time."""
         self._answers: dict[str, Answer] = {}
         self._error: Exception | None = None
         self._taken_s: float | None = None
@@ -108,7 +109,9 @@ class Gpm:
             request.numMetrics = len(_IDS)
             for i, constant in enumerate(_IDS.values()):
                 request.metrics[i].metricId = getattr(nvml, constant)
-            self._metrics = [request.metrics[i] for i in range(len(_IDS))]
+            self._metrics = [
+                (name, name.endswith("_pct"), request.metrics[i]) for i, name in enumerate(_IDS)
+            ]
         request.sample1, request.sample2 = self._older, self._newer
         try:
             nvml.nvmlGpmMetricsGet(request)
@@ -118,15 +121,13 @@ class Gpm:
                 raise
             return {}
         self._misfits = 0
-        read = zip(_IDS, self._metrics, strict=True)
-        return {name: _answer(nvml, name, metric) for name, metric in read}
-
-
-def _answer(nvml: Any, name: str, metric: Any) -> Answer:
-    if code := member(metric, "nvmlReturn"):
-        error: Exception = nvml.NVMLError(code)
-        return error
-    value: float = member(metric, "value")
-    if not name.endswith("_pct"):
-        return value * _BYTES_PER_MIB
-    return 100.0 if 100.0 < value <= 100.0 + _ROUNDING_PCT else value
+        answers: dict[str, Answer] = {}
+        for name, is_share, metric in self._metrics:
+            value: float = member(metric, "value")
+            if code := member(metric, "nvmlReturn"):
+                answers[name] = nvml.NVMLError(code)
+            elif not is_share:
+                answers[name] = value * _BYTES_PER_MIB
+            else:
+                answers[name] = 100.0 if 100.0 < value <= 100.0 + _ROUNDING_PCT else value
+        return answers

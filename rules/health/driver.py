@@ -26,6 +26,8 @@ class Driver:
     def observe(self, frame: Frame, latest: Latest) -> Iterator[Event]:
         if not frame.full or frame.problem == STARTING:
             return
+        if frame.problem is None and not self._states.known:
+            return  # all is well, and was: nearly always
         message = Message(frame.problem or "", Severity.ERROR)
         yield from self._states.update(frame.time_s, frame.problem is not None, lambda: message)
         yield from self._states.reword(message.text)

@@ -78,9 +78,9 @@ def minute_of(time_s: float) -> float:
     return time_s // MINUTE_S * MINUTE_S
 
 
-def _percentile_95(values: Sequence[Number]) -> Number:
-    """Return the least of the values that 95 % of them do not exceed (nearest rank)."""
-    return sorted(values)[ceil(0.95 * len(values)) - 1]
+def _percentile_95(ordered: Sequence[Number]) -> Number:
+    """Return the least of the sorted values that 95 % of them do not exceed (nearest rank)."""
+    return ordered[ceil(0.95 * len(ordered)) - 1]
 
 
 def _of_values(values: Mapping[str, Sequence[Number]]) -> Rolled:
@@ -96,11 +96,12 @@ def _of_metric(metric: Metric, values: Sequence[Number]) -> Rolled:
         return {name: values[-1], f"first_{name}": values[0]}
     if metric.kind is Kind.BITMASK:
         return {name: reduce(or_, map(int, values))}
+    ordered = sorted(values)
     return {
         name: fsum(values) / len(values),
-        f"min_{name}": min(values),
-        f"max_{name}": max(values),
-        f"p95_{name}": _percentile_95(values),
+        f"min_{name}": ordered[0],
+        f"max_{name}": ordered[-1],
+        f"p95_{name}": _percentile_95(ordered),
     }
 
 
@@ -202,7 +203,7 @@ def _of_hour(
         if known:
             rolled.update(_of_minutes(metric, known))
             if metric.kind is Kind.GAUGE and seconds.get(metric.name):
-                rolled[f"p95_{metric.name}"] = _percentile_95(seconds[metric.name])
+                rolled[f"p95_{metric.name}"] = _percentile_95(sorted(seconds[metric.name]))
     return rolled
 
 
