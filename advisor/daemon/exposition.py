@@ -17,9 +17,11 @@ from typing import TypeAlias
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from gpuadvisor.daemon.alerts import host
 from gpuadvisor.daemon.configuration import KINDS, Prometheus
+from gpuadvisor.daemon.exposition_text import labelled
 from gpuadvisor.daemon.figures import Figures
 from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.clock_reasons import SLOWING
@@ -191,8 +193,10 @@ def _family(
     """Return a metric of ours with its samples, each of which has the values of the labels."""
     kind = CounterMetricFamily if is_counter else GaugeMetricFamily
     family = kind(name, f"{text}.", labels=labels)
-    for values, number in samples:
-        family.add_metric(values, number)
+    full_name, names = family.name + "_total" * is_counter, tuple(labels)
+    family.samples = [
+        Sample(full_name, labelled(names, tuple(values)), number) for values, number in samples
+    ]
     return family
 
 

@@ -53,14 +53,25 @@ def _plain_lines(families: Iterable[Family]) -> Iterator[str]:
 
 def _samples(family: Family) -> Iterator[str]:
     for sample in family.samples:
-        labels = _labels(tuple(sample.labels.items())) if sample.labels else ""
-        yield f"{sample.name}{labels} {_number(sample.value)}\n"
+        labels = sample.labels
+        if not isinstance(labels, Labels):
+            labels = labelled(tuple(labels), tuple(labels.values()))
+        yield f"{sample.name}{labels.text} {_number(sample.value)}\n"
+
+
+class Labels(dict[str, str]):
+    """The labels of some samples, with their text."""
+
+    text = ""
 
 
 @lru_cache(LABELS)
-def _labels(items: tuple[tuple[str, str], ...]) -> str:
-    said = ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted(items))
-    return f"{{{said}}}"
+def labelled(names: tuple[str, ...], values: tuple[str, ...]) -> Labels:
+    """Return these labels, the same object for the same ones."""
+    labels = Labels(zip(names, values, strict=True))
+    said = ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted(labels.items()))
+    labels.text = f"{{{said}}}" if said else ""
+    return labels
 
 
 def _escaped(text: str) -> str:
