@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -84,7 +85,8 @@ class Backlog:
         self.waiting = 0
         """Frames of earlier calls of `store` that were not written when it was called last."""
         self._writer = writer
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._wakes = queue.SimpleQueue[None]()
         self._frames: deque[Frame] = deque()
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self._new = self._writing = self._dropped = 0
@@ -102,7 +104,7 @@ class Backlog:
 
     def add(self, frame: Frame, events: Iterable[Event]) -> None:
         """Add a frame with its events, for `store` to have them written."""
-        with self._changed:
+        with self._lock:
             self._frames.append(frame)
             self._events.extend(events)
             self._new += 1
@@ -118,14 +120,14 @@ class Backlog:
         Return the events about the store since the last call, which are written as well. `time_s`
         is the Unix time of events that come of it.
         """
-        with self._changed:
+        with self._lock:
             self.waiting = self._writing + max(len(self._frames) - self._new, 0)
             self._new = 0
             return self._ask(time_s, tend)
 
     def finish(self, time_s: float, events: Iterable[Event]) -> list[Event]:
         """Have all written with these last events, and wait for it; return what failed."""
-        with self._changed:
+        with self._lock:
             self._events.extend(events)
             self._is_ending = True
             told = self._ask(time_s, tend=True)
@@ -133,7 +135,7 @@ class Backlog:
         if self._thread.is_alive():
             said = f"{self._writing} frames are not stored, as the disk takes too long."
             return [*told, Event("store", time_s, said, Severity.ERROR)]
-        with self._changed:
+        with self._lock:
             return [*told, *self._ask(time_s, tend=False)]
 
     def _ask(self, time_s: float, tend: bool) -> list[Event]:
@@ -141,7 +143,7 @@ class Backlog:
             raise self._bug
         self._time_s, self._is_asked = time_s, True
         self._is_tending = self._is_tending or tend
-        self._changed.notify()
+        self._wakes.put(None)
         told, self._told = self._told, []
         return told
 
@@ -163,8 +165,9 @@ class Backlog:
 
     def _write_next(self) -> bool:
         """Write what waits once it is asked for; return whether there may be more."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_asked or self._is_ending)
+        while not (self._is_asked or self._is_ending):
+            self._wakes.get()
+        with self._lock:
             frames = [self._frames.popleft() for _ in range(min(len(self._frames), BATCH))]
             events, self._writing = list(self._events), len(frames)
             self._events.clear()
@@ -188,7 +191,7 @@ class Backlog:
             Event("store", time_s, said, Severity.ERROR, ended_s=time_s, key=f"damaged {name}")
             for name, said in self._writer.take_damaged().items()
         ]
-        with self._changed:
+        with self._lock:
             self._frames.extendleft(reversed(frames))
             self._events = deque([*events, *self._events, *told], MAX_EVENTS)
             self._told += told
@@ -221,7 +224,7 @@ class Backlog:
         return [self._trouble]
 
     def _lost(self) -> int:
-        with self._changed:
+        with self._lock:
             lost, self._dropped = self._dropped, 0
         if lost:
             LOG.error("%s seconds of telemetry are lost, as the store failed for too long", lost)

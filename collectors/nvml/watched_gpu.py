@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from math import inf
 from typing import Any
 
@@ -25,11 +26,17 @@ _LOWEST = {"temperature_c": -100, "memory_temperature_c": -100}
 """Below these a number is no value; no other metric is below zero."""
 _GOLDEN_RATIO = 0.618
 """The multiples of this number, modulo 1, are spread evenly however many there are."""
+Plan = tuple[tuple[str, float, float, int], ...]
 _NOT_FOR_INSTANCES = "the driver offers it for whole GPUs only"
 
 
 class MetricQuery:
     """One call for one GPU: the way that works here, when it is due, and what is wrong with it."""
+
+    __slots__ = (
+        "_fast_plan", "_index", "_next_s", "_period_s", "_phase", "_plan", "_unavailable", "_way",
+        "call", "due_s", "good_s",
+    )  # fmt: skip
 
     def __init__(self, call: Call, unavailable: dict[str, Unavailable], phase: float = 0.0) -> None:
         """`unavailable` holds the GPU's metrics that have no value, and is kept up to date.
@@ -42,11 +49,7 @@ class MetricQuery:
         self.good_s = 0.0
         """Unix time of the last good answer; 0 before the first."""
         self._unavailable = unavailable
-        self._plan = [
-            (metric, *_range(metric), divisor)
-            for metric, divisor in zip(call.metrics, call.divisors, strict=True)
-        ]
-        self._fast_plan = self._plan[: call.fast_metrics]
+        self._plan, self._fast_plan = _plans(call)
         is_slow = call.interval in (SamplingInterval.SLOW, SamplingInterval.RARE)
         self._period_s = call.interval.period_s if is_slow else 0.0
         self._next_s = 0.0
@@ -196,6 +199,14 @@ def _words(error: Exception) -> str:
 def _instance(call: Call, index: int) -> Callable[[Any, DeviceHandle], Any]:
     way: Any = call.ways[index]
     return way() if isinstance(way, type) else way  # type: ignore[no-any-return]
+
+
+@cache
+def _plans(call: Call) -> tuple[Plan, Plan]:
+    """Return name, lowest and highest value and divisor of all metrics, and of the fast ones."""
+    named = zip(call.metrics, call.divisors, strict=True)
+    plan = tuple((metric, *_range(metric), divisor) for metric, divisor in named)
+    return plan, plan[: call.fast_metrics]
 
 
 def _range(metric: str) -> tuple[float, float]:

@@ -121,7 +121,7 @@ class SamplerProcess:
         self._crashes = 0
         """Children in a row that ended before they were steady."""
         self._closed = threading.Event()
-        self._heard_of: queue.Queue[tuple[_Child, Frame | None]] = queue.Queue()
+        self._heard_of: queue.SimpleQueue[tuple[_Child, Frame | None]] = queue.SimpleQueue()
         """What children sent, in order; None when one ended."""
         self._child = self._begin()
         self._probe: _Child | None = None
@@ -290,7 +290,7 @@ class _Child:
         self,
         command: Sequence[str],
         environ: Mapping[str, str],
-        heard_of: queue.Queue[tuple[_Child, Frame | None]],
+        heard_of: queue.SimpleQueue[tuple[_Child, Frame | None]],
         patience_s: float,
     ) -> None:
         self.patience_s = patience_s
