@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 
 from gpuadvisor.domain.accumulators import Accumulator
@@ -382,7 +383,14 @@ def _shares(masks: Mapping[int, int]) -> dict[str, float]:
     samples = sum(masks.values())
     if not samples:
         return {}
-    return {
-        f"{FLAGS}/{reason}": sum(n for mask, n in masks.items() if holds(mask, reason)) / samples
-        for reason in BITS
-    }
+    counts = dict.fromkeys(BITS, 0)
+    for mask, number in masks.items():
+        for reason in _reasons(mask):
+            counts[reason] += number
+    return {f"{FLAGS}/{reason}": count / samples for reason, count in counts.items()}
+
+
+@lru_cache(1 << len(BITS))
+def _reasons(mask: int) -> tuple[str, ...]:
+    """Return the reasons that hold."""
+    return tuple(reason for reason in BITS if holds(mask, reason))

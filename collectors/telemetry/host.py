@@ -7,7 +7,6 @@ reading each with psutil takes 0.5 ms.
 from __future__ import annotations
 
 import os
-import re
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -27,7 +26,7 @@ _BLOCK = 1 << 16
 _SHORT = 2048
 """Bytes read at once up to which they were the last: the kernel gives as many whole lines as fit
 into a page of 4 KiB (its seq_file), and none of these is longer than the other half of it."""
-_MEMORY = re.compile(rb"^((?:Mem|Swap)(?:Total|Available|Free)): *(\d+) kB$", re.MULTILINE)
+_MEMORY = (b"MemTotal:", b"MemAvailable:", b"SwapTotal:", b"SwapFree:")
 """Lines of /proc/meminfo that are used; parsing all 55 took twice as long as reading them."""
 
 
@@ -76,12 +75,9 @@ class HostCollector:
 
     def _levels(self) -> dict[str, Number]:
         found: dict[str, Number] = {"load_1m": os.getloadavg()[0]}
-        kib = dict(_MEMORY.findall(self._content("meminfo")))
-        with suppress(KeyError):
-            total, free, swap, swap_free = (
-                int(kib[name]) << 10
-                for name in (b"MemTotal", b"MemAvailable", b"SwapTotal", b"SwapFree")
-            )
+        content = self._content("meminfo")
+        with suppress(ValueError):
+            total, free, swap, swap_free = (_bytes(content, name) for name in _MEMORY)
             found["host_memory_used_bytes"] = max(total - free, 0)
             found["host_memory_total_bytes"] = total
             found["swap_used_bytes"] = swap - swap_free
@@ -136,6 +132,12 @@ class HostCollector:
             for some in self._lines(f"pressure/{kind}")[:1]:
                 with suppress(ValueError):
                     yield name, float(some.rpartition(b"total=")[2])
+
+
+def _bytes(content: bytes, name: bytes) -> int:
+    """Return the bytes of a line of /proc/meminfo; ValueError where there is none."""
+    begin = content.index(name) + len(name)
+    return int(content[begin : content.index(b"kB", begin)]) << 10
 
 
 def _close(files: dict[str, int]) -> None:
