@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from gpuadvisor.collectors.script.child.rehearsal.memory import available_bytes
 from gpuadvisor.collectors.script.request import Command, Limits, RunRequest
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.runner import run_life
@@ -49,6 +51,10 @@ EPOCH_STEPS = 2.0
 """Times its steps that an epoch of a life may take: as long again for evaluation and workers."""
 EPOCHS_SHARE = 0.75
 """Part of the time for a life that its epochs may be expected to take, beside start and end."""
+ROOM = 2.5
+"""Times what a life takes of the memory that is to be free for two: they read the same files."""
+LEAST_TAKEN = 2 << 30
+"""Bytes that a life on a GPU takes at least: torch with CUDA alone takes 2 GiB and more."""
 WHOLE = 1 << 40
 """Batches and epochs of a life that is not shortened."""
 
@@ -106,17 +112,26 @@ class Rehearser:
         if draws_samples_at_random(first):
             numerics = self._without_data(settings, limit_s)
         times = (self.step_ms, step_ms) if self.step_ms and step_ms else None
+        known = self._without_data_knobs(settings) if numerics is not None else settings
+        untimed = _Untimed(
+            self._nudged,
+            lambda given_up: self._on_equal_weights(known, shortening, limit_s, given_up),
+            self._has_room_for_two(first),
+        )
         lives = Lives(
             first,
             second,
             plan,
             times,
             numerics,
-            self._nudged,
+            untimed.nudged,
             lambda: self._reseeded,
-            lambda: self._on_equal_weights(settings, shortening, limit_s),
+            untimed.on_equal_weights,
         )
-        found = compare(lives, settings, self.knobs, self.tolerance)
+        try:
+            found = compare(lives, settings, self.knobs, self.tolerance)
+        finally:
+            untimed.close()
         if _is_of_times(found):
             # Passes of a few batches last milliseconds, and a start was seen once: a busy moment
             # looks like a slow plan.
@@ -162,7 +177,11 @@ class Rehearser:
         return str(stack.enter_context(run_folder()))
 
     def _on_equal_weights(
-        self, settings: Settings, shortening: Shortening, limit_s: float
+        self,
+        settings: Settings,
+        shortening: Shortening,
+        limit_s: float,
+        given_up: Callable[[], bool],
     ) -> Life | None:
         """Let the plan live with weights that the second life kept.
 
@@ -171,8 +190,18 @@ class Rehearser:
         if not any(Path(self._weights).iterdir()):
             return None
         taking = replace(shortening, weights=self._weights, takes_weights=True)
-        life = self._live(settings, taking, limit_s)
+        life = self._live(settings, taking, limit_s, given_up=given_up)
         return life if life.state is TrialState.COMPLETE else None
+
+    def _has_room_for_two(self, first: Life) -> bool:
+        """Say whether two lives on a GPU can go on side by side in the machine's memory.
+
+        On a CPU they would only slow each other down. Whether the GPU's memory has room shows.
+        """
+        left, free = first.available_bytes, available_bytes()
+        if not self.side.device.is_gpu or left is None or free is None:
+            return False
+        return free > ROOM * max(free - left, LEAST_TAKEN)
 
     def _nudged(self, amount: float) -> Life | None:
         """Let the unchanged script live with weights that were changed by a relative amount.
@@ -214,9 +243,13 @@ class Rehearser:
 
     def _without_data(self, settings: Settings, limit_s: float) -> Life | None:
         """Live under the settings that leave the data alone, where the others do not."""
+        rest = self._without_data_knobs(settings)
+        has_rest = 0 < len(rest) < len(settings)
+        return self._live(rest, self._shortening, limit_s) if has_rest else None
+
+    def _without_data_knobs(self, settings: Settings) -> Settings:
         reach = {n for n in settings if n in self.knobs and Aspect.BATCHES in self.knobs[n].reaches}
-        rest = {name: value for name, value in settings.items() if name not in reach}
-        return self._live(rest, self._shortening, limit_s) if reach and rest else None
+        return {name: value for name, value in settings.items() if name not in reach}
 
     def _live(
         self,
@@ -224,6 +257,7 @@ class Rehearser:
         shortening: Shortening,
         limit_s: float,
         reseed: int | None = None,
+        given_up: Callable[[], bool] = lambda: False,
     ) -> Life:
         applications, environment = applied(settings, self.knobs)
         side = self.side
@@ -240,7 +274,7 @@ class Rehearser:
             side.device,
             Limits(limit_s, limit_s, limit_s),
             {**environment, **side.environment},
-            cancelled=self.cancelled,
+            cancelled=lambda: self.cancelled() or given_up(),
             scratch=True,
         )
         name = f"with {', '.join(settings)}" if settings else "unchanged script"
@@ -255,9 +289,49 @@ class Rehearser:
         if self.cancelled():
             raise Interrupted("interrupted")
         is_whole = life.state is TrialState.COMPLETE
-        problem = "" if is_whole else ending(life)
+        problem = "" if is_whole else "not needed" if given_up() else ending(life)
         self.progress.on_life_end(name, life.wall_s, problem)
         return life
+
+
+class _Untimed:
+    """The two lives whose times are not compared: nudged, and on equal weights.
+
+    Where there is room they go on side by side, and the second is given up if nobody asks for it.
+    What came to no end beside the other has another life alone.
+    """
+
+    def __init__(
+        self,
+        nudged: Callable[[float], Life | None],
+        on_equal_weights: Callable[[Callable[[], bool]], Life | None],
+        has_room: bool,
+    ) -> None:
+        self._nudge = nudged
+        self._equal = on_equal_weights
+        self._pool = ThreadPoolExecutor(1) if has_room else None
+        self._beside: Future[Life | None] | None = None
+        self._given_up = False
+
+    def nudged(self, amount: float) -> Life | None:
+        if self._pool is None:
+            return self._nudge(amount)
+        self._beside = self._pool.submit(self._equal, lambda: self._given_up)
+        life = self._nudge(amount)
+        if life is None:
+            self._beside.result()
+            life = self._nudge(amount)
+        return life
+
+    def on_equal_weights(self) -> Life | None:
+        life = self._beside.result() if self._beside is not None else None
+        return life or self._equal(lambda: False)
+
+    def close(self) -> None:
+        """End the life that goes on beside, if any."""
+        self._given_up = True
+        if self._pool is not None:
+            self._pool.shutdown()
 
 
 def _is_of_times(found: Rehearsal) -> bool:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from gpuadvisor.collectors.devices import cpu_device
 from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import AppliedKnob
-from gpuadvisor.domain.rehearsal import Batch, Call, Epoch, Life, Loop, LoopKind
+from gpuadvisor.domain.rehearsal import Batch, Call, Epoch, Life, Loop, LoopKind, Update
 from gpuadvisor.domain.study import Aspect, TrialState
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning import rehearsal
@@ -17,6 +21,9 @@ from gpuadvisor.tuning.rehearsal import Rehearser
 from gpuadvisor.tuning.trial_runner import Side
 
 COMPILED = {"compile": "default"}
+NHWC = {"channels_last": True}
+MEMORY = 64 << 30
+GPU = Device("cuda", 0, "NVIDIA H100 80GB HBM3")
 
 
 def life(knobs, later_s, startup_s=0.0, loops=()):
@@ -146,3 +153,79 @@ class TestLaterEpochs:
     def test_a_failure_before_them_is_not_put_down_to_them(self, lives):
         _, asked = lives(Life(TrialState.CRASHED))
         assert asked[:2] == [(rehearsal.LATER, 2), (0, rehearsal.WHOLE)]
+
+
+class TestOnEqualWeights:
+    """Training makes of the plan's rounding, and of any, another model."""
+
+    @pytest.fixture
+    def rehearsed(self, monkeypatch):
+        """Rehearses on a GPU; lives of a kind are given out in order, the last of them again."""
+
+        def run(free=MEMORY, **lives):
+            running, asked = [], []
+            both = threading.Event()
+
+            def live(request, shortening):
+                names = [each.knob for each in request.specification.applications]
+                kind = "equal" if shortening.takes_weights else "plan" if names else "first"
+                kind = "nudged" if shortening.nudge else kind
+                if shortening.weights and not shortening.takes_weights:
+                    (Path(shortening.weights) / "0.pt").touch()
+                asked.append(kind)
+                running.append(kind)
+                if {"nudged", "equal"} <= set(running):
+                    both.set()
+                if kind in ("nudged", "equal") and free == MEMORY:
+                    while not both.wait(0.01) and not request.cancelled():
+                        pass
+                    while lives.get("waits") and kind == "equal" and not request.cancelled():
+                        time.sleep(0.001)
+                running.remove(kind)
+                told = lives.get(kind, 1.0)
+                told = told.pop(0) if isinstance(told, list) and len(told) > 1 else told
+                return self.lived(names, told[0] if isinstance(told, list) else told)
+
+            monkeypatch.setattr(rehearsal, "run_life", live)
+            monkeypatch.setattr(rehearsal, "unavailable", lambda: None)
+            monkeypatch.setattr(rehearsal, "available_bytes", lambda: free)
+            rehearser = Rehearser(Side(Command("python", "train.py"), GPU), load_knobs(), 0.01)
+            found = rehearser.rehearse(NHWC)
+            assert found.equivalence is not None
+            return found.equivalence.status, asked, both.is_set()
+
+        return run
+
+    def lived(self, names, late):
+        """A life whose model puts out so much after its training; None for one that failed."""
+        usual = life(names, 0.05)
+        if late is None:
+            return replace(usual, state=TrialState.CRASHED)
+        ends = tuple(Call(n, 8, 8, False, ((late,),)) for n in range(4))
+        update = (Update((1.0,), (1.0,)),) * 2
+        memory = MEMORY - (4 << 30)
+        return replace(
+            usual, calls=usual.calls + ends, updates=update, equalled=2, available_bytes=memory
+        )
+
+    def test_both_lives_that_are_not_timed_go_on_side_by_side(self, rehearsed):
+        status, asked, both = rehearsed(plan=3.0, nudged=5.0)
+        assert (status, both) == ("equivalent", True)
+        assert sorted(asked[3:]) == ["equal", "nudged"]
+
+    def test_one_after_the_other_without_room(self, rehearsed):
+        status, asked, both = rehearsed(free=4 << 30, plan=3.0, nudged=5.0)
+        assert (status, both) == ("equivalent", False)
+        assert asked[3:] == ["nudged", "equal"]
+
+    def test_what_nobody_asks_for_is_given_up(self, rehearsed):
+        status, asked, _ = rehearsed(plan=1.3, nudged=1.2, waits=True)
+        assert status == "equivalent"
+        assert sorted(asked[3:]) == ["equal", "nudged"]
+
+    @pytest.mark.parametrize("kind", ["nudged", "equal"])
+    def test_what_found_no_room_beside_another_lives_alone(self, rehearsed, kind):
+        known = {"plan": 3.0, "nudged": [5.0], kind: [None, 5.0 if kind == "nudged" else 1.0]}
+        status, asked, _ = rehearsed(**known)
+        assert status == "equivalent"
+        assert asked[3:].count(kind) == 2
