@@ -366,8 +366,8 @@ def _python_path(top: Path, root: Path, python: TargetPython) -> dict[str, str]:
         path = Path(folder).resolve()
         if path.is_relative_to(here):
             mapped = root / path.relative_to(here)
-            entries += [str(mapped / "src")] if (mapped / "src").is_dir() else []
-            entries.append(str(mapped))
+            # Only where its packages are: a folder `datasets` beside them is no package of theirs.
+            entries.append(str(mapped / "src" if (mapped / "src").is_dir() else mapped))
     for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
         path = Path(entry).resolve()
         inside = path.is_relative_to(here)

@@ -187,7 +187,7 @@ def test_packages_that_are_installed_from_the_folder_are_those_of_each_version(m
     gated("--base", "HEAD")
     for request in machine.requests:
         root = Path(request.command.folder)
-        assert request.environment["PYTHONPATH"] == f"{root / 'src'}:{root}"
+        assert request.environment["PYTHONPATH"] == str(root / "src")
         assert not root.is_relative_to(Path.cwd())
 
 
