@@ -34,9 +34,9 @@ of their own that are removed afterwards. With --base, the commit where --head l
 so that what the base got since does not count. The head is the work tree as it is, new files too,
 unless --head names a commit.
 
-A metric fails when it is shown to be worse by more than --tolerance: 1 of 100 gates at most fails
-for a version that is not. It passes when being worse by --limit is ruled out. Four pairs of
-runs tell that on a quiet machine; after 24 it is inconclusive. Use a script of some hundred steps.
+A metric fails when it is shown to be worse by more than --tolerance, and passes when being worse
+by --limit is ruled out. Four pairs of runs tell that on a quiet machine; after 24 it is
+inconclusive. Use a script of some hundred steps. What fails, and how sure that is: docs/gate.md.
 """
 
 
