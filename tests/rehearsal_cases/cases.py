@@ -208,7 +208,7 @@ TRAPS = (
     trap("late_unfreeze", FUSED, END),
     trap("rare_bad_samples", WORKERS, STATE, FILES),
     # What happens when something was reached: no rehearsal that is so short gets there. The first
-    # seven stay unverified, as what matters to their settings was never lived.
+    # six stay unverified, as what matters to their settings was never lived.
     trap("competence", OWN_KEPT, SECOND, STATE),
     trap("domain_weights", WORKERS, SECOND, STATE),
     trap("sequential_test", DOUBLE, ROWS, RESULTS),

@@ -17,8 +17,8 @@ from gpuadvisor.tuners.statistics import Pair
 MOST_PAIRS = 16
 """Pairs after which what is not decided is left to fresh processes."""
 MOST_TOGETHER = 96
-"""The same where many values are compared in the same pairs: as many as six of them would take one
-by one."""
+"""Pairs after which values that are compared in the same pairs, if not decided, are left to fresh
+processes: as many as six values would take one by one, at 16 pairs each."""
 FAILURES = 2
 """Blocks of the side without a value that may fail before the value is given up."""
 NO_TIME = "no time was left for it"

@@ -48,7 +48,7 @@ class Factorial:
         self._rows: list[list[int]] = []
         self._turned: list[Turned] = []
         self._logs: list[float] = []
-        """Of each pair, the logarithm of the first block's step over the second's."""
+        """Natural logarithm of the first block's step time over the second's, one for each pair."""
         self._least = least_pairs(self.keys)
 
     def __len__(self) -> int:

@@ -15,13 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from gpuadvisor.collectors.script.child.branch_names import (
-    STORES,
-    Names,
-    breaks,
-    last_name,
-    own_nodes,
-)
+from gpuadvisor.collectors.script.child.branch_names import STORES, Names
+from gpuadvisor.collectors.script.child.syntax import breaks, last_name, own_nodes
 from gpuadvisor.domain.rehearsal import Touch
 
 BRANCH, VALUE = "__gpuadvisor_branch__", "__gpuadvisor_stored__"

@@ -7,10 +7,24 @@ Names are taken for what they are called, wherever in the file: a local `data` a
 from __future__ import annotations
 
 import ast
-import builtins
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable
 
+from gpuadvisor.collectors.script.child.syntax import (
+    DEFINITIONS,
+    LOOPS,
+    Function,
+    asked,
+    assigned,
+    bare_names,
+    chain,
+    last_name,
+    made_of,
+    makes_loader,
+    named_part,
+    own_nodes,
+    stored_names,
+    thrown_away,
+)
 from gpuadvisor.domain.rehearsal import Touch
 
 MUTATING = frozenset((
@@ -40,45 +54,16 @@ STEADY_METHODS = frozenset({"endswith", "get", "lower", "startswith", "strip", "
 """Methods whose answer depends on their owner and arguments alone."""
 GIVEN_KEYWORDS = frozenset({"batch_sampler", "collate_fn", "dataset", "sampler", "worker_init_fn"})
 """Arguments of a DataLoader that workers or their indices depend on."""
-DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-LOOPS = (ast.For, ast.While, ast.AsyncFor)
 READING = frozenset({"__call__", "__getitem__", "__getitems__", "__iter__", "__next__"})
 """Methods by which data sets and their parts give samples."""
-SIZES = frozenset({"device", "dtype", "nelement", "numel", "shape", "size"})
-"""What scripts ask weights for without a change to them."""
 PROCESSES = frozenset({"Process", "rpc_async", "spawn", "start_processes"})
 """What runs a function in another process, where it is seen for itself."""
 STORES = frozenset({"delattr", "delitem", "setattr", "setitem"})
 """Functions that store in what they are given: `object.__setattr__`, `operator.setitem`."""
-_SCOPES = (*DEFINITIONS, ast.ClassDef, ast.Lambda)
 _MOST_ROUNDS = 20
 """Assignments from name to name that are followed."""
 _MOST_ALIASES = 3
 """The same for names of functions: a table, what is chosen from it, a parameter."""
-
-
-class Function:
-    """A function, method or lambda of the script's own files."""
-
-    def __init__(self, node: Any, owner: ast.ClassDef | None) -> None:
-        self.node = node
-        self.owner = owner
-        """The class whose method it is."""
-        is_lambda = isinstance(node, ast.Lambda)
-        self.body = [ast.copy_location(ast.Expr(node.body), node)] if is_lambda else node.body
-
-    @property
-    def is_special(self) -> bool:
-        """Whether it is a method that the language calls: `__init__`, `__getitem__`."""
-        name = "" if self.owner is None else self.node.name
-        return name.startswith("__") and name.endswith("__")
-
-    @property
-    def parameters(self) -> list[str]:
-        """Names that positional arguments of its calls are given."""
-        taken = self.node.args
-        names = [each.arg for each in (*taken.posonlyargs, *taken.args)]
-        return [name for name in names if name not in ("self", "cls")]
 
 
 class Names:
@@ -166,7 +151,7 @@ class Names:
             return False
         is_number = isinstance(test, (ast.BinOp, ast.Compare))
         is_number &= not any(isinstance(each, (ast.Is, ast.IsNot)) for each in ast.walk(test))
-        if is_number and not self._outside.isdisjoint(_bare_names(test)):
+        if is_number and not self._outside.isdisjoint(bare_names(test)):
             return True
         return any(self.varies(n) for n in ast.iter_child_nodes(test) if isinstance(n, ast.expr))
 
@@ -180,9 +165,9 @@ class Names:
     def touched(self, body: Iterable[ast.AST]) -> set[Touch]:
         """Return what statements may change of what settings rely on, and functions they name."""
         nodes = list(own_nodes(body))
-        counted = {id(each) for node in nodes for part in _asked(node) for each in ast.walk(part)}
+        counted = {id(each) for node in nodes for part in asked(node) for each in ast.walk(part)}
         nodes = [node for node in nodes if id(node) not in counted]
-        dropped = {id(call) for node in nodes for call in _dropped(node)}
+        dropped = {id(call) for node in nodes for call in thrown_away(node)}
         found: set[Touch] = set()
         for node in nodes:
             if isinstance(node, ast.Call):
@@ -279,7 +264,7 @@ class Names:
         if called == "shuffle" and given:
             found |= self._data_among(self._chain(given[0]))
         elif called.strip("_") in STORES and len(given) > 1:
-            found |= self.stored(_named_part(given[0], given[1]))
+            found |= self.stored(named_part(given[0], given[1]))
         return found
 
     def _key(self, node: ast.AST) -> str:
@@ -322,7 +307,7 @@ class Names:
         named = {
             id(value): ("." if isinstance(target, ast.Attribute) else "") + last_name(target)
             for node in nodes
-            for target, value in _assigned(node)
+            for target, value in assigned(node)
         }
         for node in nodes:
             if isinstance(node, (*DEFINITIONS, ast.Lambda)):
@@ -362,9 +347,9 @@ class Names:
         given: list[tuple[str, ast.expr]] = []
         for node in nodes:
             if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-                self._turning.update(_stored(node.target))
-            for target, value in _assigned(node):
-                pairs = [(name, value) for name in _stored(target)]
+                self._turning.update(stored_names(node.target))
+            for target, value in assigned(node):
+                pairs = [(name, value) for name in stored_names(target)]
                 self._bound += pairs
                 if id(node) in looped or (id(node) in repeated and isinstance(node, ast.AugAssign)):
                     self._turning.update(name for name, _ in pairs)
@@ -419,18 +404,18 @@ class Names:
         """Return the names of DataLoaders, of what they were given, and what that is made of."""
         found: set[str] = set()
         for call in self._calls:
-            if _makes_loader(call):
+            if makes_loader(call):
                 named = (each.value for each in call.keywords if each.arg in GIVEN_KEYWORDS)
                 for argument in (*call.args[:1], *named):
-                    found.update(_made_of(argument))
-        found |= {name for name, value in self._bound if any(map(_makes_loader, ast.walk(value)))}
+                    found.update(made_of(argument))
+        found |= {name for name, value in self._bound if any(map(makes_loader, ast.walk(value)))}
         aliases = (ast.Name, ast.Attribute, ast.Subscript)
         bases = [(owner.name, base) for owner in self._classes.values() for base in owner.bases
                  if last_name(base) in self._classes]  # fmt: skip
         bound = [*self._bound, *bases]
         for _ in range(_MOST_ROUNDS):
             values = [value for name, value in bound if name in found]
-            more = {name for value in values for name in _made_of(value)}
+            more = {name for value in values for name in made_of(value)}
             more |= {name for name, value in bound
                      if isinstance(value, aliases) and found & set(chain(value))}  # fmt: skip
             more -= found | self._modules | {"self", "cls"}
@@ -444,13 +429,15 @@ class Names:
         every = [each for functions in self._functions.values() for each in functions]
         reading = [each for each in every if self._reads_samples(each)]
         stored = (pair for tree in trees for node in own_nodes(tree.body)
-                  for pair in _assigned(node))  # fmt: skip
-        shared = {name for target, _ in stored for name in _stored(target)}
+                  for pair in assigned(node))  # fmt: skip
+        shared = {name for target, _ in stored for name in stored_names(target)}
         shared |= self._classes.keys() | self._own_modules | {"self"}
         used: set[str] = set()
         for function in reading:  # which grows by what these call
             nodes = list(ast.walk(function.node))
-            own = {n.id for n in nodes if isinstance(n, ast.Name) and not _is_loaded(n)}
+            own = {
+                n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)
+            }
             own |= {n.arg for n in nodes if isinstance(n, ast.arg)} - {"self"}
             for node in nodes:
                 names = chain(node) if isinstance(node, (ast.Name, ast.Attribute)) else []
@@ -496,138 +483,3 @@ class Names:
                 if is_called and Touch.DATA in self.touched(each.body):
                     found.add(id(each.node))
         return found
-
-
-def own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the nodes of statements, without those of functions and classes defined in them."""
-    waiting = list(body)
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, _SCOPES):
-            waiting.extend(ast.iter_child_nodes(node))
-
-
-def _asked(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what an expression only asks for its size: `weight` of `weight.numel()`."""
-    if isinstance(node, (ast.GeneratorExp, ast.ListComp)):
-        is_asked = any(last_name(each) in SIZES for each in ast.walk(node.elt))
-        yield from [each.iter for each in node.generators] if is_asked else []
-    elif isinstance(node, ast.Attribute) and node.attr in SIZES:
-        yield node.value
-
-
-def _is_loaded(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Load)
-
-
-def breaks(body: Iterable[ast.AST]) -> bool:
-    """Say whether a `break` leaves the loop that statements stand in, and not one within it."""
-    waiting = list(body)
-    while waiting:
-        inner = waiting.pop()
-        if isinstance(inner, ast.Break):
-            return True
-        if isinstance(inner, LOOPS):
-            waiting.extend(inner.orelse)
-        elif not isinstance(inner, _SCOPES):
-            waiting.extend(ast.iter_child_nodes(inner))
-    return False
-
-
-def last_name(node: ast.AST | None) -> str:
-    """Return `step` for `optimizer.step`."""
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def chain(node: ast.AST) -> list[str]:
-    """Return the names on the way to a value: `self`, `loader`, `dataset`."""
-    names: list[str] = []
-    while not isinstance(node, ast.Name):
-        if isinstance(node, ast.Attribute):
-            names.append(node.attr)
-            node = node.value
-        elif isinstance(node, ast.Subscript):
-            if ast.unparse(node.value) == "globals()" and isinstance(node.slice, ast.Constant):
-                node = ast.Name(str(node.slice.value))
-            else:
-                node = node.value
-        elif isinstance(node, ast.Call):
-            is_of = isinstance(node.func, ast.Name) and hasattr(builtins, node.func.id)
-            node = node.args[0] if is_of and node.args else node.func  # `vars(data)`, `type(data)`
-        else:
-            return names[::-1]
-    return [node.id, *names[::-1]]
-
-
-def _bare_names(node: ast.AST) -> Iterator[str]:
-    """Yield the names in an expression that are not only the way to an attribute."""
-    if isinstance(node, ast.Name):
-        yield node.id
-    elif not isinstance(node, ast.Attribute):
-        for each in ast.iter_child_nodes(node):
-            yield from _bare_names(each)
-
-
-def _makes_loader(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and last_name(node.func).endswith("Loader")
-
-
-def _made_of(value: ast.AST) -> Iterator[str]:
-    """Yield the names that a value consists of: `Subset` and `pool` of `Subset(pool, 5)`."""
-    if isinstance(value, ast.Name):
-        yield value.id
-    elif isinstance(value, ast.Attribute):
-        yield value.attr
-    elif isinstance(value, ast.Call):
-        if isinstance(value.func, ast.Name):
-            yield value.func.id
-        for each in (*value.args, *(k.value for k in value.keywords)):
-            yield from _made_of(each)
-
-
-def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    if isinstance(node, ast.Assign):
-        for target in node.targets:
-            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                yield from zip(target.elts, node.value.elts, strict=False)
-            else:
-                yield target, node.value
-    elif isinstance(node, (ast.AugAssign, ast.NamedExpr, ast.AnnAssign)) and node.value:
-        yield node.target, node.value
-
-
-def _stored(target: ast.expr) -> Iterator[str]:
-    if isinstance(target, (ast.Tuple, ast.List)):
-        for each in target.elts:
-            yield from _stored(each)
-    elif isinstance(target, (ast.Name, ast.Attribute)):
-        yield last_name(target)
-    elif isinstance(target, ast.Subscript):
-        yield last_name(target.value)
-
-
-def _dropped(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the calls of a statement whose results nobody uses."""
-    is_unused = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_"
-    waiting: list[Any] = []
-    if isinstance(node, ast.Expr) or is_unused:
-        waiting.append(node.value)  # type: ignore[attr-defined]
-    for each in waiting:
-        yield each
-        if isinstance(each, (ast.Tuple, ast.List)):
-            waiting += each.elts
-        elif isinstance(each, ast.BoolOp):
-            waiting += each.values
-        elif isinstance(each, ast.IfExp):
-            waiting += each.body, each.orelse
-        elif isinstance(each, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-            waiting.append(each.elt)
-
-
-def _named_part(owner: ast.expr, name: ast.expr) -> ast.expr:
-    """Return the target that `setattr(owner, name, ...)` stores in."""
-    text = name.value if isinstance(name, ast.Constant) else "*"
-    return ast.Attribute(owner, str(text), ast.Store())
