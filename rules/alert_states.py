@@ -202,7 +202,7 @@ class GpuCondition:
         """Return what the event says that begins now."""
         raise NotImplementedError
 
-    def observe(self, frame: Frame, latest: Latest) -> Iterator[Event]:
+    def observe(self, frame: Frame, latest: Latest) -> Iterable[Event]:
         """Judge every GPU that is listed; what lasts on one that is gone ends."""
         if frame.gpus is not None:
             yield from self.states.forget_all_but(frame.gpus, frame.time_s)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.clock_reasons import BITS, SLOWING, SW_POWER_CAP, SW_THERMAL_SLOWDOWN, holds
 from gpuadvisor.domain.metrics import BY_NAME
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.telemetry import Frame, Gpu
+from gpuadvisor.domain.telemetry import Event, Frame, Gpu
 from gpuadvisor.domain.telemetry_window import GpuWindow
 from gpuadvisor.rules.alert_states import GpuCondition, Message
 from gpuadvisor.rules.evidence import Evidence
@@ -113,14 +114,16 @@ class Throttling(GpuCondition):
         super().__init__()
         self.key = name
         self.severity = severity
-        self._bit = BITS[name]
+
+    def observe(self, frame: Frame, latest: Latest) -> Iterable[Event]:
+        if not latest.throttle_reasons & BITS[self.key] and not self.states.known:
+            return ()  # nothing to begin or end: nearly always
+        return super().observe(frame, latest)
 
     def judge(self, gpu: Gpu, frame: Frame, latest: Latest) -> bool | None:
         sample = frame.samples.get(gpu.uuid)
         mask = sample.values.get(METRIC) if sample else None
-        if mask is None:
-            return None
-        return bool(int(mask) & self._bit) and holds(int(mask), self.key)
+        return None if mask is None else holds(int(mask), self.key)
 
     def message(self, gpu: Gpu, latest: Latest) -> Message:
         read = {name: latest.value(gpu.uuid, name) for name in TOLD}

@@ -140,10 +140,15 @@ class Latest(Accumulator[_Newest]):
         """Why nothing can be read at all now; None where all is well."""
         self.time_s = 0.0
         """Unix time of the newest frame; 0 before the first."""
+        self.throttle_reasons = 0
+        """All bits that the newest frame has of any GPU."""
 
     def add(self, frame: Frame) -> None:
         self.time_s = frame.time_s
         self.problem = frame.problem
+        self.throttle_reasons = 0
+        for sample in frame.samples.values():
+            self.throttle_reasons |= int(sample.values.get("throttle_reasons", 0))
         super().add(frame)
 
     def reading(self, device: str, metric: str, now_s: float | None = None) -> Reading | None:
