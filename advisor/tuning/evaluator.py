@@ -14,7 +14,7 @@ from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Settings
-from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.proof import Delay
 from gpuadvisor.tuners.statistics import LOOKS, pairs_needed
@@ -143,6 +143,8 @@ class ScriptEvaluator:
         """Learn how much runs of the same settings differ, for what the proof will take."""
         self._spread = spread
         self._budget.expect_spread(spread)
+        if self._is_worth_turning and self._objective is Objective.THROUGHPUT:
+            self._budget.expect_turning(self._turning_of({}).expected_s)
 
     def remember(self, trials: Sequence[Trial]) -> None:
         """Take over the trials of an earlier, interrupted session of this study."""
@@ -199,28 +201,21 @@ class ScriptEvaluator:
         return trial
 
     def _prepare_to_turn(self, head: Settings | None) -> None:
-        """Decide whether processes of a proof that begins time both sides in turns; none: it ended.
-
-        Where runs are alike, a few pairs of them show as much as blocks would.
-        """
+        """Decide whether the processes of a proof time both sides in turns; None where it ended."""
         self._in_proof, self._turning, self._turning_s = head, None, 0.0
         self._expect_delay()
-        pairs = pairs_needed(math.log(USUAL_GAIN), self._spread)
-        if head is None or (pairs is not None and pairs <= LOOKS[0]):
+        if head is None or not self._is_worth_turning:
             return
         why = unable_to_turn(head, self._knobs, self._objective)
-        baseline = self.validator.baseline
-        if why is not None or baseline is None:
-            self._turn_nothing(why or "the unchanged script was not measured")
+        if why is not None:
+            self._turn_nothing(why)
             return
-        run_s, step_s = self._budget.expected_s({}), baseline.mean_step_ms / 1e3
-        measure_s = self.runner.schedule.measure_s
-        turning = turning_of(head, self._knobs, measure_s, step_s, run_s)
+        turning = self._turning_of(head)
         # What a start of the tuned side takes longer is compiled in the other's processes, too.
-        compiled_s = max(0.0, self._budget.expected_s(head) - run_s)
+        compiled_s = max(0.0, self._budget.expected_s(head) - self._budget.expected_s({}))
         self._turning_s = turning.expected_s + compiled_s / 2
         self._expect_delay()
-        if not self._budget.affordable([{}, head] * LOOKS[0]):
+        if not self._budget.has_room_for_proof(head):
             self._turn_nothing("the budget has no room for that")
             return
         self._turning = turning
@@ -228,6 +223,18 @@ class ScriptEvaluator:
             "runs differ from start to start: each process of the proof is measured as it has "
             "started, and then times both sides in turns"
         )
+
+    @property
+    def _is_worth_turning(self) -> bool:
+        """Whether runs differ so much that the first look at pairs of them would miss 5 %."""
+        pairs = pairs_needed(math.log(USUAL_GAIN), self._spread)
+        return pairs is None or pairs > LOOKS[0]
+
+    def _turning_of(self, head: Settings) -> Turning:
+        baseline = self.validator.baseline
+        assert baseline is not None  # it comes first
+        run_s, step_s = self._budget.expected_s({}), baseline.mean_step_ms / 1e3
+        return turning_of(head, self._knobs, self.runner.schedule.measure_s, step_s, run_s)
 
     def _turn_nothing(self, why: str) -> None:
         """Prove by what fresh processes take alone."""

@@ -201,6 +201,7 @@ class TestInTurns:
         assert effective == {"fast"}
         assert outcome.measurement.trace.losses, "results are compared as in any other run"
 
+    @pytest.mark.slow
     def test_a_script_that_ends_meanwhile_was_measured_all_the_same(self, turns):
         outcome, told = turns({}, steps=30)
         assert outcome.state is TrialState.COMPLETE

@@ -14,6 +14,7 @@ from gpuadvisor.tuning.budget import (
     PROOF_SHARE,
     REHEARSAL_SHARE,
     TRIED_AGAIN,
+    TURNED_SHARE,
     Budget,
     BudgetLimit,
 )
@@ -204,6 +205,20 @@ class TestTime:
         assert (
             left_s[0.2] == 1000 * (1 - PROOF_SHARE) - LIFE_TRIALS * 30
         )  # and no more than its share
+
+    def test_where_only_turns_show_anything_their_first_look_is_kept_back(self, clock):
+        made = budget_of("1000s")
+        made.record(trial(10.0, tf32=True))
+        made.expect_spread(0.2)
+        usual_s = made.room_s(TF32)
+        made.expect_turning(4.0)
+        assert made.room_s(TF32) == usual_s, "it has more than that"
+        made.expect_turning(30.0)
+        assert made.room_s(TF32) == 1000 - LOOKS[0] * (20 + 2 * 30) - LIFE_TRIALS * 30
+        made.expect_turning(300.0)
+        assert made.room_s(TF32) == 1000 * (1 - TURNED_SHARE) - LIFE_TRIALS * 30
+        made.expect_turning(0.0)
+        assert made.room_s(TF32) == usual_s
 
     def test_the_proof_may_use_all_that_is_left(self, clock):
         made = budget_of("100s", "proof")
