@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -65,6 +64,7 @@ from gpuadvisor.tuning.results import (
 from gpuadvisor.tuning.screening import Screener
 from gpuadvisor.tuning.trial_runner import Progress, Side
 from gpuadvisor.tuning.verdicts import (
+    budgets_for,
     candidate,
     is_worth_a_proof,
     time_needed,
@@ -283,12 +283,11 @@ class _Study:
     def _note_left_out(self, wanting: Sequence[Settings]) -> None:
         """Say what the budget had no room for, and which would have."""
         if wanting:
-            limit = self._budget.enough_for(wanting)
-            self._enough_s, enough = limit.seconds, shlex.quote(str(limit))
-            self._no_room += f": `--budget {enough}` would have"
+            self._enough_s, words = budgets_for(wanting, self._budget, self.knobs)
+            self._no_room += f": {words} would have"
             names = ", ".join(list(settings)[-1] for settings in wanting)  # the new one comes last
             self.progress.on_message(
-                f"not tried for want of budget: {names}; --budget {enough} would have room"
+                f"not tried for want of budget: {names}; {words.replace('`', '')} would have room"
             )
 
     def _ablate(self, search: KnobSearch) -> tuple[Settings, tuple[Contribution, ...]]:

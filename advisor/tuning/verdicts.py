@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 
 from gpuadvisor.domain.knobs import Settings, Value
 from gpuadvisor.domain.study import StudyResult, Trial, TrialState, Verdict
+from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.proof import SMALLEST_GAIN, is_faster, is_no_gain
 from gpuadvisor.tuners.rehearsal.comparison import missing
 from gpuadvisor.tuners.search import OrderedSearch
 from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuning.budget import Budget
 
+SLOW_START_S = 100.0
+"""Time that a knob's first start takes longer from which a budget is named without it, too: room
+for autotuning, and for a proof of it, is room for many other knobs."""
 MEASURED = (TrialState.COMPLETE, TrialState.PRUNED)
 """States of a run that says how fast its settings are; a pruned one was clearly slower."""
 USELESS = (TrialState.NO_EFFECT, TrialState.UNSUPPORTED)
@@ -79,6 +84,23 @@ def _searched(trials: Sequence[Trial]) -> list[Trial]:
 def untried_knobs(untried: Mapping[str, str]) -> list[str]:
     """Return the knobs of which no value was tried; `knob=value` names one value only."""
     return [name for name in untried if "=" not in name]
+
+
+def budgets_for(
+    wanting: Sequence[Settings], budget: Budget, knobs: Mapping[str, Knob]
+) -> tuple[float | None, str]:
+    """Return a budget for what was not tried, in seconds if it is in time, and words that name it.
+
+    They name one without what starts most slowly, too. The new knob comes last in each settings.
+    """
+    limit = budget.enough_for(wanting)
+    words = f"`--budget {shlex.quote(str(limit))}`"
+    new = {list(settings)[-1]: settings for settings in wanting}
+    slow = [name for name in new if knobs[name].first_start_s >= SLOW_START_S]
+    quick = [settings for name, settings in new.items() if name not in slow]
+    if limit.seconds and slow and quick:
+        words += f" (`{budget.enough_for(quick)}` without {', '.join(slow)})"
+    return limit.seconds, words
 
 
 def time_needed(

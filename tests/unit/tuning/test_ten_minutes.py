@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -230,6 +231,9 @@ def test_ten_minutes_end_in_a_proof_of_what_matters(tune):
     fresh = [trial.phase for trial in result.trials]
     assert (fresh.count("baseline"), fresh.count("search"), fresh.count("ablation")) == (2, 1, 0)
     assert machine.lives == 3
+    whole, fewer = re.findall(r"(\d+)m", result.untried["fused_optimizer"])
+    assert int(fewer) < 0.8 * int(whole)
+    assert "without compile_max_autotune" in result.untried["fused_optimizer"]
     # What was not measured alone is not said to be.
     origins = {each.knob: each.origin for each in result.contributions}
     assert origins["dataloader_workers"] is Origin.LOADER
