@@ -140,17 +140,23 @@ def known_runs(evaluator: Evaluator, point: Point) -> Known:
     if evaluator.parallel > 1:
         side_by_side = next((n for n, t in enumerate(trials) if t.settings), len(trials))
         trials = trials[:side_by_side]
-    always = 2 * sum(bool(trial.disturbance) for trial in trials) > len(trials)
-    fair = [
-        trial
-        for trial in trials
-        if trial.gpu == trials[0].gpu and (always or not trial.disturbance)
-    ]
+    fair, always = fair_runs(trials)
     return Known(
         [trial for trial in fair if not trial.settings],
         [trial for trial in fair if trial.settings == dict(point) and trial.phase == "ablation"],
         always,
     )
+
+
+def fair_runs(trials: Sequence[Trial]) -> tuple[list[Trial], bool]:
+    """Return complete, undisturbed runs on the first one's GPU, and whether most were disturbed.
+
+    Then the disturbed ones count, too: others use this machine all the time.
+    """
+    whole = [trial for trial in trials if trial.state is TrialState.COMPLETE]
+    always = 2 * sum(bool(trial.disturbance) for trial in whole) > len(whole)
+    fair = [t for t in whole if t.gpu == whole[0].gpu and (always or not t.disturbance)]
+    return fair, always
 
 
 def orders(seed: str) -> Iterator[bool]:

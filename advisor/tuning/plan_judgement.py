@@ -120,7 +120,8 @@ def _wanting(needed: Needed | None) -> str:
     """Return what it would take to tell, as a clause; that nobody could wait for it if None."""
     if needed is None:
         return "no number of runs that anybody could wait for would tell"
-    return f"about {needed.pairs} more pairs of runs would, in {needed.seconds / 60:.1f} min"
+    pairs = "pair" if needed.pairs == 1 else "pairs"
+    return f"about {needed.pairs} more {pairs} of runs would, in {needed.seconds / 60:.1f} min"
 
 
 def _of_failure(failed: Trial) -> tuple[Outcome, str]:

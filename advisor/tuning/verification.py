@@ -20,7 +20,6 @@ from gpuadvisor.domain.study import (
     Rehearsal,
     StudyResult,
     Trial,
-    TrialState,
 )
 from gpuadvisor.domain.verification import Outcome, Verification
 from gpuadvisor.errors import Interrupted, ScriptError, UsageError
@@ -32,6 +31,7 @@ from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.proof import (
     Known,
     Proof,
+    fair_runs,
     known_runs,
     orders,
     prove,
@@ -280,10 +280,11 @@ class _Verifying:
         seeded, is_known = other.trace if other else None, other is not None
         is_known |= not needs_other_seed(runs[0])
         self._evaluator.validator.comparison.calibrate(traces, seeded, is_known)
-        fair = [t for t in trials if t.state is TrialState.COMPLETE and not t.disturbance]
+        fair, always = fair_runs([t for t in trials if t.phase in ("baseline", "proof")])
         self._known = Known(
-            [t for t in fair if t.phase in ("baseline", "proof") and not t.settings],
-            [t for t in fair if t.phase == "proof" and t.settings == self.plan.settings],
+            [trial for trial in fair if not trial.settings],
+            [trial for trial in fair if trial.settings == self.plan.settings],
+            always,
             at_another_time=True,
         )
         self._first = first

@@ -190,6 +190,7 @@ class Script:
         """What lives under the plan show."""
         self.lives = 0
         """Shortened lives that it had."""
+        self.disturbance = ""
         self.runs = 0
         self._count = itertools.count()
 
@@ -214,7 +215,7 @@ class Script:
             trace=Trace(self.losses if has_plan else self.plain_losses),
             applied=self.applied(has_plan),
         )
-        return RunOutcome(TrialState.COMPLETE, "", measured, "", 1.0)
+        return RunOutcome(TrialState.COMPLETE, "", measured, "", 1.0, disturbance=self.disturbance)
 
     def applied(self, has_plan):
         state = "effective" if self.effective else "no_effect"
@@ -352,9 +353,17 @@ class TestEarlierRehearsals:
         assert verified() == 6
         assert script.runs - runs > 8
         assert re.search(
-            r"too wide to tell: .*; (about \d+ more pairs of runs would, in [\d.]+ min|no number)",
+            r"too wide to tell: .*; (about \d+ more pairs? of runs would, in [\d.]+ min|no number)",
             capsys.readouterr().err.splitlines()[-1],
         )
+
+    def test_a_machine_that_others_always_use_takes_no_more(self, script, capsys):
+        script.disturbance = "others used 60 % of the cores"
+        verified("--rehearse")
+        capsys.readouterr()
+        runs = script.runs
+        assert document(capsys)[1]["outcome"] == "holds"
+        assert script.runs - runs == 8
 
     def test_a_faster_machine_is_no_loss(self, script, capsys):
         script.level, runs = 0.7, script.runs
