@@ -159,7 +159,7 @@ class LaterComparison:
         if early is not None:
             return early
         lives, limit = self.found.lives, AMPLIFIED * self.limit
-        cause = f"a change of the weights by {self._amount:.1g} of their size makes it {chaos:.0%}"
+        cause = f"a change of weights by {self._amount:.1g} of their size moves them by {chaos:.0%}"
         equal = lives.on_equal_weights() if lives.on_equal_weights is not None else None
         if equal is None or not equal.equalled:
             lacks = f"{found.sentence}; {cause}, and on equal weights nothing could be compared"
@@ -189,7 +189,7 @@ class LaterComparison:
         if written is not None or late:
             return Difference(f"{where}, {late or (written and written.sentence)}", False)
         most = max(each[0] for each in (apart, begins) if each is not None)
-        self.remark = f"outputs after training only {where}, {most:.2g}, as {cause}"
+        self.remark = f"outputs after training {where} alone, {most:.2g} apart, as {cause}"
         return None
 
     def _updates_agree(self, equal: Life, nudged: Life) -> bool:
