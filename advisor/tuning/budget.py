@@ -351,10 +351,7 @@ class Budget:
         return max(0.0, min(LOADER_SHARE * self._limit.seconds, (self.left_s or 0.0) - later_s))
 
     def _share_s(self, share: float, trials: int, kept_s: float = 0.0) -> float:
-        """Return this part of the budget, or what is left beside some trials and their proof.
-
-        `kept_s` is what is kept back besides.
-        """
+        """Return this part of the budget, or what trials, their proof and `kept_s` leave of it."""
         later_s = self._least_proof_s({}) + trials * self.expected_s({}) + kept_s
         return min(share * (self._limit.seconds or 0.0), (self.left_s or 0.0) - later_s)
 
@@ -375,10 +372,8 @@ class Budget:
         if is_proven:
             most_s = usual_s = left_s + self._overdraft_s
         else:
-            most_s, usual_s = (
-                left_s - proof_s
-                for proof_s in (self._least_proof_s(settings), self._proof_s(settings))
-            )
+            most_s = left_s - self._least_proof_s(settings)
+            usual_s = left_s - self._proof_s(settings)
         if needed_s > min(share_s, most_s):
             return 0.0
         return max(needed_s, min(share_s, usual_s))
