@@ -38,9 +38,6 @@ TURNED_SHARE = 0.4
 5 %: four pairs of runs of 20 s, delayed by 5 s on average, with 10 s of blocks take 280 s."""
 ABLATION_SHARE = 0.1
 """Most of the whole budget that is kept back for the ablation."""
-SEARCH_SHARE = 1 / 2
-"""Part of what is left after the baselines that runs of the search take, about: the rest is for
-screening, rehearsal and proof."""
 
 PROFILE_RUNS = 2.0
 """Runs of the unchanged script that a profile costs: one more start, and reading the trace."""
@@ -268,10 +265,14 @@ class Budget:
 
     @property
     def expected_runs(self) -> float:
-        """Return about how many runs the search will make, each like the unchanged script's."""
+        """Return about how many runs the search will make, each like the unchanged script's.
+
+        They have what a rehearsal and a proof leave of the time.
+        """
         if self._limit.trials is not None:
             return self._limit.trials
-        return SEARCH_SHARE * (self.left_s or 0.0) / self.expected_s({})
+        later_s = self._proof_s({}) + self._rehearsal_reserve_s({})
+        return max(0.0, (self.left_s or 0.0) - later_s) / self.expected_s({})
 
     def affordable(self, batch: Sequence[Settings], parallel: int = 1) -> bool:
         """Say whether one more trial of each leaves enough for what must follow.

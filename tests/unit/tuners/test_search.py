@@ -89,8 +89,8 @@ def test_a_wrong_result_is_no_gain_however_fast():
     evaluator = SimulatedEvaluator(multiplied({"cheats": 10, "tf32": 1.2}), parallel=2)
     honest = evaluator._run
 
-    def run(settings, phase, gpu):
-        trial = honest(settings, phase, gpu)
+    def run(settings, phase, gpu, turned=None):
+        trial = honest(settings, phase, gpu, turned)
         if "cheats" in settings:
             object.__setattr__(trial, "state", TrialState.WRONG)
         return trial
