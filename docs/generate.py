@@ -261,13 +261,15 @@ def recorded_study() -> StudyResult:
 
 
 def record(study: str) -> None:
-    """Take a study out of the store, without its folder's path and the numbers it compared."""
+    """Take a study out of the store, without its machine's paths and the numbers it compared."""
     from gpuadvisor.storage.database import open_store
 
     with open_store() as store:
         result = store.load_study(study)
     if result.plan is not None:
         result = replace(result, plan=Path(result.plan).name)
+    if result.rehearsal is not None:  # its premises name all files that were there
+        result = replace(result, rehearsal=replace(result.rehearsal, premises=None))
     result = replace(
         result,
         baseline=_without_outputs(result.baseline),

@@ -132,8 +132,8 @@ class Origin(str, Enum):
     """Blocks of steps of one running process, with and without it, beside the other knobs that were
     kept. That is no proof."""
     LOADER = "loader_alone"
-    """The script's own loader by itself supplies batches so much more slowly than a run with the
-    knob took them: the knob brings that at least, as far as that loader was seen."""
+    """The script's own loader by itself supplies batches more slowly than a run with the knob took
+    them. How much the knob brings was not measured."""
     SEARCH = "search"
     """Not measured beside all that was kept: it is what single runs of the search showed, or not
     even that."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import isfinite, isnan
+from math import isfinite, isnan, nan
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.device import Environment
-from gpuadvisor.domain.knobs import Contribution, Snippet
+from gpuadvisor.domain.knobs import Contribution, Origin, Snippet
 from gpuadvisor.domain.loader_supply import LoaderSupply
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.screening import Ratio, Screened
@@ -195,7 +195,8 @@ def _contribution_table(contributions: Sequence[Contribution]) -> Table:
     columns = [
         Column("Knob", lambda each: Code(figures.settings({each.knob: each.value}))),
         Column("Worth", lambda each: figures.ratio(
-            each.ratio, figures.ratio_decimals(each.low, each.high))),
+            each.ratio if each.origin is not Origin.LOADER else nan,
+            figures.ratio_decimals(each.low, each.high))),
         Column(wording.CONFIDENCE, lambda each: figures.interval(each.low, each.high)),
     ]  # fmt: skip
     if all(each.low is None for each in contributions):

@@ -57,7 +57,7 @@ ORIGINS = {
     Origin.PROOF: "the proof",
     Origin.FRESH: "fresh processes",
     Origin.LIVE: "one process, no proof",
-    Origin.LOADER: "the loader alone: at least",
+    Origin.LOADER: "the loader alone needs it",
     Origin.SEARCH: "the search only",
 }
 """Where it is known from what a knob brings, in the words of tables."""

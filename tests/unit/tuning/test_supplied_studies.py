@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -129,7 +130,7 @@ def test_the_first_trial_has_the_workers_that_keep_up_and_what_waiting_would_hav
     assert (str(tf32.state), dict(tf32.beside), tf32.of_computing) == ("kept", {}, True)
     assert tf32.ratio.ratio == pytest.approx(1.5)
     untried = {name: why for name, why in result.untried.items() if "workers" in name}
-    why = "the loader alone allows a step of 50 ms at best, and 13.3 ms with 8"
+    why = "the loader alone suggests a step of 50 ms, and 13.3 ms with 8"
     assert untried["dataloader_workers=2"] == why
     with open_store() as store:
         assert store.load_study("train-1").supply == result.supply
@@ -141,10 +142,11 @@ def test_workers_without_which_the_first_trial_could_not_be_need_no_ablation(wai
     worth = {each.knob: each for each in result.contributions}
     assert worth.keys() == ONLY
     workers = worth["dataloader_workers"]
-    step_ms = next(t.measurement.mean_step_ms for t in result.trials if t.phase == "search")
-    assert workers.ratio == pytest.approx(BATCH_MS / step_ms)  # at least: without them it is more
+    assert math.isnan(workers.ratio)
     assert (workers.low, str(workers.origin)) == (None, "loader_alone")
-    assert "the loader alone: at least" in study_markdown(result)
+    assert re.search(
+        r"dataloader_workers=8.*not measured.*the loader alone", study_markdown(result)
+    )
 
 
 def test_workers_that_brought_less_than_promised_are_ablated(waiting, monkeypatch):
