@@ -124,6 +124,7 @@ def test_a_batch_is_given_several_times_over_in_one(live):
     assert folds.count(3.0) >= times[1].steps
 
 
+@pytest.mark.slow
 def test_batches_grow_no_further_than_the_memory(live):
     enormous = Block({CACHED: 1_000_000_000}, 0.2)
     (small, failed, after), _ = live(asked(FREE, enormous, FREE), 0.001, 0)

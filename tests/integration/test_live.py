@@ -188,7 +188,9 @@ class TestInTurns:
 
         return run
 
-    @pytest.mark.parametrize("start", [{}, {"fast": 0.005}])
+    @pytest.mark.parametrize(
+        "start", [pytest.param({}, marks=pytest.mark.slow), {"fast": 0.005}], ids=["usual", "fast"]
+    )
     def test_the_run_is_what_it_was_and_blocks_follow(self, turns, start):
         outcome, told = turns(start)
         assert outcome.state is TrialState.COMPLETE
