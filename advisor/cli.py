@@ -119,6 +119,8 @@ def _parsed(given: list[str]) -> argparse.Namespace | None:
     """Return the arguments; None where there is no command, and the help was printed."""
     own, dashes, rest = _split(given)
     parser = build_parser(own[0] if own else None)
+    if " ".join(own[:2]) in _commands(parser):  # `gate record`, not `gate` of a script `record`
+        own[:2] = [" ".join(own[:2])]
     args, unknown = parser.parse_known_args(own)
     if args.version:
         return args
@@ -148,12 +150,18 @@ def _split(argv: list[str]) -> tuple[list[str], bool, list[str]]:
     return argv[:place], True, argv[place + 1 :]
 
 
+def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of the commands by their names; `gate record` is one name."""
+    (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    choices: dict[str, argparse.ArgumentParser] = commands.choices
+    return choices
+
+
 def _misspelt(parser: argparse.ArgumentParser, command: str, unknown: str) -> UsageError | None:
     """Return the sentence for an option that is nearly one of the command's; None for others."""
     from difflib import get_close_matches
 
-    (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-    options = commands.choices[command]._option_string_actions
+    options = _commands(parser)[command]._option_string_actions
     given = unknown.partition("=")[0]
     close = get_close_matches(given, options, n=1, cutoff=ALIKE) or [
         each for each in options if len(given) > len("--") and each.startswith(given)
@@ -168,7 +176,7 @@ def _misplaced(own: list[str], unknown: list[str], rest: list[str]) -> UsageErro
     ours = list(own)
     for word in unknown:
         ours.remove(word)
-    command = shlex.join(["gpuadvisor", *ours, "--", *unknown, *rest])
+    command = shlex.join(["gpuadvisor", *ours[0].split(), *ours[1:], "--", *unknown, *rest])
     return UsageError(
         f"{own[0]} has no {unknown[0]}: put the script's own arguments after --, as in `{command}`"
     )

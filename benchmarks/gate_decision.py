@@ -28,12 +28,13 @@ from benchmarks.false_claims import PERIODS_S, neighbour
 from gpuadvisor.domain.gate import GateRun, GateVerdict, Metric
 from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.domain.study import Trial, TrialState
-from gpuadvisor.tuners.gate import LOOKS, Comparing
+from gpuadvisor.tuners.gate.comparing import Comparing
+from gpuadvisor.tuners.gate.decision import LOOKS
 from gpuadvisor.tuners.proof import Delay
 from tests import simulation
 
 KNOWN = 2
-"""As in `gpuadvisor.tuning.gate`."""
+"""As in `gpuadvisor.tuning.gate.comparison`."""
 STEPS, WINDOWS = 80, 8
 """Steps of a run, and windows into which they fall: 4 s of 50 ms each."""
 SLOWER = (0.0, 0.01, 0.02, 0.03, 0.05)

@@ -2,14 +2,17 @@
 `EPILOG`, if it has one, holds the examples of its help.
 
 A new file here is a new command, whose name has hyphens for underscores and loses one at its end;
-its docstring's first line is its help.
+its docstring's first line is its help. A folder is a command, too, and each file in it one of two
+words: `gate/record.py` is `gpuadvisor gate record`.
 """
 
 from __future__ import annotations
 
 import argparse
 import pkgutil
+from collections.abc import Iterable
 from importlib import import_module
+from pathlib import Path
 from typing import Protocol, cast
 
 
@@ -28,14 +31,27 @@ ORDER = ("tune", "run", "verify", "report", "studies", "doctor")
 
 
 def load_commands(first: str | None = None) -> dict[str, Command]:
-    """Return every command by its name; where `first` is the name of one, that one alone."""
-    names = [m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]
+    """Return every command by its name; where `first` is the first word of one, those alone."""
+    names = [each for each in _modules(__path__) if first in (None, _typed(each).split()[0])]
+    names = names or _modules(__path__)
     rank = {name: place for place, name in enumerate(ORDER)}
     names.sort(key=lambda name: (rank.get(name, len(rank)), name))
-    # As they are typed: `bench-device`, and `import`, which no module can be.
-    modules = {name.rstrip("_").replace("_", "-"): name for name in names}
-    if first in modules:
-        modules = {first: modules[first]}
-    return {
-        typed: cast(Command, import_module(f"{__name__}.{name}")) for typed, name in modules.items()
-    }
+    return {_typed(name): cast(Command, import_module(f"{__name__}.{name}")) for name in names}
+
+
+def _modules(path: Iterable[str], above: str = "") -> list[str]:
+    """Return the modules of commands in a folder, such as `tune` and `gate.record`."""
+    found = []
+    for module in pkgutil.iter_modules(path):
+        if module.name.startswith("_"):
+            continue
+        found.append(above + module.name)
+        if module.ispkg:
+            inside = [str(Path(each, module.name)) for each in path]
+            found += _modules(inside, f"{above}{module.name}.")
+    return found
+
+
+def _typed(name: str) -> str:
+    """Return a command as it is typed: `bench-device`, and `import`, which no module can be."""
+    return " ".join(word.rstrip("_").replace("_", "-") for word in name.split("."))

@@ -12,17 +12,8 @@ from hypothesis import strategies as st
 
 from gpuadvisor.domain.gate import GateRun, GateVerdict, Metric
 from gpuadvisor.domain.study import Trial, TrialState
-from gpuadvisor.tuners.gate import (
-    LOOKS,
-    MAX_FAILURES,
-    Comparing,
-    Run,
-    RunPair,
-    clock_share,
-    compare,
-    memory_bounds,
-    time_of,
-)
+from gpuadvisor.tuners.gate.comparing import MAX_FAILURES, Comparing, memory_bounds, time_of
+from gpuadvisor.tuners.gate.decision import LOOKS, Run, RunPair, clock_share, compare
 from gpuadvisor.tuners.proof import MAX_REPEATED
 from tests.simulation import measurement
 

@@ -14,7 +14,8 @@ from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.study import TrialState
-from gpuadvisor.tuning import gate, trial_runner
+from gpuadvisor.tuning import trial_runner
+from gpuadvisor.tuning.gate import comparison
 from tests.simulation import measurement
 from tests.unit.reports.test_profile_json import documented, leaves
 
@@ -70,10 +71,10 @@ def machine(tmp_path, monkeypatch):
     git("init", "--quiet", "-b", "main")
     python = TargetPython("/usr/bin/python", "3.12.3", torch="2.9.0", editable=(str(folder),))
     monkeypatch.setattr(trial_runner, "run_script", made.run)
-    monkeypatch.setattr(gate, "target_python", lambda command: python)
-    monkeypatch.setattr(gate, "devices_for", lambda python, jobs: [GPU])
-    monkeypatch.setattr(gate, "reserved", lambda devices: nullcontext())
-    monkeypatch.setattr(gate, "gpu_contention", lambda device: None)
+    monkeypatch.setattr(comparison, "target_python", lambda command: python)
+    monkeypatch.setattr(comparison, "devices_for", lambda python, jobs: [GPU])
+    monkeypatch.setattr(comparison, "reserved", lambda devices: nullcontext())
+    monkeypatch.setattr(comparison, "gpu_contention", lambda device: None)
     return made
 
 
@@ -175,7 +176,7 @@ def test_a_machine_that_others_use(machine, gated, disturbance, status):
 
 def test_a_busy_gpu_is_refused_before_anything_runs(machine, gated, monkeypatch):
     commit("100 1000")
-    monkeypatch.setattr(gate, "gpu_contention", lambda device: "others use it: python (1)")
+    monkeypatch.setattr(comparison, "gpu_contention", lambda device: "others use it: python (1)")
     assert gated("--base", "HEAD")[0] == 7
     assert machine.requests == []
 

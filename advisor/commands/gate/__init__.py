@@ -22,7 +22,7 @@ from gpuadvisor.errors import InconclusiveError, RegressionError, UsageError
 
 if TYPE_CHECKING:
     from gpuadvisor.domain.gate import GateResult
-    from gpuadvisor.tuning.gate import GateOptions
+    from gpuadvisor.tuning.gate.options import GateOptions
 
 EPILOG = """examples:
   gpuadvisor gate --base origin/main train.py -- --epochs 1
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     from gpuadvisor.commands._output import messages
     from gpuadvisor.interruption import stoppable
     from gpuadvisor.tui.gate import ConsoleGateProgress
-    from gpuadvisor.tuning.gate import gate
+    from gpuadvisor.tuning.gate.comparison import gate
 
     with stoppable() as stop, ConsoleGateProgress(messages()) as progress:
         found = gate(options, progress, stop.requested)
@@ -107,8 +107,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _write(args: argparse.Namespace, found: GateResult) -> None:
     from gpuadvisor.commands._output import output
-    from gpuadvisor.reports import gate_document as report
     from gpuadvisor.reports import strict_json
+    from gpuadvisor.reports.gate import document as report
 
     if args.json:
         print(strict_json.text(report.gate_json(found)), flush=True)
@@ -119,7 +119,7 @@ def _write(args: argparse.Namespace, found: GateResult) -> None:
 def _fail(found: GateResult) -> None:
     """Tell the verdict by the exit status, where it is not a pass."""
     from gpuadvisor.domain.gate import GateVerdict
-    from gpuadvisor.reports.gate_document import why
+    from gpuadvisor.reports.gate.document import why
 
     if found.verdict is GateVerdict.FAIL:
         raise RegressionError(f"regression: {why(found)}")
@@ -128,7 +128,7 @@ def _fail(found: GateResult) -> None:
 
 
 def _options(args: argparse.Namespace) -> GateOptions:
-    from gpuadvisor.tuning.gate import GateOptions
+    from gpuadvisor.tuning.gate.options import GateOptions
 
     check_positive(args, "--tolerance", "--limit", "--measure", "--timeout", "--samples-per-step")
     folders = (args.base_folder, args.head_folder)

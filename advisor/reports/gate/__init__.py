@@ -1,0 +1,1 @@
+"""What a gate has to say."""
