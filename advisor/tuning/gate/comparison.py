@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import dataclass, replace
 
-from gpuadvisor.collectors.clocks import ClockSampler
 from gpuadvisor.collectors.environment import environment
 from gpuadvisor.collectors.interpreter import TargetPython
-from gpuadvisor.collectors.script.request import Event
-from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.gate import GateResult, GateRun, GateVerdict
-from gpuadvisor.domain.knobs import Level
-from gpuadvisor.domain.study import Objective, TrialState
+from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import RefusedError, ScriptError, UsageError
 from gpuadvisor.tuners.gate.comparing import Compared, Comparing
-from gpuadvisor.tuners.proof import Delay
 from gpuadvisor.tuning.gate.options import GateOptions
+from gpuadvisor.tuning.gate.runs import GateProgress, Runs
 from gpuadvisor.tuning.gate.sides import ReadySide, both_sides
 from gpuadvisor.tuning.preparation import (
     devices_for,
@@ -27,30 +22,11 @@ from gpuadvisor.tuning.preparation import (
     reserved,
     target_python,
 )
-from gpuadvisor.tuning.trial_runner import Progress, Side, Silent, TrialRunner
-from gpuadvisor.tuning.validator import TrialValidator
+from gpuadvisor.tuning.trial_runner import Side
 
-FIRST = Schedule(warmup_s=0.0, measure_s=0.2, min_steps=2)
-"""The first run of a version only shows whether it works. It is not compared: it finds caches of
-files, byte code and compiled kernels empty."""
 KNOWN = 2
 """Runs of the base before the pairs, which say how much its runs differ: with them four pairs can
 show a gross regression."""
-OF_GPU = "GPU"
-"""Word by which `collectors.load` tells what disturbed the GPU, not the CPU."""
-
-
-class GateProgress(Protocol):
-    """Hears of everything as it happens."""
-
-    def on_message(self, sentence: str) -> None:
-        """Show a sentence to the user."""
-
-    def on_run_start(self, side: str, place: str) -> None:
-        """Note that a run of a version begins, and what it is for."""
-
-    def on_run_end(self, run: GateRun) -> None:
-        """Note that it ended."""
 
 
 def gate(
@@ -87,33 +63,15 @@ class _Gate:
     progress: GateProgress
     cancelled: Callable[[], bool]
     notes: tuple[str, ...]
-    runs: list[GateRun] = field(default_factory=list)
-    outputs: dict[str, str] = field(default_factory=dict)
-    """The end of what each side's last run printed."""
 
     def __post_init__(self) -> None:
         self._began_s = time.monotonic()
-        self._clock = ClockSampler(self.device)
-        self._delay = Delay(str(self.options.seed))
-        self._validator = TrialValidator(Objective.THROUGHPUT, Level.BALANCED, None, {})
-        listen: Callable[[GateProgress, ClockSampler], Progress] = _Ears
-        self._runner = TrialRunner(
-            {},
-            self._validator,
-            FIRST,
-            self.options.seed,
-            self.options.samples_per_step,
-            self.options.timeout_s,
-            cancelled=self.cancelled,
-            progress=listen(self.progress, self._clock),
-            delay_s=lambda: self._delay.next_s([run.trial for run in self.runs]),
-        )
+        self._runs = Runs(self.options, self.device, self.progress, self.cancelled)
 
     def run(self) -> GateResult:
         first = {side: self._run(side, "first") for side in ("base", "head")}
         if any(run.trial.state is not TrialState.COMPLETE for run in first.values()):
             return self._broken(first)
-        self._runner.schedule = Schedule(measure_s=self.options.measure_s)
         known = [self._run("base", "known") for _ in range(KNOWN)]
         compared = Comparing(
             self._run,
@@ -121,7 +79,7 @@ class _Gate:
             self.options.tolerance,
             self.options.limit,
             str(self.options.seed),
-            self._disturbed,
+            self._runs.disturbed,
         ).go()
         if compared.failed is not None:
             return self._broken({compared.failed.side: compared.failed}, compared)
@@ -129,31 +87,8 @@ class _Gate:
 
     def _run(self, side: str, place: str) -> GateRun:
         version = self.base if side == "base" else self.head
-        self.progress.on_run_start(side, place)
-        # A new process for each; the phase is one in which none is forked and delays are drawn.
-        self._clock.end()
-        trial, outcome = self._runner.run(
-            Side(version.command, self.device, environment=version.environment), "proof"
-        )
-        self.outputs[side] = outcome.output
-        # `Delay` and readers of the trials tell the sides apart by their settings.
-        trial = replace(trial, settings={} if side == "base" else {"version": "head"})
-        if self._validator.baseline is None and side == "base" and trial.measurement is not None:
-            self._validator.baseline = trial.measurement  # limits of all further runs
-        run = GateRun(side, trial, self._clock.end(), place)
-        self.runs.append(run)
-        self.progress.on_run_end(run)
-        return run
-
-    def _disturbed(self, disturbance: str, repeated: bool) -> None:
-        """Refuse where something else has the GPU or holds it down; else say it."""
-        if repeated:
-            self.progress.on_message(f"this pair is run again: {disturbance}")
-        elif OF_GPU in disturbance:
-            raise RefusedError(
-                f"{disturbance}, also when runs were repeated: versions cannot be compared so; "
-                "wait until the GPU is free and cool, or choose another one"
-            )
+        ready = Side(version.command, self.device, environment=version.environment)
+        return self._runs.run(ready, side, place)
 
     def _broken(self, failed: dict[str, GateRun], compared: Compared | None = None) -> GateResult:
         """Return what follows where a version does not run; ScriptError where neither does."""
@@ -166,7 +101,7 @@ class _Gate:
             raise ScriptError(
                 f"the script fails in both versions ({why['base']}): it has to run before its "
                 "speed can be compared",
-                self.outputs["base"],
+                self._runs.outputs["base"],
             )
         (broken,) = why
         version = self.base if broken == "base" else self.head
@@ -181,7 +116,7 @@ class _Gate:
                 f"{version.side.name} is broken, so there is nothing to compare with: {why['base']}"
             )
         result = self._result(verdict, reason, compared or Compared())
-        return replace(result, broken=broken, output=self.outputs[broken])
+        return replace(result, broken=broken, output=self._runs.outputs[broken])
 
     def _result(self, verdict: GateVerdict, reason: str, compared: Compared) -> GateResult:
         here = environment(self.python, self.device, self.head.command.script)
@@ -192,25 +127,9 @@ class _Gate:
             self.head.side,
             compared.differences,
             compared.pairs,
-            tuple(self.runs),
+            tuple(self._runs.all),
             None,
             self.notes,
             replace(here, git_commit=None, git_dirty=None),
             time.monotonic() - self._began_s,
         )
-
-
-class _Ears(Silent):
-    """Hears of a run for the gate: it has clocks read while steps are measured."""
-
-    def __init__(self, progress: GateProgress, clock: ClockSampler) -> None:
-        self._progress, self._clock = progress, clock
-
-    def on_message(self, sentence: str) -> None:
-        self._progress.on_message(sentence)
-
-    def on_event(self, number: int, event: Event) -> None:
-        if event["event"] == "warm":
-            self._clock.begin()
-        elif event["event"] == "measured":
-            self._clock.pause()

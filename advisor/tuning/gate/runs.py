@@ -1,0 +1,117 @@
+"""Runs of versions in fresh processes, one after the other on one device, as gates compare them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from gpuadvisor.collectors.clocks import ClockSampler
+from gpuadvisor.collectors.script.request import Event
+from gpuadvisor.collectors.script.specification import Schedule
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.gate import GateRun
+from gpuadvisor.domain.knobs import Level
+from gpuadvisor.domain.study import Objective
+from gpuadvisor.errors import RefusedError
+from gpuadvisor.tuners.proof import Delay
+from gpuadvisor.tuning.gate.options import GateOptions
+from gpuadvisor.tuning.trial_runner import Progress, Side, Silent, TrialRunner
+from gpuadvisor.tuning.validator import TrialValidator
+
+FIRST = Schedule(warmup_s=0.0, measure_s=0.2, min_steps=2)
+"""The first run of a version only shows whether it works. It is not compared: it finds caches of
+files, byte code and compiled kernels empty."""
+OF_GPU = "GPU"
+"""Word by which `collectors.load` tells what disturbed the GPU, not the CPU."""
+
+
+class GateProgress(Protocol):
+    """Hears of everything as it happens."""
+
+    def on_message(self, sentence: str) -> None:
+        """Show a sentence to the user."""
+
+    def on_run_start(self, side: str, place: str) -> None:
+        """Note that a run of a version begins, and what it is for."""
+
+    def on_run_end(self, run: GateRun) -> None:
+        """Note that it ended."""
+
+
+@dataclass
+class Runs:
+    """Runs versions, and keeps every run."""
+
+    options: GateOptions
+    device: Device
+    progress: GateProgress
+    cancelled: Callable[[], bool]
+    all: list[GateRun] = field(default_factory=list)
+    outputs: dict[str, str] = field(default_factory=dict)
+    """The end of what each side's last run printed."""
+
+    def __post_init__(self) -> None:
+        self._clock = ClockSampler(self.device)
+        self._delay = Delay(str(self.options.seed))
+        self._validator = TrialValidator(Objective.THROUGHPUT, Level.BALANCED, None, {})
+        listen: Callable[[GateProgress, ClockSampler], Progress] = _Ears
+        self._runner = TrialRunner(
+            {},
+            self._validator,
+            FIRST,
+            self.options.seed,
+            self.options.samples_per_step,
+            self.options.timeout_s,
+            cancelled=self.cancelled,
+            progress=listen(self.progress, self._clock),
+            delay_s=lambda: self._delay.next_s([run.trial for run in self.all]),
+        )
+
+    def run(self, version: Side, side: str, place: str) -> GateRun:
+        """Run a version once, as one of the sides `base` and `head`.
+
+        The limits of all further runs follow the first one of the base that was measured. Raises
+        Interrupted if it was cancelled.
+        """
+        self.progress.on_run_start(side, place)
+        self._clock.end()
+        is_first = place == "first"
+        self._runner.schedule = FIRST if is_first else Schedule(measure_s=self.options.measure_s)
+        # A new process for each; the phase is one in which none is forked and delays are drawn.
+        trial, outcome = self._runner.run(version, "proof")
+        self.outputs[side] = outcome.output
+        # `Delay` and readers of the trials tell the sides apart by their settings.
+        trial = replace(trial, settings={} if side == "base" else {"version": "head"})
+        if self._validator.baseline is None and side == "base" and trial.measurement is not None:
+            self._validator.baseline = trial.measurement  # limits of all further runs
+        run = GateRun(side, trial, self._clock.end(), place)
+        self.all.append(run)
+        self.progress.on_run_end(run)
+        return run
+
+    def disturbed(self, disturbance: str, repeated: bool, what: str = "this pair is") -> None:
+        """Raise RefusedError where something else has the GPU or holds it down; else say it."""
+        if repeated:
+            self.progress.on_message(f"{what} run again: {disturbance}")
+        elif OF_GPU in disturbance:
+            raise RefusedError(
+                f"{disturbance}, also when runs were repeated: versions cannot be compared so; "
+                "wait until the GPU is free and cool, or choose another one"
+            )
+
+
+class _Ears(Silent):
+    """Hears of a run for the gate: it has clocks read while steps are measured."""
+
+    def __init__(self, progress: GateProgress, clock: ClockSampler) -> None:
+        self._progress, self._clock = progress, clock
+
+    def on_message(self, sentence: str) -> None:
+        self._progress.on_message(sentence)
+
+    def on_event(self, number: int, event: Event) -> None:
+        if event["event"] == "warm":
+            self._clock.begin()
+        elif event["event"] == "measured":
+            self._clock.pause()
