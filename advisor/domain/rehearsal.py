@@ -298,6 +298,8 @@ class Life:
     loops: tuple[Loop, ...] = ()
     branches: tuple[Branch, ...] = ()
     """Branches that can change what settings rely on."""
+    failures: tuple[str, ...] = ()
+    """What the harness could not do or see in it: `gpuadvisor could not look at a batch: ...`."""
     applied: tuple[AppliedKnob, ...] = ()
     written: Mapping[str, WrittenFile] | None = None
     """Files that it created, changed or deleted; None where that is not known. Their names are

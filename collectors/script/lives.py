@@ -57,6 +57,7 @@ def read_life(folder: Path, outcome: RunOutcome, recorder: RunRecorder) -> Life:
         losses=tuple(value for r in own if r["kind"] == "losses" for value in r["values"]),
         loops=tuple(_loop(r) for r in own if r["kind"] == "loop"),
         branches=tuple(_branch(r) for r in own if r["kind"] == "branch"),
+        failures=tuple(dict.fromkeys(recorder.failures)),
         applied=tuple(recorder.applied.values()),
         written=outcome.written,
         most_open_files=next((r["most_open_files"] for r in own if r["kind"] == "end"), None),

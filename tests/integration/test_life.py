@@ -48,7 +48,8 @@ for epoch in range(total):
         model(x).square().mean().backward()
         optimizer.step()
     print(epoch, model.bias.requires_grad)
-"""
+too_deep = lambda n: SUM
+""".replace("SUM", " + ".join(["n"] * 600))
 
 
 def lived(folder, nudge=0.0, reseed=None, script=SCRIPT, later=0):
@@ -83,6 +84,7 @@ def test_weights_that_were_changed_a_little(plain, tmp_path):
     assert len(plain.evaluations) == 1
     assert relative_difference(flat(plain.evaluations), flat(plain.calls[:1])) > 0.01
     assert not plain.probes
+    assert plain.failures == ()
     assert [call.grad for call in plain.calls] == [True] * 12
     assert len({call.random for call in plain.calls}) == 12
     assert [call.random for call in nudged.calls] == [call.random for call in plain.calls]
@@ -102,3 +104,5 @@ def test_epochs_are_passed_over_to_those_that_matter(tmp_path):
     (loop,) = [each for each in life.loops if each.lived]
     assert (loop.planned, loop.done, loop.shortened, loop.lived) == (9, 4, True, (0, 1, 5, 8))
     assert len(loop.seconds) == 4
+    (failure,) = life.failures
+    assert "could not watch the branches of train.py: RecursionError" in failure

@@ -1,4 +1,4 @@
-"""Whether the whole run may take branches that no rehearsed life took, and settings cannot bear."""
+"""What a life shows of branches that the whole run may take, and that settings cannot bear."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from gpuadvisor.tuners.rehearsal.lives import Findings, is_whole
 
 
 def doubt_branches(found: Findings) -> None:
-    """Say which branch may run late and change what the settings rely on, if one may."""
+    """Say which branch may run late and change what the settings rely on, if one may.
+
+    What the harness could not see in a life is doubted as well: silence says nothing then.
+    """
     lives = found.lives
+    every = [each for each in (lives.first, lives.second, lives.plan, lives.numerics) if each]
+    unseen = [failure for life in every for failure in life.failures]
+    found.doubt = found.doubt or next(iter(unseen), "")
     if found.doubt or is_whole(lives.first):
         return
-    every = [each for each in (lives.first, lives.second, lives.plan, lives.numerics) if each]
     reached = [branch for life in every for branch in life.branches]
     taken = {(branch.place, branch.what) for branch in reached if branch.taken}
     for branch in reached:

@@ -4,7 +4,7 @@ Nothing rewritten is stored: bytecode files stay as they are, and what reads a m
 the file's own.
 """
 
-# ruff: noqa: PTH100, PTH109, PTH113, PTH118, PTH120, PTH123, PTH208
+# ruff: noqa: PTH100, PTH109, PTH113, PTH118, PTH119, PTH120, PTH123, PTH208
 # Paths are texts here, as the import system's are.
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ import os
 import runpy
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any
 
 from gpuadvisor.collectors.script.child import loop_rewriting
+from gpuadvisor.collectors.script.child.channel import Channel, guarded
 from gpuadvisor.collectors.script.child.loops import Loops, begin
 from gpuadvisor.collectors.script.child.own_files import OwnFiles
 from gpuadvisor.collectors.script.child.progress import Progress
@@ -45,23 +47,30 @@ TRAINERS = frozenset({
 
 Rewrite = Callable[[bytes, str, bool], "CodeType | None"]
 """Takes a file's bytes, its path and whether its generators may end early; returns None where no
-loop can."""
+loop can, or where it cannot be rewritten."""
 
 
-def install(shortening: Shortening, progress: Progress) -> Loops:
+def install(shortening: Shortening, progress: Progress, channel: Channel | None = None) -> Loops:
     """Rewrite what is loaded from here on, the script itself included.
 
-    Called before the script begins; returns what knows its loops, fed through `progress`.
+    Called before the script begins; returns what knows its loops, fed through `progress`. The
+    `channel` is told of files that could not be rewritten, but not of their mistakes, which the
+    interpreter shows.
     """
     loops = begin(shortening, progress)
     own_files = OwnFiles(is_own)
 
     def rewrite(source: bytes, path: str, generators: bool) -> CodeType | None:
-        numbers = loops.count, loops.branches.count
-        done = loop_rewriting.rewrite(source, path, *numbers, generators, own_files.read)
-        code = loop_rewriting.compiled(done, path) if done.sites or done.marks else None
-        loops.add(done.sites, done.learns, done.marks)
-        return code
+        what = f"end the loops of {os.path.basename(path)} early"
+        with guarded(channel, what), suppress(SyntaxError):
+            numbers = loops.count, loops.branches.count
+            done = loop_rewriting.rewrite(
+                source, path, *numbers, generators, own_files.read, channel
+            )
+            code = loop_rewriting.compiled(done, path) if done.sites or done.marks else None
+            loops.add(done.sites, done.learns, done.marks)
+            return code
+        return None
 
     sys.meta_path.insert(0, Finder(rewrite))
     take_over_main(rewrite)
@@ -78,10 +87,7 @@ class Loader(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType | None:
         path = self.get_filename(fullname)
-        try:
-            code = self._rewrite(self.get_data(path), path, fullname in TRAINERS)
-        except Exception:  # a mistake in the file, which the import shall show, or one of ours
-            code = None
+        code = self._rewrite(self.get_data(path), path, fullname in TRAINERS)
         return code or super().get_code(fullname)
 
 
@@ -199,11 +205,9 @@ def take_over_main(rewrite: Rewrite) -> None:
         if asked or os.path.abspath(path) != script:
             raise ImportError
         asked = True  # not removed: the interpreter is walking through the list
-        try:
-            with open(path, "rb") as file:
-                code = rewrite(file.read(), path, False)
-        except Exception:  # no Python, or a mistake in it: the interpreter tells the user
-            code = None
+        code = None
+        with suppress(OSError), open(path, "rb") as file:
+            code = rewrite(file.read(), path, False)
         if code is None:
             raise ImportError
         _run_once(code, path)
@@ -244,13 +248,11 @@ def rewrite_spawned(rewrite: Rewrite) -> None:
     def get_code(*arguments: Any) -> Any:
         result = original(*arguments)  # the code; with the path in a tuple before Python 3.12
         path = os.path.abspath(os.fsdecode(arguments[-1]))
-        try:
-            if not is_own(path):
-                return result
-            with open(path, "rb") as file:
-                code = rewrite(file.read(), path, False)
-        except Exception:
-            code = None
+        code = None
+        with suppress(OSError):
+            if is_own(path):
+                with open(path, "rb") as file:
+                    code = rewrite(file.read(), path, False)
         if code is None:
             return result
         return (code, *result[1:]) if isinstance(result, tuple) else code

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
 from gpuadvisor.collectors.script.child.branch_marking import Mark, Marker
 from gpuadvisor.collectors.script.child.branch_names import Names
+from gpuadvisor.collectors.script.child.channel import Channel, guarded
 from gpuadvisor.collectors.script.child.syntax import breaks
 from gpuadvisor.collectors.script.child.syntax import last_name as _last_name
 from gpuadvisor.collectors.script.child.syntax import own_nodes as _own
@@ -91,19 +93,21 @@ def rewrite(
     first_mark: int = 0,
     generators: bool = False,
     read: Read | None = None,
+    channel: Channel | None = None,
 ) -> Rewritten:
     """Return the tree of a module, its loops rewritten. Raises what `ast.parse` raises.
 
     `generators` says whether loops that yield may end early, as those of libraries may; their
     branches are not marked. In a user's own generator they may not: who draws from it counts on its
     next item. `read` gives the tree and the names of a file, where others say more of these.
+    Branches may be written in ways that nobody thought of: `channel` is told of a file whose
+    branches could not be marked.
     """
-    try:
-        if not generators:
+    if not generators:
+        what = f"watch the branches of {PurePath(path).name}"
+        with guarded(channel, what), suppress(SyntaxError):  # the last line raises that again
             tree, names = (read or _read_alone)(source, path)
             return _rewrite(tree, names, path, first, first_mark, generators)
-    except Exception:  # branches may be written in ways that nobody thought of
-        pass
     return _rewrite(ast.parse(source, path), None, path, first, first_mark, generators)
 
 

@@ -60,7 +60,7 @@ def start() -> None:
             from gpuadvisor.collectors.script.child import loop_imports
             from gpuadvisor.collectors.script.child.progress import Progress
 
-            loop_imports.install(specification.shortening, Progress())
+            loop_imports.install(specification.shortening, Progress(), channel)
     after_import("torch", lambda: _hook_torch(specification, channel, notes, template))
 
 

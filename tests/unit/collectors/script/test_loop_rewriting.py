@@ -7,6 +7,8 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import json
+import os
 import sys
 import textwrap
 import types
@@ -16,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuadvisor.collectors.script.child import branches, loops
+from gpuadvisor.collectors.script.child.channel import Channel
 from gpuadvisor.collectors.script.child.loop_rewriting import compiled, rewrite
 from gpuadvisor.collectors.script.child.progress import Progress
 from gpuadvisor.collectors.script.specification import Shortening
@@ -252,6 +255,33 @@ def test_places_are_those_of_the_file():
 )
 def test_what_is_called_says_whether_a_step_is_to_come(source, says):
     assert rewrite(source, "a.py").sites[-1].says_step is says
+
+
+DEEP = f"f = lambda n: {' + '.join(['n'] * 600)}\nfor i in range(9): optimizer.step()\n"
+"""Deeper than Python's functions may call each other."""
+
+
+@pytest.mark.parametrize(
+    ("source", "generators", "told"),
+    [(DEEP, False, True), (DEEP, True, False), ("for i in range(9): f()\n", False, False)],
+)
+def test_branches_that_cannot_be_marked_are_told(tmp_path, source, generators, told):
+    pipe = tmp_path / "events"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        done = rewrite(source, "/a/b.py", 0, 0, generators, channel=Channel(str(pipe)))
+        said = [json.loads(line) for line in os.read(end, 1 << 16).splitlines()]
+    finally:
+        os.close(end)
+    assert len(done.sites) == 1
+    assert ["watch the branches of b.py" in each["detail"] for each in said] == [True] * told
+
+
+def test_mistakes_are_for_the_interpreter_to_tell(capsys):
+    with pytest.raises(SyntaxError):
+        rewrite("for i in range(9) f()", "a.py")
+    assert capsys.readouterr().err == ""
 
 
 # Programs of nested loops over counters, each of which prints what it sees.

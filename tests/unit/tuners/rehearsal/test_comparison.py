@@ -446,6 +446,15 @@ class TestSilence:
         whole = replace(first, loops=())
         assert missing(rehearsed(with_workers(whole), whole, settings=settings)) is None
 
+    @pytest.mark.parametrize("side", ["first", "plan"])
+    def test_what_the_harness_could_not_see(self, side):
+        why = "gpuadvisor could not watch the branches of a.py: KeyError: 'x'"
+        lives = {"first": life(), "plan": life()}
+        lives[side] = replace(lives[side], failures=(why,))
+        found = rehearsed(with_workers(lives["plan"]), lives["first"], lives["first"])
+        assert found.agrees
+        assert missing(found) == why
+
     def test_a_branch_that_the_plan_s_life_took(self):
         branch = Branch("a.py, line 34", "bad >= 3", (Touch.MODEL,), False, False)
         shortened = Loop("a.py, line 9", LoopKind.EPOCHS, 90, 2, True)
