@@ -21,13 +21,18 @@ from gpuadvisor.commands._arguments import (
 from gpuadvisor.errors import InconclusiveError, RegressionError, UsageError
 
 if TYPE_CHECKING:
+    from gpuadvisor.collectors.script.request import Command
     from gpuadvisor.domain.gate import GateResult
     from gpuadvisor.tuning.gate.options import GateOptions
 
+SCRIPT = "the Python script; not with --base-cmd and --head-cmd"
 EPILOG = """examples:
   gpuadvisor gate --base origin/main train.py -- --epochs 1
   gpuadvisor gate --base v1.2 --head HEAD --json train.py > gate.json
   gpuadvisor gate --base-folder ../before --head-folder . train.py
+  gpuadvisor gate --head-python new/bin/python train.py
+  gpuadvisor gate --head-plan train.plan.toml train.py -- --epochs 1
+  gpuadvisor gate --base-cmd "python train.py" --head-cmd "TF32=1 python train.py --compile"
 
 Both versions run in turns, in fresh processes of random order on the same device, from work trees
 of their own that are removed afterwards. With --base, the commit where --head left it is compared,
@@ -41,7 +46,7 @@ inconclusive. Use a script of some hundred steps. What fails, and how sure that 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_script_arguments(parser)
+    add_script_arguments(parser, SCRIPT, "SCRIPT")
     group = parser.add_argument_group("what to compare")
     group.add_argument("--base", metavar="REV", help="commit, branch or tag to compare with")
     group.add_argument(
@@ -51,6 +56,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--base-folder", metavar="DIR", type=Path, help="a folder instead, with or without git"
     )
     group.add_argument("--head-folder", metavar="DIR", type=Path, help="the folder of the new one")
+    for side, of in (("base", "the old side's"), ("head", "the new side's")):
+        group.add_argument(
+            f"--{side}-python", metavar="PATH", help=f"{of} own interpreter, instead of --python"
+        )
+        group.add_argument(
+            f"--{side}-plan", metavar="FILE", type=Path, help=f"{of} plan, as of `gpuadvisor tune`"
+        )
+        group.add_argument(
+            f"--{side}-cmd",
+            metavar="COMMAND",
+            help=f"{of} command, as 'A=1 python train.py --flag', instead of the script",
+        )
     group.add_argument(
         "--link",
         metavar="PATH",
@@ -128,7 +145,7 @@ def _fail(found: GateResult) -> None:
 
 
 def _options(args: argparse.Namespace) -> GateOptions:
-    from gpuadvisor.tuning.gate.options import GateOptions
+    from gpuadvisor.tuning.gate.options import GateOptions, owned
 
     check_positive(args, "--tolerance", "--limit", "--measure", "--timeout", "--samples-per-step")
     folders = (args.base_folder, args.head_folder)
@@ -137,10 +154,21 @@ def _options(args: argparse.Namespace) -> GateOptions:
             "give --base-folder and --head-folder together, and neither --base nor --head nor "
             "--link with them"
         )
-    if args.base is None and not any(folders):
-        raise UsageError("say what to compare with: --base origin/main, or --base-folder DIR")
+    pythons = (args.base_python, args.head_python)
+    plans = (args.base_plan, args.head_plan)
+    lines = (args.base_cmd, args.head_cmd)
+    if not any((args.base, *folders, *pythons, *plans, *lines)):
+        raise UsageError(
+            "say what to compare with: --base origin/main, or --base-folder, --base-python, "
+            "--base-plan or --base-cmd"
+        )
+    if args.head and not args.base:
+        raise UsageError("--head is compared with --base: give that, too")
+    if args.link and not args.base:
+        raise UsageError("--link is for work trees, which there are with --base only")
+    command = _command(args)
     return GateOptions(
-        command_of(args),
+        command,
         args.base,
         args.head,
         folders if all(folders) else None,
@@ -151,4 +179,20 @@ def _options(args: argparse.Namespace) -> GateOptions:
         args.samples_per_step,
         args.timeout,
         args.measure,
+        owned(command, pythons, plans, lines),
     )
+
+
+def _command(args: argparse.Namespace) -> Command:
+    """Return the script as its user would start it, or what is given instead of it."""
+    from gpuadvisor.tuning.gate.options import parse_line
+
+    if args.script is not None:
+        if args.base_cmd and args.head_cmd:
+            raise UsageError("give the script or both --base-cmd and --head-cmd, not all of them")
+        return command_of(args)
+    if args.rest:
+        raise UsageError("the arguments after -- need a script: name it before them")
+    if not (args.base_cmd and args.head_cmd):
+        raise UsageError("name the script, or both commands with --base-cmd and --head-cmd")
+    return parse_line("--base-cmd", args.base_cmd)[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuadvisor.collectors.environment import environment
@@ -15,7 +15,13 @@ from gpuadvisor.errors import RefusedError, ScriptError, UsageError
 from gpuadvisor.tuners.gate.comparing import Compared, Comparing
 from gpuadvisor.tuning.gate.options import GateOptions
 from gpuadvisor.tuning.gate.runs import GateProgress, Runs
-from gpuadvisor.tuning.gate.sides import ReadySide, both_sides
+from gpuadvisor.tuning.gate.sides import (
+    ReadySide,
+    both_places,
+    differences,
+    ready,
+    settings_of,
+)
 from gpuadvisor.tuning.preparation import (
     devices_for,
     gpu_contention,
@@ -40,15 +46,32 @@ def gate(
     """
     if options.tolerance >= options.limit:
         raise UsageError("--tolerance has to be smaller than --limit")
-    python = target_python(options.command)
-    options = replace(options, command=replace(options.command, python=python.executable))
-    device = devices_for(python, 1)[0]
-    with reserved([device]), both_sides(options, python) as (base, head, notes):
+    settings = [settings_of(own) for own in options.own]
+    commands = options.commands()
+    found = {python: target_python(each) for each in commands if (python := each.python)}
+    pythons = [found[each.python] for each in commands]
+    device = _common_device(pythons)
+    with reserved([device]), both_places(options) as (*places, notes):
         if warning := gpu_contention(device):
             raise RefusedError(f"{warning}; wait until it is free, or choose another GPU")
+        base, head = map(ready, places, commands, options.own, pythons, settings)
+        notes = (*notes, *differences(base, head))
         for note in notes:
             progress.on_message(note)
-        return _Gate(options, python, device, base, head, progress, cancelled, notes).run()
+        return _Gate(options, device, base, head, progress, cancelled, notes).run()
+
+
+def _common_device(pythons: Sequence[TargetPython]) -> Device:
+    """Return the device on which both sides run; UsageError where one of them cannot use it."""
+    devices = [devices_for(python, 1)[0] for python in pythons]
+    if devices[0].kind != devices[1].kind:
+        blind = pythons[0] if devices[1].is_gpu else pythons[1]
+        why = blind.cuda_problem or "its torch is built without CUDA"
+        raise UsageError(
+            f"both sides run on one device, but {blind.executable} can use no GPU ({why}): "
+            "CUDA_VISIBLE_DEVICES= in the environment compares them on the CPU"
+        )
+    return devices[0]
 
 
 @dataclass
@@ -56,7 +79,6 @@ class _Gate:
     """A gate in progress."""
 
     options: GateOptions
-    python: TargetPython
     device: Device
     base: ReadySide
     head: ReadySide
@@ -72,6 +94,7 @@ class _Gate:
         first = {side: self._run(side, "first") for side in ("base", "head")}
         if any(run.trial.state is not TrialState.COMPLETE for run in first.values()):
             return self._broken(first)
+        self._check_samples(first)
         known = [self._run("base", "known") for _ in range(KNOWN)]
         compared = Comparing(
             self._run,
@@ -87,8 +110,19 @@ class _Gate:
 
     def _run(self, side: str, place: str) -> GateRun:
         version = self.base if side == "base" else self.head
-        ready = Side(version.command, self.device, environment=version.environment)
+        ready = Side(version.command, self.device, version.settings, version.environment)
         return self._runs.run(ready, side, place)
+
+    def _check_samples(self, first: Mapping[str, GateRun]) -> None:
+        """Raise UsageError where a plan may change what a step is, and samples are not counted."""
+        sources = {m.samples_source for run in first.values() if (m := run.trial.measurement)}
+        for side in (self.base, self.head):
+            if sources & {None, "user"} and self._runs.resizes(side.settings):
+                raise UsageError(
+                    f"{side.side.name} may change how much work a step is, and the samples of a "
+                    "step are not known: let the script read its batches from a DataLoader, or "
+                    "leave that setting out of the plan"
+                )
 
     def _broken(self, failed: dict[str, GateRun], compared: Compared | None = None) -> GateResult:
         """Return what follows where a version does not run; ScriptError where neither does."""
@@ -119,7 +153,9 @@ class _Gate:
         return replace(result, broken=broken, output=self._runs.outputs[broken])
 
     def _result(self, verdict: GateVerdict, reason: str, compared: Compared) -> GateResult:
-        here = environment(self.python, self.device, self.head.command.script)
+        here = environment(self.head.python, self.device, self.head.command.script)
+        idle = sorted(self._runs.untried({**self.base.settings, **self.head.settings}))
+        nothing = [f"found nothing to change: {', '.join(idle)}"] if idle and compared.pairs else []
         return GateResult(
             verdict,
             reason,
@@ -129,7 +165,7 @@ class _Gate:
             compared.pairs,
             tuple(self._runs.all),
             None,
-            self.notes,
+            (*self.notes, *nothing),
             replace(here, git_commit=None, git_dirty=None),
             time.monotonic() - self._began_s,
         )

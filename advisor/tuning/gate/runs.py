@@ -11,9 +11,10 @@ from gpuadvisor.collectors.script.request import Event
 from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.gate import GateRun
-from gpuadvisor.domain.knobs import Level
-from gpuadvisor.domain.study import Objective
+from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Level, Settings
+from gpuadvisor.domain.study import Objective, TrialState
 from gpuadvisor.errors import RefusedError
+from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.proof import Delay
 from gpuadvisor.tuning.gate.options import GateOptions
 from gpuadvisor.tuning.trial_runner import Progress, Side, Silent, TrialRunner
@@ -54,10 +55,11 @@ class Runs:
     def __post_init__(self) -> None:
         self._clock = ClockSampler(self.device)
         self._delay = Delay(str(self.options.seed))
-        self._validator = TrialValidator(Objective.THROUGHPUT, Level.BALANCED, None, {})
+        self._knobs = load_knobs()
+        self._validator = TrialValidator(Objective.THROUGHPUT, Level.BALANCED, None, self._knobs)
         listen: Callable[[GateProgress, ClockSampler], Progress] = _Ears
         self._runner = TrialRunner(
-            {},
+            self._knobs,
             self._validator,
             FIRST,
             self.options.seed,
@@ -81,6 +83,8 @@ class Runs:
         # A new process for each; the phase is one in which none is forked and delays are drawn.
         trial, outcome = self._runner.run(version, "proof")
         self.outputs[side] = outcome.output
+        if trial.measurement is not None:  # a plan's results and headroom are for `verify`
+            trial = replace(trial, state=TrialState.COMPLETE, reason="")
         # `Delay` and readers of the trials tell the sides apart by their settings.
         trial = replace(trial, settings={} if side == "base" else {"version": "head"})
         if self._validator.baseline is None and side == "base" and trial.measurement is not None:
@@ -89,6 +93,14 @@ class Runs:
         self.all.append(run)
         self.progress.on_run_end(run)
         return run
+
+    def resizes(self, settings: Settings) -> bool:
+        """Say whether settings of a plan may change how much work a step is."""
+        return any(n.startswith(ARGUMENT_PREFIX) or self._knobs[n].progressive for n in settings)
+
+    def untried(self, settings: Settings) -> frozenset[str]:
+        """Return the knobs among a plan's settings that had no effect in any run."""
+        return self._validator.untried(settings)
 
     def disturbed(self, disturbance: str, repeated: bool, what: str = "this pair is") -> None:
         """Raise RefusedError where something else has the GPU or holds it down; else say it."""

@@ -1,20 +1,44 @@
-"""The two versions that a gate compares, each ready to be run in a folder of its own."""
+"""The two sides that a gate compares, each made ready to be run.
+
+A side is a folder, a command with its interpreter and variables, and a plan. Commits, folders,
+interpreters, plans and command lines are ways to have two that differ.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.collectors.worktrees import Repository, Version
 from gpuadvisor.domain.gate import GateSide
+from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.errors import UsageError
-from gpuadvisor.tuning.gate.options import GateOptions
+from gpuadvisor.tuners.knobs import load_knobs
+from gpuadvisor.tuning.application import check_settings
+from gpuadvisor.tuning.arguments import with_arguments
+from gpuadvisor.tuning.gate.options import GateOptions, Own
+from gpuadvisor.tuning.plans import read_plan
 from gpuadvisor.tuning.preparation import check_script
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a side runs."""
+
+    folder: Path
+    """Its working directory."""
+    name: str = ""
+    """A commit or a folder as the user named it; empty for the user's own folder."""
+    commit: str | None = None
+    root: Path | None = None
+    """Top of the work tree that was made for it; None where none was."""
+    top: Path | None = None
+    """Top of the user's own work tree, for which that one stands."""
 
 
 @dataclass(frozen=True)
@@ -23,94 +47,150 @@ class ReadySide:
 
     side: GateSide
     command: Command
+    python: TargetPython
     environment: dict[str, str]
+    settings: Settings = field(default_factory=dict)
+    """Those of its plan."""
+
+
+def settings_of(own: Own) -> Settings:
+    """Return what a side's plan sets; UsageError where that cannot be applied."""
+    if own.plan is None:
+        return {}
+    knobs = load_knobs()
+    settings = read_plan(own.plan, knobs).settings
+    check_settings(own.plan, settings, knobs)
+    return settings
 
 
 @contextmanager
-def both_sides(
-    options: GateOptions, python: TargetPython
-) -> Iterator[tuple[ReadySide, ReadySide, tuple[str, ...]]]:
-    """Yield both versions and what the user should know of them; work trees go with the block."""
-    if options.folders is not None:
-        base, head = (_in_folder(options.command, folder) for folder in options.folders)
-        yield base, head, ()
+def both_places(options: GateOptions) -> Iterator[tuple[Place, Place, tuple[str, ...]]]:
+    """Yield where base and head run, and what the user should know of it.
+
+    Work trees go with the block. UsageError where a version or a side's script is not there.
+    """
+    here, commands = Path(options.command.folder or "."), options.commands()
+    if options.base is None:
+        base, head = options.folders or (here, here)
+        for command, folder in zip(commands, (base, head), strict=True):
+            if options.folders and Path(command.script).is_absolute() and not command.is_module:
+                raise UsageError(f"{command.script}: give its path relative to the two folders")
+            check_script(replace(command, folder=str(folder.resolve())))
+        named = bool(options.folders)
+        yield Place(base.resolve(), str(base) * named), Place(head.resolve(), str(head) * named), ()
         return
-    assert options.base is not None  # the command asked for one of both
-    repository = Repository.around(Path.cwd())
-    command = _relative(options.command, repository)
-    named = repository.version(options.base)
-    head_version = (
-        repository.work_tree() if options.head is None else repository.version(options.head)
-    )
-    base_version = repository.base_of(named, head_version)
-    notes = []
-    if base_version.commit != named.commit:
-        notes.append(
-            f"{named.name} went on since: compared is {base_version.commit[:12]}, where "
-            f"{head_version.name} left it"
-        )
-    if base_version.commit == head_version.commit:
-        notes.append(f"both are commit {base_version.commit[:12]}: what differs is noise")
-    _check_versions(repository, command, base_version, head_version)
-    with repository.checked_out(base=base_version, head=head_version) as folders:
-        sides = []
-        for version, root in zip((base_version, head_version), folders.values(), strict=True):
+    if commands[0].script == commands[1].script:
+        check_script(options.commands()[0])
+    repository = Repository.around(here)
+    (base_version, head_version), notes = _versions(options, repository)
+    scripts = [_script_in(repository, command, here) for command in commands]
+    _check_versions(repository, scripts, base_version, head_version)
+    with repository.checked_out(base=base_version, head=head_version) as roots:
+        places = []
+        for version, root in zip((base_version, head_version), roots.values(), strict=True):
             folder = root / repository.inside
             folder.mkdir(parents=True, exist_ok=True)
             for link in options.links:
                 _link(repository.root / repository.inside / link, folder / link)
-            placed = replace(command, folder=str(folder))
-            variables = _python_path(repository.root, root, python)
             commit = version.commit if version.is_committed else None
-            side = GateSide(version.name, commit, tuple(placed.line()), str(folder))
-            sides.append(ReadySide(side, placed, variables))
-        yield sides[0], sides[1], tuple(notes)
+            places.append(Place(folder, version.name, commit, root, repository.root))
+        yield places[0], places[1], notes
 
 
-def _in_folder(command: Command, folder: Path) -> ReadySide:
-    """Return the script of a folder that the user names."""
-    if Path(command.script).is_absolute() and not command.is_module:
-        raise UsageError(f"{command.script}: give its path relative to the two folders")
-    placed = replace(command, folder=str(folder.resolve()))
-    check_script(placed)
-    side = GateSide(str(folder), None, tuple(placed.line()), str(folder.resolve()))
-    return ReadySide(side, placed, {})
+def ready(
+    place: Place, command: Command, own: Own, python: TargetPython, settings: Settings
+) -> ReadySide:
+    """Return a side that can be run: what it has of its own, in its place."""
+    script = command.script
+    if place.root is not None and place.top is not None and not command.is_module:
+        here = (place.top / place.folder.relative_to(place.root)).resolve()
+        script = os.path.relpath(_real(here / script), here)
+    command = replace(command, python=python.executable, script=script, folder=str(place.folder))
+    line = replace(command, args=with_arguments(command.args, settings)).line()
+    name = ", ".join(filter(None, (place.name, own.name)))
+    side = GateSide(name, place.commit, tuple(line), str(place.folder))
+    environment = {**own.environment, **_python_path(place, python, own.environment)}
+    return ReadySide(side, command, python, environment, settings)
 
 
-def _relative(command: Command, repository: Repository) -> Command:
-    """Return the command with a script that is found in any work tree; UsageError if it cannot."""
-    check_script(command)
-    script = Path(command.script)
+def differences(base: ReadySide, head: ReadySide) -> tuple[str, ...]:
+    """Return what the user should know of how both sides differ."""
+    if base.python.executable != head.python.executable:
+        return tuple(f"{side.side.name} is {_software(side.python)}" for side in (base, head))
+    same = (base.command, base.environment, base.settings)
+    if same == (head.command, head.environment, head.settings):
+        return ("both sides are the same: what differs is noise",)
+    return ()
+
+
+def _software(python: TargetPython) -> str:
+    cuda = f" for CUDA {python.cuda}" if python.cuda else ""
+    return f"Python {python.version} with torch {python.torch}{cuda}"
+
+
+def _versions(
+    options: GateOptions, repository: Repository
+) -> tuple[tuple[Version, Version], tuple[str, ...]]:
+    """Return the commits of base and head, and what the user should know of them."""
+    named = repository.version(options.base or "")
+    head = repository.work_tree() if options.head is None else repository.version(options.head)
+    base = repository.base_of(named, head)
+    notes = []
+    if base.commit != named.commit:
+        notes.append(
+            f"{named.name} went on since: compared is {base.commit[:12]}, where {head.name} left it"
+        )
+    if base.commit == head.commit and options.own[0].name == options.own[1].name:
+        notes.append(f"both are commit {base.commit[:12]}: what differs is noise")
+    return (base, head), tuple(notes)
+
+
+def _script_in(repository: Repository, command: Command, here: Path) -> Path | None:
+    """Return a command's script relative to the top of the repository; None for a module.
+
+    UsageError where it is somewhere else.
+    """
     if command.is_module:
-        return command
-    top = repository.root.resolve()
-    if not (Path.cwd() / script).resolve().is_relative_to(top):
-        raise UsageError(f"{script} is not in the repository {top}, so it has no versions there")
-    return replace(command, script=os.path.relpath(script.absolute(), Path.cwd()))
+        return None
+    path, top = _real(here / command.script), repository.root.resolve()
+    if not path.is_relative_to(top):
+        raise UsageError(
+            f"{command.script} is not in the repository {top}, so it has no versions there"
+        )
+    return path.relative_to(top)
 
 
-def _check_versions(repository: Repository, command: Command, base: Version, head: Version) -> None:
-    """Raise UsageError where a version lacks the script or needs more than a work tree holds."""
+def _real(path: Path) -> Path:
+    """Return a path without links, but for the file itself."""
+    return path.parent.resolve() / path.name
+
+
+def _check_versions(
+    repository: Repository, scripts: list[Path | None], base: Version, head: Version
+) -> None:
+    """Raise UsageError where a version lacks its script or needs more than a work tree holds."""
     for version in (base, head):
         if repository.submodules(version):
             raise UsageError(
                 f"{version.name} has submodules, which a new work tree lacks: clone both versions "
                 "with `git clone --recurse-submodules` and give --base-folder and --head-folder"
             )
-    if command.is_module:
+    lacking = [
+        (version, path)
+        for version, path in zip((base, head), scripts, strict=True)
+        if path is not None and not repository.holds(version, path)
+    ]
+    if not lacking:
         return
-    path = Path(os.path.normpath(repository.inside / command.script))
-    have = {version.name: repository.holds(version, path) for version in (base, head)}
-    if all(have.values()):
-        return
-    lacking = base if not have[base.name] else head
-    if have[base.name] != have[head.name]:
-        other = head if lacking is base else base
-        raise UsageError(
-            f"{path} is in {other.name}, but not in {lacking.name} ({lacking.commit[:12]}): there "
-            "is nothing to compare it with; name a script that both have, or another --base"
-        )
-    raise UsageError(f"{path} is in neither version: git does not hold it; `git add` it first")
+    version, path = lacking[0]
+    if len(lacking) == 2 and scripts[0] == scripts[1]:
+        raise UsageError(f"{path} is in neither version: git does not hold it; `git add` it first")
+    other = head if version is base else base
+    where = f"{path} is in {other.name}, but not" if scripts[0] == scripts[1] else f"{path} is not"
+    raise UsageError(
+        f"{where} in {version.name} ({version.commit[:12]}): there is nothing to compare; name a "
+        "script that both have, or another --base"
+    )
 
 
 def _link(source: Path, link: Path) -> None:
@@ -122,22 +202,27 @@ def _link(source: Path, link: Path) -> None:
         link.symlink_to(source.resolve())
 
 
-def _python_path(top: Path, root: Path, python: TargetPython) -> dict[str, str]:
+def _python_path(
+    place: Place, python: TargetPython, environment: Mapping[str, str]
+) -> dict[str, str]:
     """Return where Python looks for packages whose source is in the repository.
 
     A package that is installed from the user's folder (`pip install -e .`) would else be the same
     in both versions, and so would what $PYTHONPATH names there.
     """
-    here = top.resolve()
+    if place.root is None or place.top is None:
+        return {}
+    here = place.top.resolve()
     entries = []
     for folder in python.editable:
         path = Path(folder).resolve()
         if path.is_relative_to(here):
-            mapped = root / path.relative_to(here)
+            mapped = place.root / path.relative_to(here)
             # Only where its packages are: a folder `datasets` beside them is no package of theirs.
             entries.append(str(mapped / "src" if (mapped / "src").is_dir() else mapped))
-    for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+    given = environment.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    for entry in filter(None, given.split(os.pathsep)):
         path = Path(entry).resolve()
         inside = path.is_relative_to(here)
-        entries.append(str(root / path.relative_to(here)) if inside else entry)
+        entries.append(str(place.root / path.relative_to(here)) if inside else entry)
     return {"PYTHONPATH": os.pathsep.join(entries)} if entries else {}

@@ -4,6 +4,7 @@ import json
 import random
 import re
 import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -56,7 +57,10 @@ class Machine:
                 state, "it raised ValueError", None, "Traceback ...", 1.0, "t.py, line 1"
             )
         cost_ms, memory_mib = map(float, text.split())
-        factor = 1 + self.random.gauss(0, self.spread)
+        factor = float(request.environment.get("TIMES", 1)) * (1 + len(request.command.args))
+        factor *= 2 if "slow" in request.command.python else 1
+        factor /= 1 + len(request.specification.applications)
+        factor *= 1 + self.random.gauss(0, self.spread)
         measured = measurement([cost_ms * factor] * 8, peak_memory_bytes=int(memory_mib * 2**20))
         return RunOutcome(TrialState.COMPLETE, "", measured, "", 8.0, disturbance=self.disturbance)
 
@@ -69,9 +73,12 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     git("init", "--quiet", "-b", "main")
-    python = TargetPython("/usr/bin/python", "3.12.3", torch="2.9.0", editable=(str(folder),))
+
+    def python(command):
+        return TargetPython(command.python, "3.12.3", torch="2.9.0", editable=(str(folder),))
+
     monkeypatch.setattr(trial_runner, "run_script", made.run)
-    monkeypatch.setattr(comparison, "target_python", lambda command: python)
+    monkeypatch.setattr(comparison, "target_python", python)
     monkeypatch.setattr(comparison, "devices_for", lambda python, jobs: [GPU])
     monkeypatch.setattr(comparison, "reserved", lambda devices: nullcontext())
     monkeypatch.setattr(comparison, "gpu_contention", lambda device: None)
@@ -83,7 +90,7 @@ def gated(machine, capsys):
     """Run the command; returns its status, and what it printed on both streams."""
 
     def gated(*words, script="train.py"):
-        status = cli.main(["gate", *words, script])
+        status = cli.main(["gate", *words, *filter(None, [script])])
         return status, *capsys.readouterr()
 
     return gated
@@ -217,6 +224,111 @@ def test_two_folders_without_git(gated, tmp_path):
     assert gated(*folders, f"{tmp_path}/old")[0] == 0
 
 
+@pytest.fixture
+def slow(tmp_path):
+    """An interpreter with which the machine is half as fast."""
+    path = tmp_path / "slow" / "python"
+    path.parent.mkdir()
+    path.touch(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """A plan with which the machine is twice as fast."""
+    path = tmp_path / "fast.plan.toml"
+    head = 'format = 2\nscript = "train.py"\nlevel = "balanced"\nobjective = "throughput"\n'
+    path.write_text(f"[plan]\n{head}[knobs]\ntf32 = true\n")
+    return str(path)
+
+
+def test_two_interpreters_on_the_same_script(gated, slow):
+    write("100 1000")
+    status, out, err = gated("--head-python", slow)
+    assert status == 4
+    assert f"compared with {sys.executable}, step time is +100%" in " ".join(out.split())
+    assert f"{slow} is Python 3.12.3 with torch 2.9.0" in err
+    assert gated("--base-python", slow)[0] == 0
+
+
+def test_one_interpreter_cannot_use_the_device(gated, slow, monkeypatch):
+    def devices(python, jobs):
+        return [Device("cpu", 0, "CPU") if "slow" in python.executable else GPU]
+
+    monkeypatch.setattr(comparison, "devices_for", devices)
+    write("100 1000")
+    status, _, err = gated("--head-python", slow)
+    assert status == 2
+    assert f"both sides run on one device, but {slow} can use no GPU" in err
+
+
+def test_a_plan_and_the_unchanged_script(gated, plan):
+    write("100 1000")
+    status, out, _ = gated("--head-plan", plan)
+    assert status == 0
+    assert "compared with the unchanged script, step time is -50%" in " ".join(out.split())
+    assert gated("--base-plan", plan)[0] == 4
+    status, _, err = gated("--base-plan", plan, "--head-plan", plan)
+    assert status == 0
+    assert "both sides are the same" in err
+
+
+def test_a_plan_that_changes_what_a_step_is(gated, plan):
+    write("100 1000")
+    Path(plan).write_text(Path(plan).read_text() + '"arg:batch-size" = 64\n')
+    status, _, err = gated("--head-plan", plan)
+    assert status == 2
+    assert "the samples of a step are not known" in err
+
+
+def test_any_two_commands(machine, gated):
+    write("100 1000")
+    base, head = f"{sys.executable} train.py", f"A=b TIMES=3 {sys.executable} -O ./train.py"
+    status, out, _ = gated("--base-cmd", base, "--head-cmd", head, script=None)
+    assert status == 4
+    assert f"compared with {base}, step time is +200%" in " ".join(out.split())
+    given = {"A": "b", "TIMES": "3", "PYTHONOPTIMIZE": "1"}
+    assert [request.environment for request in machine.requests[:2]] == [{}, given]
+    assert gated("--base-cmd", head)[0] == 0
+
+
+def test_commands_and_plans_in_two_commits(gated, plan):
+    commit("100 1000", "old.py")
+    git("mv", "old.py", "new.py")
+    commit("100 1000", "new.py")
+    python = sys.executable
+    lines = ("--base-cmd", f"{python} old.py", "--head-cmd", f"{python} new.py --more")
+    assert gated("--base", "HEAD~1", *lines, script=None)[0] == 4
+    status, out, _ = gated("--base", "HEAD~1", *lines, "--head-plan", plan, "--json", script=None)
+    assert status == 0
+    assert json.loads(out)["head"]["name"] == f"HEAD, {python} new.py --more, {plan}"
+    assert git("worktree", "list").count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("torchrun train.py", "torchrun starts several processes"),
+        ("python -m torch.distributed.run train.py", "torch.distributed.run starts several"),
+        ("make bench", "--head-cmd: make is not Python"),
+        ("./train.py", "train.py is not Python, .* such as `python ./train.py`"),
+        ("A=1", "nothing is not Python"),
+        ("python", "Python without a script cannot be measured"),
+        ("python -X dev train.py", "Python's option -X cannot be measured"),
+        ("python 'train.py", "--head-cmd .*: no closing quotation"),
+        ("python train.py | tee log", "no shell runs it, so '\\|' means nothing"),
+        ("python9.9 train.py", "the Python python9.9 does not exist"),
+        ("CUDA_VISIBLE_DEVICES=1 python train.py", "both sides run on one device"),
+        (f"{sys.executable} lost.py", "there is no script lost.py in"),
+    ],
+)
+def test_a_command_that_cannot_be_measured_is_one_sentence(gated, machine, line, sentence):
+    write("100 1000")
+    status, _, err = gated("--head-cmd", line)
+    assert (status, machine.requests) == (2, [])
+    assert re.match(f"gpuadvisor: .*{sentence}.*\n$", err)
+
+
 def test_its_json_is_documented_and_has_every_run(machine, gated):
     commit("100 1000")
     write("200 1000")
@@ -243,6 +355,12 @@ def test_its_json_is_documented_and_has_every_run(machine, gated):
         (["--base", "HEAD", "--base-folder", "."], "train.py", "give --base-folder and --head-f"),
         (["--base-folder", "."], "train.py", "give --base-folder and --head-folder together"),
         ([], "train.py", "say what to compare with: --base origin/main"),
+        (["--head", "HEAD"], "train.py", "say what to compare with: --base origin/main"),
+        (["--head-plan", "lost.toml"], "train.py", "cannot read a plan lost.toml"),
+        (["--head-plan", "x", "--link", "y"], "train.py", "--link is for work trees"),
+        (["--base-cmd", "a", "--head-cmd", "b"], "train.py", "give the script or both"),
+        (["--base-cmd", "a"], None, "name the script, or both commands"),
+        (["--base-cmd", "a", "--base-python", "b"], "train.py", "name the interpreter in --b"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(gated, machine, words, script, sentence):
@@ -255,6 +373,13 @@ def test_what_cannot_be_done_is_one_sentence(gated, machine, words, script, sent
     assert (status, out, machine.requests) == (2, "", [])
     assert re.match(f"gpuadvisor: .*{re.escape(sentence)}", line)
     assert git("worktree", "list").count("\n") == 0
+
+
+def test_a_missing_script_is_named_also_where_there_is_no_repository(gated, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, _, err = gated("--base", "HEAD", script="lost.py")
+    assert status == 2
+    assert "there is no script lost.py in" in err
 
 
 def test_submodules(gated):
