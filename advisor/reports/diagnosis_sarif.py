@@ -5,7 +5,7 @@ Standard: OASIS, Static Analysis Results Interchange Format 2.1.0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
@@ -32,17 +32,26 @@ def diagnosis_sarif(report: DiagnosisReport) -> str:
     found = [each for each in report.diagnosis.shown if place_of(each) is not None]
     used = list(dict.fromkeys(each.rule for each in found))
     rules = {rule.name: rule for rule in report.rules}
-    driver = {
-        "name": "gpuadvisor",
-        "semanticVersion": report.version or "0.0.0",
-        "rules": [_rule(name, rules) for name in used],
-    }
+    results = [_result(report, each, used.index(each.rule)) for each in found]
+    return sarif_text(report.version, [_rule(name, rules) for name in used], results)
+
+
+def sarif_text(version: str, rules: Sequence[Json], results: Sequence[Json], **more: Any) -> str:
+    """Return a document of one run of gpuadvisor; `more` are further properties of the run."""
+    driver = {"name": "gpuadvisor", "semanticVersion": version or "0.0.0", "rules": rules}
     run = {
         "tool": {"driver": driver},
-        "results": [_result(report, each, used.index(each.rule)) for each in found],
+        "results": results,
         "columnKind": "unicodeCodePoints",
+        **more,
     }
     return strict_json.text({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}) + "\n"
+
+
+def uri_of(file: str) -> str:
+    """Return a file as a URI; a relative one stays so, to the root of the repository."""
+    path = PurePosixPath(file)
+    return path.as_uri() if path.is_absolute() else quote(str(path), errors="replace")
 
 
 def place_of(finding: Finding) -> tuple[str, int] | None:
@@ -68,10 +77,7 @@ def _result(report: DiagnosisReport, finding: Finding, index: int) -> Json:
     worth = wording.worth(finding, report.diagnosis, wording.is_of_kernel(report, finding))
     worth = f" Worth {worth}." if worth else ""
     file, line = place_of(finding) or ("", 1)
-    path = PurePosixPath(file)
-    # A file on `sys.path` stays relative, to the root of the repository.
-    uri = path.as_uri() if path.is_absolute() else quote(str(path), errors="replace")
-    location = {"artifactLocation": {"uri": uri}, "region": {"startLine": line}}
+    location = {"artifactLocation": {"uri": uri_of(file)}, "region": {"startLine": line}}
     return {
         "ruleId": finding.rule,
         "ruleIndex": index,

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuadvisor.commands._arguments import (
-    add_json,
     add_script_arguments,
     add_timeout,
     check_positive,
     command_of,
 )
+from gpuadvisor.commands.gate._outputs import add_outputs, outputs, place_in_repository
 from gpuadvisor.errors import InconclusiveError, RegressionError, UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ SCRIPT = "the Python script; not with --base-cmd and --head-cmd"
 EPILOG = """examples:
   gpuadvisor gate --base origin/main train.py -- --epochs 1
   gpuadvisor gate --base v1.2 --head HEAD --json train.py > gate.json
+  gpuadvisor gate --base main --output junit --output markdown=gate.md train.py
   gpuadvisor gate --base-folder ../before --head-folder . train.py
   gpuadvisor gate --head-python new/bin/python train.py
   gpuadvisor gate --head-plan train.plan.toml train.py -- --epochs 1
@@ -105,32 +106,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--samples-per-step", metavar="N", type=float, help="where the script does not show it"
     )
     add_timeout(group, "longest wait for the base's first step (default: 600)", 600.0)
-    add_json(parser, "print the result, with every run, as JSON on stdout")
+    add_outputs(parser.add_argument_group("what to write"))
 
 
 def run(args: argparse.Namespace) -> int:
-    options = _options(args)
     from gpuadvisor.commands._output import messages
     from gpuadvisor.interruption import stoppable
     from gpuadvisor.tui.gate import ConsoleGateProgress
     from gpuadvisor.tuning.gate.comparison import gate
 
-    with stoppable() as stop, ConsoleGateProgress(messages()) as progress:
-        found = gate(options, progress, stop.requested)
-    _write(args, found)
+    with outputs(args) as written:
+        written.begin(args.script, place_in_repository(args.script, args.is_module))
+        options = _options(args)
+        with stoppable() as stop, ConsoleGateProgress(messages()) as progress:
+            found = gate(options, progress, stop.requested)
+        written.add(found)
     _fail(found)
     return 0
-
-
-def _write(args: argparse.Namespace, found: GateResult) -> None:
-    from gpuadvisor.commands._output import output
-    from gpuadvisor.reports import strict_json
-    from gpuadvisor.reports.gate import document as report
-
-    if args.json:
-        print(strict_json.text(report.gate_json(found)), flush=True)
-    else:
-        report.print_gate(found, output())
 
 
 def _fail(found: GateResult) -> None:

@@ -7,8 +7,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from gpuadvisor.domain.gate import Difference, GateResult, GateRun, GateSide, GateVerdict, Metric
+from gpuadvisor.printable import printable
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.document import Bullets, Column, Listing, Paragraph, Section, Table
+from gpuadvisor.reports.gate.quantities import QUANTITIES, middle
 from gpuadvisor.reports.render_text import print_sections
 from gpuadvisor.reports.strict_json import strict
 
@@ -24,14 +26,15 @@ VERSION = 1
 """Version of the JSON."""
 SHOWN_LINES = 15
 """Lines of a broken version's output that are shown."""
+SHOWN_LETTERS = 300
+"""Letters of such a line that are shown: a progress bar may be megabytes of one."""
 TENTHS_BELOW = 10.0
 """Changes, in percent, of which tenths are shown."""
-TITLES = {Metric.STEP_TIME: "Step time", Metric.PEAK_MEMORY: "Peak memory"}
 
 
 def print_gate(found: GateResult, console: Console) -> None:
     """Print what a gate found."""
-    print_sections(console, _sections(found))
+    print_sections(console, sections(found))
 
 
 def why(found: GateResult) -> str:
@@ -39,7 +42,7 @@ def why(found: GateResult) -> str:
     if found.reason:
         return found.reason
     decisive = [each for each in found.differences if each.verdict is found.verdict]
-    words = "; ".join(_sentence(found, each) for each in decisive)
+    words = "; ".join(sentence(found, each) for each in decisive)
     return f"compared with {found.base.name}, {words}"
 
 
@@ -73,29 +76,35 @@ def gate_json(found: GateResult) -> dict[str, Any]:
     return document
 
 
-def _sections(found: GateResult) -> Iterator[Section]:
+def sections(found: GateResult) -> Iterator[Section]:
+    """Yield what a gate found: the verdict, the metrics, how they were measured, and remarks."""
     headline, style = HEADLINES[found.verdict]
     yield Section("", [Paragraph(f"{headline}: {why(found)}.", style)])
     if found.differences:
         columns = [
-            Column("", lambda row: TITLES[row.metric]),
-            Column(_name(found.base), lambda row: _middle(found, row.metric, "base")),
-            Column(_name(found.head), lambda row: _middle(found, row.metric, "head")),
+            Column("", lambda row: QUANTITIES[row.metric].title),
+            Column(_name(found.base), lambda row: middle(found, row.metric, "base")),
+            Column(_name(found.head), lambda row: middle(found, row.metric, "head")),
             Column("Change", _change),
             Column("Verdict", lambda row: str(row.verdict)),
         ]
         yield Section("", [Table(found.differences, columns)])
     yield Section("", [Paragraph(_effort(found), "muted")])
-    if found.output.strip():
-        last = "\n".join(found.output.strip().splitlines()[-SHOWN_LINES:])
-        yield Section("The end of what it printed", [Listing(last, "text")])
+    yield from printed(found.output)
     if notes := [*found.notes, *_remarks(found)]:
         yield Section("Notes", [Bullets([f"{note[0].upper()}{note[1:]}." for note in notes])])
 
 
-def _sentence(gate: GateResult, found: Difference) -> str:
+def printed(output: str) -> Iterator[Section]:
+    """Yield the end of what a version printed, if it printed anything."""
+    if lines := output.strip().splitlines()[-SHOWN_LINES:]:
+        last = "\n".join(printable(line.expandtabs())[:SHOWN_LETTERS] for line in lines)
+        yield Section("The end of what it printed", [Listing(last, "text")])
+
+
+def sentence(gate: GateResult, found: Difference) -> str:
     """Return what is known of one metric, as a clause that begins with its name."""
-    name, interval = TITLES[found.metric].lower(), _interval(found)
+    name, interval = QUANTITIES[found.metric].title.lower(), _interval(found)
     if found.verdict is GateVerdict.FAIL:
         return (
             f"{name} is {_signed(found.ratio)} ({interval}), more than the "
@@ -113,9 +122,10 @@ def _remarks(found: GateResult) -> Iterator[str]:
     """Yield what a reader should know of how the figures came about."""
     for each in found.differences:
         if each.clock_share:
+            name = QUANTITIES[each.metric].title.lower()
             yield (
-                f"{TITLES[each.metric].lower()} was compared as at one SM clock, which moved from "
-                f"run to run; as measured it is {_signed(each.unadjusted)}"
+                f"{name} was compared as at one SM clock, which moved from run to run; as measured "
+                f"it is {_signed(each.unadjusted)}"
             )
     disturbed = [run.trial.disturbance for run in found.runs if run.trial.disturbance]
     if disturbed:
@@ -173,20 +183,6 @@ def _share(value: float) -> str:
 
 def _name(side: GateSide) -> str:
     return f"{side.name} ({side.commit[:8]})" if side.commit else side.name
-
-
-def _middle(found: GateResult, metric: Metric, side: str) -> str:
-    """Return the median of a side's runs that were compared."""
-    measured = [
-        run.trial.measurement
-        for run in found.runs
-        if run.side == side and run.place.startswith("pair") and run.trial.measurement is not None
-    ]
-    if not measured:
-        return "-"
-    if metric is Metric.PEAK_MEMORY:
-        return figures.memory(median(each.peak_memory_bytes for each in measured))
-    return figures.milliseconds(median(each.mean_step_ms for each in measured))
 
 
 def _side(side: GateSide) -> dict[str, Any]:

@@ -71,7 +71,8 @@ def machine(tmp_path, monkeypatch):
     folder = tmp_path / "repo"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    monkeypatch.delenv("PYTHONPATH", raising=False)
+    for name in ("PYTHONPATH", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
     git("init", "--quiet", "-b", "main")
 
     def python(command):

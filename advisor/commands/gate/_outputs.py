@@ -1,0 +1,213 @@
+"""Where a gate's outcome goes: the terminal, files for CI, and what GitHub Actions shows."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuadvisor.commands._arguments import Arguments, add_json
+from gpuadvisor.errors import Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from gpuadvisor.domain.gate import GateResult
+    from gpuadvisor.reports.gate.outcome import Outcome
+
+STANDARD_OUTPUT = "-"
+
+
+def add_outputs(arguments: Arguments) -> None:
+    """Declare `--json`, `--output` and `--no-ci`."""
+    from gpuadvisor.reports.gate.formats import format_names
+
+    add_json(arguments, "print the result, with every run, as JSON on stdout")
+    names = ", ".join(format_names())
+    arguments.add_argument(
+        "--output",
+        metavar="FORMAT[=PATH]",
+        action="append",
+        default=[],
+        help=f"also write the outcome, whatever it is, to a file or `-`; may be repeated: {names}",
+    )
+    arguments.add_argument(
+        "--no-ci",
+        action="store_true",
+        help="leave out the summary and the annotations that GitHub Actions gets by itself",
+    )
+
+
+@dataclass(frozen=True)
+class Output:
+    """One text that is wanted."""
+
+    format: str
+    path: str
+    """`-` for the standard output."""
+
+
+@dataclass
+class Outputs:
+    """The outputs of one command, and the outcomes that they shall tell of."""
+
+    wanted: list[Output]
+    summary: Path | None = None
+    """Where GitHub Actions reads a job's summary."""
+    is_annotated: bool = False
+    """Whether GitHub Actions reads annotations."""
+    outcomes: list[Outcome] = field(default_factory=list)
+    name: str = "gate"
+    """What is being measured, for the outcome if it comes to nothing."""
+    script: str = ""
+
+    def begin(self, name: str, script: str = "") -> None:
+        """Note which benchmark is measured from now on, and its path in the repository."""
+        self.name, self.script = name, script
+
+    def add(self, found: GateResult) -> None:
+        """Note what the benchmark came to."""
+        from gpuadvisor.reports.gate.outcome import outcome_of
+
+        self.outcomes.append(outcome_of(self.name, found, self.script))
+
+
+@contextmanager
+def outputs(args: argparse.Namespace) -> Iterator[Outputs]:
+    """Yield the outputs; at the end of the block each is written once, also where it raised.
+
+    UsageError before the block where one cannot be written. An interrupted gate writes none.
+    """
+    from gpuadvisor.commands._output import note
+
+    made = _outputs(args, os.environ)
+    try:
+        yield made
+    except (Interrupted, BrokenPipeError):
+        raise
+    except Exception as error:
+        from gpuadvisor.reports.gate.outcome import outcome_of_error
+
+        made.outcomes.append(outcome_of_error(made.name, error, made.script))
+        for each in _write(made):
+            note(str(each))
+        raise
+    _print(made)
+    failed = _write(made)
+    passed = all(each.ending == "pass" for each in made.outcomes)
+    for each in failed[passed:]:
+        note(str(each))
+    if failed and passed:  # else the verdict tells the exit status
+        raise failed[0]
+
+
+def place_in_repository(script: str, is_module: bool) -> str:
+    """Return a script's path from the root of its repository; empty for what is in none."""
+    path = Path(script).absolute()
+    root = next((each for each in path.parents if (each / ".git").exists()), None)
+    return "" if root is None or is_module else path.relative_to(root).as_posix()
+
+
+def _outputs(args: argparse.Namespace, environment: Mapping[str, str]) -> Outputs:
+    wanted = [_wanted(words) for words in args.output]
+    if args.json:
+        wanted.insert(0, Output("json", STANDARD_OUTPUT))
+    taken: dict[str, Output] = {}
+    for each in wanted:
+        path = each.path if each.path == STANDARD_OUTPUT else str(Path(each.path).resolve())
+        if path in taken:
+            where = "the standard output" if path == STANDARD_OUTPUT else each.path
+            raise UsageError(
+                f"{taken[path].format} and {each.format} cannot both go to {where}: give one of "
+                f"them another path, as in --output {each.format}=FILE"
+            )
+        taken[path] = each
+        if path != STANDARD_OUTPUT:
+            _check(each.path)
+    if args.no_ci:
+        return Outputs(wanted)
+    summary = environment.get("GITHUB_STEP_SUMMARY")
+    is_annotated = environment.get("GITHUB_ACTIONS") == "true"
+    return Outputs(
+        wanted,
+        Path(summary) if summary and str(Path(summary).resolve()) not in taken else None,
+        is_annotated and "github" not in {each.format for each in wanted},
+    )
+
+
+def _wanted(words: str) -> Output:
+    from gpuadvisor.reports.gate.formats import format_names, load_format
+
+    name, _, path = words.partition("=")
+    if name not in format_names():
+        raise UsageError(f"--output {words}: choose one of {', '.join(format_names())}")
+    return Output(name, path or load_format(name).FILE)
+
+
+def _check(path: str) -> None:
+    """UsageError if a file cannot be written, or its folder not made; nothing is left there."""
+    there = Path(path)
+    try:
+        if there.is_file():
+            there.open("ab").close()
+        elif there.parent.is_dir() and not there.exists():
+            there.touch(exist_ok=False)
+            there.unlink()
+        elif there.is_dir():
+            raise IsADirectoryError(None, "it is a folder")
+        else:
+            folder = next(each for each in there.absolute().parents if each.exists())
+            if not folder.is_dir():
+                raise NotADirectoryError(None, f"{folder} is no folder")
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise PermissionError(None, f"permission denied in {folder}")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"cannot write {path}: {reason}; choose another file") from None
+
+
+def _print(made: Outputs) -> None:
+    """Print what was found, unless the standard output is taken."""
+    from gpuadvisor.commands._output import output
+    from gpuadvisor.reports.gate.document import print_gate
+
+    if any(each.path == STANDARD_OUTPUT for each in made.wanted):
+        return
+    for outcome in made.outcomes:
+        if outcome.found is not None:
+            print_gate(outcome.found, output())
+
+
+def _write(made: Outputs) -> list[UsageError]:
+    """Write every output, and return why those are missing that could not be written."""
+    from gpuadvisor.commands._output import write_or_print
+    from gpuadvisor.reports.gate.formats import load_format
+
+    failed = []
+    for each in made.wanted:
+        text = load_format(each.format).render(made.outcomes)
+        try:
+            if each.path != STANDARD_OUTPUT:
+                _make_folder(Path(each.path))
+            write_or_print(each.path, text, sys.stderr)
+        except UsageError as error:
+            failed.append(error)
+    if made.is_annotated:
+        sys.stderr.write(load_format("github").render(made.outcomes))
+    if made.summary is not None:
+        try:
+            with made.summary.open("a", encoding="utf-8", errors="replace") as file:
+                file.write(load_format("markdown").render(made.outcomes))
+        except OSError as error:
+            failed.append(UsageError(f"cannot write the summary: {error.strerror or error}"))
+    return failed
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}; choose another file") from None

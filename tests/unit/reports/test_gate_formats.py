@@ -1,0 +1,217 @@
+"""The formats in which other programs get a gate's outcome: of any text, each is well formed."""
+
+import json
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from gpuadvisor.domain.gate import (
+    Difference,
+    GateResult,
+    GateRun,
+    GateSide,
+    GateVerdict,
+    Metric,
+)
+from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.errors import RefusedError, ScriptError
+from gpuadvisor.reports.gate.formats import format_names, load_format
+from gpuadvisor.reports.gate.outcome import outcome_of, outcome_of_error
+from tests.simulation import measurement
+
+EXAMPLES = 25
+"""Enough to find each of the errors that were made on purpose; 3,000 have passed."""
+SIDE = GateSide("main", "ab" * 20, ("python", "train.py"), "/repo")
+
+
+def run(number, side, step_ms, reason=""):
+    measured = measurement([step_ms] * 8, peak_memory_bytes=2**30)
+    trial = Trial(number, {}, "proof", TrialState.COMPLETE, reason, measured)
+    return GateRun(side, trial, 1755.0, f"pair {number}")
+
+
+def difference(metric, verdict, ratio=1.05):
+    return Difference(metric, verdict, ratio, ratio - 0.01, ratio + 0.01, ratio, 0.01, 0.03)
+
+
+def result(verdict="fail", **more):
+    shown = GateVerdict(verdict)
+    found = GateResult(
+        shown,
+        "",
+        SIDE,
+        replace(SIDE, name="the work tree"),
+        (
+            difference(Metric.STEP_TIME, shown),
+            difference(Metric.PEAK_MEMORY, GateVerdict.PASS, 1.0),
+        ),
+        2,
+        (run(1, "base", 100.0), run(1, "head", 105.0), run(2, "base", 101), run(2, "head", 106)),
+        wall_s=12.0,
+    )
+    return replace(found, **more)
+
+
+def written(format_, *outcomes):
+    return load_format(format_).render(outcomes)
+
+
+FAILED = outcome_of("train.py", result(), "examples/train.py")
+OPEN = outcome_of("infer.py", result("inconclusive"))
+PASSED = outcome_of("eval.py", result("pass"))
+BROKEN = outcome_of("b", result(reason="it is broken", broken="head", differences=(), output="E"))
+REFUSED = outcome_of_error("train.py", RefusedError("another process used the GPU (4711)"))
+ERROR = outcome_of_error("train.py", ScriptError("it fails in both versions", "Traceback ..."))
+
+
+def test_junit_has_a_suite_a_benchmark_and_a_case_a_metric():
+    root = ElementTree.fromstring(written("junit", FAILED, OPEN, PASSED, BROKEN, REFUSED, ERROR))
+    counts = {key: root.get(key) for key in ("tests", "failures", "errors")}
+    assert counts == {"tests": "9", "failures": "2", "errors": "2"}
+    kinds = [[child.tag for case in suite for child in case] for suite in root]
+    assert kinds == [["failure"], ["skipped"], [], ["failure"], ["error"], ["error"]]
+    assert [case.get("name") for case in root[0]] == ["Step time", "Peak memory"]
+    assert "step time is +5.0%" in root[0][0][0].get("message")
+    assert root[4][0][0].get("message") == "another process used the GPU (4711)"
+    assert "Traceback ..." in root[5][0][0].text
+
+
+def test_github_annotates_what_did_not_pass():
+    lines = written("github", FAILED, OPEN, PASSED, REFUSED, ERROR).splitlines()
+    levels = [re.match("::([a-z]+) ", line)[1] for line in lines]
+    assert levels == ["error", "warning", "notice", "warning", "error"]
+    assert lines[0].startswith(
+        "::error title=gpuadvisor gate%2C train.py%3A Fail::step time is +5.0%25"
+    )
+
+
+def test_gitlab_can_read_its_metrics():
+    text = written("gitlab", FAILED, outcome_of("train py", result()), REFUSED)
+    families = {each.name: each for each in text_string_to_metric_families(text)}
+    assert set(families) == {
+        "gpuadvisor_gate_step_time_seconds",
+        "gpuadvisor_gate_peak_memory_bytes",
+    }
+    samples = families["gpuadvisor_gate_step_time_seconds"].samples
+    figures = {tuple(each.labels.values()): each.value for each in samples}
+    assert figures == {
+        ("train.py", "base"): pytest.approx(0.1005),
+        ("train.py", "head"): pytest.approx(0.1055),
+        ("train_py", "base"): pytest.approx(0.1005),
+        ("train_py", "head"): pytest.approx(0.1055),
+    }
+
+
+def test_bencher_has_the_heads_median_and_its_ends():
+    found = json.loads(written("bencher", FAILED, REFUSED))
+    assert set(found) == {"train.py"}
+    latency = {"value": 105.5e6, "lower_value": 105e6, "upper_value": 106e6}
+    assert found["train.py"]["latency"] == pytest.approx(latency)
+    assert found["train.py"]["peak-memory"]["value"] == 2**30
+
+
+def test_sarif_points_at_the_script():
+    (ran,) = json.loads(written("sarif", FAILED, OPEN, PASSED))["runs"]
+    assert [each["level"] for each in ran["results"]] == ["error", "warning"]
+    place = ran["results"][0]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "examples/train.py"
+    assert [each["id"] for each in ran["tool"]["driver"]["rules"]] == ["gate_step_time"]
+    (stopped,) = json.loads(written("sarif", REFUSED))["runs"]
+    assert stopped["invocations"][0]["executionSuccessful"] is False
+    assert stopped["results"] == []
+
+
+def test_markdown_is_found_again_by_its_first_line_whatever_came_out():
+    first = {written("markdown", each).splitlines()[0] for each in (FAILED, REFUSED, ERROR)}
+    assert first == {"<!-- gpuadvisor-gate: train-py -->"}
+    text = written("markdown", FAILED)
+    assert "**Fail:** compared with main, step time is +5.0%" in text
+    assert "<summary>All runs</summary>" in text
+
+
+def test_a_comment_is_never_too_long():
+    many = [outcome_of("x", result(runs=result().runs * 500)) for _ in range(3)]
+    text = written("markdown", *many)
+    assert len(text) < 65_536
+    assert "All runs" not in text
+
+
+def test_json_of_what_was_refused_has_the_same_fields():
+    found, refused = (json.loads(written("json", each)) for each in (FAILED, REFUSED))
+    assert found.keys() == refused.keys()
+    assert (refused["verdict"], refused["base"]) == ("refused", None)
+    assert json.loads(written("json", FAILED, REFUSED))["verdict"] == "fail"
+
+
+MARKUP = ["]]>", "|", "::", "::error::", "%0A", "`", "``", "<!--", "-->", "<b>", "&", "#", '"', "'"]
+ODD = ["\\", ",", "a", "é", "\ud800", "\uffff", "\x00", "\x1b[2J"]
+SPACES = [" ", "\n", "\r", "\x85", "\u2028"]
+NASTY = st.lists(st.sampled_from([*MARKUP, *ODD, *SPACES]) | st.characters(), max_size=12).map(
+    "".join
+)
+
+
+@st.composite
+def outcomes(draw):
+    texts = [draw(NASTY) for _ in range(6)]
+    name, reason, output, branch, note, disturbance = texts
+    if draw(st.booleans()):
+        kind = draw(
+            st.sampled_from([RefusedError, ValueError, lambda why: ScriptError(why, output)])
+        )
+        return outcome_of_error(name, kind(reason), name)
+    verdict = draw(st.sampled_from(["pass", "fail", "inconclusive"]))
+    broken = (
+        {"reason": reason or "x", "broken": "head", "differences": ()}
+        if draw(st.booleans())
+        else {}
+    )
+    found = result(verdict, base=replace(SIDE, name=branch), notes=(note or "x",), **broken)
+    odd = run(3, "head", 1.0, reason=disturbance)
+    return outcome_of(name, replace(found, output=output, runs=(*found.runs, odd)), name)
+
+
+@settings(max_examples=EXAMPLES)
+@given(st.lists(outcomes(), min_size=1, max_size=3))
+def test_any_text_is_well_formed_in_every_format(told):
+    texts = {name: load_format(name).render(told) for name in format_names()}
+    for name, text in texts.items():
+        assert text.encode("utf-8"), name
+        assert text.endswith("\n"), name
+    suites = ElementTree.fromstring(texts["junit"].encode("utf-8"))
+    assert len(suites) == len(told)
+    for name in ("json", "sarif", "bencher"):
+        json.loads(texts[name], parse_constant=pytest.fail)
+    lines = texts["github"].split("\n")[:-1]
+    assert lines == texts["github"].splitlines()
+    assert all(re.match(r"::(error|warning|notice) title=[^:,]+::", line) for line in lines)
+    list(text_string_to_metric_families(texts["gitlab"]))
+    assert_tables_are_whole(texts["markdown"])
+
+
+def assert_tables_are_whole(text):
+    """Each row has as many cells as its table's head, and HTML is only what the format writes."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    widths, cells = [], 0
+    for token in tokens:
+        if token.type == "table_open":
+            widths = []
+        elif token.type == "tr_open":
+            cells = 0
+        elif token.type in ("th_open", "td_open"):
+            cells += 1
+        elif token.type == "tr_close":
+            widths.append(cells)
+        elif token.type == "table_close":
+            assert len(set(widths)) == 1
+    blocks = [each.content.strip() for each in tokens if each.type == "html_block"]
+    inline = [c for t in tokens for c in t.children or () if c.type == "html_inline"]
+    assert not inline
+    assert re.fullmatch(r"<!-- gpuadvisor-gate: [a-z0-9-]* -->", blocks[0])
+    assert set(blocks[1:]) <= {"<details>\n<summary>All runs</summary>", "</details>"}
