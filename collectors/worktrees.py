@@ -22,6 +22,9 @@ TIMEOUT_S = 600.0
 """Longest git command: a large checkout on a network disk takes minutes."""
 WORKTREE = "the work tree"
 """What the state of the user's folder is called, whose changes are not committed."""
+GITLINK = "160000 "
+"""How entries of submodules begin in `git ls-files --stage`."""
+POINTER = b"version https://git-lfs.github.com/spec/v1"
 _IDENTITY = {
     f"GIT_{who}_{what}": value
     for who in ("AUTHOR", "COMMITTER")
@@ -114,8 +117,18 @@ class Repository:
         New files count, unless git ignores them. UsageError where there is no commit yet.
         """
         head = self.version("HEAD")
-        if not self._said("status", "--porcelain"):
+        changed = self._said("status", "--porcelain=v2")
+        if not changed:
             return head
+        for line in changed.splitlines():
+            # `1 .M S.M. ...`: a submodule with changed files of its own.
+            if line[0] in "12" and line[5] == "S" and line[7] == "M":
+                path = line.split(" ", 8)[8]
+                raise UsageError(
+                    f"the submodule {path} has changes that are not committed, which a work tree "
+                    "of its commit would lack: commit them there, or compare two folders with "
+                    "--base-folder and --head-folder"
+                )
         with tempfile.TemporaryDirectory(prefix="gpuadvisor-") as folder:
             index = {"GIT_INDEX_FILE": str(Path(folder) / "index"), **_IDENTITY}
             mine = Path(self._said("rev-parse", "--path-format=absolute", "--git-path", "index"))
@@ -133,9 +146,10 @@ class Repository:
         """Say whether a commit has such a file, relative to the root."""
         return self._said("cat-file", "-t", f"{version.commit}:{path.as_posix()}") == "blob"
 
-    def submodules(self, version: Version) -> bool:
-        """Say whether a commit has submodules, which a new work tree has not."""
-        return self.holds(version, Path(".gitmodules"))
+    def lfs_pointers(self, folder: Path) -> list[str]:
+        """Return the files of a work tree that are Git LFS pointers instead of their content."""
+        names = _git(folder, "ls-files", "-z", ":(attr:filter=lfs)").stdout.split("\0")
+        return [name for name in filter(None, names) if _is_pointer(folder / name)]
 
     @contextmanager
     def checked_out(self, **versions: Version) -> Iterator[dict[str, Path]]:
@@ -150,6 +164,7 @@ class Repository:
                 self._done(
                     "worktree", "add", "--quiet", "--detach", str(folders[name]), version.commit
                 )
+                self._fill(folders[name], version)
             yield folders
         finally:
             with to_its_end():
@@ -159,6 +174,51 @@ class Repository:
                 shutil.rmtree(above, ignore_errors=True)
                 for folder in folders.values():
                     _forget(self.root, folder)
+
+    def _fill(
+        self, tree: Path, version: Version, place: Path = Path(), git_folder: Path | None = None
+    ) -> None:
+        """Check out the submodules of a work tree, from what the user's own ones have.
+
+        `place` is where that repository is in the user's work tree, and `git_folder` its git folder
+        there. `git submodule` would fetch them again, and write to the configuration of all work
+        trees. UsageError where the user's repository lacks one.
+        """
+        if not (tree / ".gitmodules").is_file():
+            return
+        links = _git(tree, "ls-files", "--stage", "-z").stdout.split("\0")
+        for link in (link for link in links if link.startswith(GITLINK)):
+            about, name = link.split("\t", 1)
+            commit, path = about.split()[1], place / name
+            kept = self._submodule(path, name, tree, git_folder or self._common())
+            if kept is None or not _borrowed(kept, commit, tree / name):
+                raise UsageError(
+                    f"the submodule {path} is at {commit[:12]} in {version.name}, and that commit "
+                    "is not here: get it with `git submodule update --init --recursive`, or with "
+                    f"`git -C {path} fetch origin {commit}`; or clone both versions and give "
+                    "--base-folder and --head-folder"
+                )
+            self._fill(tree / name, version, path, kept)
+
+    def _submodule(self, path: Path, name: str, tree: Path, git_folder: Path) -> Path | None:
+        """Return the git folder of a submodule of the user's; None where there is none.
+
+        `path` is that in the user's work tree, `name` that in `tree`, a work tree of the repository
+        above it, which has its git folder in `git_folder`.
+        """
+        if (self.root / path / ".git").exists():
+            return Path(_git(self.root / path, "rev-parse", "--absolute-git-dir").stdout.strip())
+        lines = ("config", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$")
+        for line in _git(tree, *lines).stdout.splitlines():
+            key, _, value = line.partition(" ")
+            called = key.removeprefix("submodule.").removesuffix(".path")
+            if value == name and (kept := git_folder / "modules" / called).is_dir():
+                return kept
+        return None
+
+    def _common(self) -> Path:
+        """Return the git folder that all work trees of the repository share."""
+        return Path(self._said("rev-parse", "--path-format=absolute", "--git-common-dir"))
 
     def _done(self, *words: str, environment: Mapping[str, str] | None = None) -> str:
         done = _git(self.root, *words, environment=environment)
@@ -173,6 +233,29 @@ class Repository:
         """Return what git says; empty where it fails."""
         done = _git(self.root, *words)
         return done.stdout.strip() if not done.returncode else ""
+
+
+def _borrowed(kept: Path, commit: str, folder: Path) -> bool:
+    """Check out a commit of another repository's git folder, as `git clone --shared` would.
+
+    False where it is not there. A clone would need a branch that leads to it, and no shallow one.
+    """
+    _git(folder.parent, "init", "--quiet", str(folder))
+    objects = folder / ".git" / "objects" / "info"
+    objects.mkdir(exist_ok=True)
+    (objects / "alternates").write_text(f"{kept / 'objects'}\n", "utf-8")
+    if (kept / "shallow").is_file():
+        shutil.copy(kept / "shallow", folder / ".git")
+    return not _git(folder, "checkout", "--quiet", "--detach", commit).returncode
+
+
+def _is_pointer(path: Path) -> bool:
+    """Say whether a file is what Git LFS leaves in the place of a large one."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(POINTER)) == POINTER
+    except OSError:
+        return False
 
 
 def _forget(root: Path, folder: Path) -> None:

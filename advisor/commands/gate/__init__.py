@@ -30,6 +30,7 @@ EPILOG = """examples:
   gpuadvisor gate --base origin/main train.py -- --epochs 1
   gpuadvisor gate --base v1.2 --head HEAD --json train.py > gate.json
   gpuadvisor gate --base main --output junit --output markdown=gate.md train.py
+  gpuadvisor gate --base main --setup-cmd "python setup.py build_ext --inplace" train.py
   gpuadvisor gate --base-folder ../before --head-folder . train.py
   gpuadvisor gate --head-python new/bin/python train.py
   gpuadvisor gate --head-plan train.plan.toml train.py -- --epochs 1
@@ -75,6 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="file or folder that git ignores, such as data, for both versions; may be repeated",
+    )
+    group.add_argument(
+        "--setup-cmd",
+        metavar="COMMAND",
+        help="shell command for each version's folder before its first run, such as 'pip install "
+        "--no-build-isolation -e .'; what it installs is gone afterwards",
     )
     group = parser.add_argument_group("how closely")
     group.add_argument(
@@ -158,6 +165,10 @@ def _options(args: argparse.Namespace) -> GateOptions:
         raise UsageError("--head is compared with --base: give that, too")
     if args.link and not args.base:
         raise UsageError("--link is for work trees, which there are with --base only")
+    if args.setup_cmd and not (args.base or any(folders)):
+        raise UsageError(
+            "--setup-cmd is run in a folder of each version: give --base, or two folders"
+        )
     command = _command(args)
     return GateOptions(
         command,
@@ -171,6 +182,7 @@ def _options(args: argparse.Namespace) -> GateOptions:
         args.samples_per_step,
         args.timeout,
         args.measure,
+        args.setup_cmd,
         owned(command, pythons, plans, lines),
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from gpuadvisor.collectors.environment import environment
 from gpuadvisor.collectors.interpreter import TargetPython
@@ -15,6 +17,7 @@ from gpuadvisor.errors import RefusedError, ScriptError, UsageError
 from gpuadvisor.tuners.gate.comparing import Compared, Comparing
 from gpuadvisor.tuning.gate.options import GateOptions
 from gpuadvisor.tuning.gate.runs import GateProgress, Runs
+from gpuadvisor.tuning.gate.setting_up import set_up
 from gpuadvisor.tuning.gate.sides import (
     ReadySide,
     both_places,
@@ -58,7 +61,9 @@ def gate(
         notes = (*notes, *differences(base, head))
         for note in notes:
             progress.on_message(note)
-        return _Gate(options, device, base, head, progress, cancelled, notes).run()
+        made = _Gate(options, device, base, head, progress, cancelled, notes)
+        with TemporaryDirectory(prefix="gpuadvisor-gate-") as above:
+            return made.set_up(Path(above)) or made.run()
 
 
 def _common_device(pythons: Sequence[TargetPython]) -> Device:
@@ -90,10 +95,25 @@ class _Gate:
         self._began_s = time.monotonic()
         self._runs = Runs(self.options, self.device, self.progress, self.cancelled)
 
+    def set_up(self, above: Path) -> GateResult | None:
+        """Set both sides up, if that is asked for; return what follows where one cannot be."""
+        line, problems = self.options.setup, {}
+        if line is None:
+            return None
+        for side in ("base", "head"):
+            version: ReadySide = getattr(self, side)
+            self.progress.on_message(f"setting up {version.side.name}: {line}")
+            done = set_up(version, line, above / side, self.cancelled)
+            setattr(self, side, done.side)
+            if done.problem:
+                problems[side] = f"set-up failed: {done.problem}"
+                self._runs.outputs[side] = done.output
+        return self._broken(problems) if problems else None
+
     def run(self) -> GateResult:
         first = {side: self._run(side, "first") for side in ("base", "head")}
-        if any(run.trial.state is not TrialState.COMPLETE for run in first.values()):
-            return self._broken(first)
+        if problems := {side: why for side, run in first.items() if (why := _problem(run))}:
+            return self._broken(problems)
         self._check_samples(first)
         known = [self._run("base", "known") for _ in range(KNOWN)]
         compared = Comparing(
@@ -105,7 +125,7 @@ class _Gate:
             self._runs.disturbed,
         ).go()
         if compared.failed is not None:
-            return self._broken({compared.failed.side: compared.failed}, compared)
+            return self._broken({compared.failed.side: _problem(compared.failed)}, compared)
         return self._result(compared.verdict, "", compared)
 
     def _run(self, side: str, place: str) -> GateRun:
@@ -124,13 +144,8 @@ class _Gate:
                     "leave that setting out of the plan"
                 )
 
-    def _broken(self, failed: dict[str, GateRun], compared: Compared | None = None) -> GateResult:
+    def _broken(self, why: Mapping[str, str], compared: Compared | None = None) -> GateResult:
         """Return what follows where a version does not run; ScriptError where neither does."""
-        why = {
-            side: f"{str(run.trial.state).replace('_', ' ')}: {run.trial.reason}"
-            for side, run in failed.items()
-            if run.trial.state is not TrialState.COMPLETE
-        }
         if len(why) == 2:
             raise ScriptError(
                 f"the script fails in both versions ({why['base']}): it has to run before its "
@@ -169,3 +184,11 @@ class _Gate:
             replace(here, git_commit=None, git_dirty=None),
             time.monotonic() - self._began_s,
         )
+
+
+def _problem(run: GateRun) -> str:
+    """Return why a run failed, as a clause; empty where it did not."""
+    state = run.trial.state
+    if state is TrialState.COMPLETE:
+        return ""
+    return f"{str(state).replace('_', ' ')}: {run.trial.reason}"

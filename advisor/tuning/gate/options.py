@@ -68,6 +68,8 @@ class GateOptions:
     timeout_s: float = 600.0
     """Longest wait for the first step of the base."""
     measure_s: float = MEASURE_S
+    setup: str | None = None
+    """A shell command that is run in each version's folder before its first run."""
     own: tuple[Own, Own] = (Own(), Own())
     """What the base and the head have of their own."""
 

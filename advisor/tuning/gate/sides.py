@@ -7,7 +7,7 @@ interpreters, plans and command lines are ways to have two that differ.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -94,7 +94,8 @@ def both_places(options: GateOptions) -> Iterator[tuple[Place, Place, tuple[str,
                 _link(repository.root / repository.inside / link, folder / link)
             commit = version.commit if version.is_committed else None
             places.append(Place(folder, version.name, commit, root, repository.root))
-        yield places[0], places[1], notes
+        pointers = repository.lfs_pointers(roots["head"])
+        yield places[0], places[1], (*notes, *_told(pointers))
 
 
 def ready(
@@ -168,13 +169,7 @@ def _real(path: Path) -> Path:
 def _check_versions(
     repository: Repository, scripts: list[Path | None], base: Version, head: Version
 ) -> None:
-    """Raise UsageError where a version lacks its script or needs more than a work tree holds."""
-    for version in (base, head):
-        if repository.submodules(version):
-            raise UsageError(
-                f"{version.name} has submodules, which a new work tree lacks: clone both versions "
-                "with `git clone --recurse-submodules` and give --base-folder and --head-folder"
-            )
+    """Raise UsageError where a version lacks its script."""
     lacking = [
         (version, path)
         for version, path in zip((base, head), scripts, strict=True)
@@ -190,6 +185,17 @@ def _check_versions(
     raise UsageError(
         f"{where} in {version.name} ({version.commit[:12]}): there is nothing to compare; name a "
         "script that both have, or another --base"
+    )
+
+
+def _told(pointers: Sequence[str]) -> tuple[str, ...]:
+    """Return a sentence on files that are Git LFS pointers in a work tree."""
+    if not pointers:
+        return ()
+    more = f" and {len(pointers) - 1} more" if len(pointers) > 1 else ""
+    return (
+        f"{pointers[0]}{more}: of Git LFS there is only the pointer, not the content, as git-lfs "
+        "is not installed or set to skip it: `git lfs install` and `git lfs pull` get it",
     )
 
 

@@ -3,11 +3,13 @@
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gpuadvisor import cli
@@ -16,7 +18,7 @@ from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.tuning import trial_runner
-from gpuadvisor.tuning.gate import comparison
+from gpuadvisor.tuning.gate import comparison, setting_up
 from tests.simulation import measurement
 from tests.unit.reports.test_profile_json import documented, leaves
 
@@ -79,7 +81,8 @@ def machine(tmp_path, monkeypatch):
         return TargetPython(command.python, "3.12.3", torch="2.9.0", editable=(str(folder),))
 
     monkeypatch.setattr(trial_runner, "run_script", made.run)
-    monkeypatch.setattr(comparison, "target_python", python)
+    for module in (comparison, setting_up):
+        monkeypatch.setattr(module, "target_python", python)
     monkeypatch.setattr(comparison, "devices_for", lambda python, jobs: [GPU])
     monkeypatch.setattr(comparison, "reserved", lambda devices: nullcontext())
     monkeypatch.setattr(comparison, "gpu_contention", lambda device: None)
@@ -361,6 +364,7 @@ def test_its_json_is_documented_and_has_every_run(machine, gated):
         (["--head-plan", "x", "--link", "y"], "train.py", "--link is for work trees"),
         (["--base-cmd", "a", "--head-cmd", "b"], "train.py", "give the script or both"),
         (["--base-cmd", "a"], None, "name the script, or both commands"),
+        (["--head-plan", "x", "--setup-cmd", "y"], "train.py", "--setup-cmd is run in a folder"),
         (["--base-cmd", "a", "--base-python", "b"], "train.py", "name the interpreter in --b"),
     ],
 )
@@ -383,9 +387,129 @@ def test_a_missing_script_is_named_also_where_there_is_no_repository(gated, tmp_
     assert "there is no script lost.py in" in err
 
 
-def test_submodules(gated):
-    write("", ".gitmodules")
+def test_a_set_up_is_of_each_version_and_has_an_environment_of_its_own(machine, gated):
     commit("100 1000")
+    line = 'test "$(which python)" = "$VIRTUAL_ENV/bin/python" && echo 1 > $VIRTUAL_ENV/built'
+    line += "; echo 100 2000 > train.py; which pip; python -c 'import pytest'"
+    assert gated("--base", "HEAD", "--setup-cmd", line)[0] == 0
+    base, head = (Path(request.command.python) for request in machine.requests[:2])
+    assert base != head
+    assert {r.command.python for r in machine.requests} == {str(base), str(head)}
+    assert not base.parents[2].exists()
+    assert machine.requests[0].command.folder != machine.requests[1].command.folder
+    assert Path("train.py").read_text() == "100 1000"
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "status", "words"),
+    [
+        ("yes", "no", 4, "the work tree is broken where HEAD runs: set-up failed: `cat"),
+        ("no", "no", 3, "the script fails in both versions (set-up failed: `cat"),
+    ],
+)
+def test_a_set_up_that_fails_is_that_versions_failure(gated, base, head, status, words):
+    commit("100 1000")
+    commit(base, "builds")
+    write(head, "builds")
+    write("change", "other.py")
+    found, out, err = gated("--base", "HEAD", "--setup-cmd", "cat builds && grep -q yes builds")
+    assert found == status
+    assert words in " ".join(err.split())
+    assert "\n  no\n" in out or "  | no\n" in err
+    assert git("worktree", "list").count("\n") == 0
+
+
+def test_a_set_up_takes_too_long(gated, monkeypatch):
+    monkeypatch.setattr(setting_up, "TIMEOUT_S", 0.3)
+    commit("100 1000")
+    status, _, err = gated("--base", "HEAD", "--setup-cmd", "sleep 71")
+    assert status == 3
+    assert "`sleep 71` took more than" in err
+
+
+def test_ctrl_c_in_a_set_up_leaves_nothing(machine, gated):
+    commit("100 1000")
+    line = "setsid sleep 7177 & kill -INT $PPID; sleep 7177"
+    status, _, err = gated("--base", "HEAD", "--setup-cmd", line)
+    assert (status, machine.requests) == (130, [])
+    assert err.endswith("gpuadvisor: interrupted\n")
+    lines = [each.info["cmdline"] for each in psutil.process_iter(["cmdline"])]
+    assert ["sleep", "7177"] not in lines
+    assert git("worktree", "list").count("\n") == 0
+
+
+@pytest.fixture
+def library(tmp_path):
+    """A submodule `library` of the user's, with two commits, in a repository without a network."""
+    commit("100 1000")
+    inner, outer = tmp_path / "inner", tmp_path / "outer"
+    for folder in (inner, outer):
+        git("init", "--quiet", str(folder))
+    (inner / "deep.txt").write_text("1")
+    git("-C", str(inner), "add", "--all")
+    git("-C", str(inner), "commit", "--quiet", "-m", "first")
+    add = ("-c", "protocol.file.allow=always", "submodule", "--quiet", "add")
+    git("-C", str(outer), *add, str(inner), "deep")
+    git("-C", str(outer), "commit", "--quiet", "-m", "first")
+    git(*add, str(outer), "library")
+    git(
+        "-c",
+        "protocol.file.allow=always",
+        "submodule",
+        "--quiet",
+        "update",
+        "--init",
+        "--recursive",
+    )
+    commit("100 1000", "library.txt")
+    shutil.rmtree(inner)
+    shutil.rmtree(outer)
+
+
+def test_submodules_are_those_of_each_version(machine, gated, library, monkeypatch):
+    before = Path(".git/config").read_text()
+    write("2", "library/new.txt")
+    git("-C", "library", "add", "--all")
+    git("-C", "library", "commit", "--quiet", "-m", "second")
+    seen = set()
+    run = machine.run
+
+    def look(request, *meters):
+        library = Path(request.command.folder) / "library"
+        seen.add(((library / "new.txt").exists(), (library / "deep/deep.txt").read_text()))
+        return run(request)
+
+    monkeypatch.setattr(trial_runner, "run_script", look)
+    assert gated("--base", "HEAD")[0] == 0
+    assert seen == {(False, "1"), (True, "1")}
+    assert Path(".git/config").read_text() == before
+    assert git("worktree", "list").count("\n") == 0
+
+
+def test_submodules_that_are_not_here(gated, library):
+    git("submodule", "--quiet", "deinit", "--all", "--force")
+    status, _, err = gated("--base", "HEAD")
+    assert status == 0, err  # their objects are kept
+    shutil.rmtree(".git/modules")
     status, _, err = gated("--base", "HEAD")
     assert status == 2
-    assert "has submodules, which a new work tree lacks: clone both versions" in err
+    assert "the submodule library is at " in err
+    assert "get it with `git submodule update --init --recursive`" in err
+    assert git("worktree", "list").count("\n") == 0
+
+
+def test_changes_in_a_submodule_that_are_not_committed(gated, library):
+    write("2", "library/deep/deep.txt")
+    status, _, err = gated("--base", "HEAD")
+    assert status == 2
+    assert "the submodule library has changes that are not committed" in err
+
+
+def test_files_of_which_git_lfs_has_only_the_pointer(gated):
+    write("*.bin filter=lfs", ".gitattributes")
+    write("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n", "w.bin")
+    write("is whole", "other.bin")
+    commit("100 1000")
+    status, _, err = gated("--base", "HEAD")
+    assert status == 0
+    assert "w.bin: of Git LFS there is only the pointer" in err
