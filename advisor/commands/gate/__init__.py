@@ -123,7 +123,8 @@ def run(args: argparse.Namespace) -> int:
     from gpuadvisor.tuning.gate.comparison import gate
 
     with outputs(args) as written:
-        written.begin(args.script, place_in_repository(args.script, args.is_module))
+        if args.script:
+            written.begin(args.script, place_in_repository(args.script, args.is_module))
         options = _options(args)
         with stoppable() as stop, ConsoleGateProgress(messages()) as progress:
             found = gate(options, progress, stop.requested)
