@@ -162,7 +162,8 @@ class Call:
     """For each row of outputs with such lengths, numbers at places that do not depend on them, from
     the start on: of a longer output there are more, of which the first are at the same places."""
     steps: int = 0
-    """Steps that optimizers took since a pass over a loader began or ended."""
+    """Steps that optimizers took since a pass over a loader began or ended, or since the first or
+    fourth step: since weights were last to be those of another life."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,10 @@ class Update:
     gradients: tuple[float, ...]
     change: tuple[float, ...]
     """What the step added to the weights."""
+    losses: tuple[float, ...] = ()
+    """Those that were computed on the weights before the step."""
+    passes: int = 0
+    """Begins and ends of passes before it that followed on steps."""
 
 
 class LoopKind(str, Enum):
@@ -291,7 +296,7 @@ class Life:
     """Outputs of each root's first call in evaluation mode, of models that draw no random numbers:
     what they compute before training amplifies any rounding. Empty where that was not wanted."""
     updates: tuple[Update, ...] = ()
-    """The first step of an optimizer in each pass."""
+    """The first step of an optimizer in each pass, and the second and the fifth of all."""
     equalled: int = 0
     """How often weights that another life had kept took the place of its own."""
     losses: tuple[float, ...] = ()

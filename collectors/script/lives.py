@@ -51,7 +51,9 @@ def read_life(folder: Path, outcome: RunOutcome, recorder: RunRecorder) -> Life:
         probes=tuple(_call(r) for r in own if r["kind"] == "probe"),
         evaluations=tuple(_call(r) for r in own if r["kind"] == "evaluation"),
         updates=tuple(
-            Update(tuple(r["gradients"]), tuple(r["change"])) for r in own if r["kind"] == "update"
+            Update(tuple(r["gradients"]), tuple(r["change"]), tuple(r["losses"]), r["passes"])
+            for r in own
+            if r["kind"] == "update"
         ),
         equalled=sum(r["kind"] == "equalled" for r in own),
         losses=tuple(value for r in own if r["kind"] == "losses" for value in r["values"]),

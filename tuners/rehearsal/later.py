@@ -59,7 +59,9 @@ class LaterComparison:
     apart: float
     """How far the first losses, or the outputs, are apart."""
     remark: str = ""
-    """What could only be compared on equal weights, once `difference` has found nothing."""
+    """What could only be compared on equal weights, once nothing was found to differ there."""
+    losses_apart: tuple[float, float] = (math.inf, 0.0)
+    """How far losses on equal weights are apart, and may be."""
 
     def difference(self) -> Difference | None:
         """Return the first difference that training does not account for; None if there is none."""
@@ -78,6 +80,22 @@ class LaterComparison:
         if training is not None and training[0] > CHAOTIC:
             return self._on_equal_weights(nudged, training[0], found)
         return self._before_training(nudged, found) or self._difference((nudged,))
+
+    def is_chaos(self) -> bool:
+        """Say whether rounding alone makes other first losses, and on equal weights all agrees.
+
+        Nothing else excuses them: neither a life that has no room, nor settings that have nothing
+        to do with rounding.
+        """
+        lives, may_round = self.found.lives, len(self.found.loader_knobs) < len(self.found.settings)
+        if not lives.first.losses or not may_round or self.found.is_redrawn:
+            return False
+        nudged = self._nudged
+        chaos = outputs_apart(lives.first.calls, nudged.calls) if nudged is not None else None
+        if nudged is None or chaos is None or chaos[0] <= CHAOTIC:
+            return False
+        otherwise = self._on_equal_weights(nudged, chaos[0], Difference("", True))
+        return (otherwise or self._rollouts()) is None
 
     def _difference(self, nudged: tuple[Life, ...]) -> Difference | None:
         """Compare all, with these lives to show what training amplifies, or other draws move."""
@@ -152,8 +170,9 @@ class LaterComparison:
         """Return what differs between lives whose weights are the same again and again.
 
         `chaos` is how far the nudged life's outputs are from the unchanged script's. What a model
-        computes in evaluation, the first call and update of each pass, and files other than logs
-        must agree without an excuse. Losses and printed numbers have the nudged life's.
+        computes in evaluation, calls, losses and updates right after weights were made equal, and
+        files other than logs must agree without an excuse. Other losses and printed numbers have
+        the nudged life's.
         """
         early = self._before_training(nudged, found)
         if early is not None:
@@ -176,6 +195,11 @@ class LaterComparison:
             return Difference(f"outputs {said} {where}", False)
         if begins is None or usual is None or begins[0] > _unless_chaotic(limit, usual[0]):
             return Difference(f"outputs of a first step differ {where}", False)
+        rounded = _losses_apart(lives.second.updates[:1], nudged.updates[:1])
+        lost = _losses_apart(lives.second.updates, equal.updates)
+        self.losses_apart = lost, _unless_chaotic(self.limit, rounded)
+        if lost > self.losses_apart[1]:
+            return Difference(f"losses differ by {lost:.1%} {where}", False)
         if not self._updates_agree(equal, nudged):
             return Difference(f"a first step changes the weights in another way {where}", False)
         again = replace(lives, first=lives.second, second=lives.first, plan=equal)
@@ -193,17 +217,18 @@ class LaterComparison:
         return None
 
     def _updates_agree(self, equal: Life, nudged: Life) -> bool:
-        """Say whether the first step of each pass is the same, and one pass shows it at least. In
-        the first pass it may be that rounding alone turns all gradients: that says nothing."""
+        """Say whether steps on equal weights are the same, and one shows it at least. In the first
+        pass it may be that rounding alone turns all gradients: that says nothing."""
         ours, theirs, moved = self.found.lives.second.updates, equal.updates, nudged.updates
         if len(ours) != len(theirs) or not moved:
             return False
         limit = AMPLIFIED * self.limit
-        apart = [_updates_apart(*each) for each in zip(ours, theirs, strict=True)]
+        apart = [(a.passes, _updates_apart(a, b)) for a, b in zip(ours, theirs, strict=True)]
         usual = _updates_apart(ours[0], moved[0])
         most = _unless_chaotic(limit, usual)
-        first_agrees = apart[0] <= max(most, SPREAD_FACTOR * usual)
-        return first_agrees and min(apart) <= most and all(each <= most for each in apart[1:])
+        early = max(most, SPREAD_FACTOR * usual)
+        agree = all(value <= (most if passes else early) for passes, value in apart)
+        return agree and min(value for _, value in apart) <= most
 
     def _outputs(self, nudged: Sequence[Life]) -> str | None:
         """Return that what a model computes in training differs, though its losses do not.
@@ -311,8 +336,17 @@ def _updates_apart(ours: Update, theirs: Update) -> float:
     )
 
 
+def _losses_apart(ours: Sequence[Update], theirs: Sequence[Update]) -> float:
+    """Return the largest relative difference of the losses before the first steps of two lives.
+
+    Infinite where one has no such step, or other losses.
+    """
+    pairs = zip(ours, theirs, strict=False)
+    return max((relative_difference(a.losses, b.losses) for a, b in pairs), default=math.inf)
+
+
 def _begins(call: Call) -> bool:
-    """Say whether a call in training came before a pass's first step."""
+    """Say whether a call in training came before the first step on weights that were made equal."""
     return call.grad and not call.steps
 
 

@@ -70,6 +70,7 @@ class ResultComparison:
                 "the unchanged script computes NaN, infinity or nothing but 0 itself"
             )
         limit = max(self.found.tolerance, SPREAD_FACTOR * spread)
+        comparison = LaterComparison(self.found, plan, limit, value)
         if value > limit:
             if random and not first.probes:  # other samples: nothing to compare one by one
                 return self._sampled(metric)
@@ -78,11 +79,15 @@ class ResultComparison:
                     "it cannot be told which rows of outputs belong together: the model is called"
                     " another number of times for each batch"
                 )
-            self.found.problem(Aspect.RESULTS, f"{metric}: {value:.2%}, above {limit:.2%}")
-            return Equivalence("wrong", metric, value, limit)
+            if not comparison.is_chaos():
+                self.found.problem(Aspect.RESULTS, f"{metric}: {value:.2%}, above {limit:.2%}")
+                return Equivalence("wrong", metric, value, limit)
+            self.found.covered.append(Aspect.RESULTS)
+            value, limit = comparison.losses_apart
+            metric = "largest relative difference of losses on equal weights"
+            return Equivalence("equivalent", metric, value, limit, comparison.remark)
         if self.found.model_redraws and not first.losses:
             return self._unchecked("the model draws other random numbers for its outputs")
-        comparison = LaterComparison(self.found, plan, limit, value)
         later = comparison.difference()
         if later is not None and later.is_wrong:
             self.found.problem(Aspect.RESULTS, later.sentence)

@@ -1,7 +1,8 @@
-"""The same weights in two lives: what one of them keeps as a pass begins or ends, another takes.
+"""Gives two lives of a script the same weights: what one keeps now and then, another takes.
 
-Where training makes of any rounding weights of their own, only what is computed on equal weights
-can be compared: after this, evaluation, files, and the first step of the next pass.
+That happens as a pass over a loader begins or ends, and after some of the first steps. Where
+training makes of any rounding weights of their own, only what is computed on equal weights can be
+compared: the next step with its loss, an evaluation, files.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from typing import Any
 
 from gpuadvisor.collectors.script.child.rehearsal.outputs import COLUMNS
 
-MOST_KEPT = 2 << 30
-"""Bytes that a life keeps at most: six times the weights of a ResNet-50 with their momentum are
-1.2 GB."""
+EQUAL_AFTER = (1, 4)
+"""Steps after which weights are kept or taken, beside passes: so that several of a script's first
+losses are of equal weights. The second step shows what is left of the first one, such as inputs of
+a graph that is replayed, and the fifth what is recorded or compiled in the third or fourth."""
+MOST_KEPT = 3 << 30
+"""Bytes that a life keeps at most: eight times the weights of a ResNet-50 with Adam's moments are
+2.5 GB, those of six passes and two steps."""
 FREE_SHARE = 0.5
 """Part of the free space on the disk, which may be the memory, that they may take."""
 

@@ -20,6 +20,7 @@ from gpuadvisor.collectors.script.child.dynamo_disable import disable_dynamo
 from gpuadvisor.collectors.script.child.patches import surround_backward
 from gpuadvisor.collectors.script.child.progress import Progress
 from gpuadvisor.collectors.script.child.rehearsal.equal_weights import (
+    EQUAL_AFTER,
     EqualWeights,
     numbers_of,
     parameters_of,
@@ -38,6 +39,8 @@ MOST_CALLS = 20_000
 """Calls of roots that are written down. A life of two epochs of 16 batches has some hundred."""
 FLUSH_STEPS = 16
 """Losses kept on the device until they are written down: each copy waits for it."""
+MOST_BEFORE_STEP = 8
+"""Losses before a step that are held against those of other lives."""
 PROBES = 2
 """Roots that are probed: the generator and the discriminator of a GAN."""
 
@@ -62,9 +65,11 @@ class LifeSession(Session):
         """Places of the roots by their identity."""
         self._batches = 0
         self._steps_before = 0
-        """Steps before the newest begin or end of a pass."""
+        """Steps before weights were last to be equal, as at the begin or end of a pass."""
+        self._trained_passes = 0
+        """Begins and ends of passes that followed on steps."""
         self._before_step: Any = None
-        """Some gradients and weights before the first step since then."""
+        """Losses, some gradients and weights before the first step since weights were equal."""
         self._modules: list[weakref.ref[Any]] = []
         self._optimizers: list[weakref.ref[Any]] = []
         """Those that took steps, in the order of their first ones."""
@@ -118,18 +123,25 @@ class LifeSession(Session):
         self._passes.restart()
         if self._loops is not None:
             self._loops.restart()
-        self._calls = self._steps = self._steps_before = 0
+        self._calls = self._steps = self._steps_before = self._trained_passes = 0
         self._marker = ""
 
     # -- steps -----------------------------------------------------------------------------
 
+    def _is_recorded(self) -> bool:
+        """Say whether what is done now becomes a part of a compiled function or a CUDA graph."""
+        cuda = self._torch.cuda
+        is_captured = cuda.is_initialized() and cuda.is_current_stream_capturing()
+        return bool(is_captured or self._torch.compiler.is_dynamo_compiling())
+
     def _stepping(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self._steps == self._steps_before and not self._torch.compiler.is_dynamo_compiling():
+        if self._steps == self._steps_before and not self._is_recorded():
             with guarded(self._channel, "look at the weights"):
+                losses = [float(value) for value in self._losses[-MOST_BEFORE_STEP:]]
                 weights = parameters_of(optimizer)
                 slopes = [w.grad for w in weights if w.grad is not None and w.grad.numel()]
                 gradients = numbers_of(self._torch, slopes).tolist()
-                self._before_step = gradients, numbers_of(self._torch, weights)
+                self._before_step = losses, gradients, numbers_of(self._torch, weights)
 
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._torch.compiler.is_dynamo_compiling():
@@ -137,15 +149,25 @@ class LifeSession(Session):
         known, self._before_step = self._before_step, None
         if known is not None:
             with guarded(self._channel, "look at the weights"):
-                gradients, before = known
+                losses, gradients, before = known
                 change = numbers_of(self._torch, parameters_of(optimizer)) - before
-                self._record.write("update", gradients=gradients, change=change.tolist())
+                self._record.write(
+                    "update",
+                    gradients=gradients,
+                    change=change.tolist(),
+                    losses=losses,
+                    passes=self._trained_passes,
+                )
         if all(find() is not optimizer for find in self._optimizers):
             self._optimizers.append(weakref.ref(optimizer))
         self._steps += 1
         self._progress.stepped(optimizer)
         self._alive("optimizer")
-        if len(self._losses) >= FLUSH_STEPS:
+        if self._steps in EQUAL_AFTER and not self._is_recorded():
+            began_s = time.perf_counter()
+            self._make_equal()
+            self._passes.add_own_time(time.perf_counter() - began_s)
+        elif len(self._losses) >= FLUSH_STEPS:
             self._flush()
 
     def _alive(self, marker: str) -> None:
@@ -321,8 +343,13 @@ class LifeSession(Session):
         self._flush()
         if self._marker:
             self._alive(self._marker)
-        if self._steps == self._steps_before:
-            return
+        if self._steps != self._steps_before:
+            self._trained_passes += 1
+            self._make_equal()
+
+    def _make_equal(self) -> None:
+        """Keep weights for another life, or take those of one; losses from here on are of them."""
+        self._flush()
         self._steps_before = self._steps
         if self._equal is not None:
             with guarded(self._channel, "make the weights equal"), self._apart():
