@@ -406,6 +406,19 @@ except KeyboardInterrupt:
         outcome = run_script(runs.request(command))
         assert outcome.state is not TrialState.CRASHED, outcome.output
 
+    def test_steps_of_a_script_without_torch(self, tmp_path):
+        """It is measured as any other, and not waited for until it imports torch."""
+        script = tmp_path / "script.py"
+        lines = ["import time, gpuadvisor", "while True:", "    time.sleep(0.002)"]
+        script.write_text("\n".join([*lines, "    gpuadvisor.step()"]))
+        request = runs.request(Command(sys.executable, str(script)), runs.QUICK)
+        outcome = run_script(replace(request, limits=replace(runs.PATIENT, import_s=20)))
+        assert outcome.state is TrialState.COMPLETE, outcome.reason
+        assert (outcome.measurement.marker, outcome.measurement.trace.losses) == ("explicit", ())
+        assert outcome.measurement.mean_step_ms > 2
+        script.write_text("\n".join([lines[0], "for n in range(9):", "    gpuadvisor.step()"]))
+        assert run_script(request).steps == 9
+
     def test_a_broken_harness_does_not_break_the_script(self, run):
         break_it = "import sys; sys.modules['gpuadvisor.collectors.script.child.session'] = None"
         outcome = run(f"{break_it}\n{TRAIN}\ntrain(6)\nprint('trained')")

@@ -318,8 +318,11 @@ def patch_exit(ended: Callable[[], None]) -> None:
 
 
 def peak_memory(torch: Any) -> dict[str, int]:
-    """Return the most memory in use and held, in bytes: the GPU's, else the process's."""
-    if torch.cuda.is_initialized() and torch.cuda.max_memory_allocated():
+    """Return the most memory in use and held, in bytes: the GPU's, else the process's.
+
+    `torch` may be None, where a script does not use it.
+    """
+    if torch and torch.cuda.is_initialized() and torch.cuda.max_memory_allocated():
         return {
             "peak_memory_bytes": torch.cuda.max_memory_allocated(),
             "reserved_memory_bytes": torch.cuda.max_memory_reserved(),

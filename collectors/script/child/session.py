@@ -24,7 +24,7 @@ from gpuadvisor.collectors.script.child.registry import Registry
 from gpuadvisor.collectors.script.child.roots import Roots
 from gpuadvisor.collectors.script.child.script_facts import FactsRecorder
 from gpuadvisor.collectors.script.child.trace import TraceRecorder
-from gpuadvisor.collectors.script.child.windows import timer_for
+from gpuadvisor.collectors.script.child.windows import HostTimer, timer_for
 from gpuadvisor.collectors.script.specification import Specification
 from gpuadvisor.domain.target import StepTaker
 
@@ -36,9 +36,7 @@ class Session:
     """One process's harness. With no channel it only applies settings (`gpuadvisor run`)."""
 
     def __init__(self, specification: Specification, channel: Channel | None) -> None:
-        import torch
-
-        self._torch: Any = torch
+        self._torch: Any = sys.modules.get("torch")
         self._specification = specification
         self._channel = channel
         self._registry = Registry(self._report_knob)
@@ -190,15 +188,57 @@ class Session:
         if event == "done":
             # First the end, so that the parent reads the energy counter before slow copies.
             self._channel.send("measured")
-            self._channel.send_list("losses", self._trace.losses())
-            for shape, values in self._trace.outputs():
-                self._channel.send("output", shape=shape)
-                self._channel.send_list("output_values", values)
-            self._channel.send("facts", **self._facts.report())
+            self._tell_results(self._channel)
         self._channel.send(
             event,
             short=short,
-            last_loss=self._trace.last_loss(),
+            last_loss=self._last_loss(),
             **(self._memory or patches.peak_memory(self._torch)),
             **self._clock.report(),
         )
+
+    def _tell_results(self, channel: Channel) -> None:
+        channel.send_list("losses", self._trace.losses())
+        for shape, values in self._trace.outputs():
+            channel.send("output", shape=shape)
+            channel.send_list("output_values", values)
+        channel.send("facts", **self._facts.report())
+
+    def _last_loss(self) -> float | None:
+        return self._trace.last_loss()
+
+
+class SessionWithoutTorch(Session):
+    """The harness in a process that calls `gpuadvisor.step()` and has not imported torch.
+
+    It counts these steps and applies no settings, until torch is imported: then another one does.
+    """
+
+    def install(self) -> None:
+        assert self._channel is not None  # without one nothing is observed
+        schedule, counters = self._specification.schedule, Counters()
+        self._clock = StepClock(schedule, self._channel, counters, HostTimer, self._finish)
+        self._clock.on_warm = stop_watching
+        steps.listen(self.step)
+        os.register_at_fork(after_in_child=self._forked)
+        atexit.register(self._script_ended)
+        self._at_process_exit()
+
+    def step(self) -> None:
+        """Take the end of a step."""
+        if "torch" in sys.modules:
+            self._ended = True
+            self._clock.stop()
+            steps.ignore(self.step)
+        else:
+            self._clock.tick("explicit")
+
+    def _forked(self) -> None:
+        self._process, self._ended = os.getpid(), False
+        self._clock.restart()
+
+    def _tell_results(self, channel: Channel) -> None:
+        """There are no losses, outputs or facts."""
+
+    def _last_loss(self) -> float | None:
+        return None

@@ -61,6 +61,8 @@ def start() -> None:
             from gpuadvisor.collectors.script.child.progress import Progress
 
             loop_imports.install(specification.shortening, Progress(), channel)
+    elif channel is not None:
+        _await_steps(specification, channel)
     after_import("torch", lambda: _hook_torch(specification, channel, notes, template))
 
 
@@ -119,6 +121,31 @@ def _house_sockets(folder: str, channel: Channel | None) -> None:
         if len(os.fsencode(folder)) <= LONGEST_FOLDER:
             process = sys.modules["multiprocessing.process"].current_process()
             process._config.setdefault("tempdir", folder)
+
+
+def _await_steps(specification: Specification, channel: Channel) -> None:
+    """Count the steps that a script marks itself, if it does so without torch.
+
+    Not for profilers and searches that go on in one process: those need torch.
+    """
+    from gpuadvisor import steps
+
+    own = __name__.rpartition(".")[0]
+    if any(each.applier.startswith(own) for each in specification.applications):
+        return
+
+    def begin() -> None:
+        steps.ignore(begin)
+        if "torch" in sys.modules:
+            return
+        with guarded(channel, "count the steps of a script without torch"):
+            from gpuadvisor.collectors.script.child.session import SessionWithoutTorch
+
+            session = SessionWithoutTorch(specification, channel)
+            session.install()
+            session.step()
+
+    steps.listen(begin)
 
 
 def _hook_torch(
