@@ -70,7 +70,8 @@ class Rehearser:
     """Relative difference of results that is allowed."""
     seed: int = 0
     allowed_s: float = USUAL_REHEARSAL_S
-    """Most that the lives of one rehearsal may take."""
+    """Most that the lives of one rehearsal may take. A plan that is slower than the unchanged
+    script takes more; lives beyond the usual ones are shortened or left out for it."""
     samples_per_step: float | None = None
     """As trials saw it; None where it is not known."""
     step_ms: float | None = None
@@ -79,6 +80,11 @@ class Rehearser:
     progress: Progress = field(default_factory=Silent)
     _is_cut: bool = field(default=False, repr=False)
     """Whether lives read fewer samples than wanted, as there is no time for more."""
+    _spent_s: float = field(default=0.0, repr=False)
+    """What the lives of the rehearsal that goes on have taken."""
+    _lacks_room: bool = field(default=False, repr=False)
+    """Whether a life was wanted in it that the allowed time has no room for."""
+    _redrawn: Life | None = field(default=None, repr=False)
     _known: dict[frozenset[tuple[str, object]], Rehearsal] = field(default_factory=dict, repr=False)
 
     def rehearse(self, settings: Settings, step_ms: float | None = None) -> Rehearsal:
@@ -92,8 +98,10 @@ class Rehearser:
             return Rehearsal(dict(settings), not_covered=dict.fromkeys(Aspect, problem))
         key = frozenset(settings.items())
         if key not in self._known:
+            self._spent_s, self._lacks_room = 0.0, False
             found = self._rehearse(settings, step_ms)
-            self._known[key] = replace(found, wants_time=found.wants_time or self._is_cut)
+            wants_time = found.wants_time or self._is_cut or self._lacks_room
+            self._known[key] = replace(found, wants_time=wants_time)
         return self._known[key]
 
     def _rehearse(self, settings: Settings, step_ms: float | None) -> Rehearsal:
@@ -115,7 +123,9 @@ class Rehearser:
         known = self._without_data_knobs(settings) if numerics is not None else settings
         untimed = _Untimed(
             self._nudged,
-            lambda given_up: self._on_equal_weights(known, shortening, limit_s, given_up),
+            lambda given_up: self._on_equal_weights(
+                known, shortening, self._room_s(limit_s, plan), given_up
+            ),
             self._has_room_for_two(first),
         )
         lives = Lives(
@@ -125,18 +135,18 @@ class Rehearser:
             times,
             numerics,
             untimed.nudged,
-            lambda: self._reseeded,
+            self._reseeded,
             untimed.on_equal_weights,
         )
         try:
             found = compare(lives, settings, self.knobs, self.tolerance)
         finally:
             untimed.close()
-        if _is_of_times(found):
+        if _is_of_times(found) and (limit_s := self._room_s(limit_s, plan)):
             # Passes of a few batches last milliseconds, and a start was seen once: a busy moment
             # looks like a slow plan.
-            plan = self._live(settings, shortening, limit_s)
-            again = compare(replace(lives, plan=plan), settings, self.knobs, self.tolerance)
+            other = self._live(settings, shortening, limit_s)
+            again = compare(replace(lives, plan=other), settings, self.knobs, self.tolerance)
             return replace(again, wall_s=again.wall_s + lives.plan.wall_s)
         return found
 
@@ -169,6 +179,17 @@ class Rehearser:
         shortening = replace(self._shortening, weights=self._weights)
         return self._live({}, shortening, self.allowed_s / LIVES)
 
+    def _room_s(self, limit_s: float, like: Life) -> float:
+        """Return how long a life beyond the usual ones may take; 0 where there is no room for one.
+
+        It is expected to take as long as another one, that it is `like`.
+        """
+        left_s = self.allowed_s - self._spent_s
+        if left_s >= like.wall_s:
+            return min(limit_s, left_s)
+        self._lacks_room = True
+        return 0.0
+
     @cached_property
     def _weights(self) -> str:
         """A folder that is gone with this object."""
@@ -185,9 +206,9 @@ class Rehearser:
     ) -> Life | None:
         """Let the plan live with weights that the second life kept.
 
-        None where it did not come to its end, or where no weights were kept.
+        None where it has no time or did not come to its end, or where no weights were kept.
         """
-        if not any(Path(self._weights).iterdir()):
+        if not limit_s or not any(Path(self._weights).iterdir()):
             return None
         taking = replace(shortening, weights=self._weights, takes_weights=True)
         life = self._live(settings, taking, limit_s, given_up=given_up)
@@ -206,20 +227,23 @@ class Rehearser:
     def _nudged(self, amount: float) -> Life | None:
         """Let the unchanged script live with weights that were changed by a relative amount.
 
-        None where it did not come to its end.
+        None where it has no room or did not come to its end.
         """
-        shortening = replace(self._shortening, nudge=amount)
-        life = self._live({}, shortening, self.allowed_s / LIVES)
-        return life if life.state is TrialState.COMPLETE else None
+        return self._one_more(replace(self._shortening, nudge=amount))
 
-    @cached_property
+    def _one_more(self, shortening: Shortening, reseed: int | None = None) -> Life | None:
+        """Let the unchanged script live once more, where there is room and it comes to its end."""
+        limit_s = self._room_s(self.allowed_s / LIVES, self._first)
+        life = self._live({}, shortening, limit_s, reseed) if limit_s else None
+        return life if life is not None and life.state is TrialState.COMPLETE else None
+
     def _reseeded(self) -> Life | None:
-        """A life of the unchanged script whose models draw other random numbers.
+        """Return a life of the unchanged script whose models draw other random numbers.
 
-        None where it did not come to its end.
+        None where it has no room or did not come to its end.
         """
-        life = self._live({}, self._shortening, self.allowed_s / LIVES, self.seed + 1)
-        return life if life.state is TrialState.COMPLETE else None
+        self._redrawn = self._redrawn or self._one_more(self._shortening, self.seed + 1)
+        return self._redrawn
 
     def _compiles_long(self, settings: Settings) -> bool:
         """Say whether another mode of the model would take long to be compiled for."""
@@ -286,6 +310,7 @@ class Rehearser:
             name += ", other random numbers"
         self.progress.on_life_start(name)
         life = run_life(request, shortening)
+        self._spent_s += life.wall_s
         if self.cancelled():
             raise Interrupted("interrupted")
         is_whole = life.state is TrialState.COMPLETE

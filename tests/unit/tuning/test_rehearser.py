@@ -159,11 +159,17 @@ class TestOnEqualWeights:
     """Training makes of the plan's rounding, and of any, another model."""
 
     @pytest.fixture
-    def rehearsed(self, monkeypatch):
+    def limits_s(self):
+        """How long each life might take."""
+        return []
+
+    @pytest.fixture
+    def rehearsed(self, monkeypatch, limits_s):
         """Rehearses on a GPU; lives of a kind are given out in order, the last of them again."""
 
-        def run(free=MEMORY, **lives):
+        def run(free=MEMORY, allowed_s=200.0, **lives):
             running, asked = [], []
+            limits_s.clear()
             both = threading.Event()
 
             def live(request, shortening):
@@ -173,6 +179,7 @@ class TestOnEqualWeights:
                 if shortening.weights and not shortening.takes_weights:
                     (Path(shortening.weights) / "0.pt").touch()
                 asked.append(kind)
+                limits_s.append(request.limits.total_s)
                 running.append(kind)
                 if {"nudged", "equal"} <= set(running):
                     both.set()
@@ -189,9 +196,10 @@ class TestOnEqualWeights:
             monkeypatch.setattr(rehearsal, "run_life", live)
             monkeypatch.setattr(rehearsal, "unavailable", lambda: None)
             monkeypatch.setattr(rehearsal, "available_bytes", lambda: free)
-            rehearser = Rehearser(Side(Command("python", "train.py"), GPU), load_knobs(), 0.01)
-            found = rehearser.rehearse(NHWC)
+            side = Side(Command("python", "train.py"), GPU)
+            found = Rehearser(side, load_knobs(), 0.01, allowed_s=allowed_s).rehearse(NHWC)
             assert found.equivalence is not None
+            assert found.wants_time == (allowed_s < 15.0)
             return found.equivalence.status, asked, both.is_set()
 
         return run
@@ -217,6 +225,16 @@ class TestOnEqualWeights:
         status, asked, both = rehearsed(free=4 << 30, plan=3.0, nudged=5.0)
         assert (status, both) == ("equivalent", False)
         assert asked[3:] == ["nudged", "equal"]
+
+    @pytest.mark.parametrize(
+        ("allowed_s", "more"), [(11.9, []), (14.9, ["nudged"]), (15.0, ["nudged", "equal"])]
+    )
+    def test_no_life_goes_on_beyond_the_time_allowed(self, rehearsed, limits_s, allowed_s, more):
+        """Each takes 3 s, and three of them are made before it is known that more are wanted."""
+        status, asked, _ = rehearsed(4 << 30, allowed_s, plan=3.0, nudged=5.0)
+        assert status == ("equivalent" if len(more) == 2 else "not_checked")
+        assert asked[3:] == more
+        assert all(n * 3.0 + limits_s[n] <= allowed_s for n in range(3, len(asked)))
 
     def test_what_nobody_asks_for_is_given_up(self, rehearsed):
         status, asked, _ = rehearsed(plan=1.3, nudged=1.2, waits=True)
