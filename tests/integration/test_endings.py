@@ -269,7 +269,7 @@ def test_a_run_that_begins_is_no_orphan_of_one_that_ends(tmp_path):
     (tmp_path / "script.py").write_text("raise SystemExit(7)")
     request = runs.request(Command(sys.executable, "script.py", folder=str(tmp_path)))
     with ThreadPoolExecutor(3) as pool:
-        outcomes = list(pool.map(lambda _: run_script(request), range(24)))
+        outcomes = list(pool.map(lambda _: run_script(request), range(12)))
     assert {outcome.state for outcome in outcomes} == {TrialState.CRASHED}
     assert all("exit status 7" in outcome.reason for outcome in outcomes)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from pathlib import Path
 
 import psutil
@@ -178,7 +179,7 @@ def test_ctrl_c_leaves_no_process(tmp_path):
     script(tmp_path, each="open('begun', 'w')")
     running = Running(tmp_path, "profile", "train.py", "--steps", "100000")
     while not (tmp_path / "begun").exists() and running.process.poll() is None:
-        pass
+        time.sleep(0.01)
     children = running.children()
     running.process.send_signal(2)
     answer = running.end()

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -199,7 +200,7 @@ def test_ctrl_c_ends_the_tool_and_the_program(tmp_path, tools):
     path = f"{folder}:{os.environ['PATH']}"
     running = Running(tmp_path, "profile", "--nsys", "--", "sleep", "300", PATH=path)
     while not log.exists() and running.process.poll() is None:
-        pass
+        time.sleep(0.01)
     running.process.send_signal(2)
     answer = running.end()
     assert answer.status == 130

@@ -75,7 +75,7 @@ CASES = [
         "checkpoints.py", "backward", None, "root_input", {"roots": ("Net",), **WITHOUT_OPTIMIZER}
     ),
     Case("rollouts.py", "backward", *given(20), WITHOUT_OPTIMIZER),
-    Case("explicit.py", "explicit", *given(24)),
+    Case("explicit.py", "explicit", *given(24), WITHOUT_OPTIMIZER),
     Case("stream.py", "backward", *loaded(10), WITHOUT_OPTIMIZER),
     Case("folds.py", "optimizer", *loaded(16), {"optimizers": ("SGD",) * 4}, slow=True),
     Case("inference.py inference_mode", "forward", *given(32), INFERENCE, missed=8),

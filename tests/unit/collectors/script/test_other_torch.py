@@ -11,19 +11,30 @@ import pytest
 pytest.importorskip("torch")
 
 PROGRAM = """
-import os, sys, torch
+import os, sys, torch, torch._dynamo
 from torch.utils.data import DataLoader, dataloader
 from gpuadvisor.collectors.script.child.channel import Channel
 from gpuadvisor.collectors.script.child.session import Session
 from gpuadvisor.collectors.script.specification import Schedule, Specification
 from gpuadvisor.tuners.knobs import load_knobs
 
-{change}
-os.mkfifo(sys.argv[1])
-end = os.open(sys.argv[1], os.O_RDONLY | os.O_NONBLOCK)
+# Each change is for a process of its own, which has nothing left to import.
+folder, *changes = sys.argv[1:]
+for change in changes:
+    if (child := os.fork()) == 0:
+        break
+    if os.waitpid(child, 0)[1]:
+        os._exit(1)
+    print(flush=True)
+else:
+    os._exit(0)
+exec(change)
+pipe = os.path.join(folder, str(os.getpid()))
+os.mkfifo(pipe)
+end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
 applications = (load_knobs()["channels_last"].application(True),)
-specification = Specification(applications, events=sys.argv[1], schedule=Schedule(warmup_s=60))
-Session(specification, Channel(sys.argv[1])).install()
+specification = Specification(applications, events=pipe, schedule=Schedule(warmup_s=60))
+Session(specification, Channel(pipe)).install()
 
 model = torch.nn.Conv2d(2, 2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -31,31 +42,41 @@ for images in DataLoader(torch.ones(64, 2, 2, 2), batch_size=4):
     optimizer.zero_grad()
     model(images).sum().backward()
     optimizer.step()
-print(os.read(end, 1 << 16).decode())
+print(os.read(end, 1 << 16).decode(), end="", flush=True)
+os._exit(0)
 """
+NONE = ""
+CALLED = "torch.nn.Module.__call__ = torch.nn.Module._call_impl"
+ITERATED = "del dataloader._BaseDataLoaderIter"
 
 
-def events_with(change, folder):
-    """Return what is told of a script, in a torch that was changed before it was hooked."""
-    command = [sys.executable, "-c", PROGRAM.format(change=change), str(folder / "events")]
+@pytest.fixture(scope="module")
+def events_with(tmp_path_factory):
+    """What is told of a script, by the change that was made to torch before it was hooked."""
+    changes = (NONE, CALLED, ITERATED)
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path_factory.mktemp("pipes")), *changes]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+    told = run.stdout.split("\n\n")[: len(changes)]
+    return {
+        change: [json.loads(line) for line in lines.splitlines()]
+        for change, lines in zip(changes, told, strict=True)
+    }
 
 
 def told(events, kind):
     return [event for event in events if event["event"] == kind]
 
 
-def test_this_torch_has_all_that_hooks_stand_on(tmp_path):
-    events = events_with("", tmp_path)
+def test_this_torch_has_all_that_hooks_stand_on(events_with):
+    events = events_with[NONE]
     assert not told(events, "harness_failed")
     assert [event["state"] for event in told(events, "knob")] == ["effective"]
     assert "optimizer" in {event["marker"] for event in told(events, "step")}
 
 
-def test_modules_are_called_in_another_way(tmp_path):
-    events = events_with("torch.nn.Module.__call__ = torch.nn.Module._call_impl", tmp_path)
+def test_modules_are_called_in_another_way(events_with):
+    events = events_with[CALLED]
     (failure,) = told(events, "harness_failed")
     assert "calls modules in another way" in failure["detail"]
     (knob,) = told(events, "knob")
@@ -64,8 +85,8 @@ def test_modules_are_called_in_another_way(tmp_path):
     assert "optimizer" in {event["marker"] for event in told(events, "step")}
 
 
-def test_loaders_have_other_iterators(tmp_path):
-    events = events_with("del dataloader._BaseDataLoaderIter", tmp_path)
+def test_loaders_have_other_iterators(events_with):
+    events = events_with[ITERATED]
     (failure,) = told(events, "harness_failed")
     assert "see the batches of the script's DataLoaders" in failure["detail"]
     assert "_BaseDataLoaderIter" in failure["detail"]
