@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from gpuadvisor.domain.device import Device, Environment
@@ -69,6 +70,13 @@ def measurement(
     **changes: Any,
 ) -> Measurement:
     """A run whose steps take `step_ms` with 2 % of noise and a few stalls."""
+    return replace(_measured(step_ms, samples, energy_j, steps), **changes)
+
+
+@cache
+def _measured(
+    step_ms: float, samples: float | None, energy_j: float | None, steps: int
+) -> Measurement:
     noise = random.Random(round(step_ms * 1000))
     times = [step_ms * noise.gauss(1, 0.02) for _ in range(steps)]
     for place in range(0, steps, 40):
@@ -79,7 +87,7 @@ def measurement(
         samples=(samples or 0) * steps,
         energy_j=None if energy_j is None else energy_j * steps,
     )
-    built = Measurement(
+    return Measurement(
         marker="optimizer",
         step_ms=tuple(times),
         windows=(window,),
@@ -90,7 +98,6 @@ def measurement(
         startup_s=6.5,
         wall_s=31.0,
     )
-    return replace(built, **changes)
 
 
 def _trial(number: int, gain: float | None, settings: dict[str, Any], **changes: Any) -> Trial:
@@ -99,6 +106,7 @@ def _trial(number: int, gain: float | None, settings: dict[str, Any], **changes:
     return replace(first, wall_s=31.0, **changes)
 
 
+@cache
 def trials() -> tuple[Trial, ...]:
     """A baseline, a search with every state, an ablation and a proof."""
     workers = {"num_workers": 8}

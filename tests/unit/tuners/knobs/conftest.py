@@ -122,6 +122,7 @@ def torch_as_it_was() -> Any:
     benchmark, order = torch.backends.cudnn.benchmark, kernel_order()
     copies = torch.Tensor.to, torch.Tensor.cuda
     torch.manual_seed(0)
+    torch.set_num_threads(1)  # others would spin where they wait
     yield
     torch.set_num_threads(threads)
     torch.set_float32_matmul_precision(precision)
