@@ -45,13 +45,11 @@ KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
 """Folders of devices and of the kernel's own files; no user's files are there but in /dev/shm."""
 SYSTEM_FOLDERS = ("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr")
 """Folders of the system, that get an overlay only where the user could write in them."""
-KERNEL_TYPES = frozenset(
-    (
-        *("autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts"),
-        *("devtmpfs", "efivarfs", "fusectl", "hugetlbfs", "mqueue", "nsfs", "proc", "pstore"),
-        *("resctrl", "rpc_pipefs", "securityfs", "selinuxfs", "sysfs", "tracefs"),
-    )
-)
+KERNEL_TYPES = frozenset((
+    "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts",
+    "devtmpfs", "efivarfs", "fusectl", "hugetlbfs", "mqueue", "nsfs", "proc", "pstore", "resctrl",
+    "rpc_pipefs", "securityfs", "selinuxfs", "sysfs", "tracefs",
+))  # fmt: skip
 """File systems that hold no user's files: an overlay of them has no meaning."""
 SHARED_MEMORY = "/dev/shm"
 MOST_DEPTH = 4
@@ -69,6 +67,7 @@ class RefusedError(Exception):
 class Mount:
     """One mount of the namespace, as the kernel lists it."""
 
+    identity: str
     path: str
     kind: str
     options: tuple[str, ...]
@@ -149,7 +148,9 @@ class View:
         targets = self._targets(mounts)
         shared_memory = os.path.isdir(SHARED_MEMORY) and _open(SHARED_MEMORY)
         _make_read_only(mounts, writable)
-        self._make_memory(f"{_through(scratch)}/memory", self.request["memory_bytes"])
+        path = f"{_through(scratch)}/memory"
+        os.mkdir(path, 0o700)
+        self.memory = self._mount_memory(path, self.request["memory_bytes"])
         for number, target in enumerate(targets):
             try:
                 self._cover(target, number, scratch)
@@ -173,16 +174,14 @@ class View:
         for entry in sorted(os.scandir("/"), key=lambda entry: entry.name):
             if entry.path in KERNEL_FOLDERS or not entry.is_dir(follow_symlinks=False):
                 continue
-            if entry.path not in SYSTEM_FOLDERS or os.access(entry.path, os.W_OK):
-                self._add(entry.path, mounts, targets)
+            if entry.path in SYSTEM_FOLDERS and not os.access(entry.path, os.W_OK):
+                continue
+            if self.in_user_namespace:
+                self._add_writable(entry.path, mounts, targets, 1, False)
+                continue
+            for each in (entry.path, *_beneath(entry.path, mounts)):
+                self._take(each, mounts, targets)
         return targets
-
-    def _add(self, path: str, mounts: list[Mount], targets: list[Target]) -> None:
-        if self.in_user_namespace:
-            self._add_writable(path, mounts, targets, 1, False)
-            return
-        for each in (path, *_beneath(path, mounts)):
-            self._take(each, mounts, targets)
 
     def _add_writable(
         self, path: str, mounts: list[Mount], targets: list[Target], depth: int, covered: bool
@@ -272,13 +271,12 @@ class View:
 
     # -- memory ----------------------------------------------------------------------------------
 
-    def _make_memory(self, path: str, size: int) -> None:
-        """Mount a file system in memory, for layers that the disk cannot hold."""
-        os.mkdir(path, 0o700)
-        options = f"size={size},mode=700"
+    def _mount_memory(self, path: str, size: int, mode: str = "700") -> int:
+        """Mount a file system of so many bytes in memory that may hold layers; return it."""
+        options = f"size={size},mode={mode}"
         _mount("none", path, "tmpfs", MS_NOSUID | MS_NODEV, options, "mount a tmpfs")
-        self.memory = _open(path)
-        self.memories.append(self.memory)
+        self.memories.append(_open(path))
+        return self.memories[-1]
 
     def _cover_shared_memory(self, below: int, scratch: int) -> None:
         """Give the script shared memory of its own, of the same size as what there is.
@@ -287,19 +285,13 @@ class View:
         """
         size = os.fstatvfs(below)
         if not os.listdir(SHARED_MEMORY):
-            options = f"size={size.f_blocks * size.f_frsize},mode=1777"
-            _mount("shm", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, options, "mount a tmpfs")
-            self.memories.append(_open(SHARED_MEMORY))
-            self.layers.append(
-                {"path": SHARED_MEMORY, "layer": "", "memory": len(self.memories) - 1}
-            )
+            self._mount_memory(SHARED_MEMORY, size.f_blocks * size.f_frsize, "1777")
+            number = len(self.memories) - 1
+            self.layers.append({"path": SHARED_MEMORY, "layer": "", "memory": number})
             return
         path = f"{_through(scratch)}/shared"
         os.mkdir(path, 0o700)
-        options = f"size={size.f_bavail * size.f_frsize},mode=700"
-        _mount("shm", path, "tmpfs", MS_NOSUID | MS_NODEV, options, "mount a tmpfs")
-        memory = _open(path)
-        self.memories.append(memory)
+        memory = self._mount_memory(path, size.f_bavail * size.f_frsize)
         target = Target(SHARED_MEMORY, below, MS_NOSUID | MS_NODEV, True)
         if not self._overlay(target, memory, "layer", len(self.memories) - 1):
             raise RefusedError(f"{SHARED_MEMORY} cannot have an overlay")
@@ -334,8 +326,8 @@ def _mounts() -> list[Mount]:
         for line in file:
             left, _, right = line.partition(" - ")
             words = left.split(" ")
-            path = re.sub(r"\\([0-7]{3})", _character, words[4])
-            mounts.append(Mount(path, right.split(" ")[0], tuple(words[5].split(","))))
+            path = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), words[4])
+            mounts.append(Mount(words[0], path, right.split(" ")[0], tuple(words[5].split(","))))
     return mounts
 
 
@@ -346,12 +338,7 @@ def _is_mounted(descriptor: int) -> bool:
     """
     with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as file:
         identity = next((line.split()[1] for line in file if line.startswith("mnt_id:")), None)
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        return identity is None or any(line.split(" ", 1)[0] == identity for line in file)
-
-
-def _character(escape: re.Match[str]) -> str:
-    return chr(int(escape[1], 8))
+    return identity is None or any(mount.identity == identity for mount in _mounts())
 
 
 def _beneath(path: str, mounts: list[Mount]) -> list[str]:
@@ -371,22 +358,21 @@ def _make_read_only(mounts: list[Mount], writable: list[str]) -> None:
 
     All at once where the kernel can do that; else one by one, but for those that cannot be reached.
     """
+    kernel = tuple(f"{each}/" for each in KERNEL_FOLDERS)
     if _set_read_only("/", True, recursive=True):
         for mount in mounts:
-            inside = f"{mount.path}/".startswith(tuple(f"{each}/" for each in KERNEL_FOLDERS))
-            if inside and "ro" not in mount.options:
+            if f"{mount.path}/".startswith(kernel) and "ro" not in mount.options:
                 _set_read_only(mount.path, False)
         for path in writable:
             if not _set_read_only(path, False):
                 raise RefusedError(f"cannot keep {path}: {os.strerror(ctypes.get_errno())}")
         return
     for mount in mounts:
-        if f"{mount.path}/".startswith(tuple(f"{each}/" for each in KERNEL_FOLDERS)):
+        if f"{mount.path}/".startswith(kernel):
             continue
         flags = MS_REMOUNT | MS_BIND | MS_RDONLY | mount.flags
-        if not _try_mount(None, mount.path, None, flags, None) and os.access(mount.path, os.F_OK):
-            if _is_hidden(mount, mounts):
-                continue
+        is_done = _try_mount(None, mount.path, None, flags, None)
+        if not (is_done or not os.access(mount.path, os.F_OK) or _is_hidden(mount, mounts)):
             why = os.strerror(ctypes.get_errno())
             raise RefusedError(f"cannot make {mount.path} read-only: {why}")
 

@@ -48,7 +48,7 @@ class _Supply:
         self._datasets: list[Any] = []
         """Data sets in the order in which the script began to read them."""
         self._settings: Mapping[str, Any] | None = None
-        """Those of the block before where its workers go on; None where there are none."""
+        """Settings of the block before, whose workers go on; None where no workers do."""
         self._made: Any = None
         self._pass: Any = None
         """The DataLoader of the block before, and its pass as far as it was read."""

@@ -373,7 +373,7 @@ class LifeSession(Session):
                 self._record.write(
                     "loop",
                     place=each.place,
-                    loop=str(each.kind),
+                    kind=each.kind,
                     planned=each.planned,
                     done=each.done,
                     shortened=each.shortened,

@@ -293,21 +293,13 @@ class States:
             # In a whole pass the model draws from the process's own generators, too.
             if change.path in GLOBAL and not of_process:
                 continue
-            self._once(
-                "change",
-                loader=change.loader,
-                epoch=change.epoch,
-                path=change.path,
-                state=str(change.kind),
-                moment=str(change.moment),
-                detail=change.detail,
-            )
+            self._once("change", **asdict(change))
 
-    def _once(self, kind: str, **fields: Any) -> None:
-        key = (kind, *fields.values())
+    def _once(self, record: str, **fields: Any) -> None:
+        key = (record, *fields.values())
         if key not in self._known:
             self._known.add(key)
-            self._record.write(kind, **fields)
+            self._record.write(record, **fields)
 
 
 class WorkerReport:

@@ -20,9 +20,9 @@ class Record:
         self._process = 0
         self._descriptor = -1
 
-    def write(self, kind: str, **fields: Any) -> None:
-        """Append one record: its kind and the fields of the object of that name."""
-        line = json.dumps({"kind": kind, **fields}, separators=(",", ":"))
+    def write(self, record: str, **fields: Any) -> None:
+        """Append one record: its name and the fields of the object of that name."""
+        line = json.dumps({"record": record, **fields}, separators=(",", ":"))
         try:
             if os.getpid() != self._process:
                 self._open()

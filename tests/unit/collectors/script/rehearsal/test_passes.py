@@ -98,7 +98,7 @@ def passes(tmp_path, monkeypatch):
     def written(kind):
 
         lines = record_file(str(tmp_path), os.getpid()).read_text().splitlines()
-        return [record for line in lines if (record := json.loads(line))["kind"] == kind]
+        return [record for line in lines if (record := json.loads(line))["record"] == kind]
 
     return made, written
 
@@ -150,7 +150,7 @@ class TestPasses:
 
         data = Counting(torch.arange(40, dtype=torch.float32)[:, None])
         list(DataLoader(data, batch_size=5))
-        found = {(each["path"], each["state"], each["moment"]) for each in written("change")}
+        found = {(each["path"], each["kind"], each["moment"]) for each in written("change")}
         assert ("dataset.count", "value", "reading") in found
         assert ("torch", "generator", "reading") in found
 
