@@ -30,12 +30,11 @@ class StateComparison:
         first, plan = self.found.lives.first, self.found.lives.plan
         if not first.epochs:
             return
-        self.found.covered.append(Aspect.DATASET_STATE)
         if first.unseen:
-            self.found.covered.remove(Aspect.DATASET_STATE)
-            self.found.not_covered[Aspect.DATASET_STATE] = (
-                f"{first.unseen[0]} is too large to look at"
-            )
+            why = f"{first.unseen[0]} is too large to look at"
+            self.found.not_covered[Aspect.DATASET_STATE] = why
+        else:
+            self.found.covered.append(Aspect.DATASET_STATE)
         in_workers = {each.loader for each in plan.epochs if each.workers}
         in_main = {each.loader for each in first.epochs if not each.workers}
         self._possible(in_main & in_workers)
@@ -50,11 +49,12 @@ class StateComparison:
                 self._in_process(change)
         for each in repeated(plan.workers):
             where = "in two workers" if each.is_between_workers else "in two epochs"
-            self.found.problem(
-                Aspect.DATASET_STATE,
-                f"{each.path} draws the same random numbers {where}",
-                self.found.loader_knobs,
-            )
+            self._problem(f"{each.path} draws the same random numbers {where}")
+
+    def _problem(self, sentence: str, suspect: str = "") -> None:
+        """Note a difference that one setting causes, or all those of the data can have caused."""
+        named = [suspect] if suspect in self.found.settings else self.found.loader_knobs
+        self.found.problem(Aspect.DATASET_STATE, sentence, named)
 
     def _possible(self, loaders: set[int]) -> None:
         """Say that reading would change for other samples what it changed for none of these."""
@@ -71,79 +71,42 @@ class StateComparison:
 
     def _between_epochs(self, change: StateChange) -> None:
         """Judge what the script changes between passes: workers that live on do not see it."""
-        main_only = change.path.split(".")[0] in _MAIN_PROCESS_ONLY
-        if (
-            main_only
-            or "persistent_workers" not in self.found.settings
-            or self._is_made_once(change)
-        ):
-            return
-        self.found.problem(
-            Aspect.DATASET_STATE,
-            f"the script changes {change.path} between epochs, and workers that live on would not"
-            " see it",
-            ["persistent_workers"],
-        )
+        suspect, is_main_s = "persistent_workers", change.path.split(".")[0] in _MAIN_PROCESS_ONLY
+        if suspect in self.found.settings and not is_main_s and not self._is_made_once(change):
+            why = "between epochs, and workers that live on would not see it"
+            self._problem(f"the script changes {change.path} {why}", suspect)
 
     def _in_process(self, change: StateChange) -> None:
         """Judge what changes as samples are read, or is held open: workers have copies of it."""
         kind = f" ({change.detail})" if change.detail else ""
-        suspects = [
-            n for n in ("dataloader_workers",) if n in self.found.settings
-        ] or self.found.loader_knobs
         if change.moment is Moment.HELD:
-            self.found.problem(
-                Aspect.DATASET_STATE,
-                f"{change.path}{kind} is open before the workers start, and they would share its"
-                " position",
-                suspects,
-            )
+            why = "is open before the workers start, and they would share its position"
         elif self._is_made_once(change):
             return  # opened or computed with the first sample, as each worker does for itself
-        elif change.kind is StateKind.ITERATOR or change.kind is StateKind.VALUE:
-            self.found.problem(
-                Aspect.DATASET_STATE,
-                f"{change.path}{kind} changes as samples are read, and each worker would change a"
-                " copy of its own",
-                suspects,
-            )
+        elif change.kind in (StateKind.ITERATOR, StateKind.VALUE):
+            why = "changes as samples are read, and each worker would change a copy of its own"
         elif change.kind is StateKind.CONTAINER and not self.data.is_fixed(change.loader, 0):
-            self.found.problem(
-                Aspect.DATASET_STATE,
-                f"{change.path}{kind} grows as random samples are read, and each worker would fill"
-                " a copy of its own",
-                suspects,
-            )
+            why = "grows as random samples are read, and each worker would fill a copy of its own"
         elif change.kind is StateKind.GENERATOR and not self.found.lives.plan.workers:
-            self.found.problem(
-                Aspect.DATASET_STATE,
-                f"{change.path}{kind} draws random numbers as samples are read, and what its copies"
-                " in workers draw could not be seen",
-                suspects,
+            why = (
+                "draws random numbers as samples are read, and what its copies in workers draw"
+                " could not be seen"
             )
+        else:
+            return
+        self._problem(f"{change.path}{kind} {why}", "dataloader_workers")
 
     def _is_made_once(self, change: StateChange) -> bool:
         """Say whether a part changed in the first pass only, and samples do not depend on it."""
-        passes = {
-            number
-            for loader, number in passes_of(self.found.lives.first)
-            if loader == change.loader
-        }
+        first, loader = self.found.lives.first, change.loader
         changed = {
             each.epoch
-            for each in self.found.lives.first.changes
-            if (each.loader, each.path, each.moment) == (change.loader, change.path, Moment.READING)
+            for each in first.changes
+            if (each.loader, each.path, each.moment) == (loader, change.path, Moment.READING)
         }
-        fixed = all(
-            self.data.is_fixed(change.loader, part) for part in self._parts_of(change.loader)
-        )
-        once = len(passes) > 1 and changed == {min(passes)} and fixed
+        read = [each for (place, _), each in passes_of(first).items() if place == loader]
+        numbers = [each.number for each in read]
+        parts = range(min((len(parts_of(each)) for each in read), default=0))
+        fixed = all(self.data.is_fixed(loader, part) for part in parts)
+        once = len(numbers) > 1 and changed == {min(numbers)} and fixed
         return once and change.kind not in (StateKind.ITERATOR, StateKind.GENERATOR)
-
-    def _parts_of(self, loader: int) -> range:
-        passes = [
-            each
-            for (place, _), each in passes_of(self.found.lives.first).items()
-            if place == loader
-        ]
-        return range(min((len(parts_of(each)) for each in passes), default=0))

@@ -9,7 +9,6 @@ may get it several times over in one, which shows what larger batches would brin
 
 from __future__ import annotations
 
-import copy
 import time
 import weakref
 from collections import Counter
@@ -18,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gpuadvisor.collectors.script.child.counters import ready_batches
-from gpuadvisor.collectors.script.child.repeated_batch import Memory, repeated
+from gpuadvisor.collectors.script.child.repeated_batch import Memory, of_parts, repeated
 from gpuadvisor.collectors.script.child.trace import samples_in
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.target import Target, Turn
@@ -230,19 +229,7 @@ def _tensors(value: Any) -> Iterator[Any]:
 
 def _rebuilt(value: Any) -> Any:
     """Return a batch with containers of its own, and an alias of each tensor."""
-    if hasattr(value, "untyped_storage"):
-        return _alias(value)
-    if isinstance(value, Mapping):
-        made = copy.copy(value)
-        for key, each in value.items():
-            made[key] = _rebuilt(each)  # type: ignore[index]
-        return made
-    if isinstance(value, list):
-        return [_rebuilt(each) for each in value]
-    if isinstance(value, tuple):
-        parts = [_rebuilt(each) for each in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    return value
+    return _alias(value) if hasattr(value, "untyped_storage") else of_parts(value, _rebuilt)
 
 
 def _alias(tensor: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,19 @@ def repeated(batch: Any, rows: int, times: int) -> Any:
     return _Repeating(rows, times).of(batch)
 
 
+def of_parts(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a part of a batch with containers of its own, and what is in them changed."""
+    if isinstance(value, Mapping):
+        made = copy.copy(value)  # a class of its own may be built from something else
+        for key, each in value.items():
+            made[key] = change(each)  # type: ignore[index]
+        return made
+    if isinstance(value, (list, tuple)):
+        parts = [change(each) for each in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value
+
+
 class _Repeating:
     def __init__(self, rows: int, times: int) -> None:
         self._rows = rows
@@ -41,17 +54,9 @@ class _Repeating:
                     f"its batches of {self._rows} samples hold a tensor of {value.shape[0]}"
                 )
             return torch.cat([value] * self._times)
-        if isinstance(value, Mapping):
-            made = copy.copy(value)  # a class of its own may be built from something else
-            for key, each in value.items():
-                made[key] = self.of(each)  # type: ignore[index]
-            return made
-        if isinstance(value, (list, tuple)):
-            if self._is_of_samples(value):
-                return type(value)(list(value) * self._times)
-            parts = [self.of(each) for each in value]
-            return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-        return value
+        if isinstance(value, (list, tuple)) and self._is_of_samples(value):
+            return type(value)(list(value) * self._times)
+        return of_parts(value, self.of)
 
     def _is_of_samples(self, value: list[Any] | tuple[Any, ...]) -> bool:
         """Say whether a list has an item for each sample, and not one for each kind of input."""
