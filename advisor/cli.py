@@ -119,8 +119,7 @@ def _parsed(given: list[str]) -> argparse.Namespace | None:
     """Return the arguments; None where there is no command, and the help was printed."""
     own, dashes, rest = _split(given)
     parser = build_parser(own[0] if own else None)
-    if " ".join(own[:2]) in _commands(parser):  # `gate record`, not `gate` of a script `record`
-        own[:2] = [" ".join(own[:2])]
+    own = joined(parser, own)
     args, unknown = parser.parse_known_args(own)
     if args.version:
         return args
@@ -140,6 +139,15 @@ def _parsed(given: list[str]) -> argparse.Namespace | None:
         raise UsageError(f"{args.command} takes nothing after --")
     args.rest = rest
     return args
+
+
+def joined(parser: argparse.ArgumentParser, own: list[str]) -> list[str]:
+    """Return the words with those of a command of two joined: `gate record` is one.
+
+    A script that is called `record` is `./record` for the command `gate`.
+    """
+    both = " ".join(own[:2])
+    return [both, *own[2:]] if both in _commands(parser) else own
 
 
 def _split(argv: list[str]) -> tuple[list[str], bool, list[str]]:

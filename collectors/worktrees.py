@@ -151,6 +151,11 @@ class Repository:
         names = _git(folder, "ls-files", "-z", ":(attr:filter=lfs)").stdout.split("\0")
         return [name for name in filter(None, names) if _is_pointer(folder / name)]
 
+    def remotes(self) -> list[str]:
+        """Return the URLs that it is fetched from."""
+        listed = self._said("config", "--get-regexp", r"^remote\..*\.url$").splitlines()
+        return [line.partition(" ")[2] for line in listed]
+
     @contextmanager
     def checked_out(self, **versions: Version) -> Iterator[dict[str, Path]]:
         """Give each version a folder, by the names of the arguments, until the block ends.

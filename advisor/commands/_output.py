@@ -68,6 +68,14 @@ def write(path: Path, text: str, said_on: TextIO) -> None:
     print(f"wrote {path.absolute()}", file=said_on)
 
 
+def make_folder(path: Path) -> None:
+    """Make the folder of a file that will be written; UsageError where it cannot be made."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}; choose another file") from None
+
+
 def write_or_print(target: str, text: str, said_on: TextIO) -> None:
     """Write a file, or print the text where the target is `-`."""
     if target == "-":

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuadvisor import errors
-from gpuadvisor.cli import build_parser
+from gpuadvisor.cli import build_parser, joined
 from gpuadvisor.tuners.knobs import load_knobs
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,8 @@ SHOWN = [
 @pytest.mark.parametrize("words", SHOWN)
 def test_every_command_that_is_shown_parses(words):
     own = words[1 : words.index("--")] if "--" in words else words[1:]
-    args = build_parser().parse_args(own)
+    parser = build_parser()
+    args = parser.parse_args(joined(parser, own))
     assert "--" not in words or args.takes_rest
 
 

@@ -123,8 +123,8 @@ def run(args: argparse.Namespace) -> int:
     from gpuadvisor.tuning.gate.comparison import gate
 
     with outputs(args) as written:
-        if args.script:
-            written.begin(args.script, place_in_repository(args.script, args.is_module))
+        name = args.script or args.head_cmd or "gate"
+        written.begin(name, place_in_repository(args.script, args.is_module))
         options = _options(args)
         with stoppable() as stop, ConsoleGateProgress(messages()) as progress:
             found = gate(options, progress, stop.requested)

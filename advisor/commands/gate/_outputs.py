@@ -104,11 +104,11 @@ def outputs(args: argparse.Namespace) -> Iterator[Outputs]:
         raise failed[0]
 
 
-def place_in_repository(script: str, is_module: bool) -> str:
+def place_in_repository(script: str | None, is_module: bool) -> str:
     """Return a script's path from the root of its repository; empty for what is in none."""
-    path = Path(script).absolute()
+    path = Path(script or "").absolute()
     root = next((each for each in path.parents if (each / ".git").exists()), None)
-    return "" if root is None or is_module else path.relative_to(root).as_posix()
+    return "" if root is None or is_module or not script else path.relative_to(root).as_posix()
 
 
 def _outputs(args: argparse.Namespace, environment: Mapping[str, str]) -> Outputs:
@@ -183,7 +183,7 @@ def _print(made: Outputs) -> None:
 
 def _write(made: Outputs) -> list[UsageError]:
     """Write every output, and return why those are missing that could not be written."""
-    from gpuadvisor.commands._output import write_or_print
+    from gpuadvisor.commands._output import make_folder, write_or_print
     from gpuadvisor.reports.gate.formats import load_format
 
     failed = []
@@ -191,7 +191,7 @@ def _write(made: Outputs) -> list[UsageError]:
         text = load_format(each.format).render(made.outcomes)
         try:
             if each.path != STANDARD_OUTPUT:
-                _make_folder(Path(each.path))
+                make_folder(Path(each.path))
             write_or_print(each.path, text, sys.stderr)
         except UsageError as error:
             failed.append(error)
@@ -204,10 +204,3 @@ def _write(made: Outputs) -> list[UsageError]:
         except OSError as error:
             failed.append(UsageError(f"cannot write the summary: {error.strerror or error}"))
     return failed
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}; choose another file") from None

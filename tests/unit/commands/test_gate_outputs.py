@@ -133,3 +133,4 @@ def test_the_place_of_a_script_is_that_in_its_repository(monkeypatch):
     monkeypatch.chdir("examples")
     assert place_in_repository("train.py", is_module=False) == "examples/train.py"
     assert place_in_repository("package.train", is_module=True) == ""
+    assert place_in_repository(None, is_module=False) == ""

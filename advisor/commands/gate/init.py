@@ -1,0 +1,221 @@
+"""Write a workflow that gates a script, for GitHub or GitLab, after measuring the script once.
+
+The script runs in a new work tree, as in a gate; nothing of yours is overwritten.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuadvisor.commands._arguments import (
+    add_script_arguments,
+    add_timeout,
+    check_positive,
+    command_of,
+)
+from gpuadvisor.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuadvisor.collectors.script.request import Command
+    from gpuadvisor.collectors.worktrees import Repository
+    from gpuadvisor.reports.gate.workflows import Benchmark
+    from gpuadvisor.tuning.gate.trying import Tried
+
+EPILOG = """examples:
+  gpuadvisor gate init train.py -- --epochs 1
+  gpuadvisor gate init --print --ci gitlab train.py
+
+The workflow is one file: .github/workflows/gpuadvisor-gate.yml, or .gitlab/gpuadvisor-gate.yml,
+which .gitlab-ci.yml has to include. Read it before you commit it: which runner has a GPU, and what
+the script needs, is yours to say.
+"""
+FILES = {
+    "github": Path(".github/workflows/gpuadvisor-gate.yml"),
+    "gitlab": Path(".gitlab/gpuadvisor-gate.yml"),
+}
+GITLAB = Path(".gitlab-ci.yml")
+_HOST = re.compile(r"(?:://(?:[^/@]*@)?|^[^/@]*@)([^/:]+)")
+"""Of a remote: `https://host/a/b`, `git@host:a/b`."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_script_arguments(parser)
+    parser.add_argument(
+        "--ci", choices=sorted(FILES), help="whose workflow (default: what the repository shows)"
+    )
+    parser.add_argument(
+        "--print",
+        dest="only_print",
+        action="store_true",
+        help="print the file on stdout instead of writing it",
+    )
+    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+    parser.add_argument(
+        "--link",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="file or folder that git ignores, such as data; may be repeated",
+    )
+    parser.add_argument(
+        "--tolerance",
+        metavar="PERCENT",
+        type=float,
+        default=1.0,
+        help="worse by so much is no regression (default: 1)",
+    )
+    parser.add_argument(
+        "--limit",
+        metavar="PERCENT",
+        type=float,
+        default=3.0,
+        help="worse by so much must be ruled out to pass (default: 3)",
+    )
+    add_timeout(parser, "longest wait for the script's first step (default: 600)", 600.0)
+
+
+def run(args: argparse.Namespace) -> int:
+    from gpuadvisor.collectors.worktrees import Repository
+    from gpuadvisor.commands._output import make_folder, messages, note, write
+    from gpuadvisor.interruption import stoppable
+    from gpuadvisor.reports.gate import workflows
+    from gpuadvisor.tui.gate import ConsoleGateProgress
+    from gpuadvisor.tuning.gate.options import GateOptions
+    from gpuadvisor.tuning.gate.trying import try_script
+
+    check_positive(args, "--tolerance", "--limit", "--timeout")
+    if args.tolerance >= args.limit:
+        raise UsageError("--tolerance has to be smaller than --limit")
+    repository = Repository.around(Path.cwd())
+    ci = args.ci or _ci(repository)
+    path = repository.root / FILES[ci]
+    if path.exists() and not (args.force or args.only_print):
+        raise UsageError(f"{path} is there already: --print shows the new one, --force replaces it")
+    command = command_of(args)
+    benchmark = _benchmark(args, command, repository.inside)
+    options = GateOptions(command, links=benchmark.links, timeout_s=args.timeout)
+    with stoppable() as stop, ConsoleGateProgress(messages()) as progress:
+        tried = try_script(options, progress, stop.requested)
+    note(_told(benchmark.script, tried))
+    job = workflows.Job(
+        _requirement(), _requirements(repository.root), tried.device.is_gpu, tried.most_s
+    )
+    text = (workflows.github if ci == "github" else workflows.gitlab)(benchmark, job)
+    if args.only_print:
+        sys.stdout.write(text)
+        return 0
+    make_folder(path)
+    write(path, text, said_on=sys.stdout)
+    for sentence in _to_do(repository.root, ci, tried):
+        note(sentence)
+    return 0
+
+
+def _benchmark(args: argparse.Namespace, command: Command, inside: Path) -> Benchmark:
+    """Return what the workflow starts, in the user's folder; UsageError if it cannot say so."""
+    from gpuadvisor.reports.gate.workflows import Benchmark
+    from gpuadvisor.tuning.preparation import check_script
+
+    check_script(command)
+    script = command.script
+    if not command.is_module:
+        script = os.path.relpath(script)
+    words = (script, str(inside), *command.args, *args.link)
+    for word in words:
+        if not word.isprintable() or "${{" in word:
+            raise UsageError(f"{word!r} cannot be written into a workflow: put it into a script")
+    folder = "" if inside == Path() else inside.as_posix()
+    return Benchmark(
+        folder,
+        script,
+        command.args,
+        command.is_module,
+        tuple(args.link),
+        args.tolerance,
+        args.limit,
+    )
+
+
+def _ci(repository: Repository) -> str:
+    """Return whose CI the repository uses, by its files, else by where it is pushed."""
+    if (repository.root / GITLAB).exists():
+        return "gitlab"
+    if (repository.root / ".github").exists():
+        return "github"
+    hosts = (_HOST.search(url) for url in repository.remotes())
+    return "gitlab" if any(host and "gitlab" in host[1] for host in hosts) else "github"
+
+
+def _requirement() -> str:
+    """Return what pip installs to get this gpuadvisor: where it came from itself, if that is a URL.
+
+    Format: PEP 610, `direct_url.json`.
+    """
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    from gpuadvisor.version import __version__
+
+    try:
+        origin = json.loads(distribution("gpuadvisor").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        origin = {}
+    url, repository = str(origin.get("url", "")), origin.get("vcs_info")
+    if url.startswith("file:") or not url:
+        return f"gpuadvisor=={__version__}"
+    if repository:
+        return f"gpuadvisor @ {repository['vcs']}+{url}@{repository['commit_id']}"
+    return f"gpuadvisor @ {url}"
+
+
+def _requirements(root: Path) -> str:
+    """Return pip's arguments for what the script needs, as far as the repository says it."""
+    import tomllib
+
+    found = ["-r requirements.txt"] if (root / "requirements.txt").is_file() else []
+    try:
+        parsed = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
+    except (OSError, ValueError):
+        parsed = {}
+    # Editable: else both versions would import the one that is installed.
+    if "project" in parsed or (root / "setup.py").is_file():
+        found.append("-e .")
+    return " ".join(found) or "torch"
+
+
+def _told(script: str, tried: Tried) -> str:
+    """Return what the script took, and what a gate of it will."""
+    from gpuadvisor.reports import figures
+    from gpuadvisor.tuning.gate.trying import FEWEST_RUNS, MOST_RUNS
+
+    measured = tried.measurement
+    return (
+        f"{script} takes {figures.milliseconds(measured.mean_step_ms)} a step on "
+        f"{tried.device.name}, {figures.memory(measured.peak_memory_bytes)}, and "
+        f"{figures.duration(measured.startup_s)} to start: a gate of it takes {FEWEST_RUNS} starts "
+        f"and about {figures.duration(tried.fewest_s)} where nothing got worse, and {MOST_RUNS} "
+        f"starts and {figures.duration(tried.most_s)} at most"
+    )
+
+
+def _to_do(root: Path, ci: str, tried: Tried) -> Iterator[str]:
+    """Yield what is left to the user."""
+    if ci == "gitlab" and FILES["gitlab"].as_posix() not in _text(root / GITLAB):
+        yield f"add to {GITLAB}: include: [{{ local: {FILES['gitlab'].as_posix()} }}]"
+    if tried.device.is_gpu:
+        yield "it asks for a runner of your own with the label gpu: name yours in the file"
+    else:
+        yield (
+            "this machine has no GPU that the script can use, so the workflow asks for none: on "
+            "shared runners raise --tolerance and --limit, such as to 10 and 25"
+        )
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8", "replace") if path.is_file() else ""
