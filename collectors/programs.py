@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,14 +25,25 @@ class Ended:
     """The end of what it printed, without that which went to `output`."""
 
 
-def run(argv: Sequence[str], timeout_s: float, output: IO[bytes] | None = None) -> Ended:
-    """Run a program in a process group of its own, which is ended whole; OSError if it cannot."""
+def run(
+    argv: Sequence[str],
+    timeout_s: float,
+    output: IO[bytes] | None = None,
+    folder: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Ended:
+    """Run a program in a process group of its own, which is ended whole; OSError if it cannot.
+
+    `folder` is its working directory and `environment` all of its variables, if not as ours.
+    """
     with TemporaryFile() as said:
         process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=said if output is None else output,
             stderr=said,
+            cwd=folder,
+            env=environment,
             start_new_session=True,
         )
         status: int | None = None

@@ -1,0 +1,217 @@
+"""`--gpuadvisor-base`: both versions checked out, and fresh pytest processes of each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuadvisor.collectors import programs
+from gpuadvisor.collectors.energy import other_processes
+from gpuadvisor.collectors.interpreter import inspect_python
+from gpuadvisor.collectors.load import LoadMeter
+from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.domain.device import Device
+from gpuadvisor.errors import AdvisorError, Interrupted, RefusedError, UsageError
+from gpuadvisor.interruption import at_once, stoppable, to_its_end
+from gpuadvisor.pytest_plugin.comparing import Compared, Comparing, SideRun
+from gpuadvisor.pytest_plugin.session import TESTS, TIMES, Session
+from gpuadvisor.tuning.gate.options import GateOptions, Own
+from gpuadvisor.tuning.gate.sides import ReadySide, both_places, ready
+from gpuadvisor.tuning.preparation import devices_for, reserved
+
+FIRST_TIMEOUT_S = 3600.0
+"""Longest first run of a version: it may compile all that the benchmarks use."""
+TIMES_LONGER = 5.0
+"""How much longer than the first run of its version a later one may take, beside `LEAST_TIMEOUT_S`,
+until it counts as hung."""
+LEAST_TIMEOUT_S = 120.0
+INTERACTIVE = ("--pdb", "--trace", "--looponfail", "-f")
+"""Options that wait for somebody."""
+TAKE_WORDS = ("-k", "-m", "-p", "-c", "-o", "-W")
+"""Options whose next word names no tests, even if it is spelt as one that does."""
+
+
+def compare_with_base(session: Session, items: Sequence[pytest.Item]) -> None:
+    """Compare some tests with the base and keep the result; pytest.UsageError if that cannot be."""
+    config = session.config
+    terminal = config.pluginmanager.getplugin("terminalreporter")
+    capture = config.pluginmanager.getplugin("capturemanager")
+
+    def tell(sentence: str) -> None:
+        if terminal is None:
+            return
+        with nullcontext() if capture is None else capture.global_and_fixture_disabled():
+            terminal.ensure_newline()
+            terminal.write_line(f"gpu-benchmark: {sentence}")
+
+    if not items:
+        tell("no test uses gpu_benchmark, so there is nothing to compare")
+        return
+    try:
+        with stoppable():
+            session.compared = _compared(config, [item.nodeid for item in items], tell)
+    except Interrupted:
+        raise KeyboardInterrupt from None
+    except AdvisorError as error:
+        raise pytest.UsageError(f"--gpuadvisor-base: {error}") from None
+
+
+def _compared(config: pytest.Config, tests: Sequence[str], tell: Any) -> Compared:
+    base = config.getoption("gpuadvisor_base")
+    with at_once():
+        python = inspect_python(sys.executable)
+    device = devices_for(python, 1)[0]
+    command = Command(python.executable, "pytest", is_module=True)
+    with (
+        reserved([device]),
+        both_places(GateOptions(command, base)) as (*places, notes),
+        _folder() as folder,
+    ):
+        if others := other_processes(device, [os.getpid()]):
+            names = ", ".join(f"{each.name or 'process'} ({each.pid})" for each in others[:3])
+            raise RefusedError(
+                f"others use {device.name} at the same time: {names}; wait until it is free, or "
+                "choose another GPU with CUDA_VISIBLE_DEVICES"
+            )
+        for note in notes:
+            tell(note)
+        sides = {}
+        for name, place in zip(("base", "head"), places, strict=True):
+            assert place.root is not None and place.top is not None  # it is a commit
+            side = ready(place, command, Own(), python, {})
+            sides[name] = Side(config, side, place.top, place.root, device, folder / name)
+        rootpath, top = config.rootpath.resolve(), sides["base"].top.resolve()
+        if not rootpath.is_relative_to(top):
+            raise UsageError(
+                f"the tests' root {rootpath} is not in the repository {top}: give --rootdir"
+            )
+        name = f"{base} ({(places[0].commit or '')[:12]})"
+        run = Comparing(lambda side, only: sides[side].run(only), tests, Compared(name), tell=tell)
+        return run.go()
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="gpuadvisor-pytest-"))
+    try:
+        yield folder
+    finally:
+        with to_its_end():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass
+class Side:
+    """A version whose tests can be run."""
+
+    config: pytest.Config
+    side: ReadySide
+    top: Path
+    """Top of the user's own work tree."""
+    root: Path
+    """Top of this version's, which stands for it."""
+    device: Device
+    folder: Path
+    """Folder for what is asked of its processes, and for what they answer."""
+    timeout_s: float = field(default=FIRST_TIMEOUT_S, init=False)
+
+    def run(self, only: Sequence[str]) -> SideRun:
+        """Run some benchmarks in a fresh process."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir()
+        (self.folder / TESTS).write_text(json.dumps(list(only)), "utf-8")
+        line = self.line(only)
+        if line is None:
+            return SideRun({}, "it has no such file")
+        meter, began, limit_s = LoadMeter(self.device), time.monotonic(), self.timeout_s
+        meter.begin()
+        with at_once():
+            ended = programs.run(
+                line, limit_s, folder=self.side.command.folder, environment=self._environment
+            )
+        meter.end()
+        wall_s = time.monotonic() - began
+        if limit_s == FIRST_TIMEOUT_S:
+            self.timeout_s = max(LEAST_TIMEOUT_S, TIMES_LONGER * wall_s)
+        times = self._times()
+        why = "" if len(times) == len(only) else _why(ended, limit_s)
+        return SideRun(times, why, meter.disturbance(), wall_s)
+
+    def line(self, only: Sequence[str]) -> list[str] | None:
+        """Return the words that start such a process; None where the tests' files are not there."""
+        files = self._files(only)
+        return [*self.side.command.line(), *self._arguments(), *files] if files else None
+
+    @property
+    def _rootdir(self) -> str:
+        return self._mapped(str(self.config.rootpath.resolve()))
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, **self.side.environment}
+
+    def _files(self, only: Sequence[str]) -> list[str]:
+        """Return the tests' files that this version has."""
+        rootpath = Path(self._rootdir)
+        paths = dict.fromkeys(rootpath / test.partition("::")[0] for test in only)
+        return [str(path) for path in paths if path.exists()]
+
+    def _arguments(self) -> list[str]:
+        """Return the user's own options, without the tests that they name, and ours.
+
+        Of an option that is given twice, the last one counts.
+        """
+        config = self.config
+        named = set(config.args) if config.args_source is config.ArgsSource.ARGS else set()
+        words = list(map(str, config.invocation_params.args))
+        given = [
+            self._mapped(word)
+            for before, word in zip(["", *words], words, strict=False)
+            if word not in INTERACTIVE and (word not in named or before in TAKE_WORDS)
+        ]
+        ours = [
+            f"--rootdir={self._rootdir}",
+            f"--basetemp={self.folder / 'tmp'}",
+            f"--gpu-benchmark-side={self.folder}",
+            "--maxfail=0",
+        ]
+        if config.getoption("xmlpath", None):
+            ours.append(f"--junitxml={self.folder / 'junit.xml'}")
+        if config.pluginmanager.hasplugin("pytest_cov"):
+            ours.append("--no-cov")
+        return [*given, *ours]
+
+    def _mapped(self, word: str) -> str:
+        """Return an argument with paths in the user's work tree replaced by this version's."""
+        return word.replace(str(self.top.resolve()), str(self.root))
+
+    def _times(self) -> dict[str, float]:
+        path = self.folder / TIMES
+        lines = path.read_text("utf-8").splitlines() if path.exists() else []
+        found = {}
+        for line in lines:
+            try:
+                told = json.loads(line)
+            except ValueError:  # it was killed meanwhile
+                continue
+            found[told["test"]] = told["time_s"]
+        return found
+
+
+def _why(ended: programs.Ended, timeout_s: float) -> str:
+    """Return the first line in which pytest says what failed, else its last words."""
+    if ended.status == 0:
+        return "there is no such test, or it is skipped"
+    errors = [line for line in ended.said.splitlines() if line.startswith(("E   ", "ERROR"))]
+    return errors[0].removeprefix("E").strip() if errors else programs.why(ended, timeout_s)

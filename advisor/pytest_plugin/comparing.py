@@ -1,0 +1,167 @@
+"""Pairs of runs of the benchmarks of two versions, looked at in groups, until each is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuadvisor.domain.gate import Difference, GateVerdict, Metric
+from gpuadvisor.tuners.gate.comparing import MAX_FAILURES
+from gpuadvisor.tuners.gate.decision import LOOKS, Bounds, Run, RunPair, compare
+from gpuadvisor.tuners.proof import MAX_REPEATED, orders
+
+KNOWN = 2
+"""Runs of the base before the pairs, as of a gate: they say how much its runs differ."""
+
+
+@dataclass(frozen=True)
+class SideRun:
+    """One fresh process of pytest of one version."""
+
+    times_s: Mapping[str, float]
+    """Median time of a call, by node id; a test that failed is not among them."""
+    why: str = ""
+    """Why tests are missing, as far as it is known."""
+    disturbance: str = ""
+    """What else used the machine, as a clause."""
+    wall_s: float = 0.0
+
+
+@dataclass
+class Compared:
+    """What was shown of each benchmark."""
+
+    base: str
+    """What was compared with, as the user named it, and its commit."""
+    differences: dict[str, tuple[Difference, int]] = field(default_factory=dict)
+    """By node id, with the pairs that it rests on."""
+    notes: dict[str, str] = field(default_factory=dict)
+    """Why a benchmark was not compared."""
+    pairs: dict[str, list[RunPair]] = field(default_factory=dict)
+
+    def regression(self, test: str) -> str | None:
+        """Return a sentence for a benchmark that got slower; None for any other."""
+        if test not in self.differences:
+            return None
+        found, pairs = self.differences[test]
+        if found.verdict is not GateVerdict.FAIL:
+            return None
+        change, low, high = (100 * (each - 1) for each in (found.ratio, found.low, found.high))
+        return (
+            f"this benchmark takes {change:.1f} % longer than in {self.base} ({low:+.1f} to "
+            f"{high:+.1f} % in {pairs} pairs of fresh processes), more than the "
+            f"{100 * found.tolerance:g} % that is tolerated"
+        )
+
+    def document(self, test: str) -> dict[str, Any]:
+        """Return what JSON says of a benchmark; times of each pair in seconds."""
+        if test not in self.differences:
+            return {"base": self.base, "verdict": None, "reason": self.notes.get(test)}
+        found, pairs = self.differences[test]
+        return {
+            "base": self.base,
+            "verdict": str(found.verdict),
+            "ratio": found.ratio,
+            "low": found.low,
+            "high": found.high,
+            "tolerance": found.tolerance,
+            "limit": found.limit,
+            "pairs": [[pair.base.cost, pair.head.cost] for pair in self.pairs[test][:pairs]],
+        }
+
+
+@dataclass
+class Comparing:
+    """Runs both versions in pairs of random order; what is decided is not run again.
+
+    All benchmarks together claim a regression that is none as often as one gate does: each has an
+    equal share of its error. The same `seed` gives the same order.
+    """
+
+    run: Callable[[str, Sequence[str]], SideRun]
+    """Runs some benchmarks of a version (`base` or `head`) in a fresh process."""
+    tests: Sequence[str]
+    found: Compared
+    seed: str = ""
+    tell: Callable[[str], object] = lambda sentence: None
+    """Told what happens, in a sentence."""
+    _known: list[SideRun] = field(default_factory=list, init=False)
+    _open: list[str] = field(default_factory=list, init=False)
+
+    def go(self) -> Compared:
+        """Run until every benchmark is decided, or the last look has come."""
+        first = {side: self.run(side, self.tests) for side in ("base", "head")}
+        both = [test for test in self.tests if all(test in run.times_s for run in first.values())]
+        for test in self.tests:
+            if test not in both:
+                self._note_missing(test, first)
+        if both:
+            self._known = [self.run("base", both) for _ in range(KNOWN)]
+            self._tell_cost(both)
+            self._compare(both)
+        return self.found
+
+    def _note_missing(self, test: str, first: Mapping[str, SideRun]) -> None:
+        lacking = [side for side in ("base", "head") if test not in first[side].times_s]
+        where = {"base": self.found.base, "head": "the work tree"}
+        names = " and ".join(where[side] for side in lacking)
+        why = "; ".join(filter(None, (first[side].why for side in lacking)))
+        self.found.notes[test] = f"it gave no time in {names}" + (f" ({why})" if why else "")
+
+    def _tell_cost(self, both: Sequence[str]) -> None:
+        pair_s = 2 * max(run.wall_s for run in self._known)
+        self.tell(
+            f"comparing {len(both)} of {len(self.tests)} benchmarks with {self.found.base}: a pair "
+            f"of pytest processes takes about {pair_s:.0f} s, and it takes {LOOKS[0]} to "
+            f"{LOOKS[-1]} pairs ({LOOKS[0] * pair_s / 60:.1f} to {LOOKS[-1] * pair_s / 60:.1f} min)"
+        )
+
+    def _compare(self, both: Sequence[str]) -> None:
+        self._open = list(both)
+        bounds = Bounds(error_share=1 / len(both))
+        pairs = self.found.pairs
+        pairs.update({test: [] for test in both})
+        missing = dict.fromkeys(both, 0)
+        order = orders(self.seed)
+        always = 2 * sum(bool(run.disturbance) for run in self._known) > len(self._known)
+        repeated = MAX_REPEATED if always else 0
+        again: bool | None = None
+        while self._open:
+            base_first = next(order) if again is None else again
+            again = None
+            sides = ("base", "head") if base_first else ("head", "base")
+            runs = {side: self.run(side, self._open) for side in sides}
+            disturbed = next((run.disturbance for run in runs.values() if run.disturbance), "")
+            if disturbed and repeated < MAX_REPEATED:
+                repeated += 1
+                again = base_first
+                self.tell(f"this pair is run again: {disturbed}")
+                continue
+            for test in list(self._open):
+                costs = [runs[side].times_s.get(test) for side in ("base", "head")]
+                if costs[0] is None or costs[1] is None:
+                    missing[test] += 1
+                    if missing[test] > MAX_FAILURES:
+                        self._give_up(test, runs)
+                    continue
+                pairs[test].append(RunPair(Run(costs[0]), Run(costs[1]), base_first))
+                if len(pairs[test]) in LOOKS:
+                    self._look(test, bounds)
+            most = max(map(len, pairs.values()))
+            if most in LOOKS:
+                self.tell(f"{most} pairs: {len(self._open)} of {len(both)} benchmarks undecided")
+
+    def _look(self, test: str, bounds: Bounds) -> None:
+        pairs = self.found.pairs[test]
+        known = [Run(run.times_s[test]) for run in self._known if test in run.times_s]
+        difference = compare(Metric.STEP_TIME, pairs, known, bounds)
+        self.found.differences[test] = difference, len(pairs)
+        if difference.verdict is not GateVerdict.INCONCLUSIVE or len(pairs) >= LOOKS[-1]:
+            self._open.remove(test)
+
+    def _give_up(self, test: str, runs: Mapping[str, SideRun]) -> None:
+        self._open.remove(test)
+        self.found.differences.pop(test, None)
+        why = "; ".join(filter(None, (run.why for run in runs.values())))
+        self.found.notes[test] = "it fails now and then" + (f" ({why})" if why else "")

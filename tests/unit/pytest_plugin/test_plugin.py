@@ -1,0 +1,263 @@
+"""The plugin in pytest itself: options, marker, tables, JSON, and what it costs others."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from gpuadvisor.collectors.interpreter import TargetPython
+from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.gate import GateSide
+from gpuadvisor.pytest_plugin import document, fixture, tables, timing
+from gpuadvisor.pytest_plugin.against import Side
+from gpuadvisor.tuning.gate.sides import ReadySide
+
+pytest_plugins = ["pytester"]
+LOADED = (document, fixture, tables, timing)
+"""What is loaded only within a run of pytest's own tester is forgotten with it: torch breaks so."""
+PLUGIN = ("-p", "gpuadvisor.pytest_plugin", "--gpu-benchmark-max-time=0")
+STATS = {
+    "min", "max", "mean", "stddev", "rounds", "median", "iqr", "q1", "q3", "iqr_outliers",
+    "stddev_outliers", "outliers", "ld15iqr", "hd15iqr", "ops", "total", "data", "iterations",
+}  # fmt: skip
+"""What pytest-benchmark 5.3 writes of a benchmark."""
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch, pytester):
+    """No other plugin, and no settings of folders above."""
+    pytester.makeini("[pytest]")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+
+
+@pytest.fixture
+def no_warm_up(monkeypatch):
+    monkeypatch.setattr(timing, "WARMUP_S", 0.0)
+
+
+@pytest.fixture
+def run(pytester, no_warm_up):
+    """A function that runs pytest on a file of tests."""
+
+    def with_arguments(text, *arguments):
+        pytester.makepyfile(test_it=text)
+        return pytester.runpytest_inprocess(*PLUGIN, *arguments)
+
+    return with_arguments
+
+
+SUMS = """
+import pytest
+
+@pytest.mark.gpu_benchmark(group="sums")
+@pytest.mark.parametrize("n", [10, 20000])
+def test_sum(gpu_benchmark, n):
+    gpu_benchmark.extra_info["n"] = n
+    assert gpu_benchmark(sum, range(n), start=1) == sum(range(n)) + 1
+
+def test_sort(gpu_benchmark):
+    calls = []
+    made = lambda: calls.append(1) or (([3, 1],), {})
+    assert gpu_benchmark.pedantic(sorted, setup=made, rounds=4, warmup_rounds=2) == [1, 3]
+    assert len(calls) == 4 + 2 + 1
+"""
+
+
+def test_tables_and_json(run, pytester):
+    result = run(SUMS, "--gpu-benchmark-json=out/found.json")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines([
+        "*gpu-benchmark: 1 test -*",
+        "Name (time in *s)*Min*Median*IQR*Rounds*Calls*Clock",
+        "test_sort * 4 * 1 *CPU",
+        "*gpu-benchmark 'sums': 2 tests*",
+        "test_sum?10? *(1.0)*",
+        "test_sum?20000? *(*)*",
+    ])  # fmt: skip
+    written = json.loads((pytester.path / "out" / "found.json").read_text())
+    assert written.keys() == {"machine_info", "commit_info", "benchmarks", "datetime", "version"}
+    small, large, plain = written["benchmarks"]
+    assert small["stats"].keys() == STATS
+    assert (small["group"], small["param"], small["params"]) == ("sums", "10", {"n": 10})
+    assert (plain["group"], plain["param"], plain["fullname"]) == (
+        None,
+        None,
+        "test_it.py::test_sort",
+    )
+    assert large["extra_info"] == {"n": 20000} and large["options"]["timer"] == "perf_counter"
+    for stats in (small["stats"], large["stats"], plain["stats"]):
+        assert stats["min"] <= stats["q1"] <= stats["median"] <= stats["q3"] <= stats["max"]
+        assert stats["rounds"] == len(stats["data"])
+
+
+def test_pytest_benchmark_reads_it(run, pytester):
+    storage = pytest.importorskip("pytest_benchmark.storage.file")
+    run(SUMS, "--gpu-benchmark-json=0001_x.json")
+    read = list(storage.FileStorage(pytester.path, None).load_benchmarks("0001_x.json"))
+    assert [each["name"] for each in read] == ["test_sum[10]", "test_sum[20000]", "test_sort"]
+    assert all(each["median"] > 0 for each in read)
+
+
+ONE = "def test_one(gpu_benchmark): gpu_benchmark(int)"
+
+
+@pytest.mark.parametrize(
+    ("mode", "outcome"), [("cpu", "passed"), ("skip", "skipped"), ("fail", "errors")]
+)
+def test_without_a_gpu(mode, outcome, run, pytester, monkeypatch):
+    monkeypatch.setattr(fixture, "has_gpu", lambda: False)
+    run(ONE, f"--gpu-benchmark-no-gpu={mode}").assert_outcomes(**{outcome: 1})
+    pytester.makeini(f"[pytest]\ngpu_benchmark_no_gpu = {mode}")
+    run(ONE).assert_outcomes(**{outcome: 1})
+
+
+def test_beside_other_workers_it_is_refused(run, pytester):
+    pytester.makeconftest("def pytest_configure(config): config.workerinput = {}")
+    result = run(ONE + "\ndef test_other(): pass")
+    result.assert_outcomes(errors=1, passed=1)
+    result.stdout.fnmatch_lines(["*does not run under pytest-xdist*with -n0 or *"])
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (ONE + "; gpu_benchmark(int)", "*times one function a test*"),
+        (f"import pytest\n@pytest.mark.gpu_benchmark(rounds=1)\n{ONE}", "*does not know rounds*"),
+        (f"import pytest\n@pytest.mark.gpu_benchmark('x')\n{ONE}", "*without a name*"),
+    ],
+)
+def test_what_is_wrong_is_said(text, sentence, run):
+    result = run(text)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines([sentence])
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--gpu-benchmark-min-rounds=0"], "*has to be 1 or more*"),
+        (["--gpu-benchmark-max-time=nan"], "*has to be 0 or more*"),
+        (["-o", "gpu_benchmark_no_gpu=maybe"], "*'maybe'*cpu, skip, fail*"),
+        (["--gpuadvisor-base=main", "-p", "numbers_of_processes"], "*--gpuadvisor-base*-n0*"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_at_once(words, sentence, run, pytester):
+    pytester.makepyfile(
+        numbers_of_processes="def pytest_addoption(parser):\n"
+        "    parser.addoption('--numprocesses', type=int, default=2)"
+    )
+    pytester.syspathinsert()
+    result = run(ONE, *words)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([sentence])
+
+
+def test_a_regression_fails_the_test_with_the_sentence(run, pytester):
+    """Shown by pairs (test_comparing.py); here the result is there already."""
+    pytester.makeconftest("""
+        import pytest
+        from gpuadvisor.pytest_plugin import session_of
+        class Found:
+            base, differences, notes = "main", {}, {}
+            def regression(self, test): return "it takes 9 % longer" if "one" in test else None
+        def pytest_runtestloop(session):
+            session_of(session.config).compared = Found()
+    """)
+    result = run(ONE + "\ndef test_two(gpu_benchmark): gpu_benchmark(int)")
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["it takes 9 % longer"])
+
+
+def test_a_side_runs_what_it_is_asked_for_and_tells_the_times(run, pytester):
+    side = pytester.mkdir("side")
+    (side / "tests.json").write_text('["test_it.py::test_one", "test_it.py::test_gone"]')
+    result = run(
+        ONE + "\ndef test_two(gpu_benchmark): gpu_benchmark(int)", f"--gpu-benchmark-side={side}"
+    )
+    result.assert_outcomes(passed=1, deselected=1)
+    (line,) = (side / "times.jsonl").read_text().splitlines()
+    assert json.loads(line)["test"] == "test_it.py::test_one" and json.loads(line)["time_s"] > 0
+
+
+def test_a_sides_process_gets_the_users_options_and_its_own_files(pytester):
+    """The names of tests are another matter: they are taken from the version itself."""
+    pytester.makepyfile(test_it=ONE)
+    (pytester.path / "tests").mkdir()
+    given = ["test_it.py", "-k", "test_it.py", "--pdb", "-x", f"--confcutdir={pytester.path}/tests"]
+    config = pytester.parseconfig(*PLUGIN, "--rootdir=.", *given)
+    worktree = pytester.mkdir("worktree")
+    (worktree / "test_it.py").write_text(ONE)
+    command = Command("python", "pytest", is_module=True, folder=str(worktree))
+    version = GateSide("main", "abc", (), str(worktree))
+    ready = ReadySide(version, command, TargetPython("python", "3.12"), {})
+    cpu, folder = Device("cpu", 0, "CPU"), pytester.path / "side"
+    side = Side(config, ready, pytester.path, worktree, cpu, folder)
+    line = side.line(["test_it.py::test_one", "test_it.py::test_two[1]", "test_new.py::test_new"])
+    assert line[:3] == ["python", "-m", "pytest"] and line[-1] == str(worktree / "test_it.py")
+    assert line.count("test_it.py") == 1 and line[line.index("test_it.py") - 1] == "-k"
+    assert "--pdb" not in line and line.index("-x") < line.index("--maxfail=0")
+    assert f"--confcutdir={worktree}/tests" in line and f"--rootdir={worktree}" in line
+    assert side.line(["test_new.py::test_new"]) is None
+
+
+LIGHT = """
+import sys, pytest
+import _pytest.pytester  # what pytest itself may load
+before = set(sys.modules)
+import gpuadvisor.pytest_plugin
+print("own:", *sorted(set(sys.modules) - before))
+status = pytest.main(["-q", "-p", "gpuadvisor.pytest_plugin", "test_plain.py"])
+print("unused:", *(name for name in sys.modules if name.startswith("gpuadvisor")))
+status |= pytest.main(["-q", "-p", "gpuadvisor.pytest_plugin", "--gpu-benchmark-max-time=0",
+                       "test_it.py"])
+print("used:", *sys.modules)
+sys.exit(status)
+"""
+
+
+def test_it_loads_nothing_until_a_test_asks(pytester):
+    pytester.makepyfile(test_plain="def test_plain(): pass", test_it=ONE)
+    argv = [sys.executable, "-c", LIGHT]
+    done = subprocess.run(argv, cwd=pytester.path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    own, unused, used = (
+        set(line.split()[1:])
+        for line in done.stdout.splitlines()
+        if line.startswith(("own:", "unused:", "used:"))
+    )
+    assert own - {"__future__"} == {"gpuadvisor", "gpuadvisor.pytest_plugin"} == unused
+    heavy = {
+        "numpy",
+        "optuna",
+        "pandas",
+        "psutil",
+        "pynvml",
+        "rich",
+        "scipy",
+        "sqlalchemy",
+        "torch",
+    }
+    assert not heavy & used
+
+
+def test_every_option_has_a_prefix_of_ours(pytester):
+    """An option, a setting or a fixture of another plugin's name would stop pytest."""
+    added = []
+
+    class Parser:
+        def getgroup(self, name, *_):
+            return self
+
+        def addoption(self, name, *_, **__):
+            added.append(name)
+
+        def addini(self, name, *_, **__):
+            added.append(f"--{name.replace('_', '-')}")
+
+    from gpuadvisor import pytest_plugin
+
+    pytest_plugin.pytest_addoption(Parser())
+    assert added and all(name.startswith(("--gpu-benchmark-", "--gpuadvisor-")) for name in added)
