@@ -1,0 +1,83 @@
+"""The pytest plugin on real functions: of a GPU, and of two versions of a repository."""
+
+import json
+import subprocess
+
+import pytest
+
+pytest_plugins = ["pytester"]
+PLUGIN = ("-p", "gpuadvisor.pytest_plugin", "-q")
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch, pytester, tmp_path):
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    pytester.makeini("[pytest]")
+
+
+MATRICES = """
+import pytest, torch
+
+def test_long(gpu_benchmark):
+    a = torch.randn(4096, 4096, device="cuda")
+    gpu_benchmark(torch.mm, a, a)
+
+@pytest.mark.gpu_benchmark(flush_l2=True)
+def test_flushed(gpu_benchmark):
+    a = torch.randn(1 << 20, device="cuda")  # 4 MiB, which the L2 cache holds
+    gpu_benchmark(torch.add, a, 1)
+
+def test_held(gpu_benchmark):
+    a = torch.randn(1 << 20, device="cuda")
+    gpu_benchmark(torch.add, a, 1)
+"""
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_events_are_compared(pytester):
+    """A product of matrices takes what its operations need, and not what it takes to start."""
+    pytester.makepyfile(test_it=MATRICES)
+    result = pytester.runpytest_subprocess(*PLUGIN, "--gpu-benchmark-json=found.json")
+    result.assert_outcomes(passed=3)
+    written = json.loads((pytester.path / "found.json").read_text())["benchmarks"]
+    found = {each["name"]: each for each in written}
+    assert {each["options"]["timer"] for each in written} == {"cuda_event"}
+    median_s = {name: each["stats"]["median"] for name, each in found.items()}
+    # 2 x 4096^3 operations at 10 to 1000 TFLOP/s; what only starts it would take microseconds.
+    assert 0.00014 < median_s["test_long"] < 0.014
+    assert found["test_held"]["stats"]["iterations"] > 1
+    assert median_s["test_flushed"] > 1e-6
+
+
+WORK = "def work():\n    return sum(range({}))\n"
+TESTS = """
+from lib import work
+
+def test_work(gpu_benchmark):
+    gpu_benchmark(work)
+
+def test_other():
+    pass
+"""
+
+
+def git(folder, *words):
+    line = ["git", "-C", folder, "-c", "user.name=n", "-c", "user.email=n@n", *words]
+    return subprocess.run(line, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.slow
+def test_what_got_slower_since_a_commit_fails(pytester):
+    pytester.makepyfile(lib=WORK.format(20_000), test_it=TESTS)
+    git(pytester.path, "init", "--quiet")
+    git(pytester.path, "add", "--all")
+    git(pytester.path, "commit", "--quiet", "-m", "base")
+    pytester.makepyfile(lib=WORK.format(60_000))
+    result = pytester.runpytest_subprocess(
+        *PLUGIN, "--gpuadvisor-base=HEAD", "--gpu-benchmark-max-time=0.1"
+    )
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["*% longer than in HEAD (*) (+* in * pairs of fresh processes)*"])
+    assert len(git(pytester.path, "worktree", "list").splitlines()) == 1
