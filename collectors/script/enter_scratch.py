@@ -38,7 +38,6 @@ SYS_MOUNT_SETATTR = 442
 """The number of `mount_setattr`, on every architecture; there since Linux 5.12."""
 AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY, PR_SET_PDEATHSIG = -100, 0x8000, 1, 1
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
-
 FLAGS = {"nosuid": MS_NOSUID, "nodev": MS_NODEV, "noexec": MS_NOEXEC}
 
 KERNEL_FOLDERS = ("/proc", "/sys", "/dev")

@@ -72,25 +72,20 @@ class DataComparison:
             aspect = Aspect.BATCHES if key[1] == 0 else Aspect.SECOND_EPOCH
             theirs, again = plan.get(key), second.get(key)
             if theirs is None and not self.found.cut and again is not None:
-                self.found.problem(
-                    aspect, f"pass {key[1] + 1} over the data is not made", self.found.loader_knobs
-                )
+                self.found.data_problem(aspect, f"pass {key[1] + 1} over the data is not made")
             elif theirs is None or again is None:
-                why = f"pass {key[1] + 1} over the data was not made in every life"
-                self.found.not_covered.setdefault(aspect, why)
-            elif ours.rows != theirs.rows and ours.rows == again.rows:
-                self.found.problem(
-                    aspect,
-                    f"a pass over the data gives {theirs.rows:,} samples and not {ours.rows:,}",
-                    self.found.loader_knobs,
+                self.found.lacks(
+                    aspect, f"pass {key[1] + 1} over the data was not made in every life"
                 )
+            elif ours.rows != theirs.rows and ours.rows == again.rows:
+                why = f"a pass over the data gives {theirs.rows:,} samples and not {ours.rows:,}"
+                self.found.data_problem(aspect, why)
             else:
                 self._pass(aspect, key, ours, again, theirs)
         self._same_order()
         self._repeats()
         if not any(number for _, number in first):
-            whole = is_whole(self.found.lives.first)
-            if whole:
+            if is_whole(lives.first):
                 self.found.covered.append(Aspect.SECOND_EPOCH)  # the script has no other
             else:
                 self.found.not_covered[Aspect.SECOND_EPOCH] = "the script's life had only one"
@@ -99,9 +94,7 @@ class DataComparison:
         """Compare one pass over one loader, part by part."""
         parts = min(len(parts_of(each)) for each in (ours, again, theirs))
         if not parts:
-            self.found.not_covered.setdefault(
-                aspect, "the batches hold nothing that can be compared"
-            )
+            self.found.lacks(aspect, "the batches hold nothing that can be compared")
             return
         compared = True
         for part in range(parts):
@@ -132,33 +125,24 @@ class DataComparison:
         if a == b:
             return
         shuffles = self._shuffles(key[0], part)
-        partial = ours.rows < max(
-            each.rows
-            for place, each in passes_of(self.found.lives.first).items()
-            if place[0] == key[0]
-        )
+        passes = passes_of(self.found.lives.first).items()
+        partial = ours.rows < max(each.rows for place, each in passes if place[0] == key[0])
         if shuffles and (partial or Counter(a) == Counter(b)):
             self.found.moved = True  # of a pass that ends early, other samples come first
             return
         if Counter(a) == Counter(b):
-            self.found.problem(aspect, "the samples come in another order", self.found.loader_knobs)
+            self.found.data_problem(aspect, "the samples come in another order")
             return
-        if self._whole_batches_only(ours, part) and self.found.is_resized:
-            self.found.not_covered.setdefault(
-                aspect, "batches of another size cannot be told apart"
-            )
+        batches = [each for each in ours.batches if part < len(each.parts)]
+        if self.found.is_resized and all(len(each.parts[part]) == 1 for each in batches):
+            self.found.lacks(aspect, "batches of another size cannot be told apart")
             return
         lost = sum((Counter(a) - Counter(b)).values())
         distinct, of = len(set(b)), len(set(a))
         what = f"{lost:,} of {len(a):,} samples differ"
         if distinct < of and set(b) <= set(a):
             what = f"a pass reads {distinct:,} of {of:,} samples, some of them more than once"
-        self.found.problem(aspect, f"in pass {key[1] + 1} {what}", self.found.loader_knobs)
-
-    def _whole_batches_only(self, epoch: Epoch, part: int) -> bool:
-        return all(
-            len(batch.parts[part]) == 1 for batch in epoch.batches if part < len(batch.parts)
-        )
+        self.found.data_problem(aspect, f"in pass {key[1] + 1} {what}")
 
     def _shuffles(self, loader: int, part: int) -> bool:
         """Say whether the unchanged script reads in another order in each pass."""
@@ -172,11 +156,8 @@ class DataComparison:
                 continue
             orders = streams(self.found.lives.plan, loader, 0)
             if len(orders) > 1 and orders[0] == orders[1]:
-                self.found.problem(
-                    Aspect.SECOND_EPOCH,
-                    "every pass has the samples in the same order",
-                    self.found.loader_knobs,
-                )
+                why = "every pass has the samples in the same order"
+                self.found.data_problem(Aspect.SECOND_EPOCH, why)
 
     def _distribution(
         self, aspect: Aspect, key: Key, part: int, ours: Epoch, again: Epoch, theirs: Epoch
@@ -187,19 +168,15 @@ class DataComparison:
             known = [a + b for a, b in zip(known, moments_of(again, part), strict=True)]
         found = moments_of(theirs, part)
         if not all(known) or not all(found):
-            self.found.not_covered.setdefault(
-                aspect, "the samples are random and hold no numbers whose distribution shows"
-            )
+            why = "the samples are random and hold no numbers whose distribution shows"
+            self.found.lacks(aspect, why)
             return False
         tests = 2 * max(1, len(passes_of(self.found.lives.first))) * max(1, len(parts_of(ours)))
         for name, a, b in zip(("mean", "deviation"), known, found, strict=True):
             if _chance(a, b) < LEAST_P / tests:
-                self.found.problem(
-                    aspect,
-                    f"the samples' {name} is distributed otherwise in pass {key[1] + 1}"
-                    f" (median {median(b):.4g} and not {median(a):.4g})",
-                    self.found.loader_knobs,
-                )
+                medians = f"median {median(b):.4g} and not {median(a):.4g}"
+                why = f"the samples' {name} is distributed otherwise in pass {key[1] + 1}"
+                self.found.data_problem(aspect, f"{why} ({medians})")
         return True
 
     def _repeats(self) -> None:
@@ -216,20 +193,15 @@ class DataComparison:
                 more = len(theirs) - len(set(theirs)) - usual
                 by_chance = DEVIATIONS * math.sqrt(2 * usual)
                 if more > max(1, REPEATS_SHARE * len(theirs)) + by_chance:
-                    self.found.problem(
-                        Aspect.SECOND_EPOCH,
-                        f"{more:,} of {len(theirs):,} random samples are exact repeats of others",
-                        self.found.loader_knobs,
-                    )
+                    why = f"{more:,} of {len(theirs):,} random samples are exact repeats of others"
+                    self.found.data_problem(Aspect.SECOND_EPOCH, why)
 
     def _inputs(self) -> None:
         """Compare what the model is given, where the script makes its batches itself."""
         first, second, plan = (self.found.lives.first.calls, self.found.lives.second.calls,
                                self.found.lives.plan.calls)  # fmt: skip
         if not first:
-            self.found.not_covered[Aspect.BATCHES] = (
-                "neither a DataLoader nor a call of a model was seen"
-            )
+            self.found.lacks(Aspect.BATCHES, "neither a DataLoader nor a call of a model was seen")
             return
         if self.found.is_resized:
             self.found.samples = min(sum(c.rows_in for c in calls) for calls in (first, plan))

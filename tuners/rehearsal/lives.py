@@ -113,6 +113,14 @@ class Findings:
         if not any((p.aspect, p.suspects) == (aspect, named) for p in self.problems):
             self.problems.append(Problem(aspect, sentence, named, is_timed))
 
+    def data_problem(self, aspect: Aspect, sentence: str) -> None:
+        """Note a difference that only settings of how data is read can have caused."""
+        self.problem(aspect, sentence, self.loader_knobs)
+
+    def lacks(self, aspect: Aspect, why: str) -> None:
+        """Note why an aspect could not be compared, unless a reason is known."""
+        self.not_covered.setdefault(aspect, why)
+
     @property
     def loader_knobs(self) -> list[str]:
         """The settings that change how data is read."""

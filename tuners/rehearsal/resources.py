@@ -26,12 +26,9 @@ def _open_files(found: Findings) -> None:
         if count > 1 and theirs.open_files - ours.open_files >= count - 1:
             needed = theirs.open_files * whole // (count - 1)
             if needed > limit:
-                found.problem(
-                    Aspect.END,
-                    f"each batch leaves {theirs.open_files / (count - 1):.1f} files open, and a"
-                    f" whole pass {needed:,}, more than the {limit:,} that are allowed",
-                    found.loader_knobs,
-                )
+                each = f"each batch leaves {theirs.open_files / (count - 1):.1f} files open"
+                more = f"a whole pass {needed:,}, more than the {limit:,} that are allowed"
+                found.data_problem(Aspect.END, f"{each}, and {more}")
 
 
 def _copied_memory(found: Findings) -> None:
@@ -45,12 +42,11 @@ def _copied_memory(found: Findings) -> None:
         return
     needed, each = _copied_by(plan)
     if needed > plan.available_bytes >= _copied_by(found.lives.first)[0]:
-        found.problem(
+        found.data_problem(
             Aspect.END,
             f"the workers copy {each / 2**20:,.1f} MiB of the script's memory a batch, as looking"
             f" at an object writes to it, and {needed / 2**30:,.1f} GiB in a whole pass:"
             f" {plan.available_bytes / 2**30:,.1f} GiB are free",
-            found.loader_knobs,
         )
 
 

@@ -63,7 +63,8 @@ STORES = frozenset({"delattr", "delitem", "setattr", "setitem"})
 _MOST_ROUNDS = 20
 """Assignments from name to name that are followed."""
 _MOST_ALIASES = 3
-"""The same for names of functions: a table, what is chosen from it, a parameter."""
+"""Steps by which a name is followed to the function that it stands for: from a parameter to what
+is chosen from a table, to the table, to the function."""
 
 
 class Names:
@@ -93,7 +94,7 @@ class Names:
         self._bound: list[tuple[str, ast.expr]] = []
         """Each name, attribute and parameter, and what it is given somewhere."""
         self._turning: set[str] = set()
-        """Those whose value changes in the course of a run."""
+        """Names, attributes and parameters whose value changes in the course of a run."""
         self._outside: set[str] = set()
         """Parameters that a library gives: optional parts, or what it counts."""
         self._aliases: dict[str, set[str]] = {}
