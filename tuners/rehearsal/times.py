@@ -26,33 +26,25 @@ class TimeComparison:
 
     def forecast(self) -> Forecast | None:
         """Return what the settings mean for the whole run, where steps and passes were timed."""
-        measured = self.found.lives.step_ms
+        lives, measured = self.found.lives, self.found.lives.step_ms
         if measured is not None:
             base_s, plan_s = (ms / 1e3 for ms in measured)
         else:
-            least = [
-                _least_step_s(life) for life in (self.found.lives.first, self.found.lives.plan)
-            ]
-            base_s, plan_s = least[0] or 1.0, least[1] or 1.0
-        both = [
-            _Times.of(life, base_s) for life in (self.found.lives.first, self.found.lives.second)
-        ]
+            base_s, plan_s = (_least_step_s(life) or 1.0 for life in (lives.first, lives.plan))
+        both = [_Times.of(life, base_s) for life in (lives.first, lives.second)]
         # A moment in which the machine was busy must not look like a cache that is lost: the plan
         # must be slower than the slower life by more than that is than the quicker one.
         known = [times for times in both if times is not None]
         first = max(known, key=lambda times: times.later_s, default=None)
         unsure = _spread([times.later_s for times in known])
-        plan = _Times.of(self.found.lives.plan, plan_s)
-        start_s = self.found.lives.plan.startup_s - self.found.lives.first.startup_s
+        plan = _Times.of(lives.plan, plan_s)
+        start_s = lives.plan.startup_s - lives.first.startup_s
         if first is None or plan is None:
             self._loop_times(base_s / plan_s if measured is not None else SLOWER)
             return self._forecast_of_steps(base_s, plan_s, start_s) if measured else None
         start_s += plan.warm_up_s - first.warm_up_s
         ratio = first.later_s / plan.later_s
-        planned = [
-            loop.planned for loop in self.found.lives.first.loops if loop.kind is LoopKind.EPOCHS
-        ]
-        epochs = max((each for each in planned if each), default=None)
+        epochs = self._most_planned(LoopKind.EPOCHS)
         count = epochs or 1
         claimed = base_s / plan_s if measured is not None else SLOWER
         if (epochs or 2) > 1:
@@ -61,7 +53,7 @@ class TimeComparison:
         each_step_s = (first.later_s - plan.later_s) / first.batches
         forecast = Forecast(
             saved_s=saved_s,
-            whole_s=self.found.lives.first.startup_s + first.warm_up_s + count * first.later_s,
+            whole_s=lives.first.startup_s + first.warm_up_s + count * first.later_s,
             epochs=epochs,
             later_ratio=ratio,
             extra_start_s=start_s,
@@ -113,16 +105,18 @@ class TimeComparison:
             + (f", which {after:,} steps earn back" if after else "")
         )
 
+    def _most_planned(self, kind: LoopKind) -> int | None:
+        """Return how often the longest loop of a kind is to run; None where none says so."""
+        loops = (loop for loop in self.found.lives.first.loops if loop.kind is kind)
+        return max((loop.planned for loop in loops if loop.planned), default=None)
+
     def _doubt(self, why: str) -> None:
         if not self.found.doubt:
             self.found.doubt, self.found.doubt_is_timed = why, True
 
     def _forecast_of_steps(self, base_s: float, plan_s: float, start_s: float) -> Forecast | None:
-        planned = [
-            loop.planned for loop in self.found.lives.first.loops if loop.kind is LoopKind.STEPS
-        ]
-        steps = max((each for each in planned if each), default=0)
-        if not steps:
+        steps = self._most_planned(LoopKind.STEPS)
+        if steps is None:
             return None
         forecast = Forecast(
             saved_s=steps * (base_s - plan_s) - start_s,

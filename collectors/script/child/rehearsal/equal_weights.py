@@ -90,8 +90,11 @@ def numbers_of(torch: Any, tensors: Iterable[Any]) -> Any:
     """Return a few numbers of each tensor, evenly spread, whatever its layout."""
     picked = [torch.zeros(0, dtype=torch.float64)]
     for tensor in tensors:
-        count = tensor.numel()
+        plain = tensor.detach()
+        plain = plain.coalesce().values() if plain.is_sparse else plain  # of an embedding
+        plain = torch.view_as_real(plain) if plain.is_complex() else plain
+        count = plain.numel()
         places = torch.linspace(0, count - 1, min(COLUMNS, count), dtype=torch.float64).long()
-        some = tensor.detach().reshape(-1)[places.to(tensor.device)]
+        some = plain.reshape(-1)[places.to(plain.device)]
         picked.append(some.to("cpu", torch.float64))
     return torch.cat(picked)

@@ -370,16 +370,7 @@ class LifeSession(Session):
             self._passes.finish()
             self._flush()
             for each in self._loops.report() if self._loops is not None else ():
-                self._record.write(
-                    "loop",
-                    place=each.place,
-                    kind=each.kind,
-                    planned=each.planned,
-                    done=each.done,
-                    shortened=each.shortened,
-                    seconds=each.seconds,
-                    lived=each.lived,
-                )
+                self._record.write("loop", **asdict(each))
             for branch in self._loops.report_branches() if self._loops is not None else ():
                 self._record.write("branch", **asdict(branch))
             self._record.write(

@@ -72,3 +72,10 @@ def test_numbers_are_those_of_the_same_places_in_each_layout(layout):
     weight = torch.arange(54.0).reshape(2, 3, 3, 3).to(memory_format=layout)
     assert numbers_of(torch, [weight]).tolist() == [0, 7, 15, 22, 30, 37, 45, 53]
     assert numbers_of(torch, []).tolist() == []
+
+
+def test_numbers_of_sparse_gradients_and_of_complex_weights():
+    embedding = nn.Embedding(10, 2, sparse=True)
+    embedding(torch.tensor([3, 7, 7])).sum().backward()
+    assert numbers_of(torch, [embedding.weight.grad]).tolist() == [1, 1, 2, 2]
+    assert numbers_of(torch, [torch.tensor([1 + 2j, 3 - 4j])]).tolist() == [1, 2, 3, -4]
