@@ -62,7 +62,7 @@ def test_two_studies_and_a_reader_side_by_side(tmp_path):
     with writers(path, "a", "b", trials=25) as processes, open_store(path) as store:
         while any(process.poll() is None for process in processes):
             seen.append(sum(len(store.trials(name)) for name in store.study_names()))
-            time.sleep(0.01)
+            time.sleep(0.05)  # each look takes a hundredth of a second
         assert [process.communicate()[1] for process in processes] == ["", ""]
         assert seen == sorted(seen)
         assert [len(store.trials(name)) for name in ("a", "b")] == [25, 25]

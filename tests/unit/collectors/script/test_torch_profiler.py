@@ -187,7 +187,8 @@ if not child:
     os._exit(0)
 os.waitpid(child, 0)
 handover.step(False), handover.step(False)
-print("parent is", os.getpid())
+print("parent is", os.getpid(), flush=True)
+os._exit(0)
 """
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     children, saved, parent = done.stdout.splitlines()
