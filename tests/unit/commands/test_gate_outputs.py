@@ -110,7 +110,7 @@ def test_github_gets_its_summary_and_annotations_by_itself(in_github, capsys):
     out, err = capsys.readouterr()
     assert "Fail:" in out
     assert err.startswith("::error title=")
-    assert Path("summary").read_text().startswith("before\n<!-- gpuadvisor-gate: train-py -->\n")
+    assert Path("summary").read_text().startswith("before\n<!-- gpuadvisor-gate -->\n")
 
 
 def test_github_gets_nothing_twice(in_github, capsys):

@@ -6,7 +6,6 @@ summary by itself where GITHUB_STEP_SUMMARY is set.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from gpuadvisor.domain.gate import GateResult, GateRun
@@ -17,7 +16,7 @@ from gpuadvisor.reports.gate.outcome import WORDS, Outcome
 from gpuadvisor.reports.render_markdown import markdown
 
 FILE = "gpuadvisor-gate.md"
-MARKER = "<!-- gpuadvisor-gate: {} -->"
+MARKER = "<!-- gpuadvisor-gate -->"
 MOST_LETTERS = 60_000
 """A comment of GitHub holds 65,536 characters; what is longer goes without its runs."""
 
@@ -26,16 +25,10 @@ def render(outcomes: Sequence[Outcome]) -> str:
     """Return the marker, and a section a benchmark."""
     for with_runs in (True, False):
         parts = [_benchmark(each, with_runs) for each in outcomes]
-        text = "\n".join([marker(outcomes), "", *parts])
+        text = "\n".join([MARKER, "", *parts])
         if len(text) <= MOST_LETTERS:
             break
     return text
-
-
-def marker(outcomes: Sequence[Outcome]) -> str:
-    """Return the hidden line: the same for the same benchmarks."""
-    names = "-".join(each.name for each in outcomes)
-    return MARKER.format(re.sub(r"[^A-Za-z0-9]+", "-", names).strip("-")[:80].lower())
 
 
 def _benchmark(outcome: Outcome, with_runs: bool) -> str:
