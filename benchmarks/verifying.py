@@ -1,4 +1,4 @@
-"""How often `gpuadvisor verify` tells in eight starts whether a gain is still there, and how truly.
+"""How often `gpuadvisor verify` tells in six starts whether a gain is still there, and how truly.
 
     python benchmarks/verifying.py [--plans 100]
 

@@ -102,6 +102,7 @@ def prove(
     known: Known | None = None,
     earlier: int = 0,
     settled: Callable[[Speedup], bool] | None = None,
+    shown: Callable[[], bool] = lambda: True,
 ) -> Proof:
     """Compare two sides in pairs of random order until that is decided or the budget ends.
 
@@ -110,24 +111,31 @@ def prove(
     are run whatever `affordable` says of one more pair: whoever begins a proof has kept room for
     them. The same `seed` gives the same order. `earlier` is the number of proofs of other heads in
     the same study: with each, an interval has to be wider to be right as often. It ends when
-    `settled` is true of an interval, that is `is_settled` if not given.
+    `settled` is true of an interval, that is `is_settled` if not given. `shown` is called once, at
+    the first look that shows a gain but does not end it, and ends it by returning False.
     """
     known, settled = known or Known(), settled or is_settled
-    proving = _Proving(run, base, head, objective, affordable, known, earlier, settled)
+    proving = _Proving(run, base, head, objective, affordable, known, earlier, settled, shown)
     return proving.go(orders(seed))
 
 
 def prove_point(
-    evaluator: Evaluator, point: Point, objective: Objective, seed: str = "", earlier: int = 0
+    evaluator: Evaluator,
+    point: Point,
+    objective: Objective,
+    seed: str = "",
+    earlier: int = 0,
+    shown: Callable[[], bool] = lambda: True,
 ) -> Proof:
-    """Compare a point of a space with the empty one; `earlier` is that of `prove`."""
+    """Compare a point of a space with the empty one; other arguments are those of `prove`."""
 
     def run(side: Point) -> Trial:
         return evaluator.measure([side], "proof", turned=point)[0]
 
     order = f"{seed} {sorted(point.items())}"
     known = known_runs(evaluator, point)
-    return prove(run, {}, point, objective, evaluator.affordable, order, known, earlier)
+    may = evaluator.affordable
+    return prove(run, {}, point, objective, may, order, known, earlier, shown=shown)
 
 
 def known_runs(evaluator: Evaluator, point: Point) -> Known:
@@ -163,8 +171,8 @@ def orders(seed: str) -> Iterator[bool]:
     """Yield for each pair in turn whether the base comes first, by chance.
 
     In a fixed order a second job that comes and goes in step with it passes for a gain: with ABBA
-    one of a period of four runs did in 21 to 26 of 100 simulated studies. Only four equal orders
-    at the beginning are drawn again: what they found could be the order's.
+    one of a period of four runs did in 21 to 26 of 100 simulated studies. Only equal orders until
+    the first look are drawn again: what they found could be the order's.
     """
     generator = random.Random(f"order of pairs: {seed}")
     first = [True] * LOOKS[0]
@@ -223,6 +231,7 @@ class _Proving(Generic[SideT]):
     known: Known
     earlier: int
     settled: Callable[[Speedup], bool]
+    shown: Callable[[], bool]
 
     def __post_init__(self) -> None:
         self._proof = Proof()
@@ -233,7 +242,7 @@ class _Proving(Generic[SideT]):
         self._known_head = list(filter(None, (self._cost(t) for t in self.known.head)))
 
     def go(self, order: Iterator[bool]) -> Proof:
-        proof, failures, repeated = self._proof, 0, 0
+        proof, failures, repeated, is_shown = self._proof, 0, 0, False
         most = 0 if self.known.always_disturbed else MAX_REPEATED
         while len(self._pairs) < LOOKS[-1]:
             if len(self._pairs) >= LOOKS[0] and not self.affordable([self.base, self.head]):
@@ -256,8 +265,15 @@ class _Proving(Generic[SideT]):
                 self._pairs.append(Pair(*costs, base_first))
                 if plain.in_turns is not None and tuned.in_turns is not None:
                     self._in_turns.append((plain.in_turns, tuned.in_turns))
-                if len(self._pairs) in LOOKS and self.settled(self._speedup()):
+                if len(self._pairs) not in LOOKS:
+                    continue
+                found = self._speedup()
+                if self.settled(found):
                     break
+                if is_faster(found) and not is_shown:
+                    is_shown = True
+                    if not self.shown():
+                        break
                 continue
             failures += 1
             if failed.state is TrialState.WRONG or failures >= MAX_FAILURES:

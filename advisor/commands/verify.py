@@ -40,7 +40,7 @@ unchanged script computes what it did then; else it is done anew, as with --rehe
 data are seen where they change the first losses or outputs, those of environment variables are not.
 
 Then the script runs with and without the plan, in fresh processes and in turns, as in the proof of
-`gpuadvisor tune`: eight starts in all where an earlier comparison still holds and the answer is
+`gpuadvisor tune`: six starts in all where an earlier comparison still holds and the answer is
 plain. The gain is there when its ratio is at least what the plan promised, less what two proofs of
 the same gain may differ by, and its whole interval lies above half of that gain. It is gone when
 its whole interval lies below. What was measured is kept: `gpuadvisor studies` lists it.

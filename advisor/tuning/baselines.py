@@ -23,7 +23,7 @@ RESTLESS = 0.2
 """Relative difference between runs of the unchanged script above which intervals get so wide that
 only large gains can be proven. Two runs on a quiet GPU differ by less than 1 %."""
 
-THIRD_SHARE = 1 / 40
+THIRD_SHARE = 1 / 50
 """Most of a time budget that a run may take for a third baseline, with another seed, to be made. It
 widens a proof's interval by 3 % at its first look to have two earlier runs of the script in place
 of three; and of the pairs that are kept back by how much baselines differ, such a budget has no

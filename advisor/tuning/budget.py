@@ -34,43 +34,38 @@ after the second are lived only where the time that is allowed has room for them
 PROOF_SHARE = 0.3
 """Most of the whole budget that is kept back for more of a proof than its first look."""
 TURNED_SHARE = 0.4
-"""The same where runs differ so much that only one whose processes time both sides in turns shows
-5 %: four pairs of runs of 20 s, delayed by 5 s on average, with 10 s of blocks take 280 s."""
+"""Most of the whole budget that is kept back for the first look of a proof whose processes time
+both sides in turns: three pairs of runs of 20 s, delayed by 5 s on average, with 10 s of blocks
+take 210 s."""
 ABLATION_SHARE = 0.1
 """Most of the whole budget that is kept back for the ablation."""
 
 PROFILE_RUNS = 2.0
 """Runs of the unchanged script that a profile costs: one more start, and reading the trace."""
-PROFILE_SHARE = 0.15
-"""Most of the budget that a profile may take: it saves more than that where it orders ten knobs,
-and nothing where only two can be tried."""
-PROFILE_TRIALS = 8
-"""Trials of the search, or a screening that lasts as long, for which there has to be room after a
-profile."""
-SCREENED_TRIALS = 1
-"""The same after a screening, which decides what they would: one of all that it found."""
+PROFILE_SHARE = 1 / 25
+"""Most of a time budget that a profile may take. It orders the knobs, which a screening does too:
+40 s of ten minutes were those that a rehearsal had no room for where runs took 18 s."""
 LEAST_SCREENING = 3.0
 """Runs of the unchanged script that a screening lasts at least. Where that has no room beside a
-rehearsal, it goes before: what is found may be rehearsed after its proof, or be told as unverified,
-and without it nothing may be found that can be proven at all."""
+rehearsal, or beside a proof's second look, it goes before: what is found may be told as unverified,
+or shown at the first look, and without it nothing may be found that can be proven at all."""
 SPARE_LIVES = 1
 """Lives of a rehearsal beyond its usual ones that a screening leaves room for: of the settings that
 leave the data alone, or of the unchanged script with weights changed as much as by rounding."""
 LOADER_SHARE = 1 / 10
 """Most of a time budget in which a script's loader may be timed alone. That takes as long as one or
 two trials, and spares those of the numbers of workers that do not pay."""
-SCREENING_SHARE = 1 / 6
-"""Most of a time budget that a screening may take: 100 s of the default one have room for six knobs
-of a 100 ms step, a compilation and what it is worth beside them. What it spares is a trial for each
-knob."""
+SCREENING_SHARE = 1 / 5
+"""Most of a time budget that a screening may take: 60 s of five minutes have room for a start and
+six knobs of a 100 ms step. What it spares is a trial for each knob."""
 COMPILING_SHARE = 1 / 3
-"""The same where something compiles: 25 to 40 s for compile alone, and as much again without each
-layout or precision that may cost more under it than it brings. In trials of their own each takes 15
-to 20 s more, and shows a tenth of it."""
+"""Most of a time budget that a screening may take where something compiles: 25 to 75 s for compile
+alone, and as much again without each layout or precision that may cost more under it than it
+brings. In trials of their own each takes 15 to 20 s more, and shows a tenth of it."""
 
 PROOF_RUNS = 32
-"""Runs of a proof where the budget is in trials of the search: 16 pairs show a gain of 5 % where
-runs differ by 2 %."""
+"""Runs of a proof before its rehearsal, and after it, where the budget is in trials of the search:
+16 pairs show a gain of 5 % where runs differ by 2 %."""
 
 OVERDRAFT = 1 / 3
 """Part of a budget for fewer than `LEAST_RUNS` by which the least proof of the first thing that is
@@ -323,26 +318,31 @@ class Budget:
 
     def has_room_for_profile(self) -> bool:
         """Say whether profiling the unchanged script leaves nearly all of the budget."""
-        if self._limit.seconds is None:
-            return True
-        room_s = self._share_s(PROFILE_SHARE, PROFILE_TRIALS, self._rehearsal_reserve_s({}))
-        return PROFILE_RUNS * self.expected_s({}) <= room_s
+        budget_s = self._limit.seconds
+        return budget_s is None or PROFILE_RUNS * self.expected_s({}) <= PROFILE_SHARE * budget_s
 
     def screening_s(self, compiles: bool = False) -> float:
         """Return how long a screening may take now, its start included; 0 if counted in trials.
 
         `compiles` where it compares what compiles.
         """
-        share = COMPILING_SHARE if compiles else SCREENING_SHARE
         if self._limit.seconds is None:
             return 0.0
+        share_s = (COMPILING_SHARE if compiles else SCREENING_SHARE) * self._limit.seconds
+        run_s = self.expected_s({})
+        # A trial of all that it finds, and the first look of its proof.
+        left_s = (self.left_s or 0.0) - self._least_proof_s({}) - run_s
+        more = LOOKS[1] - LOOKS[0] if self._proof_pairs > LOOKS[0] else 0
+        second_look_s = more * self._pair_s({})
         rehearsal_s = self._rehearsal_reserve_s({})
         if rehearsal_s:
-            rehearsal_s += SPARE_LIVES * self._life_trials * self.expected_s({})
-        beside_s = self._share_s(share, SCREENED_TRIALS, rehearsal_s)
-        if beside_s < LEAST_SCREENING * self.expected_s({}):
-            beside_s = self._share_s(share, SCREENED_TRIALS)
-        return max(0.0, beside_s)
+            rehearsal_s += SPARE_LIVES * self._life_trials * run_s
+        room_s = 0.0
+        for kept_s in (second_look_s + rehearsal_s, second_look_s, 0.0):
+            room_s = min(share_s, left_s - kept_s)
+            if room_s >= LEAST_SCREENING * run_s:
+                break
+        return max(0.0, room_s)
 
     def loader_s(self) -> float:
         """Return how long a loader may be timed alone now, its start included; 0 if in trials."""
@@ -351,11 +351,6 @@ class Budget:
         later_s = self._least_proof_s({}) + self.expected_s({})
         return max(0.0, min(LOADER_SHARE * self._limit.seconds, (self.left_s or 0.0) - later_s))
 
-    def _share_s(self, share: float, trials: int, kept_s: float = 0.0) -> float:
-        """Return this part of the budget, or what trials, their proof and `kept_s` leave of it."""
-        later_s = self._least_proof_s({}) + trials * self.expected_s({}) + kept_s
-        return min(share * (self._limit.seconds or 0.0), (self.left_s or 0.0) - later_s)
-
     def rehearsal_s(
         self, settings: Settings, again: bool = False, is_proven: bool = False
     ) -> float:
@@ -363,7 +358,8 @@ class Budget:
 
         What the first look of a proof needs is left out, and what a usual proof needs where there
         is time for both. `again` where the unchanged script's lives are known, `is_proven` where
-        the proof was made before.
+        the proof was made before: then it may take more than its share, for nothing else is as
+        urgent.
         """
         if self._limit.seconds is None:
             return USUAL_REHEARSAL_S
@@ -375,9 +371,9 @@ class Budget:
         else:
             most_s = left_s - self._least_proof_s(settings)
             usual_s = left_s - self._proof_s(settings)
-        if needed_s > min(share_s, most_s):
+        if needed_s > (most_s if is_proven else min(share_s, most_s)):
             return 0.0
-        return max(needed_s, min(share_s, usual_s))
+        return most_s if needed_s > share_s else max(needed_s, min(share_s, usual_s))
 
     def record_rehearsal(self, settings: Settings, wall_s: float) -> None:
         """Learn what all lives of a rehearsal took."""

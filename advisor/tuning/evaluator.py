@@ -226,9 +226,9 @@ class ScriptEvaluator:
 
     @property
     def _is_worth_turning(self) -> bool:
-        """Whether runs differ so much that the first look at pairs of them would miss 5 %."""
+        """Whether runs differ so much that the first looks at pairs of them would miss 5 %."""
         pairs = pairs_needed(math.log(USUAL_GAIN), self._spread)
-        return pairs is None or pairs > LOOKS[0]
+        return pairs is None or pairs > LOOKS[1]
 
     def _turning_of(self, head: Settings) -> Turning:
         baseline = self.validator.baseline

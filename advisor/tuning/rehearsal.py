@@ -415,11 +415,13 @@ def harmless_part(
     first; where none of them alone did, all are. `without` takes a knob out of settings, with
     those that need it. A rest that could not be rehearsed for want of budget has no rehearsal.
     """
-    result = Rehearsed(settings, None)
+    result, other = Rehearsed(settings, None), None
     while result.settings:
-        if not affordable():
-            return replace(result, rehearsal=None)
-        found = rehearse(result.settings)
+        if other is None or other.settings != result.settings:
+            if not affordable():
+                return replace(result, rehearsal=None)
+            other = rehearse(result.settings)
+        found = other
         result.rehearsal = found
         if found.agrees:
             return result

@@ -7,27 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 
 from gpuadvisor.collectors.environment import environment
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.finding import Diagnosis
-from gpuadvisor.domain.knobs import Contribution, Origin, Settings, Value
+from gpuadvisor.domain.knobs import Contribution, Origin, Settings
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.study import Expectation, Rehearsal, StudyResult, TrialState
+from gpuadvisor.domain.study import Expectation, StudyResult, TrialState
 from gpuadvisor.errors import AdvisorError, Interrupted, ScriptError
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.storage.database import Store, open_store
 from gpuadvisor.storage.home import home
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.equivalence import TOLERANCES
 from gpuadvisor.tuners.knob_space import Selection, select_knobs
-from gpuadvisor.tuners.proof import is_faster, is_no_gain, prove_point
-from gpuadvisor.tuners.rehearsal.comparison import missing
+from gpuadvisor.tuners.proof import is_faster, is_no_gain
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.arguments import ArgumentKnob
@@ -49,20 +46,18 @@ from gpuadvisor.tuning.preparation import (
     reserved,
     target_python,
 )
+from gpuadvisor.tuning.proving import Prover, format_settings
 from gpuadvisor.tuning.recorder import StudyRecorder
-from gpuadvisor.tuning.rehearsal import Rehearsed, Rehearser, harmless_part
 from gpuadvisor.tuning.results import (
     combined,
     deserves_plan,
     expected,
     format_expectation,
     keep_plan,
-    proven,
-    typical,
     with_measured,
 )
 from gpuadvisor.tuning.screening import Screener
-from gpuadvisor.tuning.trial_runner import Progress, Side
+from gpuadvisor.tuning.trial_runner import Progress
 from gpuadvisor.tuning.verdicts import (
     budgets_for,
     candidate,
@@ -148,11 +143,19 @@ class _Study:
         self._no_room = "the budget had no room for it"
         self._expectations: tuple[Expectation, ...] = ()
         self._search: KnobSearch | None = None
-        self._rehearsed = Rehearsed({}, None)
-        self._proofs = 0
-        """Proofs that were made: of several, each has to be surer."""
-        self._has_lived = False
-        """Whether the unchanged script's lives are known."""
+        self._prover = Prover(
+            self.options,
+            self._evaluator.side({}, self.devices[0]),
+            self.knobs,
+            self._evaluator,
+            self._budget,
+            self.progress,
+            self.cancelled,
+            self._enter,
+            self._note,
+            self._result,
+            lambda settings, name: self._space.without(settings, name),
+        )
 
     # -- the phases ----------------------------------------------------------------------------
 
@@ -251,7 +254,7 @@ class _Study:
         )
 
     def _decide(self, search: KnobSearch) -> StudyResult:
-        """Search, rehearse and prove until something is faster or nothing is left to try.
+        """Search, prove and rehearse until something is faster or nothing is left to try.
 
         What does harm or brings nothing is left aside, and the search goes on with the rest.
         """
@@ -261,24 +264,24 @@ class _Study:
             unproven = reserve is Reserve.NOTHING and result is None
             if unproven and is_worth_a_proof(self._evaluator.trials, self._dropped, self._untried):
                 best_proven = self._candidate()
-                result = self._prove(best_proven, ())
+                result = self._prover.prove(best_proven)
                 search.leave_aside(self._dropped)
                 if is_faster(result.speedup):
                     return result
             self._budget.reserve = reserve
             while search.find():
                 settings, contributions = self._ablate(search)
-                rest = self._rehearse(settings)
+                found = self._prover.prove(settings, contributions)
+                rest = self._prover.rehearsed.settings
                 if rest:
-                    result = self._prove(rest, contributions)
-                    best_proven = self._looks_best()
+                    result, best_proven = found, self._looks_best()
                     if not is_no_gain(result.speedup):
                         return result
                 search.leave_aside([*(rest or settings), *self._dropped])
         # Where all was tried, what was found since the last proof must not look better.
         if result is not None and (self._untried or self._looks_best() == best_proven):
             return result
-        return self._prove(self._candidate(), ())
+        return self._prover.prove(self._candidate())
 
     def _note_left_out(self, wanting: Sequence[Settings]) -> None:
         """Say what the budget had no room for, and which would have."""
@@ -298,60 +301,6 @@ class _Study:
             self._note(f"the budget left no room to measure what {names} brings alone")
         return settings, contributions
 
-    def _rehearse(self, settings: Settings, is_proven: bool = False) -> Settings:
-        """Let the script live its whole life in short, and leave out what does harm there.
-
-        Where the budget has no room for that and a proof, it comes after the proof.
-        """
-        earlier = self._rehearsed.dropped
-        self._rehearsed = Rehearsed(settings, None, earlier)
-
-        def allowed_s() -> float:
-            return self._budget.rehearsal_s(settings, self._has_lived, is_proven)
-
-        if not settings or not (allowed_s() or is_proven):
-            return settings
-        self._enter("rehearsal", "a shortened life, to the script's end; nothing it writes remains")
-        rehearser = self._rehearser
-        rehearser.allowed_s = allowed_s()
-        best = typical(
-            [t for t in self._evaluator.trials if t.settings == settings], self.options.objective
-        )
-        step_ms = best.measurement.mean_step_ms if best and best.measurement else None
-
-        def rehearse(some: Settings) -> Rehearsal:
-            self._has_lived = True
-            found = rehearser.rehearse(some, step_ms)
-            self._budget.record_rehearsal(some, found.wall_s)
-            return found
-
-        self._rehearsed = harmless_part(
-            rehearse, settings, self._space.without, lambda: allowed_s() > 0
-        )
-        for each in self._rehearsed.dropped:
-            self._note(f"{each.knob} is left out: {each.problem.sentence}")
-        self._rehearsed.dropped = earlier + self._rehearsed.dropped
-        lacks = missing(self._rehearsed.rehearsal)
-        if self._rehearsed.settings and lacks is not None:
-            self.progress.on_message(f"not rehearsed enough: {lacks}")
-        return self._rehearsed.settings
-
-    @cached_property
-    def _rehearser(self) -> Rehearser:
-        """Rehearses all that a study finds: the unchanged script lives for all of it together."""
-        options, device = self.options, self.devices[0]
-        tolerance = TOLERANCES[options.level] if options.tolerance is None else options.tolerance
-        return Rehearser(
-            Side(options.command, device, cores=self._evaluator.share_of_cores(device)),
-            self.knobs,
-            tolerance,
-            options.seed,
-            samples_per_step=self._baseline.samples_per_step,
-            step_ms=self._baseline.mean_step_ms,
-            cancelled=self.cancelled,
-            progress=self.progress,
-        )
-
     def _looks_best(self) -> Settings:
         """Return what looks best of all that the search measured and no rehearsal objected to."""
         return candidate(self._evaluator.trials, self._dropped)
@@ -361,36 +310,6 @@ class _Study:
         settings = self._looks_best()
         self._budget.phase = "proof"
         return settings if self._budget.affordable([{}, settings] * LOOKS[0]) else {}
-
-    def _prove(self, settings: Settings, contributions: tuple[Contribution, ...]) -> StudyResult:
-        if not settings:
-            return self._result()
-        if not self._budget.has_room_for_proof(settings):
-            self._note(f"the budget left no room to prove {_format_settings(settings)}")
-            return replace(self._result(), settings=settings)
-        self._enter("proof", "fresh processes, best and baseline in turn")
-        options = self.options
-        proof = prove_point(
-            self._evaluator, settings, options.objective, str(options.seed), self._proofs
-        )
-        self._proofs += 1
-        if proof.failed is not None:
-            which = "best" if proof.failed in proof.head else "unchanged script"
-            self._note(
-                f"the {which} failed in the proof, so nothing is claimed for "
-                f"{_format_settings(settings)}: {proof.failed.state}: {proof.failed.reason}"
-            )
-        result = proven(self._result(), settings, contributions, proof)
-        rehearsed = self._rehearsed.rehearsal
-        if is_faster(result.speedup) and (rehearsed is None or rehearsed.settings != settings):
-            # There was no room for both, or a candidate taken for noise is better after all.
-            if self._rehearse(settings, is_proven=True) != settings:
-                return self._result()
-            self._budget.phase = "proof"
-        rehearsal = self._rehearsed.rehearsal
-        if rehearsal is None or rehearsal.settings != settings:
-            return result
-        return replace(result, rehearsal=rehearsal, equivalence=rehearsal.equivalence)
 
     # -- ending --------------------------------------------------------------------------------
 
@@ -407,7 +326,7 @@ class _Study:
     @property
     def _dropped(self) -> list[str]:
         """Knobs that rehearsals found a problem with."""
-        return [each.knob for each in self._rehearsed.dropped]
+        return [each.knob for each in self._prover.rehearsed.dropped]
 
     @property
     def _untried(self) -> list[str]:
@@ -424,14 +343,14 @@ class _Study:
             raise Interrupted(f"{why} before the unchanged script was measured")
         best = self._search.best.settings if self._search else {}
         if best:
-            self._note(f"best so far, not proven: {_format_settings(best)}")
+            self._note(f"best so far, not proven: {format_settings(best)}")
         return replace(self._result(), settings=best, interrupted=why)
 
     def _result(self) -> StudyResult:
         """Return the result of a study without a gain; the proof adds what it knows."""
         return replace(
             self.recorder.undecided(self._baseline, self._evaluator.trials),
-            dropped=self._rehearsed.dropped,
+            dropped=self._prover.rehearsed.dropped,
             expectations=self._expectations,
         )
 
@@ -445,7 +364,7 @@ class _Study:
             result,
             trials=tuple(self._evaluator.trials),
             forking=self._forker.result(self._evaluator.trials),
-            dropped=self._rehearsed.dropped,
+            dropped=self._prover.rehearsed.dropped,
             no_effect={name: why for name, why in useless.items() if name not in untried},
             untried=untried,
             screened=self._search.screening.result.values if self._search else (),
@@ -458,7 +377,7 @@ class _Study:
             verdict=verdict_of(result),
             expectations=tuple(with_measured(each, result) for each in self._expectations),
         )
-        rehearsed = self._rehearsed.rehearsal is not None
+        rehearsed = self._prover.rehearsed.rehearsal is not None
         needed_s = time_needed(result, self._space, self._budget, self._enough_s, rehearsed)
         result = replace(result, needed_s=needed_s)
         if deserves_plan(result, self.options.plan):
@@ -489,7 +408,3 @@ class _Study:
             if existed:
                 self._note(f"the plan that was in {self.plan} before is replaced")
         return result
-
-
-def _format_settings(settings: Mapping[str, Value]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in settings.items())

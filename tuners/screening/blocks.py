@@ -31,6 +31,10 @@ PATIENCE, COSTLY_PATIENCE = 10.0, 3.0
 """Times as long as usual that a block may take, and as what a costly knob usually adds to it: no
 knob that pays makes steps ten times slower, and one that makes them hang must not take all that is
 left."""
+FIRST_STARTS = 2.0
+"""Times as long as usual that the first start with a costly knob may take: models were compiled in
+40 s as a rule, one convolutional net in 74 s. What that has no time for is not begun, as it would
+take the time and tell nothing."""
 LEAST_PATIENCE_S = 20.0
 """Time that each block may take: a kernel that is looked for or built at the first step, the end of
 an epoch."""
@@ -168,13 +172,16 @@ class Blocks:
         return self._times[keys_of(point)][-REMEMBERED:]
 
     def starting_s(self, *points: Point) -> float:
-        """Return how long it will take until these points can be timed: nothing where they were
+        """Return how long it may take until these points can be timed: nothing where they were
         before, or compile nothing."""
         new = [self._costly_part(p) for p in points if keys_of(p) not in self._started]
         return sum(
-            self._starts_s.get(part, max((self._costly[name] for name, _ in part), default=0.0))
-            for part in new
+            self._starts_s.get(part, FIRST_STARTS * self._costly_s(part)) for part in new if part
         )
+
+    def _costly_s(self, part: frozenset[Key]) -> float:
+        """Return what the costliest of some knobs usually adds to a first block."""
+        return max((self._costly[name] for name, _ in part), default=0.0)
 
     def _costly_part(self, point: Point) -> frozenset[Key]:
         return frozenset((name, value) for name, value in point.items() if name in self._costly)
@@ -183,7 +190,7 @@ class Blocks:
         """Return how long a block of a point may take; a process that is new compiles anew."""
         if self.base_ms is None:
             return math.inf
-        costly_s = max((self._costly[name] for name, _ in self._costly_part(point)), default=0.0)
+        costly_s = self._costly_s(self._costly_part(point))
         return max(LEAST_PATIENCE_S, PATIENCE * whole_s(self.base_ms)) + COSTLY_PATIENCE * costly_s
 
     def _length_s(self) -> float:

@@ -77,7 +77,11 @@ class Comparing:
     def compare(
         self, base: Point, head: Point, most: int = MOST_PAIRS, kept_s: float = 0.0
     ) -> Steps[Comparison]:
-        """Time pairs until they decide, there are `most`, or no more than `kept_s` is left."""
+        """Time pairs until they decide, there are `most`, or no more than `kept_s` is left.
+
+        What was compiled for them has its least pairs whatever is left: they take seconds, it took
+        a minute.
+        """
         sides = (keys_of(base), keys_of(head))
         if sides not in self.known.compared:
             seed = f"{self.seed} {text_of(base)} {text_of(head)}"
@@ -91,16 +95,18 @@ class Comparing:
         return found
 
     def _pair_up(self, found: Comparison, most: int, kept_s: float) -> Steps[None]:
-        blocks, lost = self.blocks, 0
+        blocks, lost, is_paid = self.blocks, 0, False
         while not (found.ended or self.known.is_decided(found)) and len(found.pairs) < most:
             pairs = max(1, LEAST_PAIRS - len(found.pairs))
             starting_s = blocks.starting_s(found.base, found.head)
             needed_s = starting_s + pairs * blocks.pair_s + self._last_s(found)
-            if needed_s + kept_s > blocks.left_s():
+            is_owed = is_paid and len(found.pairs) < LEAST_PAIRS
+            if needed_s + kept_s > blocks.left_s() and not is_owed:
                 found.why = NO_TIME
                 return
             found.why = ""
             if not found.pairs:
+                is_paid = starting_s > 0
                 reason = yield from blocks.prepare(found.base, found.head)
                 if reason:
                     yield from self._fail(found, reason)

@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 
 from gpuadvisor.domain.screening import Ratio, Screened, Screening, ScreeningResult
 from gpuadvisor.tuners.loader_ceiling import MUCH, first_ceiling, last_ceiling
-from gpuadvisor.tuners.screening.blocks import LONGEST_S, Blocks, Key, Steps, whole_s
+from gpuadvisor.tuners.screening.blocks import (
+    FIRST_STARTS,
+    LONGEST_S,
+    Blocks,
+    Key,
+    Steps,
+    whole_s,
+)
 from gpuadvisor.tuners.screening.comparing import MOST_PAIRS, Comparing, EndedError
 from gpuadvisor.tuners.screening.factorial import factors_of, least_pairs
 from gpuadvisor.tuners.screening.knowledge import LEAST_PAIRS, Knowledge
@@ -163,7 +170,7 @@ class _Course:
 
         Nothing where there is no time for that, whatever the cheap ones leave.
         """
-        starts_s = min(self.costly.values(), default=0.0)
+        starts_s = FIRST_STARTS * min(self.costly.values(), default=0.0)
         comparisons = len(self.known.best) if not self.costly else LATER
         needed_s = comparisons * LEAST_PAIRS * self.blocks.pair_s + starts_s - self.more_s
         return max(0.0, needed_s) if needed_s < self.blocks.left_s() else 0.0

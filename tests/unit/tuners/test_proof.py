@@ -19,6 +19,7 @@ from gpuadvisor.tuners.proof import (
     prove,
     prove_point,
 )
+from gpuadvisor.tuners.statistics import LOOKS
 from tests import simulation
 from tests.simulation import SimulatedEvaluator, multiplied
 
@@ -50,12 +51,12 @@ def test_pairs_come_in_random_order_which_the_seed_decides():
 
 def test_the_first_look_sees_both_orders():
     for seed in range(200):
-        assert len(set(islice(orders(str(seed)), 4))) == 2
+        assert len(set(islice(orders(str(seed)), LOOKS[0]))) == 2
 
 
-def test_it_needs_four_pairs_even_without_budget():
+def test_it_needs_three_pairs_even_without_budget():
     proof, _ = proof_of(budget=0)
-    assert proof.speedup.pairs == 4
+    assert proof.speedup.pairs == LOOKS[0]
     assert is_faster(proof.speedup)
 
 
@@ -67,8 +68,27 @@ def test_it_ends_with_the_budget():
 
 def test_a_large_gain_is_settled_at_the_first_look():
     proof, _ = proof_of(gain=1.0, noise=simulation.gaussian(random.Random(1)))
-    assert proof.speedup.pairs == 4
+    assert proof.speedup.pairs == LOOKS[0]
     assert proof.speedup.ci99_low < 2.0 < proof.speedup.ci99_high
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_what_follows_a_gain_comes_when_it_is_first_shown(goes_on):
+    """A rehearsal: the proof goes on after it to narrow its interval, unless that says no."""
+    noise = simulation.gaussian(random.Random(1), 0.05)
+    evaluator = SimulatedEvaluator(
+        multiplied({"knob": 1.5}), noise=noise, baselines=3, budget=3 + 22
+    )
+    at = []
+
+    def shown():
+        at.append(sum(trial.phase == "proof" for trial in evaluator.trials))
+        return goes_on
+
+    found = prove_point(evaluator, TUNED, Objective.THROUGHPUT, shown=shown).speedup
+    assert is_faster(found)
+    assert len(at) == 1 and at[0] // 2 in LOOKS
+    assert found.pairs == (11 if goes_on else at[0] // 2)
 
 
 def test_no_gain_is_settled_too():
@@ -96,7 +116,7 @@ def failing_in(*runs, state=TrialState.CRASHED):
 def test_one_accident_is_forgiven():
     proof = prove_point(SimulatedEvaluator(failing_in(1), baselines=3), TUNED, Objective.THROUGHPUT)
     assert is_faster(proof.speedup)
-    assert proof.speedup.pairs == 4
+    assert proof.speedup.pairs == LOOKS[0]
     assert proof.failed is None
 
 
@@ -180,7 +200,7 @@ class TestAnyTwoSides:
         asked = []
         main, fix = Revision("main", 20.0), Revision("fix", 16.0)
         proof = self.compared(main, fix, lambda pair: asked.append(pair))
-        assert proof.speedup.pairs == 4
+        assert proof.speedup.pairs == LOOKS[0]
         assert asked == [[main, fix]]
 
 
@@ -242,20 +262,20 @@ class TestDisturbedRuns:
 
     def test_their_pair_is_run_again(self):
         proof = self.proof({1, 4})
-        assert proof.speedup.pairs == 4
+        assert proof.speedup.pairs == LOOKS[0]
         assert proof.speedup.ratio == pytest.approx(2.0)
         assert [trial.number for trial in proof.disturbed] == [0, 1, 4, 5]
-        assert len(proof.base) == len(proof.head) == 4
+        assert len(proof.base) == len(proof.head) == LOOKS[0]
 
     def test_but_counts_where_the_budget_ends(self):
         proof = self.proof({1, 4}, has_room=False)
-        assert (proof.speedup.pairs, proof.disturbed) == (4, [])
-        assert next(self.ran) == 8
+        assert (proof.speedup.pairs, proof.disturbed) == (LOOKS[0], [])
+        assert next(self.ran) == 2 * LOOKS[0]
 
     def test_but_not_for_ever(self):
         proof = self.proof(set(range(1000)))
         assert len(proof.disturbed) == 2 * MAX_REPEATED
-        assert proof.speedup.pairs == 4
+        assert proof.speedup.pairs == LOOKS[0]
 
     def test_nor_where_most_runs_so_far_were_disturbed(self):
         noise = simulation.Neighbour(random.Random(1), 1000.0, 1.5, 0.999, recognised=1.0)
@@ -273,7 +293,7 @@ class TestDisturbedRuns:
             disturbance="another process computed",
         )
         proof = prove_point(evaluator, TUNED, Objective.THROUGHPUT)
-        assert proof.speedup.pairs == 4
+        assert proof.speedup.pairs == LOOKS[0]
         assert is_faster(proof.speedup)
 
 

@@ -189,7 +189,7 @@ def test_what_had_no_room_is_no_verdict_against_the_script(script):
 def test_without_room_for_a_proof_nothing_is_shown(script):
     script.gains = {}
     script.lasts_s = 0.05
-    result = tune(budget=BudgetLimit(seconds=7.0))  # a run says that it took 1 s
+    result = tune(budget=BudgetLimit(seconds=5.0))  # a run says that it took 1 s
     assert (result.verdict, result.speedup) == ("inconclusive", None)
     assert "the best of them was not proven" in wording.reason(result)
     assert result.needed_s > 0

@@ -10,7 +10,9 @@ import itertools
 import os
 import random
 import re
+from dataclasses import replace
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -50,17 +52,24 @@ FACTS = ScriptFacts(
 class Machine:
     """A clock, and a script whose runs, blocks and lives let time pass on it."""
 
-    def __init__(self, between=0.08, within=0.02, life_s=LIFE_S):
+    start_s, life_s, compiles_s, profile_s = START_S, LIFE_S, COMPILES_S, 25.0
+    warm_s = 0.0
+    """What a start takes longer with what was compiled before."""
+    between, within = 0.08, 0.02
+    """Relative deviations of fresh runs from each other, and of blocks of one process."""
+    computed_ms, loaded_ms = COMPUTED_MS, LOADED_MS
+    brings = BRINGS
+    facts = FACTS
+
+    def __init__(self, seed="a"):
         self.now_s = self.warmup_s = 0.0
-        self.life_s, self.lives = life_s, 0
-        self.between, self.within = between, within
-        """Relative deviations of fresh runs from each other, and of blocks of one process."""
-        self.spent = {}
-        """Seconds by phase."""
+        self.lives = 0
+        self.spent, self.began_s = {}, {}
+        """Seconds by phase, and when each began first."""
         self.phase, self._since_s = "baseline", 0.0
         self.supplied = []
-        self._random = random.Random("ten minutes")
-        self._compiled = set()
+        self._random = random.Random(seed)
+        self._compiled, self.compiled_s = set(), 0.0
 
     def monotonic(self):
         return self.now_s
@@ -68,15 +77,16 @@ class Machine:
     def enter(self, phase):
         self.spent[self.phase] = self.spent.get(self.phase, 0.0) + self.now_s - self._since_s
         self.phase, self._since_s = phase, self.now_s
+        self.began_s.setdefault(phase, self.now_s)
 
     def step_ms(self, settings):
         """A step, and how much of it is waiting."""
-        computed = COMPUTED_MS
+        computed = self.computed_ms
         for name in settings:
-            computed /= BRINGS.get(name, 1.0)
-        if CACHED in settings:
+            computed /= self.brings.get(name, 1.0)
+        if CACHED in settings or not self.loaded_ms:
             return computed, 0.0
-        supplied = LOADED_MS / settings.get("dataloader_workers", WORKERS)
+        supplied = self.loaded_ms / settings.get("dataloader_workers", WORKERS)
         # Batches come unevenly: where both take as long, each waits for the other now and then.
         step = (computed**6 + supplied**6) ** (1 / 6)
         return step, step - computed
@@ -85,12 +95,12 @@ class Machine:
         return self.step_ms({})[0] / self.step_ms(settings)[0]
 
     def profile(self, *_):
-        self.now_s += 25.0
+        self.now_s += self.profile_s
         return Diagnosis(())
 
     def run(self, request, read_energy_j, load):
         settings = {each.knob: each.value for each in request.specification.applications}
-        wall_s = START_S + STEPS_S + self._compiling_s(settings)
+        wall_s = self.start_s + STEPS_S + self._compiling_s(settings)
         wall_s += max(0.0, request.specification.schedule.warmup_s - self.warmup_s)
         self.now_s += wall_s
         ms, waited_ms = self.step_ms(settings)
@@ -99,20 +109,21 @@ class Machine:
         measured = measurement(
             [ms] * 8,
             windows=(StepWindow(10, ms / 100, 2560.0, waited_ms / 100),) * 8,
-            facts=FACTS,
+            facts=self.facts,
             trace=Trace((1.0, 0.9, 0.8)),
             applied=tuple(AppliedKnob(name, "effective") for name in settings),
-            startup_s=START_S,
+            startup_s=self.start_s,
             wall_s=wall_s,
         )
         return RunOutcome(TrialState.COMPLETE, "", measured, "", wall_s)
 
     def _compiling_s(self, settings):
-        key = frozenset(n for n in settings if n in BRINGS) if "compile" in settings else None
+        key = frozenset(n for n in settings if n in self.brings) if "compile" in settings else None
         if key is None or key in self._compiled:
-            return 0.0
+            return 0.0 if key is None else self.warm_s
         self._compiled.add(key)
-        return COMPILES_S
+        self.compiled_s += self.compiles_s
+        return self.compiles_s
 
     def live(self, request, live, wanted):
         fixed = {each.knob: each.value for each in request.specification.applications}
@@ -121,7 +132,7 @@ class Machine:
             lambda settings: self.step_ms({**fixed, **settings})[0],
             noise,
             compile_s=self._compiling_s,
-            start_s=START_S,
+            start_s=self.start_s,
         )
 
         def run(block):
@@ -133,14 +144,14 @@ class Machine:
         return self._sent(wanted, run)
 
     def supply(self, request, loader, wanted):
-        self.now_s += START_S
+        self.now_s += self.start_s
 
         def run(block):
             workers = block.settings["dataloader_workers"]
-            batch_ms = LOADED_MS / max(1, workers) * self._random.lognormvariate(0, 0.1)
+            batch_ms = self.loaded_ms / max(1, workers) * self._random.lognormvariate(0, 0.1)
             if block.settings not in self.supplied:
                 self.supplied.append(block.settings)
-                self.now_s += 0.1 * workers + 2 * LOADED_MS / 1e3
+                self.now_s += 0.1 * workers + 2 * self.loaded_ms / 1e3
             batches = max(workers, block.seconds * 1e3 / batch_ms)
             self.now_s += batches * batch_ms / 1e3
             return BlockTime(batch_ms, int(batches))
@@ -169,6 +180,25 @@ class Machine:
             written={},
             applied=tuple(AppliedKnob(name, "effective") for name in names),
         )
+
+
+class Even(Machine):
+    """regnety_032 of timm under AMP on an H200: runs differ by 0.05 %, and compiling takes long."""
+
+    start_s, life_s, compiles_s, warm_s = 9.0, 25.0, 74.0, 12.0
+    between, within = 0.0005, 0.005
+    computed_ms, loaded_ms = 80.2, 0.0
+    brings: ClassVar = {"channels_last": 1.14, "compile": 1.5}
+    facts = replace(FACTS, loaders=(), autocasts_itself=True)
+
+
+class Uneven(Machine):
+    """ResNet-50 of pytorch/examples as it was on another day: runs differ by a quarter."""
+
+    start_s, life_s, compiles_s, warm_s, profile_s = 13.0, 40.0, 33.0, 10.0, 43.0
+    between, within = 0.09, 0.005
+    computed_ms, loaded_ms = 108.0, 560.0
+    brings: ClassVar = {"channels_last": 1.415, "bf16_autocast": 1.45, "compile": 1.26}
 
 
 class Telling(Silent):
@@ -249,6 +279,36 @@ def test_the_loader_is_timed_from_the_scripts_own_workers_to_twice_what_is_neede
     assert fastest <= result.supply.rest_ms / 2
 
 
+def test_five_minutes_are_enough_where_runs_are_alike(tune):
+    """What compiles is not begun, as it would take the time and tell nothing."""
+    machine = Even("b")
+    result, _ = tune(machine, 300.0)
+    assert (result.verdict, result.settings) == (Verdict.FASTER, {"channels_last": True})
+    assert result.speedup.ci99_low > 1.12
+    assert machine.compiled_s == 0
+    assert machine.began_s["proof"] < 100 and machine.began_s["rehearsal"] < 180
+    assert machine.now_s <= 300
+
+
+def test_ten_minutes_have_room_for_what_compiles_long(tune):
+    machine = Even()
+    result, _ = tune(machine, 600.0)
+    assert result.verdict is Verdict.FASTER
+    assert result.settings == {"channels_last": True, "compile": "default"}
+    assert result.speedup.ci99_low > 1.65
+    assert machine.now_s <= 600
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(600.0, Verdict.FASTER), (300.0, None)])
+def test_a_large_gain_is_proven_where_runs_differ_by_a_quarter(tune, seconds, verdict):
+    machine = Uneven("0")
+    result, _ = tune(machine, seconds)
+    assert result.verdict is (verdict or Verdict.FASTER_UNVERIFIED)
+    assert result.settings.keys() >= TUNED
+    assert result.speedup.ci99_low > 1.0
+    assert machine.now_s <= seconds
+
+
 def test_of_five_minutes_a_proof_is_left_and_no_rehearsal(tune):
     machine = Machine()
     result, _ = tune(machine, 300.0)
@@ -267,9 +327,9 @@ def test_of_what_starts_slowly_the_rest_is_proven_where_all_has_no_room(tune):
     assert result.settings.keys() >= TUNED and "compile" not in result.settings
 
 
-@pytest.mark.parametrize("seconds", [360.0, 480.0, 570.0])
-def test_between_them_what_the_screening_found_is_proven(tune, seconds):
-    machine = Machine()
+@pytest.mark.parametrize(("seconds", "seed"), [(360.0, "b"), (480.0, "a"), (570.0, "b")])
+def test_between_them_what_the_screening_found_is_proven(tune, seconds, seed):
+    machine = Machine(seed)
     result, _ = tune(machine, seconds)
     assert result.verdict in (Verdict.FASTER, Verdict.FASTER_UNVERIFIED)
     assert result.settings.keys() >= TUNED

@@ -335,18 +335,18 @@ class TestEarlierRehearsals:
         assert "still holds: the same script, arguments, packages and device" in notes
         assert document(capsys)[1]["rehearsed_by"] == "train-1"  # the second made none
 
-    def test_it_takes_eight_starts_where_nothing_changed(self, script, capsys):
+    def test_it_takes_six_starts_where_nothing_changed(self, script, capsys):
         runs = script.runs
         found = document(capsys)[1]
-        assert (script.runs - runs, script.lives, found["outcome"]) == (8, 0, "holds")
-        assert len(found["study"]["trials"]) == 8
+        assert (script.runs - runs, script.lives, found["outcome"]) == (6, 0, "holds")
+        assert len(found["study"]["trials"]) == 6
         assert found["study"]["equivalence"]["status"] == "equivalent"
 
     @pytest.mark.parametrize("gain", [0.7, 1.0, 1.25])
     def test_a_gain_that_went_away_is_noticed_in_as_many(self, script, capsys, gain):
         script.gain, runs = gain, script.runs
         status, found = document(capsys)
-        assert (script.runs - runs, status, found["outcome"]) == (8, 1, "gain_gone")
+        assert (script.runs - runs, status, found["outcome"]) == (6, 1, "gain_gone")
 
     def test_what_is_not_plain_says_what_it_would_take(self, script, capsys):
         script.spread, runs = 0.4, script.runs
@@ -363,12 +363,12 @@ class TestEarlierRehearsals:
         capsys.readouterr()
         runs = script.runs
         assert document(capsys)[1]["outcome"] == "holds"
-        assert script.runs - runs == 8
+        assert script.runs - runs == 6
 
     def test_a_faster_machine_is_no_loss(self, script, capsys):
         script.level, runs = 0.7, script.runs
         assert document(capsys)[1]["outcome"] == "holds"
-        assert script.runs - runs == 8
+        assert script.runs - runs == 6
 
     def test_other_data_are_noticed_and_rehearsed(self, script, capsys):
         script.losses = script.plain_losses = (1.0, 0.9, 0.805)
@@ -454,7 +454,7 @@ class TestEarlierRehearsals:
         assert (script.lives, status, found["outcome"]) == (0, 1, "results_differ")
 
 
-def test_a_plan_that_tune_made_takes_eight_starts(script, capsys, monkeypatch):
+def test_a_plan_that_tune_made_takes_six_starts(script, capsys, monkeypatch):
     monkeypatch.setattr(study, "target_python", lambda command: script.python)
     monkeypatch.setattr(study, "devices_for", lambda python, jobs: [GPU])
     monkeypatch.setattr(forking, "start_template", lambda *_: pytest.fail("it would not pay"))
@@ -466,7 +466,7 @@ def test_a_plan_that_tune_made_takes_eight_starts(script, capsys, monkeypatch):
     for gain, outcome in ((1.5, "holds"), (1.0, "gain_gone")):
         runs, lives, script.gain = script.runs, script.lives, gain
         found = document(capsys, "--plan", made.plan)[1]
-        assert (script.runs - runs, script.lives - lives) == (8, 0)
+        assert (script.runs - runs, script.lives - lives) == (6, 0)
         assert (found["outcome"], found["rehearsed_by"]) == (outcome, made.study)
 
 
