@@ -631,7 +631,8 @@ class TestRehearsal:
         assert progress.lives[:2] == [unchanged, unchanged]
         assert progress.lives[2] == ("with tf32, channels_last", 3.0, "")
 
-    def test_the_unchanged_script_lives_twice_however_much_is_left_out(self, script):
+    def test_the_unchanged_script_lives_thrice_however_much_is_left_out(self, script):
+        """The third life has weights that were changed as much as by rounding."""
         script.harmful = {"tf32"}
         tune()
-        assert script.lives.count([]) == 2
+        assert script.lives.count([]) == 3
