@@ -305,15 +305,10 @@ class Names:
 
     def _read_functions(self, nodes: list[ast.AST]) -> None:
         owners = {id(each): owner for owner in self._classes.values() for each in owner.body}
-        named = {
-            id(value): ("." if isinstance(target, ast.Attribute) else "") + last_name(target)
-            for node in nodes
-            for target, value in assigned(node)
-        }
         for node in nodes:
             if isinstance(node, (*DEFINITIONS, ast.Lambda)):
                 owner = owners.get(id(node))
-                name = getattr(node, "name", "") or named.get(id(node), f"lambda {id(node)}")
+                name = getattr(node, "name", f"lambda {id(node)}")
                 if owner is not None:
                     name = owner.name if name == "__init__" else f".{name}"
                 self._functions.setdefault(name, []).append(Function(node, owner))

@@ -94,7 +94,7 @@ class _Work:
     def prepare(self, value: Any) -> None:
         """Hash all that is on GPUs, and copy the results: once a GPU."""
         tensors: dict[Any, list[Any]] = {}
-        for tensor in _device_tensors(value, 0):
+        for tensor in filter(_is_on_device, _leaves(value)):
             tensors.setdefault(tensor.device, []).append(tensor)
         for found in tensors.values():
             torch = sys.modules["torch"]
@@ -296,15 +296,18 @@ def _digests(tag: bytes, rows: list[memoryview]) -> list[bytes]:
         return list(pool.map(lambda row: _digest(tag, row), rows))
 
 
-def _device_tensors(value: Any, depth: int) -> Iterator[Any]:
-    if depth > DEPTH:
-        return
-    parts = _parts(value)
-    if parts is not None:
-        for _, child in parts[1]:
-            yield from _device_tensors(child, depth + 1)
-    elif inspection.is_a(value, "torch.Tensor") and value.device.type not in ("cpu", "meta"):
+def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
+    """Yield what a value consists of in the end: single values and dense arrays."""
+    parts = _parts(value) if depth <= DEPTH else ("", [])
+    if parts is None:
         yield value
+    else:
+        for _, child in parts[1]:
+            yield from _leaves(child, depth + 1)
+
+
+def _is_on_device(value: Any) -> bool:
+    return inspection.is_a(value, "torch.Tensor") and value.device.type not in ("cpu", "meta")
 
 
 def _device_rows(torch: Any, tensor: Any, count: int) -> Any:
@@ -354,12 +357,12 @@ def _moments(batch: Any, count: int | None) -> tuple[float, ...]:
     if not count or "torch" not in sys.modules:
         return ()
     for wanted in (_is_floating, _is_bytes, _is_whole):
-        for value in _arrays(batch, 0):
+        for value in _arrays(batch):
             if wanted(value) and value.shape[0] == count:
                 return _moments_of(value, count)
         parts = _parts(batch)
         if parts is not None and parts[0] in SEQUENCES and len(parts[1]) == count:
-            firsts = [next(filter(wanted, _arrays(item, 0)), None) for _, item in parts[1]]
+            firsts = [next(filter(wanted, _arrays(item)), None) for _, item in parts[1]]
             if all(first is not None for first in firsts):
                 return tuple(moment for first in firsts for moment in _moments_of(first, 1))
     return ()
@@ -381,20 +384,12 @@ def _is_whole(value: Any) -> bool:
     return name.lstrip("u").startswith("int") and not name.startswith("uint8")
 
 
-def _arrays(value: Any, depth: int) -> Iterator[Any]:
+def _arrays(value: Any) -> Iterator[Any]:
     """Yield the dense arrays in a value that have rows with something in them."""
-    if depth > DEPTH:
-        return
-    parts = _parts(value)
-    if parts is not None:
-        for _, child in parts[1]:
-            yield from _arrays(child, depth + 1)
-    elif _is_array(value) and len(value.shape) and math.prod(value.shape) and not _is_meta(value):
-        yield value
-
-
-def _is_meta(value: Any) -> bool:
-    return inspection.is_a(value, "torch.Tensor") and bool(value.device.type == "meta")
+    for leaf in filter(_is_array, _leaves(value)):
+        is_meta = inspection.is_a(leaf, "torch.Tensor") and leaf.device.type == "meta"
+        if len(leaf.shape) and math.prod(leaf.shape) and not is_meta:
+            yield leaf
 
 
 def _moments_of(value: Any, count: int) -> tuple[float, ...]:
