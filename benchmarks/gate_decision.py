@@ -25,16 +25,14 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.false_claims import PERIODS_S, neighbour
-from gpuadvisor.domain.gate import GateRun, GateVerdict, Metric
+from gpuadvisor.domain.gate import GateRun, GateVerdict
 from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.domain.study import Trial, TrialState
-from gpuadvisor.tuners.gate.comparing import Comparing
+from gpuadvisor.tuners.gate.comparing import KNOWN, Comparing
 from gpuadvisor.tuners.gate.decision import LOOKS
 from gpuadvisor.tuners.proof import Delay
 from tests import simulation
 
-KNOWN = 2
-"""As in `gpuadvisor.tuning.gate.comparison`."""
 STEPS, WINDOWS = 80, 8
 """Steps of a run, and windows into which they fall: 4 s of 50 ms each."""
 SLOWER = (0.0, 0.01, 0.02, 0.03, 0.05)
@@ -177,9 +175,8 @@ def gated(make: Callable[[int], Session | Beside], gates: int) -> Rates:
     failed, passed, pairs = [], 0, 0
     for number in range(gates):
         session = make(number)
-        known = [session.run("base", "known") for _ in range(KNOWN)]
-        found = Comparing(session.run, known, seed=str(number)).go()
-        verdict = next(d.verdict for d in found.differences if d.metric is Metric.STEP_TIME)
+        found = Comparing(session.run, seed=str(number)).go()
+        verdict = next(d.verdict for d in found.differences if d.metric == "step_time")
         pairs += found.pairs
         passed += verdict is GateVerdict.PASS
         if verdict is GateVerdict.FAIL:

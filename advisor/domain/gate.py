@@ -23,13 +23,15 @@ class GateVerdict(str, Enum):
         return self.value
 
 
-class Metric(str, Enum):
-    """What is compared; more is worse."""
+class MetricRole(str, Enum):
+    """What a metric means for the verdict of its gate."""
 
-    STEP_TIME = "step_time"
-    """Mean time of a sample, or of a step where samples are not known: the inverse throughput."""
-    PEAK_MEMORY = "peak_memory"
-    """Most memory that torch's allocator had in use on the GPU; resident set on a CPU."""
+    DECIDES = "decides"
+    """The gate passes only if this one does, and fails if it does."""
+    GUARDS = "guards"
+    """The gate fails if this one does; it passes all the same where this one is inconclusive."""
+    REPORTED = "reported"
+    """It is measured, and no matter."""
 
     def __str__(self) -> str:
         return self.value
@@ -37,15 +39,17 @@ class Metric(str, Enum):
 
 @dataclass(frozen=True)
 class Difference:
-    """What pairs of runs say of one metric."""
+    """What pairs of runs say of one metric, of which more is worse."""
 
-    metric: Metric
+    metric: str
+    """Its name: `step_time`, `peak_memory`, or another of `gpuadvisor.tuners.gate.metrics`."""
     verdict: GateVerdict
     ratio: float
-    """The new version's figure over the old one's; above 1 it got worse."""
+    """The new version's figure over the old one's; above 1 it got worse, infinite from 0."""
     low: float
     high: float
-    """Ends of the interval of `ratio` that holds over all looks of the gate."""
+    """Ends of the interval of `ratio` that holds over all looks of the gate; `ratio` itself of what
+    is counted."""
     unadjusted: float
     """The ratio as measured; `ratio` is the same unless it was adjusted for clocks."""
     tolerance: float
@@ -55,6 +59,18 @@ class Difference:
     clock_share: float = 0.0
     """How a figure was found to follow the GPU's SM clock: 1 is inversely; 0 where it was not
     adjusted."""
+    title: str = ""
+    """What people call it."""
+    unit: str = ""
+    """Of the figures: `ms`, `s`, `bytes`, `J`; empty for a number."""
+    base: tuple[float, ...] = ()
+    head: tuple[float, ...] = ()
+    """Figures of the runs of each side that were compared, in the order of pairs."""
+    role: MetricRole = MetricRole.DECIDES
+    exact: bool = False
+    """Whether it is counted, and every run of the old version counted the same."""
+    detail: str = ""
+    """What is new, as a clause: names of kernels, reasons of graph breaks."""
 
 
 @dataclass(frozen=True)
@@ -109,3 +125,5 @@ class GateResult:
     wall_s: float = 0.0
     output: str = ""
     """The end of what the broken version printed."""
+    unmeasured: tuple[tuple[str, str], ...] = ()
+    """Metrics that could not be measured, by name, each with the reason as a clause."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuadvisor.domain.gate import Difference, GateVerdict, Metric
+from gpuadvisor.domain.gate import Difference, GateVerdict
 from gpuadvisor.tuners.gate.comparing import MAX_FAILURES
 from gpuadvisor.tuners.gate.decision import LOOKS, Bounds, Run, RunPair, compare
 from gpuadvisor.tuners.proof import MAX_REPEATED, orders
@@ -155,7 +155,7 @@ class Comparing:
     def _look(self, test: str, bounds: Bounds) -> None:
         pairs = self.found.pairs[test]
         known = [Run(run.times_s[test]) for run in self._known if test in run.times_s]
-        difference = compare(Metric.STEP_TIME, pairs, known, bounds)
+        difference = compare("step_time", pairs, known, bounds)
         self.found.differences[test] = difference, len(pairs)
         if difference.verdict is not GateVerdict.INCONCLUSIVE or len(pairs) >= LOOKS[-1]:
             self._open.remove(test)

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 
-from gpuadvisor.domain.gate import Difference, GateRun, GateVerdict, Metric
-from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.gate import Difference, GateRun, GateVerdict, MetricRole
 from gpuadvisor.domain.study import TrialState
-from gpuadvisor.tuners.gate.decision import LIMIT, LOOKS, TOLERANCE, Bounds, Run, RunPair, compare
+from gpuadvisor.errors import UsageError
+from gpuadvisor.tuners.gate.decision import LIMIT, LOOKS, TOLERANCE, chance_to_tell
+from gpuadvisor.tuners.gate.metric import Evidence, Metric, measured
+from gpuadvisor.tuners.gate.metrics import check_names, load_metrics
 from gpuadvisor.tuners.proof import MAX_REPEATED, orders
 
-MEMORY_FLOOR_BYTES = 64 * 2**20
-"""Memory that is no regression, however small a script: two cuBLAS workspaces of a Hopper GPU."""
-SHARES: Mapping[Metric, float] = {Metric.STEP_TIME: 0.9, Metric.PEAK_MEMORY: 0.1}
-"""Parts of the error that each metric may use up. Memory hardly differs from run to run."""
-WAITS = 0.02
-"""Share of a run's time in which it waits for its loaders, from which the mean of all steps counts:
-a loader with n workers delivers in bursts of n batches, and only the mean counts the wait for the
-next burst. Else it is the median of windows of half a second, which a stall does not move."""
+KNOWN = 2
+"""Runs of the base before the pairs, which say how much its runs differ: with them four pairs can
+show a gross regression."""
+PRIMARY_SHARE = 0.9
+"""Part of a gate's error that the step time may use up. All other figures that differ from run to
+run and may fail it share the rest equally: none of them is what most regressions show in."""
 MAX_FAILURES = 1
 """Pairs with a run that failed that are run again: a second one is no accident."""
+OBVIOUS = 2.0
+"""Ratio of step times beyond which few runs are enough."""
+OBVIOUS_PAIRS = 2
+"""Pairs after which a version that is slower by so much can fail. Each of its runs, the first one
+too, has to take longer than each of the base's by `OBVIOUS`."""
+SHORT = ", short"
+"""End of the place of a run that is measured for a short time, as the versions differ so much."""
+FUTILE = 0.05
+"""Chance to tell below which a gate ends without an answer. It makes none wrong, and of unchanged
+versions in hard noise one in a hundred more inconclusive (`benchmarks/gate_decision.py`)."""
+FUTILE_FROM = 10
+"""Pairs from which that is looked at: with fewer, nobody knows how much runs differ."""
 
 
 @dataclass
@@ -32,14 +43,31 @@ class Compared:
     pairs: int = 0
     failed: GateRun | None = None
     """The run of a version that failed twice, which ended the comparison."""
+    unmeasured: tuple[tuple[str, str], ...] = ()
+    """Names of metrics that could not be measured, and why."""
+    unanswered: bool = False
+    """Whether a metric that was asked for is among those."""
+    hopeless: bool = False
+    """Whether it ended early, as more pairs would hardly have told."""
 
     @property
     def verdict(self) -> GateVerdict:
         """What holds of all metrics together."""
-        verdicts = {difference.verdict for difference in self.differences}
-        if GateVerdict.FAIL in verdicts:
+        counted = [each for each in self.differences if each.role is not MetricRole.REPORTED]
+        if any(each.verdict is GateVerdict.FAIL for each in counted):
             return GateVerdict.FAIL
-        return GateVerdict.PASS if verdicts == {GateVerdict.PASS} else GateVerdict.INCONCLUSIVE
+        deciding = {each.verdict for each in counted if each.role is MetricRole.DECIDES}
+        passed = deciding == {GateVerdict.PASS} and not self.unanswered
+        return GateVerdict.PASS if passed else GateVerdict.INCONCLUSIVE
+
+    @property
+    def is_decided(self) -> bool:
+        """Say whether more pairs would change nothing."""
+        return self.verdict is GateVerdict.FAIL or all(
+            each.verdict is GateVerdict.PASS
+            for each in self.differences
+            if each.role is MetricRole.DECIDES
+        )
 
 
 @dataclass
@@ -47,35 +75,46 @@ class Comparing:
     """Runs pairs of both versions in random order until every metric is decided, or one is worse.
 
     `run` runs a version (`base` or `head`) in a fresh process, on the same device for both. Pairs
-    beside which something else used the machine are run again, a few times. `known` are earlier
-    runs of the base. The same `seed` gives the same order.
+    beside which something else used the machine are run again, a few times. `first` are the runs of
+    base and head that showed whether they work. The same `seed` gives the same order.
     """
 
     run: Callable[[str, str], GateRun]
     """Called with the version and what the run is for."""
-    known: Sequence[GateRun] = ()
+    first: Sequence[GateRun] = ()
     tolerance: float = TOLERANCE
     limit: float = LIMIT
     seed: str = ""
     on_disturbed: Callable[[str, bool], None] = lambda disturbance, repeated: None
     """Told what disturbed a pair, and whether it is run again."""
+    asked: Collection[str] = ()
+    """Names of metrics that the verdict rests on too, besides those that it rests on anyway."""
+    known: list[GateRun] = field(default_factory=list, init=False)
+    """Runs of the base that are no part of a pair."""
     _pairs: list[tuple[GateRun, GateRun, bool]] = field(default_factory=list, init=False)
     """Base, head, and whether the base came first."""
+
+    def __post_init__(self) -> None:
+        check_names(tuple(self.asked))
+        self._metrics = [
+            metric
+            for name, metric in load_metrics().items()
+            if name in self.asked or not metric.on_request
+        ]
 
     def go(self) -> Compared:
         found, repeated, failures = Compared(), 0, 0
         order = orders(self.seed)
         again: bool | None = None
-        # Where most runs are disturbed, to run a pair again would change nothing.
-        always = 2 * sum(bool(run.trial.disturbance) for run in self.known) > len(self.known)
-        most = 0 if always else MAX_REPEATED
+        hurry = self._is_slower(*self._firsts())
+        most = MAX_REPEATED if hurry else self._look_at_base()
         while len(self._pairs) < LOOKS[-1]:
             base_first = next(order) if again is None else again
             again = None
-            place = f"pair {len(self._pairs) + 1}"
+            place = f"pair {len(self._pairs) + 1}{SHORT if hurry else ''}"
             sides = ("base", "head") if base_first else ("head", "base")
             runs = {side: self.run(side, place) for side in sides}
-            failed = next((run for run in runs.values() if _measured(run) is None), None)
+            failed = next((run for run in runs.values() if measured(run) is None), None)
             if failed is not None:
                 failures += 1
                 if failures > MAX_FAILURES:
@@ -93,56 +132,88 @@ class Comparing:
                     again = base_first
                     continue
             self._pairs.append((runs["base"], runs["head"], base_first))
+            if hurry and len(self._pairs) == OBVIOUS_PAIRS:
+                if self._is_obvious():
+                    return self._obviously(self._look())
+                hurry, most = False, self._look_at_base()
             if len(self._pairs) in LOOKS:
-                found = Compared(self._look(), len(self._pairs))
-                if found.verdict is not GateVerdict.INCONCLUSIVE:
+                found = self._look()
+                if found.is_decided or found.hopeless:
                     break
         return found
 
-    def _look(self) -> tuple[Difference, ...]:
-        runs = [*self.known, *(run for base, head, _ in self._pairs for run in (base, head))]
-        measured = [m for m in map(_measured, runs) if m is not None]
-        by_mean = median(m.data_wait_share for m in measured) > WAITS
-        by_step = len({m.samples_source for m in measured}) > 1
-        times = Bounds(self.tolerance, self.limit, SHARES[Metric.STEP_TIME])
-        found = [self._difference(Metric.STEP_TIME, lambda m: time_of(m, by_mean, by_step), times)]
-        memories = [m.peak_memory_bytes for m in measured]
-        if all(memories):
-            bounds = memory_bounds(median(memories), self.tolerance, self.limit)
-            found.append(
-                self._difference(Metric.PEAK_MEMORY, lambda m: float(m.peak_memory_bytes), bounds)
-            )
-        return tuple(found)
+    def _look_at_base(self) -> int:
+        """Run the base alone a few times; return how many disturbed pairs are run again.
 
-    def _difference(
-        self, metric: Metric, cost: Callable[[Measurement], float], bounds: Bounds
-    ) -> Difference:
-        def run_of(run: GateRun) -> Run:
-            measured = _measured(run)
-            assert measured is not None  # a pair that failed was run again
-            return Run(cost(measured), run.sm_clock_mhz if metric is Metric.STEP_TIME else None)
+        Where most runs are disturbed, to run a pair again would change nothing.
+        """
+        runs = [self.run("base", "known") for _ in range(KNOWN)]
+        self.known = [run for run in runs if run.trial.state is TrialState.COMPLETE]
+        bases = [m for run in self.known if (m := measured(run)) is not None]
+        for metric in self._metrics if bases else ():
+            if metric.name in self.asked and (why := metric.lacks(bases)):
+                raise UsageError(f"--metric {metric.name} cannot be measured: {why}")
+        disturbed = sum(bool(run.trial.disturbance) for run in self.known)
+        return 0 if 2 * disturbed > len(self.known) else MAX_REPEATED
 
-        pairs = [RunPair(run_of(base), run_of(head), first) for base, head, first in self._pairs]
-        return compare(metric, pairs, [run_of(run) for run in self.known], bounds)
+    def _firsts(self) -> tuple[list[GateRun], list[GateRun]]:
+        of = {side: [run for run in self.first if run.side == side] for side in ("base", "head")}
+        return of["base"], of["head"]
 
+    def _is_slower(self, base: Sequence[GateRun], head: Sequence[GateRun]) -> bool:
+        """Say whether each of the head's runs took much longer than each of the base's."""
+        of_base, of_head = (
+            [m.mean_step_ms for run in side if (m := measured(run)) is not None]
+            for side in (base, head)
+        )
+        return bool(of_base and of_head) and min(of_head) > OBVIOUS * max(of_base)
 
-def time_of(measurement: Measurement, by_mean: bool, by_step: bool) -> float:
-    """Return a run's time of a sample in ms, or of a step (`by_step`, or if not known).
+    def _is_obvious(self) -> bool:
+        """Say whether the head is slower by so much that a second job can hardly pass for it."""
+        base, head = self._firsts()
+        base, head = base + [each[0] for each in self._pairs], head + [p[1] for p in self._pairs]
+        quiet = not any(run.trial.disturbance for run in (*base, *head))
+        return quiet and self._is_slower(base, head)
 
-    It is that of the median window, or the mean of all where `by_mean`.
-    """
-    windows = measurement.window_step_ms
-    step_ms = measurement.mean_step_ms if by_mean or not windows else median(windows)
-    return step_ms / (1.0 if by_step else measurement.samples_per_step or 1.0)
+    def _obviously(self, found: Compared) -> Compared:
+        """Return what was found, with the step time for a regression."""
+        time = found.differences[0]
+        worse = replace(
+            time,
+            verdict=GateVerdict.FAIL,
+            low=min(time.head) / max(time.base),
+            high=max(time.head) / min(time.base),
+            detail=f"each of its runs took more than {OBVIOUS:g} times as long as any of the base",
+        )
+        return replace(found, differences=(worse, *found.differences[1:]))
 
+    def _look(self) -> Compared:
+        evidence = Evidence(self.known, self._pairs, self.tolerance, self.limit)
+        sharing = [m for m in self._metrics if m.statistical and self._role(m) != "reported"]
+        others = max(1, sum(not metric.primary for metric in sharing))
+        found, unmeasured, unanswered = [], [], False
+        hopeless = False
+        for metric in self._metrics:
+            if why := metric.lacks(evidence.all):
+                unmeasured.append((metric.name, why))
+                unanswered |= metric.name in self.asked
+                continue
+            share = PRIMARY_SHARE if metric.primary else (1 - PRIMARY_SHARE) / others
+            difference = replace(metric.compare(evidence, share), role=self._role(metric))
+            found.append(difference)
+            hopeless |= self._is_hopeless(metric, difference, share)
+        pairs = len(self._pairs)
+        return Compared(
+            tuple(found), pairs, None, tuple(unmeasured), unanswered, hopeless and pairs < LOOKS[-1]
+        )
 
-def _measured(run: GateRun) -> Measurement | None:
-    """Return what was measured of a run; None where it failed."""
-    return run.trial.measurement if run.trial.state is TrialState.COMPLETE else None
+    def _role(self, metric: Metric) -> MetricRole:
+        return MetricRole.DECIDES if metric.name in self.asked else metric.role
 
-
-def memory_bounds(base_bytes: float, tolerance: float, limit: float) -> Bounds:
-    """Return the bounds of peak memory for a version that needs so much."""
-    floor = MEMORY_FLOOR_BYTES / base_bytes
-    allowed = max(tolerance, floor)
-    return Bounds(allowed, max(limit, allowed * limit / tolerance), SHARES[Metric.PEAK_MEMORY])
+    def _is_hopeless(self, metric: Metric, found: Difference, share: float) -> bool:
+        """Say whether a metric that the verdict rests on will hardly be decided."""
+        pairs = len(self._pairs)
+        if found.verdict is not GateVerdict.INCONCLUSIVE or pairs < FUTILE_FROM:
+            return False
+        decides = metric.statistical and found.role is MetricRole.DECIDES
+        return decides and chance_to_tell(found, pairs, share) < FUTILE

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gpuadvisor.domain.gate import Difference, GateVerdict, Metric
+from gpuadvisor.domain.gate import Difference, GateVerdict
 from gpuadvisor.tuners.statistics import Pair, proven_ratio
 
 LOOK_ERRORS: Mapping[int, float] = {
@@ -81,7 +81,7 @@ ORDINARY = Bounds()
 
 
 def compare(
-    metric: Metric,
+    metric: str,
     pairs: Sequence[RunPair],
     known_base: Sequence[Run] = (),
     bounds: Bounds = ORDINARY,
@@ -114,6 +114,32 @@ def compare(
     return replace(adjusted, unadjusted=plain.ratio, clock_share=share)
 
 
+def chance_to_tell(found: Difference, pairs: int, share: float) -> float:
+    """Return how likely a later look decides what so many pairs left open, if runs go on so.
+
+    It is the chance at the best of the looks that are left: given what was measured, the mean of
+    all pairs by then is normal around the mean so far. `share` is that of the looks' errors which
+    the metric may use up.
+    """
+    from scipy.special import ndtr, stdtrit
+
+    mean = math.log(found.ratio)
+    now = float(stdtrit(pairs - 1, 1 - _at(LOOK_ERRORS, pairs) * share / 2))
+    deviation = math.log(found.high / found.ratio) / now * math.sqrt(pairs)
+    best = 0.0
+    for look in (each for each in LOOKS if each > pairs):
+        moves = deviation * math.sqrt(1 / pairs - 1 / look) or math.ulp(1.0)
+        of_mean = deviation / math.sqrt(look)
+        fails, passes = (
+            float(stdtrit(look - 1, 1 - error / 2)) * of_mean
+            for error in (LOOK_ERRORS[look] * share, PASS_ERRORS[look])
+        )
+        worse = ndtr((mean - fails - math.log1p(found.tolerance)) / moves)
+        fine = ndtr((math.log1p(found.limit) - passes - mean) / moves)
+        best = max(best, float(worse + fine))
+    return best
+
+
 def clock_share(pairs: Sequence[RunPair]) -> float:
     """Return how step times follow the SM clock: 1 for inversely, 0 for not at all or not known.
 
@@ -135,7 +161,7 @@ def clock_share(pairs: Sequence[RunPair]) -> float:
 
 
 def _judged(
-    metric: Metric,
+    metric: str,
     pairs: Sequence[RunPair],
     known_base: Sequence[Run],
     bounds: Bounds,

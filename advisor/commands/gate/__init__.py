@@ -98,6 +98,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=3.0,
         help="worse by so much must be ruled out to pass (default: 3)",
     )
+    group.add_argument(
+        "--metric",
+        metavar="NAME",
+        action="append",
+        default=[],
+        dest="metrics",
+        help="let the verdict rest on this, too: p95, energy, startup, kernels, losses, ... "
+        "(docs/gate.md); may be repeated",
+    )
     group = parser.add_argument_group("how to measure")
     group.add_argument(
         "--measure",
@@ -185,6 +194,7 @@ def _options(args: argparse.Namespace) -> GateOptions:
         args.measure,
         args.setup_cmd,
         owned(command, pythons, plans, lines),
+        tuple(dict.fromkeys(args.metrics)),
     )
 
 

@@ -6,11 +6,18 @@ from collections.abc import Iterator
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from gpuadvisor.domain.gate import Difference, GateResult, GateRun, GateSide, GateVerdict, Metric
+from gpuadvisor.domain.gate import (
+    Difference,
+    GateResult,
+    GateRun,
+    GateSide,
+    GateVerdict,
+    MetricRole,
+)
 from gpuadvisor.printable import printable
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.document import Bullets, Column, Listing, Paragraph, Section, Table
-from gpuadvisor.reports.gate.quantities import QUANTITIES, middle
+from gpuadvisor.reports.gate.quantities import middle
 from gpuadvisor.reports.render_text import print_sections
 from gpuadvisor.reports.strict_json import strict
 
@@ -41,8 +48,11 @@ def why(found: GateResult) -> str:
     """Return in one sentence, without a full stop, what the verdict rests on."""
     if found.reason:
         return found.reason
-    decisive = [each for each in found.differences if each.verdict is found.verdict]
-    words = "; ".join(sentence(found, each) for each in decisive)
+    roles = {MetricRole.DECIDES} | (
+        {MetricRole.GUARDS} if found.verdict is GateVerdict.FAIL else set()
+    )
+    decisive = [e for e in found.differences if e.verdict is found.verdict and e.role in roles]
+    words = "; ".join(map(sentence, decisive)) or "a metric that was asked for is not known"
     return f"compared with {found.base.name}, {words}"
 
 
@@ -57,6 +67,7 @@ def gate_json(found: GateResult) -> dict[str, Any]:
         "base": _side(found.base),
         "head": _side(found.head),
         "metrics": [_difference(each) for each in found.differences],
+        "unmeasured": [{"metric": name, "reason": why} for name, why in found.unmeasured],
         "pairs": found.pairs,
         "runs": [_run(run) for run in found.runs],
         "notes": list(found.notes),
@@ -82,11 +93,11 @@ def sections(found: GateResult) -> Iterator[Section]:
     yield Section("", [Paragraph(f"{headline}: {why(found)}.", style)])
     if found.differences:
         columns = [
-            Column("", lambda row: QUANTITIES[row.metric].title),
-            Column(_name(found.base), lambda row: middle(found, row.metric, "base")),
-            Column(_name(found.head), lambda row: middle(found, row.metric, "head")),
+            Column("", lambda row: row.title),
+            Column(_name(found.base), lambda row: middle(row, "base")),
+            Column(_name(found.head), lambda row: middle(row, "head")),
             Column("Change", _change),
-            Column("Verdict", lambda row: str(row.verdict)),
+            Column("Verdict", _verdict),
         ]
         yield Section("", [Table(found.differences, columns)])
     yield Section("", [Paragraph(_effort(found), "muted")])
@@ -102,31 +113,39 @@ def printed(output: str) -> Iterator[Section]:
         yield Section("The end of what it printed", [Listing(last, "text")])
 
 
-def sentence(gate: GateResult, found: Difference) -> str:
+def sentence(found: Difference) -> str:
     """Return what is known of one metric, as a clause that begins with its name."""
-    name, interval = QUANTITIES[found.metric].title.lower(), _interval(found)
+    name, interval = found.title.lower(), _interval(found)
+    if not found.unit:
+        return f"{name}: {middle(found, 'head')} after {middle(found, 'base')}{_new(found)}"
     if found.verdict is GateVerdict.FAIL:
         return (
             f"{name} is {_signed(found.ratio)} ({interval}), more than the "
-            f"{_share(found.tolerance)} that is tolerated"
+            f"{_share(found.tolerance)} that is tolerated{_new(found)}"
         )
     if found.verdict is GateVerdict.PASS:
-        return f"{name} is {_signed(found.ratio)}, and not worse by {_limit(gate, found)}"
+        return f"{name} is {_signed(found.ratio)}, and not worse by {_limit(found)}"
     return (
         f"{name} is {_signed(found.ratio)} ({interval}): neither a regression of more than "
         f"{_share(found.tolerance)} nor that it is below {_share(found.limit)} is shown"
     )
 
 
+def _new(found: Difference) -> str:
+    return f" ({found.detail})" if found.detail else ""
+
+
 def _remarks(found: GateResult) -> Iterator[str]:
     """Yield what a reader should know of how the figures came about."""
     for each in found.differences:
         if each.clock_share:
-            name = QUANTITIES[each.metric].title.lower()
             yield (
-                f"{name} was compared as at one SM clock, which moved from run to run; as measured "
-                f"it is {_signed(each.unadjusted)}"
+                f"{each.title.lower()} was compared as at one SM clock, which moved from run to "
+                f"run; as measured it is {_signed(each.unadjusted)}"
             )
+    if found.unmeasured:
+        each_why = (f"{name.replace('_', ' ')} ({why})" for name, why in found.unmeasured)
+        yield f"not measured: {'; '.join(each_why)}"
     disturbed = [run.trial.disturbance for run in found.runs if run.trial.disturbance]
     if disturbed:
         yield f"something else used the machine beside {len(disturbed)} runs: {disturbed[-1]}"
@@ -152,7 +171,14 @@ def _effort(found: GateResult) -> str:
 
 
 def _change(found: Difference) -> str:
+    if not found.unit:
+        more = median(found.head) - median(found.base) if found.head and found.base else 0.0
+        return f"{more:+g}{_new(found)}" if more else "none"
     return f"{_signed(found.ratio)} ({_interval(found)})"
+
+
+def _verdict(found: Difference) -> str:
+    return str(found.role if found.role is MetricRole.REPORTED else found.verdict)
 
 
 def _interval(found: Difference) -> str:
@@ -165,15 +191,10 @@ def _signed(ratio: float) -> str:
     return f"{change:+.1f}%" if abs(change) < TENTHS_BELOW else f"{change:+.0f}%"
 
 
-def _limit(gate: GateResult, found: Difference) -> str:
+def _limit(found: Difference) -> str:
     """Return what was ruled out: of memory in bytes, as a small script's few MiB do not count."""
-    memories = [
-        run.trial.measurement.peak_memory_bytes
-        for run in gate.runs
-        if run.side == "base" and run.trial.measurement is not None
-    ]
-    if found.metric is Metric.PEAK_MEMORY and memories:
-        return figures.memory(found.limit * median(memories))
+    if found.unit == "bytes" and found.base:
+        return figures.memory(found.limit * median(found.base))
     return _share(found.limit)
 
 
@@ -196,8 +217,13 @@ def _side(side: GateSide) -> dict[str, Any]:
 
 def _difference(each: Difference) -> dict[str, Any]:
     return {
-        "metric": str(each.metric),
+        "metric": each.metric,
+        "title": each.title,
+        "role": str(each.role),
         "verdict": str(each.verdict),
+        "unit": each.unit or None,
+        "base": median(each.base) if each.base else None,
+        "head": median(each.head) if each.head else None,
         "ratio": each.ratio,
         "low": each.low,
         "high": each.high,
@@ -205,6 +231,8 @@ def _difference(each: Difference) -> dict[str, Any]:
         "clock_share": each.clock_share,
         "tolerance": each.tolerance,
         "limit": each.limit,
+        "exact": each.exact,
+        "detail": each.detail or None,
     }
 
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuadvisor.domain.gate import Difference, GateResult, GateSide, GateVerdict
+from gpuadvisor.domain.gate import Difference, GateResult, GateSide, GateVerdict, MetricRole
 from gpuadvisor.errors import AdvisorError, RefusedError, ScriptError
 from gpuadvisor.printable import printable
 from gpuadvisor.reports.gate.document import gate_json, sentence, why
-from gpuadvisor.reports.gate.quantities import QUANTITIES
 
 WORDS: Mapping[str, str] = {
     "pass": "Pass",
@@ -74,7 +73,7 @@ def cases(outcome: Outcome) -> list[Case]:
     if found is None or found.broken is not None or not found.differences:
         key, title = ("broken", "Runs") if found else ("gate", "Gate")
         return [Case(key, title, outcome.ending, outcome.why)]
-    return [_case(found, each) for each in found.differences]
+    return [_case(each) for each in found.differences]
 
 
 def outcomes_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -92,9 +91,11 @@ def plain(words: str) -> str:
     return printable(" ".join(words.split()))
 
 
-def _case(found: GateResult, each: Difference) -> Case:
-    words = sentence(found, each)
-    return Case(str(each.metric), QUANTITIES[each.metric].title, str(each.verdict), words)
+def _case(each: Difference) -> Case:
+    guards = each.role is not MetricRole.DECIDES and each.verdict is not GateVerdict.FAIL
+    # What is no matter for the verdict is none that a reader of these formats should look after.
+    ending = "pass" if guards or each.role is MetricRole.REPORTED else str(each.verdict)
+    return Case(each.metric, each.title, ending, sentence(each))
 
 
 def _json(outcome: Outcome) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 from gpuadvisor.collectors.environment import environment
@@ -15,6 +16,7 @@ from gpuadvisor.domain.gate import GateResult, GateRun, GateVerdict
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import RefusedError, ScriptError, UsageError
 from gpuadvisor.tuners.gate.comparing import Compared, Comparing
+from gpuadvisor.tuners.gate.decision import LOOKS
 from gpuadvisor.tuning.gate.options import GateOptions
 from gpuadvisor.tuning.gate.runs import GateProgress, Runs
 from gpuadvisor.tuning.gate.setting_up import set_up
@@ -32,10 +34,6 @@ from gpuadvisor.tuning.preparation import (
     target_python,
 )
 from gpuadvisor.tuning.trial_runner import Side
-
-KNOWN = 2
-"""Runs of the base before the pairs, which say how much its runs differ: with them four pairs can
-show a gross regression."""
 
 
 def gate(
@@ -115,14 +113,14 @@ class _Gate:
         if problems := {side: why for side, run in first.items() if (why := _problem(run))}:
             return self._broken(problems)
         self._check_samples(first)
-        known = [self._run("base", "known") for _ in range(KNOWN)]
         compared = Comparing(
             self._run,
-            [run for run in known if run.trial.state is TrialState.COMPLETE],
+            tuple(first.values()),
             self.options.tolerance,
             self.options.limit,
             str(self.options.seed),
             self._runs.disturbed,
+            self.options.metrics,
         ).go()
         if compared.failed is not None:
             return self._broken({compared.failed.side: _problem(compared.failed)}, compared)
@@ -167,6 +165,16 @@ class _Gate:
         result = self._result(verdict, reason, compared or Compared())
         return replace(result, broken=broken, output=self._runs.outputs[broken])
 
+    def _saved(self, compared: Compared) -> Iterator[str]:
+        """Yield what a comparison that ended early has saved."""
+        if compared.hopeless:
+            left = LOOKS[-1] - compared.pairs
+            pair_s = 2 * median(run.trial.wall_s for run in self._runs.all)
+            yield (
+                f"it ended after {compared.pairs} pairs, as runs differ so much that {left} more, "
+                f"of about {left * pair_s / 60:.0f} min, would hardly have told"
+            )
+
     def _result(self, verdict: GateVerdict, reason: str, compared: Compared) -> GateResult:
         here = environment(self.head.python, self.device, self.head.command.script)
         idle = sorted(self._runs.untried({**self.base.settings, **self.head.settings}))
@@ -180,9 +188,10 @@ class _Gate:
             compared.pairs,
             tuple(self._runs.all),
             None,
-            (*self.notes, *nothing),
+            (*self.notes, *nothing, *self._saved(compared)),
             replace(here, git_commit=None, git_dirty=None),
             time.monotonic() - self._began_s,
+            unmeasured=compared.unmeasured,
         )
 
 

@@ -72,6 +72,8 @@ class GateOptions:
     """A shell command that is run in each version's folder before its first run."""
     own: tuple[Own, Own] = (Own(), Own())
     """What the base and the head have of their own."""
+    metrics: tuple[str, ...] = ()
+    """Names of metrics that the verdict rests on, besides those that it rests on anyway."""
 
     def commands(self) -> tuple[Command, Command]:
         """Return the command of the base and that of the head."""

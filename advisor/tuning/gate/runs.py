@@ -14,6 +14,7 @@ from gpuadvisor.domain.gate import GateRun
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Level, Settings
 from gpuadvisor.domain.study import Objective, TrialState
 from gpuadvisor.errors import RefusedError
+from gpuadvisor.tuners.gate.comparing import SHORT
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.proof import Delay
 from gpuadvisor.tuning.gate.options import GateOptions
@@ -23,6 +24,8 @@ from gpuadvisor.tuning.validator import TrialValidator
 FIRST = Schedule(warmup_s=0.0, measure_s=0.2, min_steps=2)
 """The first run of a version only shows whether it works. It is not compared: it finds caches of
 files, byte code and compiled kernels empty."""
+SHORT_S = 2.0
+"""Time for which a run is measured that only shows a difference of a factor: four windows."""
 OF_GPU = "GPU"
 """Word by which `collectors.load` tells what disturbed the GPU, not the CPU."""
 
@@ -67,7 +70,9 @@ class Runs:
             self.options.timeout_s,
             cancelled=self.cancelled,
             progress=listen(self.progress, self._clock),
-            delay_s=lambda: self._delay.next_s([run.trial for run in self.all]),
+            delay_s=lambda: self._delay.next_s(
+                [run.trial for run in self.all if run.place != "first"]  # they differ anyway
+            ),
         )
 
     def run(self, version: Side, side: str, place: str) -> GateRun:
@@ -78,8 +83,7 @@ class Runs:
         """
         self.progress.on_run_start(side, place)
         self._clock.end()
-        is_first = place == "first"
-        self._runner.schedule = FIRST if is_first else Schedule(measure_s=self.options.measure_s)
+        self._runner.schedule = self._schedule(place)
         # A new process for each; the phase is one in which none is forked and delays are drawn.
         trial, outcome = self._runner.run(version, "proof")
         self.outputs[side] = outcome.output
@@ -101,6 +105,15 @@ class Runs:
     def untried(self, settings: Settings) -> frozenset[str]:
         """Return the knobs among a plan's settings that had no effect in any run."""
         return self._validator.untried(settings)
+
+    def _schedule(self, place: str) -> Schedule:
+        if place == "first":
+            return FIRST
+        measure_s = self.options.measure_s
+        if place.endswith(SHORT):
+            measure_s = min(measure_s, SHORT_S)
+        usual = Schedule(measure_s=measure_s)
+        return replace(usual, max_measure_s=max(usual.max_measure_s, measure_s))
 
     def disturbed(self, disturbance: str, repeated: bool, what: str = "this pair is") -> None:
         """Raise RefusedError where something else has the GPU or holds it down; else say it."""

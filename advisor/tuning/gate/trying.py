@@ -11,8 +11,8 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import RefusedError, ScriptError
+from gpuadvisor.tuners.gate.comparing import KNOWN
 from gpuadvisor.tuners.gate.decision import LOOKS
-from gpuadvisor.tuning.gate.comparison import KNOWN
 from gpuadvisor.tuning.gate.options import GateOptions, Own
 from gpuadvisor.tuning.gate.runs import GateProgress, Runs
 from gpuadvisor.tuning.gate.sides import both_places, ready

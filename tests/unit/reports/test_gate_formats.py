@@ -17,7 +17,6 @@ from gpuadvisor.domain.gate import (
     GateRun,
     GateSide,
     GateVerdict,
-    Metric,
 )
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import RefusedError, ScriptError
@@ -36,8 +35,12 @@ def run(number, side, step_ms, reason=""):
     return GateRun(side, trial, 1755.0, f"pair {number}")
 
 
-def difference(metric, verdict, ratio=1.05):
-    return Difference(metric, verdict, ratio, ratio - 0.01, ratio + 0.01, ratio, 0.01, 0.03)
+def difference(metric, verdict, title, unit, base, head):
+    ratio = head[0] / base[0]
+    ends = ratio, ratio - 0.01, ratio + 0.01, ratio
+    return Difference(
+        metric, verdict, *ends, 0.01, 0.03, title=title, unit=unit, base=base, head=head
+    )
 
 
 def result(verdict="fail", **more):
@@ -48,8 +51,10 @@ def result(verdict="fail", **more):
         SIDE,
         replace(SIDE, name="the work tree"),
         (
-            difference(Metric.STEP_TIME, shown),
-            difference(Metric.PEAK_MEMORY, GateVerdict.PASS, 1.0),
+            difference("step_time", shown, "Step time", "ms", (100.0, 101.0), (105.0, 106.0)),
+            difference(
+                "peak_memory", GateVerdict.PASS, "Peak memory", "bytes", (2.0**30,), (2.0**30,)
+            ),
         ),
         2,
         (run(1, "base", 100.0), run(1, "head", 105.0), run(2, "base", 101), run(2, "head", 106)),

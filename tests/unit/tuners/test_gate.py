@@ -10,10 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuadvisor.domain.gate import GateRun, GateVerdict, Metric
+from gpuadvisor.domain.gate import GateRun, GateVerdict
 from gpuadvisor.domain.study import Trial, TrialState
-from gpuadvisor.tuners.gate.comparing import MAX_FAILURES, Comparing, memory_bounds, time_of
+from gpuadvisor.tuners.gate import comparing
+from gpuadvisor.tuners.gate.comparing import KNOWN as KNOWN_RUNS
+from gpuadvisor.tuners.gate.comparing import MAX_FAILURES, Comparing
 from gpuadvisor.tuners.gate.decision import LOOKS, Run, RunPair, clock_share, compare
+from gpuadvisor.tuners.gate.metric import Evidence
+from gpuadvisor.tuners.gate.metrics import load_metrics
+from gpuadvisor.tuners.gate.metrics.step_time import time_of
 from gpuadvisor.tuners.proof import MAX_REPEATED
 from tests.simulation import measurement
 
@@ -64,17 +69,17 @@ class TestOneLook:
         ],
     )
     def test_a_quiet_machine(self, count, slower, verdict):
-        found = compare(Metric.STEP_TIME, pairs(count, slower), KNOWN)
+        found = compare("step_time", pairs(count, slower), KNOWN)
         assert found.verdict is verdict
         assert found.low <= found.ratio <= found.high
         assert found.ratio == pytest.approx(1 + slower, rel=0.002)
 
     def test_without_earlier_runs_four_pairs_show_no_regression(self):
         """A neighbour that works beside one side in all of four pairs has a chance of 1 in 16."""
-        assert compare(Metric.STEP_TIME, pairs(4, 1.0)).verdict is GateVerdict.INCONCLUSIVE
+        assert compare("step_time", pairs(4, 1.0)).verdict is GateVerdict.INCONCLUSIVE
 
     def test_runs_that_differ_much_show_nothing(self):
-        found = compare(Metric.STEP_TIME, pairs(4, 0.02, (0.1, -0.2, 0.0, 0.2, -0.1)), KNOWN)
+        found = compare("step_time", pairs(4, 0.02, (0.1, -0.2, 0.0, 0.2, -0.1)), KNOWN)
         assert found.verdict is GateVerdict.INCONCLUSIVE
 
     @settings(max_examples=40, deadline=None)
@@ -89,7 +94,7 @@ class TestOneLook:
             made = [
                 RunPair(Run(b * factor), Run(h * factor), n % 3 < 2) for n, (b, h) in enumerate(two)
             ]
-            return compare(Metric.STEP_TIME, made[:count])
+            return compare("step_time", made[:count])
 
         one, other = of(1.0), of(unit)
         assert one.verdict is other.verdict
@@ -104,7 +109,7 @@ class TestOneLook:
         ]
         slower = [replace(p, head=Run(p.head.cost * (1 + more))) for p in made]
         ranks = [GateVerdict.PASS, GateVerdict.INCONCLUSIVE, GateVerdict.FAIL]
-        before, after = (compare(Metric.STEP_TIME, each).verdict for each in (made, slower))
+        before, after = (compare("step_time", each).verdict for each in (made, slower))
         assert ranks.index(after) >= ranks.index(before)
 
 
@@ -115,15 +120,15 @@ class TestClocks:
 
     def test_what_they_cost_is_taken_out(self):
         plain = [replace(p, base=Run(p.base.cost), head=Run(p.head.cost)) for p in clocked(8, 1.0)]
-        found = compare(Metric.STEP_TIME, clocked(8, 1.0, slower=0.02))
+        found = compare("step_time", clocked(8, 1.0, slower=0.02))
         assert found.ratio == pytest.approx(1.02)
         assert found.verdict is GateVerdict.FAIL
-        assert compare(Metric.STEP_TIME, plain).verdict is GateVerdict.INCONCLUSIVE
+        assert compare("step_time", plain).verdict is GateVerdict.INCONCLUSIVE
 
     def test_a_version_that_makes_the_clock_lower_pays_for_it(self):
         made = clocked(12, 1.0, shift=0.15)
         assert clock_share(made) == 0.0
-        found = compare(Metric.STEP_TIME, made)
+        found = compare("step_time", made)
         assert found.verdict is GateVerdict.FAIL
         assert found.ratio == found.unadjusted
 
@@ -135,7 +140,19 @@ class TestClocks:
         made = [
             replace(p, base=Run(p.base.cost, 1500), head=Run(p.head.cost, 1500)) for p in pairs(8)
         ]
-        assert compare(Metric.STEP_TIME, made) == compare(Metric.STEP_TIME, pairs(8))
+        assert compare("step_time", made) == compare("step_time", pairs(8))
+
+
+def made_run(side, **changes):
+    measured = measurement(changes.pop("ms", [50.0] * 8), **changes)
+    return GateRun(side, Trial(0, {}, "proof", TrialState.COMPLETE, measurement=measured))
+
+
+def judged(name, base, head):
+    """What runs with these figures say of a metric; the first two of the base are in no pair."""
+    known, old = [[made_run("base", **each) for each in part] for part in (base[:2], base[2:])]
+    pairs = zip(old, [made_run("head", **each) for each in head], FIRST * 6, strict=False)
+    return load_metrics()[name].compare(Evidence(known, list(pairs)), 0.1)
 
 
 @pytest.mark.parametrize(
@@ -149,9 +166,11 @@ class TestClocks:
 )
 def test_memory(base_gib, more_mib, verdict):
     base = base_gib * 2**30
-    made = [RunPair(Run(base), Run(base + more_mib * 2**20), FIRST[n]) for n in range(4)]
-    bounds = memory_bounds(base, 0.01, 0.03)
-    found = compare(Metric.PEAK_MEMORY, made, [Run(base), Run(base)], bounds)
+    found = judged(
+        "peak_memory",
+        [{"peak_memory_bytes": base}] * 6,
+        [{"peak_memory_bytes": base + more_mib * 2**20}] * 4,
+    )
     assert found.verdict is verdict
 
 
@@ -185,8 +204,7 @@ class Runs:
 
 
 def compared(runs, **options):
-    known = [Runs()("base", "known"), Runs()("base", "known")]
-    return Comparing(runs, known, **options).go()
+    return Comparing(runs, **options).go()
 
 
 class TestLoop:
@@ -197,34 +215,35 @@ class TestLoop:
         runs = Runs(slower)
         found = compared(runs)
         assert found.verdict is verdict
-        assert (found.pairs, len(runs.made)) == (4, 8)
-        assert [d.metric for d in found.differences] == list(Metric)
+        assert (found.pairs, len(runs.made)) == (4, KNOWN_RUNS + 8)
+        assert [d.metric for d in found.differences][:2] == ["step_time", "peak_memory"]
 
-    def test_both_orders_come_by_chance(self):
+    def test_both_orders_come_by_chance(self, monkeypatch):
+        monkeypatch.setattr(comparing, "FUTILE", 0.0)
         runs = Runs(0.02)
         compared(runs, limit=0.0001, tolerance=0.5)  # neither can be shown
-        first = [run.side for run in runs.made[::2]]
+        first = [run.side for run in runs.made[KNOWN_RUNS::2]]
         assert len(first) == LOOKS[-1]
         assert 4 <= first.count("base") <= 20
         assert first[:8] != ["base", "head", "head", "base"] * 2
 
     def test_a_disturbed_pair_is_run_again_but_not_for_ever(self):
         told = []
-        runs = Runs(disturbed=range(100))
+        runs = Runs(disturbed=range(KNOWN_RUNS, 100))
         found = compared(runs, on_disturbed=lambda *each: told.append(each))
         assert found.verdict is GateVerdict.PASS
-        assert len(runs.made) == 2 * (4 + MAX_REPEATED)
+        assert len(runs.made) == KNOWN_RUNS + 2 * (4 + MAX_REPEATED)
         assert [again for _, again in told] == [True] * MAX_REPEATED + [False] * 4
 
     def test_one_accident_is_run_again(self):
-        found = compared(Runs(failing=[3]))
+        found = compared(Runs(failing=[KNOWN_RUNS + 3]))
         assert found.verdict is GateVerdict.PASS
         assert found.failed is None
 
     def test_a_second_one_is_none(self):
-        runs = Runs(failing=range(2, 100))
+        runs = Runs(failing=range(KNOWN_RUNS + 2, 100))
         found = compared(runs)
-        assert found.failed is runs.made[2 * MAX_FAILURES + 2]
+        assert found.failed is runs.made[KNOWN_RUNS + 2 * MAX_FAILURES + 2]
         assert found.verdict is GateVerdict.INCONCLUSIVE
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from gpuadvisor.domain.gate import Metric
 from gpuadvisor.reports import strict_json
 from gpuadvisor.reports.gate.outcome import Outcome, plain
-from gpuadvisor.reports.gate.quantities import QUANTITIES, values
+from gpuadvisor.reports.gate.quantities import values
 
 FILE = "gpuadvisor-gate.bencher.json"
 NS_PER_S = 1e9
@@ -32,11 +31,11 @@ def render(outcomes: Sequence[Outcome]) -> str:
 
 def _measures(outcome: Outcome) -> dict[str, dict[str, float]]:
     found = {}
-    for metric in QUANTITIES:
-        if outcome.found is None or not (known := values(outcome.found, metric, "head")):
+    for each in outcome.found.differences if outcome.found else ():
+        if not (known := values(each, "head")):
             continue
-        is_time = metric is Metric.STEP_TIME
-        key, factor = ("latency", NS_PER_S) if is_time else (str(metric).replace("_", "-"), 1.0)
+        is_time = each.metric == "step_time"
+        key, factor = ("latency", NS_PER_S) if is_time else (each.metric.replace("_", "-"), 1.0)
         ends = {"value": median(known), "lower_value": min(known), "upper_value": max(known)}
         found[key] = {name: value * factor for name, value in ends.items()}
     return found

@@ -8,12 +8,12 @@ Format: OpenMetrics 1.0; GitLab, Metrics reports.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from gpuadvisor.domain.gate import Metric
+from gpuadvisor.domain.gate import Difference
 from gpuadvisor.reports.gate.outcome import Outcome
-from gpuadvisor.reports.gate.quantities import QUANTITIES, values
+from gpuadvisor.reports.gate.quantities import UNITS, all_metrics, values
 
 FILE = "gpuadvisor-gate.metrics.txt"
 _SIDES = ("base", "head")
@@ -22,25 +22,33 @@ _SIDES = ("base", "head")
 def render(outcomes: Sequence[Outcome]) -> str:
     """Return the medians of both versions; where nothing was compared, only the end of the file."""
     named = _named(outcomes)
-    lines = [line for metric in QUANTITIES for line in _family(metric, named)]
+    known = {label: _differences(each) for label, each in named.items()}
+    metrics = all_metrics(each for found in known.values() for each in found.values())
+    lines = [line for metric in metrics.values() for line in _family(metric, known)]
     return "\n".join([*lines, "# EOF"]) + "\n"
 
 
-def _family(metric: Metric, outcomes: dict[str, Outcome]) -> Iterator[str]:
+def _differences(outcome: Outcome) -> dict[str, Difference]:
+    return all_metrics(outcome.found.differences) if outcome.found else {}
+
+
+def _family(
+    metric: Difference, benchmarks: Mapping[str, Mapping[str, Difference]]
+) -> Iterator[str]:
     """Yield what is known of one metric, of all benchmarks."""
-    quantity = QUANTITIES[metric]
-    name = "_".join(filter(None, ("gpuadvisor_gate", str(metric), quantity.unit)))
+    unit = UNITS[metric.unit].name
+    name = "_".join(filter(None, ("gpuadvisor_gate", metric.metric, unit)))
     samples = [
-        f'{name}{{benchmark="{benchmark}",side="{side}"}} {median(known):.10g}'
-        for benchmark, outcome in outcomes.items()
+        f'{name}{{benchmark="{label}",side="{side}"}} {median(known):.10g}'
+        for label, found in benchmarks.items()
         for side in _SIDES
-        if outcome.found and (known := values(outcome.found, metric, side))
+        if metric.metric in found and (known := values(found[metric.metric], side))
     ]
     if samples:
         yield f"# TYPE {name} gauge"
-        if quantity.unit:
-            yield f"# UNIT {name} {quantity.unit}"
-        yield f"# HELP {name} {quantity.title}, median of the runs that were compared"
+        if unit:
+            yield f"# UNIT {name} {unit}"
+        yield f"# HELP {name} {metric.title}, median of the runs that were compared"
         yield from samples
 
 

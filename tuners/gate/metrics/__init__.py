@@ -1,0 +1,30 @@
+"""What a gate compares, a metric a file. A new file here is a new metric; nothing else changes."""
+
+from __future__ import annotations
+
+import pkgutil
+from functools import cache
+from importlib import import_module
+
+from gpuadvisor.errors import UsageError
+from gpuadvisor.tuners.gate.metric import Metric
+
+
+@cache
+def load_metrics() -> dict[str, Metric]:
+    """Return every metric by its name: first what the verdict rests on, then the others."""
+    found: list[Metric] = [
+        import_module(f"{__name__}.{module.name}").METRIC
+        for module in pkgutil.iter_modules(__path__)
+    ]
+    places = ["decides", "guards", "reported"]
+    found.sort(key=lambda each: (not each.primary, places.index(each.role), each.name))
+    return {metric.name: metric for metric in found}
+
+
+def check_names(names: tuple[str, ...]) -> None:
+    """Raise UsageError for a name that no metric has."""
+    known = load_metrics()
+    for name in names:
+        if name not in known:
+            raise UsageError(f"there is no metric {name!r}: choose from {', '.join(sorted(known))}")
