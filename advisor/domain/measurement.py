@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpuadvisor.domain.knobs import AppliedKnob, ScriptFacts
@@ -68,6 +69,10 @@ class Measurement:
     applied: tuple[AppliedKnob, ...] = ()
     compiles: int = 0
     """Graphs that Dynamo compiled before the first counted step."""
+    graph_breaks: Mapping[str, int] = field(default_factory=dict)
+    """Graph breaks of Dynamo until the end of the measurement, by their reason."""
+    recompilations: Mapping[str, int] = field(default_factory=dict)
+    """Compilations of frames that Dynamo had compiled before, by the frame."""
 
     @property
     def steps(self) -> int:

@@ -138,13 +138,13 @@ class Counted(Metric):
         )
         base, head = ([math.fsum(each.values()) for each in side] for side in (of_base, of_head))
         exact = len(set(base)) == 1 and len(base) >= AGREEING
-        ratio = _ratio(median(head), median(base))
+        ratio = ratio_of(median(head), median(base))
         return Difference(
             self.name,
             _judged(base, head, exact, len(evidence.pairs)),
             ratio,
-            _ratio(min(head), max(base)),
-            _ratio(max(head), min(base)),
+            ratio_of(min(head), max(base)),
+            ratio_of(max(head), min(base)),
             ratio,
             0.0 if exact else COUNT_TOLERANCE,
             0.0 if exact else COUNT_TOLERANCE,
@@ -182,7 +182,8 @@ def _new(base: Sequence[Mapping[str, float]], head: Sequence[Mapping[str, float]
     return "; ".join([*found[:SHOWN], *rest])
 
 
-def _ratio(head: float, base: float) -> float:
+def ratio_of(head: float, base: float) -> float:
+    """Return the one over the other; infinite from 0, and 1 where both are 0."""
     return head / base if base else (math.inf if head else 1.0)
 
 

@@ -173,7 +173,7 @@ def _effort(found: GateResult) -> str:
 def _change(found: Difference) -> str:
     if not found.unit:
         more = median(found.head) - median(found.base) if found.head and found.base else 0.0
-        return f"{more:+g}{_new(found)}" if more else "none"
+        return f"{more:+.4g}{_new(found)}" if more else "none"
     return f"{_signed(found.ratio)} ({_interval(found)})"
 
 

@@ -27,7 +27,7 @@ UNITS: Mapping[str, Unit] = {
     "s": Unit("seconds", 1.0, lambda value: figures.milliseconds(value and 1e3 * value)),
     "bytes": Unit("bytes", 1.0, figures.memory),
     "J": Unit("joules", 1.0, figures.energy),
-    "": Unit("", 1.0, figures.number),
+    "": Unit("", 1.0, lambda value: "-" if value is None else f"{value:.4g}"),
 }
 
 

@@ -15,7 +15,7 @@ from gpuadvisor import steps
 from gpuadvisor.collectors.script.child import patches
 from gpuadvisor.collectors.script.child.channel import Channel, guarded, leave
 from gpuadvisor.collectors.script.child.clock import StepClock, StepHandover
-from gpuadvisor.collectors.script.child.counters import Counters
+from gpuadvisor.collectors.script.child.counters import Counters, dynamo_counts
 from gpuadvisor.collectors.script.child.dynamo_disable import disable_dynamo
 from gpuadvisor.collectors.script.child.file_reads import stop_watching
 from gpuadvisor.collectors.script.child.markers import StepMarkers
@@ -28,6 +28,8 @@ from gpuadvisor.collectors.script.child.windows import HostTimer, timer_for
 from gpuadvisor.collectors.script.specification import Specification
 from gpuadvisor.domain.target import StepTaker
 
+MOST_COUNTED = 64
+"""Things of a kind whose number is told; a script with more graph breaks has other troubles."""
 OWNER_S = 5.0
 """How long gpuadvisor may take to say whose steps it counts; it does so at the first step."""
 
@@ -203,6 +205,10 @@ class Session:
             channel.send("output", shape=shape)
             channel.send_list("output_values", values)
         channel.send("facts", **self._facts.report())
+        with guarded(channel, "count what Dynamo compiled"):
+            for kind, counts in dynamo_counts().items():
+                for name, count in list(counts.items())[:MOST_COUNTED]:
+                    channel.send("counted", kind=kind, name=name, count=count)
 
     def _last_loss(self) -> float | None:
         return self._trace.last_loss()

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuadvisor.domain.gate import GateRun, GateVerdict
+from gpuadvisor.domain.measurement import StepWindow, Trace
 from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.gate import comparing
 from gpuadvisor.tuners.gate.comparing import KNOWN as KNOWN_RUNS
 from gpuadvisor.tuners.gate.comparing import MAX_FAILURES, Comparing
@@ -180,6 +182,50 @@ def test_a_stall_moves_no_time_but_waiting_for_data_does():
     assert time_of(stalled, by_mean=True, by_step=True) == pytest.approx(850 / 8)
 
 
+@pytest.mark.parametrize(
+    ("name", "base", "head", "verdict"),
+    [
+        ("graph_breaks", [{"a": 1}] * 6, [{"a": 1}] * 4, "pass"),
+        ("graph_breaks", [{"a": 1}] * 6, [{"a": 1, "print": 1}] * 4, "fail"),
+        ("graph_breaks", [{}] * 6, [{"print": 1}] * 4, "fail"),
+        ("graph_breaks", [{"a": 2}] * 6, [{"a": 1}] * 4, "pass"),
+        # Runs of the base do not count the same, so that four pairs say nothing.
+        ("recompilations", [{"f": n % 2} for n in range(6)], [{"f": 3}] * 4, "inconclusive"),
+        ("recompilations", [{"f": n % 2} for n in range(8)], [{"f": 3}] * 6, "fail"),
+        ("recompilations", [{"f": n % 2} for n in range(8)], [{"f": 1}] * 6, "pass"),
+    ],
+)
+def test_what_is_counted(name, base, head, verdict):
+    sides = [[{name: each, "compiles": 2} for each in side] for side in (base, head)]
+    found = judged(name, *sides)
+    assert found.verdict == verdict
+    assert ("print" in found.detail) is ("print" in head[0])
+    assert load_metrics()[name].lacks([measurement([1.0]), measurement([1.0], compiles=1)])
+
+
+@pytest.mark.parametrize(
+    ("head", "verdict"), [(1.0, "pass"), (1.0005, "pass"), (1.5, "fail"), (float("nan"), "fail")]
+)
+def test_losses(head, verdict):
+    base = {"trace": Trace((3.0, 2.0, 1.0), last_loss=1.0)}
+    new = {"trace": Trace((3.0 * head, 2.0 * head, head), last_loss=head)}
+    assert judged("losses", [base] * 6, [new] * 4).verdict == verdict
+    assert load_metrics()["losses"].lacks([measurement([1.0])] * 2)
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (1.2, "fail")])
+def test_figures_of_runs(factor, verdict):
+    steps, windows = (50.0,) * 200, (StepWindow(10, 0.5, energy_j=30.0),)
+    base = {"step_ms": steps, "windows": windows, "startup_s": 20.0}
+    head = {
+        "step_ms": tuple(ms * factor for ms in steps),
+        "windows": (StepWindow(10, 0.5, energy_j=30.0 * factor),),
+        "startup_s": 20.0 * factor,
+    }
+    for name in ("p95", "energy", "startup"):
+        assert judged(name, [base] * 6, [head] * 4).verdict == verdict
+
+
 class Runs:
     """`run` of a comparison: head's runs take longer by a factor, and runs fail as told."""
 
@@ -217,6 +263,47 @@ class TestLoop:
         assert found.verdict is verdict
         assert (found.pairs, len(runs.made)) == (4, KNOWN_RUNS + 8)
         assert [d.metric for d in found.differences][:2] == ["step_time", "peak_memory"]
+
+    def test_a_gross_regression_takes_six_runs(self):
+        runs = Runs(1.2)
+        first = [runs(side, "first") for side in ("base", "head")]
+        found = compared(runs, first=first)
+        assert (found.verdict, len(runs.made)) == (GateVerdict.FAIL, 6)
+        assert sorted(run.side for run in runs.made[2::2]) == ["base", "head"]
+        assert found.differences[0].low > 2
+
+    def test_beside_another_job_it_takes_more(self):
+        runs = Runs(1.2, disturbed=[3])
+        first = [runs(side, "first") for side in ("base", "head")]
+        assert compared(runs, first=first).verdict is GateVerdict.FAIL
+        assert len(runs.made) > 6
+
+    def test_a_slow_first_run_is_no_regression(self):
+        first = [Runs(n)(side, "first") for n, side in ((0, "base"), (5.0, "head"))]
+        runs = Runs()
+        found = compared(runs, first=first)
+        assert (found.verdict, found.pairs) == (GateVerdict.PASS, 4)
+        assert [run.place for run in runs.made].count("known") == KNOWN_RUNS
+
+    def test_what_more_pairs_would_hardly_tell_ends_early(self):
+        found = compared(Runs(0.02), limit=0.0001, tolerance=0.5)
+        assert (found.verdict, found.pairs) == (GateVerdict.INCONCLUSIVE, comparing.FUTILE_FROM)
+        assert found.hopeless
+
+    def test_what_is_asked_for_and_cannot_be_measured(self):
+        with pytest.raises(UsageError, match="--metric p95 cannot be measured: it takes 200 st"):
+            compared(Runs(), asked=["p95"])
+        with pytest.raises(UsageError, match="there is no metric 'speed': choose from energy, "):
+            compared(Runs(), asked=["speed"])
+
+    def test_what_is_only_reported_decides_where_it_is_asked_for(self):
+        plain, asked = (compared(Runs(), asked=names) for names in ([], ["startup"]))
+        roles = [
+            next(d.role for d in found.differences if d.metric == "startup")
+            for found in (plain, asked)
+        ]
+        assert roles == ["reported", "decides"]
+        assert dict(plain.unmeasured).keys() >= {"energy", "p95", "graph_breaks"}
 
     def test_both_orders_come_by_chance(self, monkeypatch):
         monkeypatch.setattr(comparing, "FUTILE", 0.0)
