@@ -104,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         dest="metrics",
-        help="let the verdict rest on this, too: p95, energy, startup, kernels, losses, ... "
+        help="let the verdict rest on this, too: startup, losses, p95, ... "
         "(docs/gate.md); may be repeated",
     )
     group = parser.add_argument_group("how to measure")
