@@ -24,6 +24,8 @@ from tests.integration import program
 from tests.integration.program import Answer, Running
 
 TUNE = ("tune", "paced.py", "--only", "cpu_threads")
+ARGUMENTS = ("--steps", "10", "--pause", "0.12")
+"""Long steps, and a gain so large that four pairs of runs show it on a busy machine as well."""
 
 
 def workshop(path: Path) -> Path:
@@ -50,12 +52,12 @@ class Gain:
 def interrupt_and_resume(home: Path) -> Stopped:
     """What comes first is slower than the unchanged script; what is left is a gain."""
     (home / "paced.plan.toml").write_text("an old one")
-    words = (*TUNE, "--arg", "pause=0.08,0.03", "--budget", "2 trials", "--json")
-    arguments = ("--", "--steps", "10")
+    words = (*TUNE, "--arg", "pause=0.16,0.04", "--budget", "2 trials", "--json")
+    arguments = ("--", *ARGUMENTS)
     first = Running(home, *words, *arguments)
     first.wait_for("^Baseline")
     intruder = program.run(home, *words, *arguments)
-    first.wait_for(r"\+ arg:pause=0.08")
+    first.wait_for(r"\+ arg:pause=0.16")
     time.sleep(0.5)  # into the next run
     children = first.children()
     first.process.send_signal(signal.SIGINT)
@@ -101,15 +103,15 @@ class TestGain:
     def test_it_is_proven(self, gain):
         result = gain.result
         assert result["verdict"] == "faster"
-        assert result["best"]["knobs"] == {"arg:pause": "0.03"}
+        assert result["best"]["knobs"] == {"arg:pause": "0.04"}
         speedup = result["speedup"]
-        assert 1.5 < speedup["ci99_low"] < speedup["ratio"] < speedup["ci99_high"] < 2.5
+        assert 2.5 < speedup["ci99_low"] < speedup["ratio"] < speedup["ci99_high"] < 3.5
         assert speedup["pairs"] >= 4
 
     def test_its_figures_are_those_of_the_script(self, gain):
-        assert gain.result["baseline"]["step_ms"]["p50"] == pytest.approx(61, rel=0.2)
+        assert gain.result["baseline"]["step_ms"]["p50"] == pytest.approx(121, rel=0.2)
         assert gain.result["baseline"]["samples_per_step"] == 2
-        assert gain.result["args"] == ["--steps", "10"]
+        assert gain.result["args"] == list(ARGUMENTS)
         assert gain.result["device"]["kind"] == "cpu"
 
     def test_a_knob_alone_is_worth_the_whole(self, gain):
@@ -135,19 +137,19 @@ class TestGain:
 
     def test_progress_goes_to_stderr_without_control_characters(self, gain):
         err = gain.answer.err
-        assert "+ arg:pause=0.03" in err
+        assert "+ arg:pause=0.04" in err
         assert "Proof" in err
         assert all(letter.isprintable() or letter == "\n" for letter in err)
 
     def test_the_plan_can_be_read(self, gain):
         plan = read_plan(gain.home / gain.result["plan"])
-        assert plan.settings == {"arg:pause": "0.03"}
+        assert plan.settings == {"arg:pause": "0.04"}
         assert plan.speedup.ratio == gain.result["speedup"]["ratio"]
 
     def test_the_plan_runs(self, gain):
         words = ("run", "--plan", gain.result["plan"], "paced.py", "--", "--steps", "2")
         answer = program.run(gain.home, *words)
-        assert (answer.status, answer.out, answer.err) == (0, "trained 0.03\n", "")
+        assert (answer.status, answer.out, answer.err) == (0, "trained 0.04\n", "")
 
     def test_the_store_has_the_same_for_a_report(self, gain, here):
         words = ("--json", "--markdown", "pull.md", "--html", "page.html")
@@ -164,6 +166,7 @@ class TestGain:
             "--budget",
             "8s",
             "--",
+            *ARGUMENTS,
             "--steps",
             "none",
         )
@@ -175,7 +178,7 @@ class TestGain:
     @pytest.mark.slow
     def test_the_plan_is_verified_without_another_rehearsal(self, gain):
         words = ("--plan", gain.result["plan"], "paced.py", "--budget", "1m", "--json")
-        answer = program.run(gain.home, "verify", *words, "--", "--steps", "10")
+        answer = program.run(gain.home, "verify", *words, "--", *ARGUMENTS)
         found = json.loads(answer.out)
         assert found["rehearsed_by"] == gain.result["study"], found["study"]["notes"]
         assert (answer.status, found["outcome"]) == (0, "holds")
@@ -207,7 +210,7 @@ class TestInterruption:
         numbers = [trial["number"] for trial in result["trials"]]
         assert len(numbers) == len(set(numbers))
         searched = [trial for trial in result["trials"] if trial["phase"] == "search"]
-        assert [trial["knobs"]["arg:pause"] for trial in searched] == ["0.08", "0.03"]
+        assert [trial["knobs"]["arg:pause"] for trial in searched] == ["0.16", "0.04"]
         assert result["interrupted"] is None
         assert result["started"] == json.loads(stopped.answer.out)["started"]
 
@@ -216,7 +219,7 @@ class TestInterruption:
         folder = str(stopped.home.resolve())
         with open_store() as store:
             found = store.load_unfinished(
-                "paced.py", ("--steps", "10"), Level.BALANCED, Objective.THROUGHPUT, folder
+                "paced.py", ARGUMENTS, Level.BALANCED, Objective.THROUGHPUT, folder
             )
         assert found is None
 
