@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
+from gpuadvisor.collectors.interpreter import TargetPython
+from gpuadvisor.profiling import recording
 from tests.integration.program import SCRIPTS, Running, run
 
 pytest.importorskip("torch")
@@ -125,7 +128,7 @@ def test_a_script_that_fails_later_is_profiled_and_its_failure_is_told(tmp_path)
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("import torch; raise ValueError('no data')", "ValueError: no data (train.py, line 1)"),
+        ("raise ValueError('no data')", "ValueError: no data (train.py, line 1)"),
         ("print('nothing')", "ended without a step: it did not import torch"),
         pytest.param(
             "import os, torch; os.kill(os.getpid(), 11)",
@@ -154,7 +157,10 @@ def test_a_script_that_fails_later_is_profiled_and_its_failure_is_told(tmp_path)
     ],
     ids=["crash", "no torch", "signal", "one step", "profiler", "late"],
 )  # fmt: skip
-def test_what_cannot_be_profiled_is_said_in_a_sentence(tmp_path, here, text, reason):
+def test_what_cannot_be_profiled_is_said_in_a_sentence(tmp_path, here, monkeypatch, text, reason):
+    # Whether it has torch is asked of the interpreter below, where a script makes no step.
+    python = TargetPython(sys.executable, "3.12.3", torch="2.7.1")
+    monkeypatch.setattr(recording, "target_python", lambda command: python)
     (tmp_path / "train.py").write_text(text)
     words = ["profile", "train.py"] + (["--steps", "500"] if "number == 60" in text else [])
     answer = here(tmp_path, *words)
