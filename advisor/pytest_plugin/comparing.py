@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuadvisor.domain.gate import Difference, GateVerdict
-from gpuadvisor.tuners.gate.comparing import MAX_FAILURES
-from gpuadvisor.tuners.gate.decision import LOOKS, Bounds, Run, RunPair, compare
+from gpuadvisor.tuners.gate.comparing import FUTILE, FUTILE_FROM, KNOWN, MAX_FAILURES
+from gpuadvisor.tuners.gate.decision import (
+    LOOKS,
+    Bounds,
+    Run,
+    RunPair,
+    chance_to_tell,
+    compare,
+)
 from gpuadvisor.tuners.proof import MAX_REPEATED, orders
-
-KNOWN = 2
-"""Runs of the base before the pairs, as of a gate: they say how much its runs differ."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class Comparing:
     _open: list[str] = field(default_factory=list, init=False)
 
     def go(self) -> Compared:
-        """Run until every benchmark is decided, or the last look has come."""
+        """Run until every benchmark is decided, hardly will be, or the last look has come."""
         first = {side: self.run(side, self.tests) for side in ("base", "head")}
         both = [test for test in self.tests if all(test in run.times_s for run in first.values())]
         for test in self.tests:
@@ -157,7 +161,10 @@ class Comparing:
         known = [Run(run.times_s[test]) for run in self._known if test in run.times_s]
         difference = compare("step_time", pairs, known, bounds)
         self.found.differences[test] = difference, len(pairs)
-        if difference.verdict is not GateVerdict.INCONCLUSIVE or len(pairs) >= LOOKS[-1]:
+        is_open = difference.verdict is GateVerdict.INCONCLUSIVE and len(pairs) < LOOKS[-1]
+        if is_open and len(pairs) >= FUTILE_FROM:
+            is_open = chance_to_tell(difference, len(pairs), bounds.error_share) >= FUTILE
+        if not is_open:
             self._open.remove(test)
 
     def _give_up(self, test: str, runs: Mapping[str, SideRun]) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from gpuadvisor.domain.gate import GateVerdict
 from gpuadvisor.pytest_plugin.comparing import Compared, Comparing, SideRun
+from gpuadvisor.tuners.gate.comparing import FUTILE_FROM
 from gpuadvisor.tuners.gate.decision import LOOKS
 
 
@@ -112,10 +113,10 @@ def test_a_disturbed_pair_is_run_again_in_the_same_order():
     assert "this pair is run again: others" in told
 
 
-def test_what_cannot_be_told_is_inconclusive_and_fails_nothing():
+def test_what_hardly_can_be_told_ends_early_inconclusive_and_fails_nothing():
     found = Machine({"noisy": (1.0, 1.03)}, spread=0.2).compare()
     assert verdicts(found) == {"noisy": "inconclusive"} and found.regression("noisy") is None
-    assert found.differences["noisy"][1] == LOOKS[-1]
+    assert FUTILE_FROM <= found.differences["noisy"][1] < LOOKS[-1]
 
 
 @pytest.mark.parametrize("spread", [0.003, 0.02, 0.1])
