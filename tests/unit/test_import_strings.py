@@ -18,6 +18,7 @@ DOTTED = re.compile(r"\bgpuadvisor(?:\.[A-Za-z_]\w*)+")
 FILES = {
     "gpuadvisor.db": "the database",
     "gpuadvisor.service": "the daemon's unit of systemd",
+    "gpuadvisor.gate": "a table of pyproject.toml, below `tool`",
     "gpuadvisor.toml": "the file of settings",
 }
 CLIMBS = {

@@ -93,6 +93,8 @@ class Comparing:
     """Told what disturbed a pair, and whether it is run again."""
     asked: Collection[str] = ()
     """Names of metrics that the verdict rests on too, besides those that it rests on anyway."""
+    error_share: float = 1.0
+    """Part of one gate's error that it may make, where several gates make it together."""
     known: list[GateRun] = field(default_factory=list, init=False)
     """Runs of the base that are no part of a pair."""
     _pairs: list[tuple[GateRun, GateRun, bool]] = field(default_factory=list, init=False)
@@ -205,6 +207,7 @@ class Comparing:
                 unanswered |= metric.name in self.asked
                 continue
             share = PRIMARY_SHARE if metric.primary else (1 - PRIMARY_SHARE) / others
+            share *= self.error_share
             difference = replace(metric.compare(evidence, share), role=self._role(metric))
             found.append(difference)
             hopeless |= self._is_hopeless(metric, difference, share)

@@ -8,8 +8,11 @@ line or a missing commit; 3 when the script fails in both; 129, 130, 131 or 143 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuadvisor.commands._arguments import (
     add_script_arguments,
@@ -18,19 +21,23 @@ from gpuadvisor.commands._arguments import (
     command_of,
 )
 from gpuadvisor.commands.gate._outputs import add_outputs, outputs, place_in_repository
-from gpuadvisor.errors import InconclusiveError, RegressionError, UsageError
+from gpuadvisor.errors import AdvisorError, InconclusiveError, RegressionError, UsageError
 
 if TYPE_CHECKING:
     from gpuadvisor.collectors.script.request import Command
     from gpuadvisor.domain.gate import GateResult
+    from gpuadvisor.tuning.gate.configuration import Benchmark, Configuration
     from gpuadvisor.tuning.gate.options import GateOptions
 
-SCRIPT = "the Python script; not with --base-cmd and --head-cmd"
+SCRIPT = "the Python script, or a configured benchmark's name (default: all of these)"
+WORST = (4, 3, 7, 6)
+"""Exit statuses of several benchmarks: the first of these that one of them has is that of all."""
 EPILOG = """examples:
   gpuadvisor gate --base origin/main train.py -- --epochs 1
   gpuadvisor gate --base v1.2 --head HEAD --json train.py > gate.json
   gpuadvisor gate --base main --output junit --output markdown=gate.md train.py
   gpuadvisor gate --base main --setup-cmd "python setup.py build_ext --inplace" train.py
+  gpuadvisor gate --base origin/main    # all benchmarks of [tool.gpuadvisor.gate] in pyproject.toml
   gpuadvisor gate --base-folder ../before --head-folder . train.py
   gpuadvisor gate --head-python new/bin/python train.py
   gpuadvisor gate --head-plan train.plan.toml train.py -- --epochs 1
@@ -88,14 +95,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tolerance",
         metavar="PERCENT",
         type=float,
-        default=1.0,
         help="worse by so much is no regression (default: 1)",
     )
     group.add_argument(
         "--limit",
         metavar="PERCENT",
         type=float,
-        default=3.0,
         help="worse by so much must be ruled out to pass (default: 3)",
     )
     group.add_argument(
@@ -112,7 +117,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--measure",
         metavar="SECONDS",
         type=float,
-        default=4.0,
         help="time for which each run is measured (default: 4)",
     )
     group.add_argument(
@@ -121,7 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--samples-per-step", metavar="N", type=float, help="where the script does not show it"
     )
-    add_timeout(group, "longest wait for the base's first step (default: 600)", 600.0)
+    add_timeout(group, "longest wait for the base's first step (default: 600)")
     add_outputs(parser.add_argument_group("what to write"))
 
 
@@ -129,32 +133,91 @@ def run(args: argparse.Namespace) -> int:
     from gpuadvisor.commands._output import messages
     from gpuadvisor.interruption import stoppable
     from gpuadvisor.tui.gate import ConsoleGateProgress
-    from gpuadvisor.tuning.gate.comparison import gate
+    from gpuadvisor.tuning.gate.comparison import gates
 
+    failures: list[tuple[str, AdvisorError]] = []
     with outputs(args) as written:
         name = args.script or args.head_cmd or "gate"
         written.begin(name, place_in_repository(args.script, args.is_module))
-        options = _options(args)
-        with stoppable() as stop, ConsoleGateProgress(messages()) as progress:
-            found = gate(options, progress, stop.requested)
-        written.add(found)
-    _fail(found)
+        benchmarks = _benchmarks(args)
+        with (
+            stoppable() as stop,
+            ConsoleGateProgress(messages()) as progress,
+            closing(gates(list(benchmarks.values()), progress, stop.requested)) as found,
+        ):
+            for name, options in benchmarks.items():
+                command = options.command
+                if name:
+                    script = str(Path(command.folder or ".", command.script))
+                    written.begin(name, place_in_repository(script, command.is_module))
+                    progress.on_message(f"benchmark {name}")
+                result = next(found)
+                failure = result if isinstance(result, AdvisorError) else _failure(result)
+                if isinstance(result, AdvisorError):
+                    written.fail(result)
+                else:
+                    written.add(result)
+                if failure is not None:
+                    failures.append((name, failure))
+    if failures:
+        raise _worst(failures)
     return 0
 
 
-def _fail(found: GateResult) -> None:
-    """Tell the verdict by the exit status, where it is not a pass."""
+def _failure(found: GateResult) -> AdvisorError | None:
+    """Return what tells the verdict by the exit status; None for a pass."""
     from gpuadvisor.domain.gate import GateVerdict
     from gpuadvisor.reports.gate.document import why
 
     if found.verdict is GateVerdict.FAIL:
-        raise RegressionError(f"regression: {why(found)}")
+        return RegressionError(f"regression: {why(found)}")
     if found.verdict is GateVerdict.INCONCLUSIVE:
-        raise InconclusiveError(f"inconclusive: {why(found)}")
+        return InconclusiveError(f"inconclusive: {why(found)}")
+    return None
 
 
-def _options(args: argparse.Namespace) -> GateOptions:
-    from gpuadvisor.tuning.gate.options import GateOptions, owned
+def _worst(failures: Sequence[tuple[str, AdvisorError]]) -> AdvisorError:
+    """Return what several benchmarks come to, with all of them that come to the same."""
+    status = min((error.exit_code for _, error in failures), key=WORST.index)
+    worst = [(name, error) for name, error in failures if error.exit_code == status]
+    _, first = worst[0]
+    first.args = ("; ".join(f"{name}: {error}" if name else str(error) for name, error in worst),)
+    return first
+
+
+def _benchmarks(args: argparse.Namespace) -> dict[str, GateOptions]:
+    """Return what is asked, by the benchmarks' names; a script without a configuration has none."""
+    from gpuadvisor.tuning.gate.configuration import find_configuration
+
+    name = args.script or ""
+    lines = args.base_cmd or args.head_cmd
+    if args.is_module or lines or name.endswith(".py") or Path(name or "/lost").is_file():
+        return {"": _options(args, _command(args), {})}
+    configuration = find_configuration(Path.cwd())
+    if configuration is None:
+        if name:
+            return {"": _options(args, _command(args), {})}
+        raise UsageError(
+            "name a script, or describe benchmarks in [tool.gpuadvisor.gate] of pyproject.toml: "
+            "docs/gate.md shows how"
+        )
+    if args.rest:
+        raise UsageError("arguments after -- are a script's; those of a benchmark are its `args`")
+    chosen = configuration.chosen(name)
+    share = 1 / len(configuration.benchmarks)
+    return {
+        each.name: replace(
+            _options(args, _command_of(args, each, configuration), each.values),
+            error_share=share,
+        )
+        for each in chosen
+    }
+
+
+def _options(args: argparse.Namespace, command: Command, values: Mapping[str, Any]) -> GateOptions:
+    """Return what is asked: on the command line, else in a benchmark's values, else as usual."""
+    from gpuadvisor.tuners.gate.decision import LIMIT, TOLERANCE
+    from gpuadvisor.tuning.gate.options import MEASURE_S, TIMEOUT_S, GateOptions, owned
 
     check_positive(args, "--tolerance", "--limit", "--measure", "--timeout", "--samples-per-step")
     folders = (args.base_folder, args.head_folder)
@@ -179,22 +242,27 @@ def _options(args: argparse.Namespace) -> GateOptions:
         raise UsageError(
             "--setup-cmd is run in a folder of each version: give --base, or two folders"
         )
-    command = _command(args)
+
+    def value(option: str, usual: Any = None) -> Any:
+        given = getattr(args, option.replace("-", "_"))
+        return values.get(option, usual) if given is None else given
+
+    has_folders = bool(args.base or any(folders))
     return GateOptions(
         command,
         args.base,
         args.head,
         folders if all(folders) else None,
-        tuple(args.link),
-        args.tolerance / 100,
-        args.limit / 100,
+        (*values.get("link", ()), *args.link),
+        value("tolerance", 100 * TOLERANCE) / 100,
+        value("limit", 100 * LIMIT) / 100,
         args.seed,
-        args.samples_per_step,
-        args.timeout,
-        args.measure,
-        args.setup_cmd,
-        owned(command, pythons, plans, lines),
-        tuple(dict.fromkeys(args.metrics)),
+        value("samples-per-step"),
+        value("timeout", TIMEOUT_S),
+        value("measure", MEASURE_S),
+        setup=value("setup-cmd") if has_folders else None,
+        own=owned(command, pythons, plans, lines),
+        metrics=tuple(dict.fromkeys((*values.get("metrics", ()), *args.metrics))),
     )
 
 
@@ -211,3 +279,14 @@ def _command(args: argparse.Namespace) -> Command:
     if not (args.base_cmd and args.head_cmd):
         raise UsageError("name the script, or both commands with --base-cmd and --head-cmd")
     return parse_line("--base-cmd", args.base_cmd)[0]
+
+
+def _command_of(args: argparse.Namespace, benchmark: Benchmark, found: Configuration) -> Command:
+    """Return a benchmark's script as its user would start it in the configuration's folder."""
+    from gpuadvisor.collectors.interpreter import locate
+    from gpuadvisor.collectors.script.request import Command
+
+    folder = str(found.path.parent)
+    return Command(
+        locate(args.python), benchmark.script, benchmark.args, benchmark.is_module, folder
+    )

@@ -74,6 +74,12 @@ class Outputs:
 
         self.outcomes.append(outcome_of(self.name, found, self.script))
 
+    def fail(self, error: Exception) -> None:
+        """Note that the benchmark came to nothing, and why."""
+        from gpuadvisor.reports.gate.outcome import outcome_of_error
+
+        self.outcomes.append(outcome_of_error(self.name, error, self.script))
+
 
 @contextmanager
 def outputs(args: argparse.Namespace) -> Iterator[Outputs]:
@@ -89,9 +95,7 @@ def outputs(args: argparse.Namespace) -> Iterator[Outputs]:
     except (Interrupted, BrokenPipeError):
         raise
     except Exception as error:
-        from gpuadvisor.reports.gate.outcome import outcome_of_error
-
-        made.outcomes.append(outcome_of_error(made.name, error, made.script))
+        made.fail(error)
         for each in _write(made):
             note(str(each))
         raise
@@ -171,14 +175,22 @@ def _check(path: str) -> None:
 
 def _print(made: Outputs) -> None:
     """Print what was found, unless the standard output is taken."""
+    from rich.text import Text
+
     from gpuadvisor.commands._output import output
+    from gpuadvisor.printable import printable
     from gpuadvisor.reports.gate.document import print_gate
+    from gpuadvisor.reports.gate.outcome import WORDS
 
     if any(each.path == STANDARD_OUTPUT for each in made.wanted):
         return
     for outcome in made.outcomes:
+        if len(made.outcomes) > 1:
+            output().print(Text(f"\n{outcome.name}", style="bold"))
         if outcome.found is not None:
             print_gate(outcome.found, output())
+        elif len(made.outcomes) > 1:
+            output().print(Text(printable(f"{WORDS[outcome.ending]}: {outcome.why}.")))
 
 
 def _write(made: Outputs) -> list[UsageError]:

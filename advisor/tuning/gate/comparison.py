@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -14,12 +15,13 @@ from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.gate import GateResult, GateRun, GateVerdict
 from gpuadvisor.domain.study import TrialState
-from gpuadvisor.errors import RefusedError, ScriptError, UsageError
+from gpuadvisor.errors import AdvisorError, RefusedError, ScriptError, UsageError
 from gpuadvisor.tuners.gate.comparing import Compared, Comparing
 from gpuadvisor.tuners.gate.decision import LOOKS
+from gpuadvisor.tuners.gate.metrics import check_names
 from gpuadvisor.tuning.gate.options import GateOptions
 from gpuadvisor.tuning.gate.runs import GateProgress, Runs
-from gpuadvisor.tuning.gate.setting_up import set_up
+from gpuadvisor.tuning.gate.setting_up import SetUp, SetUps
 from gpuadvisor.tuning.gate.sides import (
     ReadySide,
     both_places,
@@ -35,6 +37,8 @@ from gpuadvisor.tuning.preparation import (
 )
 from gpuadvisor.tuning.trial_runner import Side
 
+SIDES = ("base", "head")
+
 
 def gate(
     options: GateOptions, progress: GateProgress, cancelled: Callable[[], bool] = lambda: False
@@ -45,23 +49,50 @@ def gate(
     holds it down, ScriptError where the script fails in both versions, and Interrupted when it was
     cancelled. No work tree and no process is left in any case.
     """
-    if options.tolerance >= options.limit:
+    with closing(gates([options], progress, cancelled)) as found:
+        result = next(found)
+    if isinstance(result, AdvisorError):
+        raise result
+    return result
+
+
+def gates(
+    benchmarks: Sequence[GateOptions],
+    progress: GateProgress,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Generator[GateResult | AdvisorError]:
+    """Compare several benchmarks of the same two sides one after the other, as `gate` does one.
+
+    What both sides are, all have in common. Yields the result of each, or the RefusedError or
+    ScriptError because of which there is none. Work trees are gone when it is closed.
+    """
+    if any(each.tolerance >= each.limit for each in benchmarks):
         raise UsageError("--tolerance has to be smaller than --limit")
-    settings = [settings_of(own) for own in options.own]
-    commands = options.commands()
-    found = {python: target_python(each) for each in commands if (python := each.python)}
-    pythons = [found[each.python] for each in commands]
+    check_names(tuple(name for each in benchmarks for name in each.metrics))
+    first = benchmarks[0]
+    settings = [settings_of(own) for own in first.own]
+    found = {python: target_python(each) for each in first.commands() if (python := each.python)}
+    pythons = [found[each.python] for each in first.commands()]
     device = _common_device(pythons)
-    with reserved([device]), both_places(options) as (*places, notes):
-        if warning := gpu_contention(device):
-            raise RefusedError(f"{warning}; wait until it is free, or choose another GPU")
-        base, head = map(ready, places, commands, options.own, pythons, settings)
-        notes = (*notes, *differences(base, head))
-        for note in notes:
-            progress.on_message(note)
-        made = _Gate(options, device, base, head, progress, cancelled, notes)
-        with TemporaryDirectory(prefix="gpuadvisor-gate-") as above:
-            return made.set_up(Path(above)) or made.run()
+    with (
+        reserved([device]),
+        both_places(*benchmarks) as (*places, notes),
+        TemporaryDirectory(prefix="gpuadvisor-gate-") as above,
+    ):
+        setups = SetUps(Path(above), progress.on_message, cancelled)
+        for options in benchmarks:
+            try:
+                if warning := gpu_contention(device):
+                    raise RefusedError(f"{warning}; wait until it is free, or choose another GPU")
+                sides = map(ready, places, options.commands(), options.own, pythons, settings)
+                done = [setups.of(side, options.setup) for side in sides]
+                base, head = (each.side for each in done)
+                said = (*notes, *differences(base, head))
+                for note in said:
+                    progress.on_message(note)
+                yield _Gate(options, device, base, head, progress, cancelled, said).run(done)
+            except (RefusedError, ScriptError) as error:
+                yield error
 
 
 def _common_device(pythons: Sequence[TargetPython]) -> Device:
@@ -93,23 +124,12 @@ class _Gate:
         self._began_s = time.monotonic()
         self._runs = Runs(self.options, self.device, self.progress, self.cancelled)
 
-    def set_up(self, above: Path) -> GateResult | None:
-        """Set both sides up, if that is asked for; return what follows where one cannot be."""
-        line, problems = self.options.setup, {}
-        if line is None:
-            return None
-        for side in ("base", "head"):
-            version: ReadySide = getattr(self, side)
-            self.progress.on_message(f"setting up {version.side.name}: {line}")
-            done = set_up(version, line, above / side, self.cancelled)
-            setattr(self, side, done.side)
-            if done.problem:
-                problems[side] = f"set-up failed: {done.problem}"
-                self._runs.outputs[side] = done.output
-        return self._broken(problems) if problems else None
-
-    def run(self) -> GateResult:
-        first = {side: self._run(side, "first") for side in ("base", "head")}
+    def run(self, setups: Sequence[SetUp]) -> GateResult:
+        self._runs.outputs |= dict(zip(SIDES, (each.output for each in setups), strict=True))
+        failed = zip(SIDES, (each.problem for each in setups), strict=True)
+        if problems := {side: f"set-up failed: {why}" for side, why in failed if why}:
+            return self._broken(problems)
+        first = {side: self._run(side, "first") for side in SIDES}
         if problems := {side: why for side, run in first.items() if (why := _problem(run))}:
             return self._broken(problems)
         self._check_samples(first)
@@ -121,6 +141,7 @@ class _Gate:
             str(self.options.seed),
             self._runs.disturbed,
             self.options.metrics,
+            self.options.error_share,
         ).go()
         if compared.failed is not None:
             return self._broken({compared.failed.side: _problem(compared.failed)}, compared)

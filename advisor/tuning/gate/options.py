@@ -17,6 +17,7 @@ from gpuadvisor.tuners.gate.decision import LIMIT, TOLERANCE
 MEASURE_S = 4.0
 """Time for which a run is measured: 80 steps of 50 ms. Runs differ by more than steps do, so longer
 ones tell little more."""
+TIMEOUT_S = 600.0
 PYTHON = re.compile(r"python[\d.]*t?(\.exe)?")
 SWITCHES = {
     "-u": ("PYTHONUNBUFFERED", "1"),
@@ -65,11 +66,13 @@ class GateOptions:
     limit: float = LIMIT
     seed: int = 0
     samples_per_step: float | None = None
-    timeout_s: float = 600.0
+    timeout_s: float = TIMEOUT_S
     """Longest wait for the first step of the base."""
     measure_s: float = MEASURE_S
     setup: str | None = None
     """A shell command that is run in each version's folder before its first run."""
+    error_share: float = 1.0
+    """Part of the error of one gate that this one may make, where several make it together."""
     own: tuple[Own, Own] = (Own(), Own())
     """What the base and the head have of their own."""
     metrics: tuple[str, ...] = ()

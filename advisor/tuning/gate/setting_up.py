@@ -6,7 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuadvisor.collectors import programs
@@ -48,35 +48,56 @@ class SetUp:
     """The end of what it printed."""
 
 
-def set_up(side: ReadySide, line: str, above: Path, cancelled: Callable[[], bool]) -> SetUp:
-    """Run a shell command in a version's folder, with an environment of its own.
+@dataclass
+class SetUps:
+    """Runs shell commands in versions' folders, each once, with an environment of its own.
 
-    What it installs goes to a new folder `above`, above the packages that are there already: both
-    versions may install themselves, and the user's packages stay as they are. No process of it is
-    left when this returns or raises. Raises Interrupted if it was cancelled.
+    What one installs goes to a new folder in `folder`, above the packages that are there already:
+    both versions may install themselves, and the user's packages stay as they are.
     """
-    python = _environment_above(side.python, above)
-    environment = {**os.environ, **side.environment}
-    folders = (above / "bin", Path(side.python.executable).parent, environment.get("PATH", ""))
-    environment |= {"PATH": os.pathsep.join(map(str, folders)), "VIRTUAL_ENV": str(above)}
-    processes = RunProcesses(["/bin/sh", "-c", line], environment, side.command.folder)
-    try:
-        output = processes.first.stdout
-        tail = Tail(output) if output is not None else None
-        status = _wait(processes, cancelled)
-    finally:
-        with to_its_end():
-            processes.end()
-    said = tail.text() if tail is not None else ""
-    if status:
-        return SetUp(side, f"`{line}` ended with status {status}", said)
-    if status is None:
-        return SetUp(side, f"`{line}` took more than {TIMEOUT_S / 60:g} min", said)
-    return SetUp(_with_python(side, target_python(replace(side.command, python=python))))
 
+    folder: Path
+    say: Callable[[str], None]
+    """Told what is set up."""
+    cancelled: Callable[[], bool]
+    _done: dict[tuple[str, str], tuple[TargetPython, str, str]] = field(default_factory=dict)
+    """Interpreter, problem and output by folder and command."""
 
-def _with_python(side: ReadySide, python: TargetPython) -> ReadySide:
-    return replace(side, python=python, command=replace(side.command, python=python.executable))
+    def of(self, side: ReadySide, line: str | None) -> SetUp:
+        """Return a side after its set-up; no process of that is left. None stands for no command.
+
+        Raises Interrupted if it was cancelled.
+        """
+        if line is None:
+            return SetUp(side)
+        key = (side.side.folder, line)
+        if key not in self._done:
+            self.say(f"setting up {side.side.name}: {line}")
+            above = self.folder / str(len(self._done))
+            self._done[key] = self._set_up(side, line, above)
+        python, problem, output = self._done[key]
+        command = replace(side.command, python=python.executable)
+        return SetUp(replace(side, python=python, command=command), problem, output)
+
+    def _set_up(self, side: ReadySide, line: str, above: Path) -> tuple[TargetPython, str, str]:
+        python = _environment_above(side.python, above)
+        environment = {**os.environ, **side.environment, "VIRTUAL_ENV": str(above)}
+        folders = (above / "bin", Path(side.python.executable).parent, environment.get("PATH", ""))
+        environment["PATH"] = os.pathsep.join(map(str, folders))
+        processes = RunProcesses(["/bin/sh", "-c", line], environment, side.command.folder)
+        try:
+            output = processes.first.stdout
+            tail = Tail(output) if output is not None else None
+            status = _wait(processes, self.cancelled)
+        finally:
+            with to_its_end():
+                processes.end()
+        said = tail.text() if tail is not None else ""
+        if status:
+            return side.python, f"`{line}` ended with status {status}", said
+        if status is None:
+            return side.python, f"`{line}` took more than {TIMEOUT_S / 60:g} min", said
+        return target_python(replace(side.command, python=python)), "", ""
 
 
 def _environment_above(python: TargetPython, folder: Path) -> str:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain, cycle
 from pathlib import Path
 
 from gpuadvisor.collectors.interpreter import TargetPython
@@ -64,33 +65,36 @@ def settings_of(own: Own) -> Settings:
 
 
 @contextmanager
-def both_places(options: GateOptions) -> Iterator[tuple[Place, Place, tuple[str, ...]]]:
-    """Yield where base and head run, and what the user should know of it.
+def both_places(*benchmarks: GateOptions) -> Iterator[tuple[Place, Place, tuple[str, ...]]]:
+    """Yield where base and head of all benchmarks run, and what the user should know of it.
 
     Work trees go with the block. UsageError where a version or a side's script is not there.
     """
-    here, commands = Path(options.command.folder or "."), options.commands()
+    options, commands = benchmarks[0], [each.commands() for each in benchmarks]
+    here = Path(options.command.folder or ".")
     if options.base is None:
         base, head = options.folders or (here, here)
-        for command, folder in zip(commands, (base, head), strict=True):
+        for command, folder in zip(chain(*commands), cycle((base, head)), strict=False):
             if options.folders and Path(command.script).is_absolute() and not command.is_module:
                 raise UsageError(f"{command.script}: give its path relative to the two folders")
             check_script(replace(command, folder=str(folder.resolve())))
         named = bool(options.folders)
         yield Place(base.resolve(), str(base) * named), Place(head.resolve(), str(head) * named), ()
         return
-    if commands[0].script == commands[1].script:
-        check_script(options.commands()[0])
+    for old, new in commands:
+        if old.script == new.script:
+            check_script(old)
     repository = Repository.around(here)
     (base_version, head_version), notes = _versions(options, repository)
-    scripts = [_script_in(repository, command, here) for command in commands]
-    _check_versions(repository, scripts, base_version, head_version)
+    for two in commands:
+        scripts = [_script_in(repository, command, here) for command in two]
+        _check_versions(repository, scripts, base_version, head_version)
     with repository.checked_out(base=base_version, head=head_version) as roots:
         places = []
         for version, root in zip((base_version, head_version), roots.values(), strict=True):
             folder = root / repository.inside
             folder.mkdir(parents=True, exist_ok=True)
-            for link in options.links:
+            for link in dict.fromkeys(link for each in benchmarks for link in each.links):
                 _link(repository.root / repository.inside / link, folder / link)
             commit = version.commit if version.is_committed else None
             places.append(Place(folder, version.name, commit, root, repository.root))
@@ -116,7 +120,9 @@ def ready(
 
 def differences(base: ReadySide, head: ReadySide) -> tuple[str, ...]:
     """Return what the user should know of how both sides differ."""
-    if base.python.executable != head.python.executable:
+    if base.side.command[0] != head.side.command[0] or _software(base.python) != _software(
+        head.python
+    ):
         return tuple(f"{side.side.name} is {_software(side.python)}" for side in (base, head))
     same = (base.command, base.environment, base.settings)
     if same == (head.command, head.environment, head.settings):

@@ -333,6 +333,85 @@ def test_a_command_that_cannot_be_measured_is_one_sentence(gated, machine, line,
     assert re.match(f"gpuadvisor: .*{sentence}.*\n$", err)
 
 
+CONFIGURATION = """
+[tool.gpuadvisor.gate]
+measure = 2
+tolerance = 5
+limit = 10
+
+[[tool.gpuadvisor.gate.benchmark]]
+name = "small"
+script = "train.py"
+setup-cmd = "echo >> set-up"
+
+[[tool.gpuadvisor.gate.benchmark]]
+name = "large"
+script = "large.py"
+args = ["--more"]
+tolerance = 1
+limit = 3
+link = ["data"]
+setup-cmd = "echo >> set-up"
+"""
+
+
+def test_benchmarks_of_a_project_in_the_same_checkouts(machine, gated, monkeypatch):
+    write(CONFIGURATION, "pyproject.toml")
+    write("data", ".gitignore")
+    write("100 1000", "large.py")
+    commit("100 1000")
+    write("103 1000")
+    write("104 1000", "large.py")
+    Path("data").mkdir()
+    sets = []
+    run = machine.run
+
+    def look(request, *meters):
+        sets.append((Path(request.command.folder) / "set-up").read_text())
+        return run(request)
+
+    monkeypatch.setattr(trial_runner, "run_script", look)
+    status, out, err = gated("--base", "HEAD", "--json", script=None)
+    assert status == 4
+    assert "gpuadvisor: large: regression: " in err
+    documents = json.loads(out)["benchmarks"]
+    assert [(d["name"], d["verdict"]) for d in documents] == [("small", "pass"), ("large", "fail")]
+    assert {request.specification.schedule.measure_s for request in machine.requests[2:12]} == {2}
+    assert len({request.command.folder for request in machine.requests}) == 2
+    assert set(sets) == {"\n"}
+    assert git("worktree", "list").count("\n") == 0
+    assert gated("--base", "HEAD", script="small")[0] == 0
+    assert (
+        gated("--base", "HEAD", "--tolerance", "6", script="large")[0] == 2
+    )  # not below its limit
+
+
+def test_the_worst_of_several_benchmarks_is_told_and_none_keeps_others_from_running(gated):
+    write(CONFIGURATION, "pyproject.toml")
+    write("100 1000", "large.py")
+    write("", "data")
+    commit("fails crashed")
+    status, out, err = gated("--base", "HEAD", script=None)
+    assert status == 3
+    assert "small: the script fails in both versions" in err
+    assert "Error: the script fails in both versions" in " ".join(out.split())
+    assert "large\n" in out and "Pass: compared with HEAD" in " ".join(out.split())
+
+
+def test_benchmarks_share_the_error_of_one_gate(machine, gated):
+    write(CONFIGURATION, "pyproject.toml")
+    write("100 1000", "large.py")
+    write("", "data")
+    commit("100 1000")
+
+    def low(name):
+        machine.random = random.Random(1)
+        words = ("--base", "HEAD", "--json", "--tolerance", "1", "--limit", "3")
+        return json.loads(gated(*words, script=name)[1])["metrics"][0]["low"]
+
+    assert low("small") < low("train.py") < 1
+
+
 def test_its_json_is_documented_and_has_every_run(machine, gated):
     commit("100 1000")
     write("200 1000")
@@ -348,6 +427,8 @@ def test_its_json_is_documented_and_has_every_run(machine, gated):
     [
         (["--base", "v9"], "train.py", "there is no commit v9 in"),
         (["--base", "HEAD"], "lost.py", "there is no script lost.py"),
+        (["--base", "HEAD"], "lost", "there is no script lost"),
+        (["--base", "HEAD"], None, "name a script, or describe benchmarks in [tool.gpuadvisor"),
         (["--base", "HEAD"], "new.py", "new.py is in the work tree, but not in HEAD"),
         (
             ["--base", "HEAD"],

@@ -1,0 +1,174 @@
+"""A project's benchmarks: `[tool.gpuadvisor.gate]` in pyproject.toml, `[gate]` in gpuadvisor.toml.
+
+What the table says itself holds for all benchmarks, which may say something else each.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from gpuadvisor.errors import UsageError
+from gpuadvisor.printable import brief
+
+FILES = (("gpuadvisor.toml", ("gate",)), ("pyproject.toml", ("tool", "gpuadvisor", "gate")))
+"""Where the table may stand, and what it is called there; the first that has one counts."""
+MAX_BYTES = 1 << 20
+"""Most that such a file may have; it has some kilobytes, and more is another file."""
+LIST = "benchmark"
+
+Check = tuple[str, Callable[[Any], bool]]
+"""What a value has to be, in words, and whether one is."""
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and isfinite(value) and value > 0
+
+
+NUMBER: Check = ("a number above 0", _is_number)
+TEXT: Check = ("text in quotes", lambda value: isinstance(value, str) and bool(value.strip()))
+TEXTS: Check = (
+    "an array of texts in quotes",
+    lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
+)
+SHARED: Mapping[str, Check] = {
+    "tolerance": NUMBER,
+    "limit": NUMBER,
+    "measure": NUMBER,
+    "timeout": NUMBER,
+    "samples-per-step": NUMBER,
+    "metrics": TEXTS,
+    "link": TEXTS,
+    "setup-cmd": TEXT,
+}
+"""Keys of the table and of its benchmarks: the options of the command that are called so, but for
+`metrics`, several `--metric`."""
+OWN: Mapping[str, Check] = {"name": TEXT, "script": TEXT, "module": TEXT, "args": TEXTS}
+"""Keys of a benchmark alone."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One benchmark, as the configuration has it."""
+
+    name: str
+    script: str
+    """Path of the script, relative to the configuration's folder, or a module's name."""
+    is_module: bool = False
+    args: tuple[str, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Its values of `SHARED`, or those of the table; absent where neither says any."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A project's benchmarks."""
+
+    path: Path
+    benchmarks: tuple[Benchmark, ...]
+
+    def chosen(self, name: str) -> tuple[Benchmark, ...]:
+        """Return the benchmark of that name, all for an empty one; UsageError if there is none."""
+        found = tuple(each for each in self.benchmarks if name in ("", each.name))
+        if not found:
+            names = ", ".join(each.name for each in self.benchmarks)
+            raise UsageError(
+                f"there is no script {name}, nor a benchmark in {self.path}, which has {names}"
+            )
+        return found
+
+
+def find_configuration(folder: Path) -> Configuration | None:
+    """Return the configuration of a folder, or of the nearest above it in its repository.
+
+    None where there is none; UsageError for one that is wrong.
+    """
+    for each in (folder.absolute(), *folder.absolute().parents):
+        for name, place in FILES:
+            path = each / name
+            table = _table(path, place) if path.is_file() else None
+            if table is not None:
+                return Configuration(path, _benchmarks(path, ".".join(place), table))
+        if (each / ".git").exists():
+            break
+    return None
+
+
+def _table(path: Path, place: tuple[str, ...]) -> Any:
+    """Return the table of a file; None where it has none."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES).decode("utf-8")
+        value: Any = tomllib.loads(content)
+    except (OSError, ValueError, RecursionError) as error:
+        why = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise UsageError(f"cannot read {path}: {why}") from None
+    for key in place:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _benchmarks(path: Path, place: str, table: Any) -> tuple[Benchmark, ...]:
+    if not isinstance(table, dict):
+        raise UsageError(f"{path}: `{place}` has to be a table, [{place}]")
+    tables = table.get(LIST, [])
+    if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
+        raise UsageError(
+            f"{path}: `{place}.{LIST}` has to be tables, each headed [[{place}.{LIST}]]"
+        )
+    shared = {key: value for key, value in table.items() if key != LIST}
+    _check(path, place, shared, SHARED, (LIST,))
+    if not tables:
+        raise UsageError(f"{path}: there is no benchmark: add one, headed [[{place}.{LIST}]]")
+    found: dict[str, Benchmark] = {}
+    for number, each in enumerate(tables):
+        here = f"{place}.{LIST}[{number}]"
+        _check(path, here, each, {**OWN, **SHARED})
+        made = _benchmark(path, here, each, shared)
+        if made.name in found:
+            raise UsageError(f"{path}: two benchmarks are called {brief(made.name)}")
+        found[made.name] = made
+    return tuple(found.values())
+
+
+def _benchmark(
+    path: Path, place: str, table: Mapping[str, Any], shared: Mapping[str, Any]
+) -> Benchmark:
+    if "name" not in table:
+        raise UsageError(f"{path}: `{place}.name` is missing")
+    if ("script" in table) == ("module" in table):
+        raise UsageError(f"{path}: `{place}` needs either `script` or `module`")
+    name, is_module = table["name"], "module" in table
+    if name.endswith(".py") or not name.isprintable():
+        raise UsageError(
+            f"{path}: `{place}.name` {brief(name)} would be taken for a script: name it otherwise"
+        )
+    values = {key: value for key, value in {**shared, **table}.items() if key in SHARED}
+    script = table["module" if is_module else "script"]
+    return Benchmark(name, script, is_module, tuple(table.get("args", ())), values)
+
+
+def _check(
+    path: Path,
+    place: str,
+    table: Mapping[str, Any],
+    keys: Mapping[str, Check],
+    others: tuple[str, ...] = (),
+) -> None:
+    """Raise UsageError for a key that is not known, or a value of the wrong kind."""
+    for key, value in table.items():
+        if key not in keys:
+            known = (*keys, *others)
+            close = get_close_matches(key.replace("_", "-"), known, n=1)
+            meant = f"did you mean `{close[0]}`? " if close else ""
+            raise UsageError(
+                f"{path}: `{place}.{key}` is not known: {meant}known are {', '.join(known)}"
+            )
+        wanted, is_right = keys[key]
+        if not is_right(value):
+            raise UsageError(f"{path}: `{place}.{key}` has to be {wanted}, not {brief(value)}")
