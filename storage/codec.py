@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -36,4 +37,6 @@ def _plain(value: object) -> object:
         return {each.name: getattr(value, each.name) for each in fields(value)}
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
     raise TypeError(f"{type(value).__name__} cannot be stored")
