@@ -111,6 +111,25 @@ class Repository:
             "the folders with --base-folder and --head-folder"
         )
 
+    def between(self, good: Version, bad: Version) -> list[Version]:
+        """Return the commits after `good` up to `bad`, oldest first, each under its subject.
+
+        Of a merge only the first parent counts: what came with a branch came with its merge.
+        UsageError where `bad` does not come after `good`.
+        """
+        if self.base_of(good, bad).commit != good.commit:
+            raise UsageError(
+                f"{bad.name} does not come after {good.name}: name a good commit among its parents"
+            )
+        format_ = "--format=%H %h (%s)"
+        span = f"{good.commit}..{bad.commit}"
+        options = ("--no-show-signature", "--first-parent", "--reverse", format_)
+        lines = self._done("log", *options, span).splitlines()
+        found = [line.partition(" ") for line in lines]
+        if not found:
+            raise UsageError(f"{good.name} and {bad.name} are the same commit")
+        return [Version(subject, commit) for commit, _, subject in found]
+
     def work_tree(self) -> Version:
         """Return the user's work tree as it is: HEAD, or a commit of no branch with all changes.
 

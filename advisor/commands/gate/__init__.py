@@ -14,11 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuadvisor.commands._arguments import (
-    add_script_arguments,
-    add_timeout,
-    check_positive,
-    command_of,
+from gpuadvisor.commands._arguments import add_script_arguments, check_positive, command_of
+from gpuadvisor.commands.gate._arguments import (
+    add_bounds,
+    add_folders,
+    add_measuring,
+    failure_of,
 )
 from gpuadvisor.commands.gate._outputs import add_outputs, outputs, place_in_repository
 from gpuadvisor.errors import AdvisorError, InconclusiveError, RegressionError, UsageError
@@ -77,55 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="COMMAND",
             help=f"{of} command, as 'A=1 python train.py --flag', instead of the script",
         )
-    group.add_argument(
-        "--link",
-        metavar="PATH",
-        action="append",
-        default=[],
-        help="file or folder that git ignores, such as data, for both versions; may be repeated",
-    )
-    group.add_argument(
-        "--setup-cmd",
-        metavar="COMMAND",
-        help="shell command for each version's folder before its first run, such as 'pip install "
-        "--no-build-isolation -e .'; what it installs is gone afterwards",
-    )
-    group = parser.add_argument_group("how closely")
-    group.add_argument(
-        "--tolerance",
-        metavar="PERCENT",
-        type=float,
-        help="worse by so much is no regression (default: 1)",
-    )
-    group.add_argument(
-        "--limit",
-        metavar="PERCENT",
-        type=float,
-        help="worse by so much must be ruled out to pass (default: 3)",
-    )
-    group.add_argument(
-        "--metric",
-        metavar="NAME",
-        action="append",
-        default=[],
-        dest="metrics",
-        help="let the verdict rest on this, too: startup, losses, p95, ... "
-        "(docs/gate.md); may be repeated",
-    )
-    group = parser.add_argument_group("how to measure")
-    group.add_argument(
-        "--measure",
-        metavar="SECONDS",
-        type=float,
-        help="time for which each run is measured (default: 4)",
-    )
-    group.add_argument(
-        "--seed", type=int, default=0, help="for random, numpy, torch and the order of runs"
-    )
-    group.add_argument(
-        "--samples-per-step", metavar="N", type=float, help="where the script does not show it"
-    )
-    add_timeout(group, "longest wait for the base's first step (default: 600)")
+    add_folders(group)
+    add_bounds(parser)
+    add_measuring(parser)
     add_outputs(parser.add_argument_group("what to write"))
 
 
@@ -152,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
                     written.begin(name, place_in_repository(script, command.is_module))
                     progress.on_message(f"benchmark {name}")
                 result = next(found)
-                failure = result if isinstance(result, AdvisorError) else _failure(result)
+                failure = result if isinstance(result, AdvisorError) else failure_of(result)
                 if isinstance(result, AdvisorError):
                     written.fail(result)
                 else:
@@ -162,18 +117,6 @@ def run(args: argparse.Namespace) -> int:
     if failures:
         raise _worst(failures)
     return 0
-
-
-def _failure(found: GateResult) -> AdvisorError | None:
-    """Return what tells the verdict by the exit status; None for a pass."""
-    from gpuadvisor.domain.gate import GateVerdict
-    from gpuadvisor.reports.gate.document import why
-
-    if found.verdict is GateVerdict.FAIL:
-        return RegressionError(f"regression: {why(found)}")
-    if found.verdict is GateVerdict.INCONCLUSIVE:
-        return InconclusiveError(f"inconclusive: {why(found)}")
-    return None
 
 
 def _worst(failures: Sequence[tuple[str, AdvisorError]]) -> AdvisorError:
