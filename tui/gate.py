@@ -19,13 +19,14 @@ _PLACES = {"first": "does it run", "known": "how much its runs differ"}
 class ConsoleGateProgress:
     """Writes to one console; on a pipe it writes the lines and leaves the status out."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, first: str = "Checking out both versions ...") -> None:
         self._console = console
+        self._first = first
         self._status: Status | None = None
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
-            self._status = self._console.status("Checking out both versions ...")
+            self._status = self._console.status(self._first)
             self._status.start()
         return self
 

@@ -22,11 +22,10 @@ from gpuadvisor.commands.gate._arguments import (
     failure_of,
 )
 from gpuadvisor.commands.gate._outputs import add_outputs, outputs, place_in_repository
-from gpuadvisor.errors import AdvisorError, InconclusiveError, RegressionError, UsageError
+from gpuadvisor.errors import AdvisorError, UsageError
 
 if TYPE_CHECKING:
     from gpuadvisor.collectors.script.request import Command
-    from gpuadvisor.domain.gate import GateResult
     from gpuadvisor.tuning.gate.configuration import Benchmark, Configuration
     from gpuadvisor.tuning.gate.options import GateOptions
 

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if not good or not dots or bad.startswith("."):
         raise UsageError(f"{args.range}: give two commits as GOOD..BAD, such as v1.2..HEAD")
     options = measuring_options(
-        args, links=tuple(args.link), setup_cmd=args.setup_cmd, **bounds_of(args)
+        args, links=tuple(args.link), setup=args.setup_cmd, **bounds_of(args)
     )
     with stoppable() as stop, ConsoleGateProgress(messages()) as progress:
         found = bisect(good, bad or "HEAD", options, progress, stop.requested)

@@ -100,7 +100,8 @@ def sections(found: GateResult) -> Iterator[Section]:
             Column("Verdict", _verdict),
         ]
         yield Section("", [Table(found.differences, columns)])
-    yield Section("", [Paragraph(_effort(found), "muted")])
+    if found.runs:
+        yield Section("", [Paragraph(_effort(found), "muted")])
     yield from printed(found.output)
     if notes := [*found.notes, *_remarks(found)]:
         yield Section("Notes", [Bullets([f"{note[0].upper()}{note[1:]}." for note in notes])])
@@ -149,7 +150,7 @@ def _remarks(found: GateResult) -> Iterator[str]:
     disturbed = [run.trial.disturbance for run in found.runs if run.trial.disturbance]
     if disturbed:
         yield f"something else used the machine beside {len(disturbed)} runs: {disturbed[-1]}"
-    if found.verdict is GateVerdict.INCONCLUSIVE and found.broken is None:
+    if found.verdict is GateVerdict.INCONCLUSIVE and found.differences:
         yield (
             "a quieter machine, locked clocks or a larger --limit decide it; nothing was shown to "
             "be worse"
@@ -163,7 +164,8 @@ def _remarks(found: GateResult) -> Iterator[str]:
 
 def _effort(found: GateResult) -> str:
     starts = figures.count(len(found.runs), "run")
-    parts = [f"{figures.count(found.pairs, 'pair')} of runs in random order", f"{starts} in all"]
+    pairs = f"{figures.count(found.pairs, 'pair')} of runs in random order"
+    parts = [pairs, f"{starts} in all"] if found.pairs else [starts]
     parts.append(figures.duration(found.wall_s))
     if found.environment is not None:
         parts.append(found.environment.device.name)

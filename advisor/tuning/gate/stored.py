@@ -1,0 +1,294 @@
+"""Recordings of a script, and a script beside those of other days: a gate with stored baselines."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+from gpuadvisor.collectors.environment import environment
+from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.domain.baseline import RecordedRun, Recording
+from gpuadvisor.domain.device import Device, Environment
+from gpuadvisor.domain.gate import GateResult, GateRun, GateSide, GateVerdict
+from gpuadvisor.errors import RefusedError, ScriptError, UsageError
+from gpuadvisor.storage.gate import Baselines, add_to_baselines, check_writable, read_baselines
+from gpuadvisor.tuners.gate.comparing import MAX_FAILURES, Compared
+from gpuadvisor.tuners.gate.metric import measured
+from gpuadvisor.tuners.gate.metrics import check_names
+from gpuadvisor.tuners.gate.stored import LEAST, RUNS, compare_with_days, days_of, level_of
+from gpuadvisor.tuners.proof import MAX_REPEATED
+from gpuadvisor.tuning.gate.options import GateOptions
+from gpuadvisor.tuning.gate.runs import GateProgress, Runs
+from gpuadvisor.tuning.preparation import (
+    check_script,
+    devices_for,
+    gpu_contention,
+    reserved,
+    target_python,
+)
+from gpuadvisor.tuning.trial_runner import Side
+
+OTHER_CLOCKS = 1.05
+"""Ratio of SM clocks beyond that of any recorded day from which clocks were set differently:
+locked, or not any more. The driver does not tell; with temperature and load they move by less."""
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A name among recordings, and the file that holds them."""
+
+    name: str
+    file: Path
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a new recording adds to."""
+
+    recording: Recording
+    days: int
+    """Recorded days that a check would compare with, this one included."""
+
+
+def record(
+    baseline: Baseline,
+    options: GateOptions,
+    progress: GateProgress,
+    cancelled: Callable[[], bool] = lambda: False,
+    runs: int = RUNS,
+) -> Recorded:
+    """Run a script a few times and keep what it took.
+
+    Raises UsageError and RefusedError as a gate does, ScriptError where the script fails,
+    StoreError where nothing can be kept, and Interrupted when it was cancelled; then nothing is.
+    """
+    read_baselines(baseline.file)  # a damaged file is said before anything runs
+    check_writable(baseline.file)
+    with _ready(options) as session:
+        began = datetime.now(UTC)
+        made = Runs(options, session.device, progress, cancelled)
+        found = _runs(made, session, "base", runs)
+        if isinstance(found, GateRun):
+            raise ScriptError(f"the script fails: {_why(found)}", made.outputs["base"])
+    here = session.environment
+    recording = Recording(
+        baseline.name,
+        began.replace(microsecond=0),
+        session.key,
+        tuple(RecordedRun.of(each, run.sm_clock_mhz) for run in found if (each := measured(run))),
+        here.git_commit,
+        here.git_dirty,
+    )
+    add_to_baselines(baseline.file, recording)
+    days, _ = level_of(_alike(read_baselines(baseline.file), baseline.name, session.key))
+    return Recorded(recording, len(days))
+
+
+def check(
+    baseline: Baseline,
+    options: GateOptions,
+    progress: GateProgress,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> GateResult:
+    """Run a script as often as it was recorded, and compare it with the recorded days.
+
+    It is inconclusive, and nothing is run, with fewer days than `LEAST`. Raises RefusedError where
+    recordings are of another machine or other software, and as a gate does; UsageError and
+    Interrupted as a gate does, StoreError where the file cannot be read.
+    """
+    if options.tolerance >= options.limit:
+        raise UsageError("--tolerance has to be smaller than --limit")
+    check_names(options.metrics)
+    began_s = time.monotonic()
+    known = read_baselines(baseline.file)
+    with _ready(options) as session:
+        days, changes = level_of(_alike(known, baseline.name, session.key))
+        side = _side(options.command, "now", session.environment)
+        base = replace(side, name=f"{len(days)} days of {baseline.name}", commit=None)
+        result = GateResult(
+            GateVerdict.INCONCLUSIVE, "", base, side, environment=session.environment
+        )
+        if len(days) < LEAST:
+            _refuse_others(known, baseline.name, session.key)
+            since = f" since {changes[-1].metric.lower()} changed" if changes else ""
+            return replace(result, reason=_too_few(known, baseline, len(days), since))
+        made = Runs(options, session.device, progress, cancelled)
+        found = _runs(made, session, "head", max(len(day.runs) for day in days))
+    result = replace(result, runs=tuple(made.all), wall_s=time.monotonic() - began_s)
+    if isinstance(found, GateRun):
+        reason = f"the script is broken, and ran when it was recorded: {_why(found)}"
+        return replace(
+            result,
+            verdict=GateVerdict.FAIL,
+            reason=reason,
+            broken="head",
+            output=made.outputs["head"],
+        )
+    _refuse_other_clocks(days, found)
+    new = [each for run in found if (each := measured(run))]
+    compared = Compared(
+        compare_with_days(days, new, options.tolerance, options.limit, options.metrics)
+    )
+    missing = sorted(set(options.metrics) - {each.metric for each in compared.differences})
+    compared.unanswered = bool(missing)
+    notes = []
+    if changes:
+        newest = changes[-1]
+        notes.append(
+            f"only days since {newest.at:%Y-%m-%d} count, when {newest.metric.lower()} changed by "
+            f"{newest.ratio - 1:+.1%}: `gpuadvisor gate history` shows it"
+        )
+    return replace(
+        result,
+        verdict=compared.verdict,
+        differences=compared.differences,
+        unmeasured=tuple((name, "not every recording has it") for name in missing),
+        notes=tuple(notes),
+    )
+
+
+def key_of(here: Environment, options: GateOptions) -> dict[str, str]:
+    """Return what must be equal for two recordings of a name to be compared."""
+    device, command = here.device, options.command
+    of_device = {
+        "GPU": device.name,
+        "memory": f"{round((device.memory_bytes or 0) / GIB)} GiB",
+        "driver": (here.driver or "unknown").partition(".")[0],
+        "power limit": "unknown" if here.power_limit_w is None else f"{here.power_limit_w:.0f} W",
+    }
+    if not device.is_gpu:
+        of_device = {"CPU": device.name, "cores": str(device.cores)}
+    script = command.script
+    if not command.is_module and Path(script).is_absolute():
+        script = str(Path(script).resolve())
+        if Path(script).is_relative_to(Path.cwd().resolve()):
+            script = str(Path(script).relative_to(Path.cwd().resolve()))
+    words = ["-m", script] if command.is_module else [str(Path(script))]
+    found = {
+        **of_device,
+        "torch": here.torch or "unknown",
+        "Python": ".".join(here.python.split(".")[:2]),
+        "script": shlex.join([*words, *command.args]),
+        "measured for": f"{options.measure_s:g} s",
+    }
+    if options.samples_per_step is not None:
+        found["samples a step"] = f"{options.samples_per_step:g}"
+    return found
+
+
+@dataclass(frozen=True)
+class _Session:
+    """What a script is measured on."""
+
+    device: Device
+    version: Side
+    environment: Environment
+    key: Mapping[str, str]
+
+
+@contextmanager
+def _ready(options: GateOptions) -> Iterator[_Session]:
+    """Keep others away from the device until the block ends; errors as of a gate."""
+    check_script(options.command)
+    python = target_python(options.command)
+    device = devices_for(python, 1)[0]
+    command = replace(options.command, python=python.executable, folder=str(Path.cwd()))
+    with reserved([device]):
+        if warning := gpu_contention(device):
+            raise RefusedError(f"{warning}; wait until it is free, or choose another GPU")
+        here = environment(python, device, command.script)
+        yield _Session(device, Side(command, device), here, key_of(here, options))
+
+
+def _runs(made: Runs, session: _Session, side: str, count: int) -> list[GateRun] | GateRun:
+    """Return so many runs that were measured, or the one that failed for good."""
+    first = made.run(session.version, side, "first")
+    if measured(first) is None:
+        return first
+    found: list[GateRun] = []
+    repeated = failures = 0
+    while len(found) < count:
+        run = made.run(session.version, side, f"run {len(found) + 1}")
+        if measured(run) is None:
+            failures += 1
+            if failures > MAX_FAILURES:
+                return run
+            continue
+        if run.trial.disturbance:
+            may = repeated < MAX_REPEATED
+            repeated += may
+            made.disturbed(run.trial.disturbance, may, "this run is")
+            if may:
+                continue
+        found.append(run)
+    return found
+
+
+def _alike(known: Baselines, name: str, key: Mapping[str, str]) -> list[Recording]:
+    """Return the days of a baseline that can be compared with this machine."""
+    accepted = known.accepted(name)
+    alike = [each for each in known.recordings_of(name) if dict(each.key) == dict(key)]
+    return days_of(alike, accepted.at if accepted else None)
+
+
+def _refuse_others(known: Baselines, name: str, key: Mapping[str, str]) -> None:
+    """Raise RefusedError where all recordings of a name are of something else."""
+    recordings = known.recordings_of(name)
+    if not recordings or any(dict(each.key) == dict(key) for each in recordings):
+        return
+    newest = recordings[-1].key
+    differ = [
+        f"{what} is {key.get(what, 'none')}, and was {newest.get(what, 'none')}"
+        for what in dict.fromkeys((*key, *newest))
+        if key.get(what) != newest.get(what)
+    ]
+    raise RefusedError(
+        f"the recordings of {name} cannot be compared with: {'; '.join(differ)}: check it where it "
+        "was recorded, or record it here"
+    )
+
+
+def _refuse_other_clocks(days: list[Recording], runs: list[GateRun]) -> None:
+    """Raise RefusedError where the SM clock is beyond that of all recorded days."""
+    then = [[run.sm_clock_mhz for run in day.runs if run.sm_clock_mhz] for day in days]
+    now = [run.sm_clock_mhz for run in runs if run.sm_clock_mhz]
+    if not now or not all(then):
+        return
+    low, high, clock = min(map(median, then)), max(map(median, then)), median(now)
+    if not low / OTHER_CLOCKS <= clock <= high * OTHER_CLOCKS:
+        raise RefusedError(
+            f"the SM clock was {clock:.0f} MHz, and {low:.0f} to {high:.0f} MHz when it was "
+            "recorded: lock clocks, or leave them free, as they were then, or record it anew"
+        )
+
+
+def _too_few(known: Baselines, baseline: Baseline, days: int, since: str) -> str:
+    name, recordings = baseline.name, known.recordings_of(baseline.name)
+    if not recordings:
+        others = f", which has {', '.join(known.names)}" if known.names else ""
+        return (
+            f"there is no recording of {name} in {baseline.file}{others}: `gpuadvisor gate record`"
+        )
+    accepted = known.accepted(name)
+    if accepted and not since:
+        since = f" since a new level was accepted on {accepted.at:%Y-%m-%d}"
+    return (
+        f"{name} was recorded on {days} day{'s' * (days != 1)}{since}, and how much days differ is "
+        f"known from {LEAST}: record it on {LEAST - days} more, 20 hours apart or more"
+    )
+
+
+def _side(command: Command, name: str, here: Environment) -> GateSide:
+    commit = None if here.git_dirty else here.git_commit
+    return GateSide(name, commit, tuple(command.line()), str(Path.cwd()))
+
+
+def _why(run: GateRun) -> str:
+    return f"{str(run.trial.state).replace('_', ' ')}: {run.trial.reason}"
