@@ -16,6 +16,7 @@ from gpuadvisor.domain.study import (
 from gpuadvisor.tuners.proof import Proof
 from gpuadvisor.tuners.search import OrderedSearch
 from gpuadvisor.tuners.space import Parameter, Space
+from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.budget import Budget, BudgetLimit
 from gpuadvisor.tuning.results import proven, with_measured
 from gpuadvisor.tuning.verdicts import (
@@ -180,7 +181,8 @@ class TestTimeNeeded:
         return time_needed(result, self.SPACE, budget, **known)
 
     def test_a_run_of_what_is_left_and_a_proof(self):
-        assert self.needed(proof_of(NO_GAIN, untried={"compile": "no room"})) == 2 + 4 * 2 * 2
+        needed_s = 2 + LOOKS[0] * 2 * 2
+        assert self.needed(proof_of(NO_GAIN, untried={"compile": "no room"})) == needed_s
 
     def test_a_budget_that_is_known_to_have_room(self):
         result = proof_of(NO_GAIN, untried={"compile": "no room"}, wall_s=100.0)
@@ -188,11 +190,11 @@ class TestTimeNeeded:
 
     def test_what_looked_better_needs_its_proof_and_not_what_is_left(self):
         result = ended(settings={"tf32": True}, untried={"compile": "no room"})
-        assert self.needed(result, enough_s=540.0) == 4 * 2 * 2
-        assert self.needed(result, enough_s=540.0, rehearsed=False) == 4 * 2 * 2 + 30
+        assert self.needed(result, enough_s=540.0) == LOOKS[0] * 2 * 2
+        assert self.needed(result, enough_s=540.0, rehearsed=False) == LOOKS[0] * 2 * 2 + 30
 
     def test_a_proof_that_had_no_room(self):
-        assert self.needed(ended()) == 4 * 2 * 2
+        assert self.needed(ended()) == LOOKS[0] * 2 * 2
 
     @pytest.mark.parametrize(
         "result", [proof_of(FASTER), proof_of(NO_GAIN), ended(interrupted="Ctrl-C")]
