@@ -127,7 +127,7 @@ def test_the_comment_is_that_of_the_artifact():
 @pytest.mark.parametrize(
     ("variables", "script", "tolerance", "rest"),
     [
-        ({}, "train.py", None, []),
+        ({}, None, None, []),
         ({"SCRIPT": "a b.py", "ARGS": "--n 1", "TOLERANCE": "2"}, "a b.py", 2, ["--n", "1"]),
     ],
 )

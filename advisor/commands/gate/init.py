@@ -1,4 +1,4 @@
-"""Write a workflow that gates a script, for GitHub or GitLab, after measuring the script once.
+"""Write a configuration and a workflow that gate a script, after measuring the script once.
 
 The script runs in a new work tree, as in a gate; nothing of yours is overwritten.
 """
@@ -31,14 +31,17 @@ EPILOG = """examples:
   gpuadvisor gate init train.py -- --epochs 1
   gpuadvisor gate init --print --ci gitlab train.py
 
-The workflow is one file: .github/workflows/gpuadvisor-gate.yml, or .gitlab/gpuadvisor-gate.yml,
-which .gitlab-ci.yml has to include. Read it before you commit it: which runner has a GPU, and what
-the script needs, is yours to say.
+The script becomes a benchmark in pyproject.toml, or in gpuadvisor.toml where there is none. The
+workflow is .github/workflows/gpuadvisor-gate.yml, or .gitlab/gpuadvisor-gate.yml, which
+.gitlab-ci.yml has to include. Read it before you commit it: which runner has a GPU, and what the
+script needs, is yours to say.
 """
 FILES = {
     "github": Path(".github/workflows/gpuadvisor-gate.yml"),
     "gitlab": Path(".gitlab/gpuadvisor-gate.yml"),
 }
+CONFIGURATIONS = {"gpuadvisor.toml": "gate", "pyproject.toml": "tool.gpuadvisor.gate"}
+"""Where the benchmarks stand, and the table of them."""
 GITLAB = Path(".gitlab-ci.yml")
 _HOST = re.compile(r"(?:://(?:[^/@]*@)?|^[^/@]*@)([^/:]+)")
 """Of a remote: `https://host/a/b`, `git@host:a/b`."""
@@ -53,9 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--print",
         dest="only_print",
         action="store_true",
-        help="print the file on stdout instead of writing it",
+        help="print the files on stdout instead of writing them",
     )
-    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="replace what is there: the workflow, and the table of gates in the configuration",
+    )
     parser.add_argument(
         "--link",
         metavar="PATH",
@@ -95,10 +102,18 @@ def run(args: argparse.Namespace) -> int:
     repository = Repository.around(Path.cwd())
     ci = args.ci or _ci(repository)
     path = repository.root / FILES[ci]
-    if path.exists() and not (args.force or args.only_print):
-        raise UsageError(f"{path} is there already: --print shows the new one, --force replaces it")
+    name, has_gates = _configuration()
+    if not (args.force or args.only_print):
+        there = [f"[{CONFIGURATIONS[name]}] in {name}"] * has_gates + [str(path)] * path.exists()
+        if there:
+            raise UsageError(
+                f"{' and '.join(there)} {'are' if there[1:] else 'is'} there already: --print "
+                "shows what is new, --force replaces it"
+            )
     command = command_of(args)
     benchmark = _benchmark(args, command, repository.inside)
+    added = workflows.configuration(benchmark, CONFIGURATIONS[name])
+    toml = workflows.with_configuration(_text(Path(name)), added, CONFIGURATIONS[name])
     options = GateOptions(command, links=benchmark.links, timeout_s=args.timeout)
     with stoppable() as stop, ConsoleGateProgress(messages()) as progress:
         tried = try_script(options, progress, stop.requested)
@@ -108,10 +123,11 @@ def run(args: argparse.Namespace) -> int:
     )
     text = (workflows.github if ci == "github" else workflows.gitlab)(benchmark, job)
     if args.only_print:
-        sys.stdout.write(text)
+        sys.stdout.write(f"# {name}\n{added}\n# {FILES[ci].as_posix()}\n{text}")
         return 0
     make_folder(path)
     write(path, text, said_on=sys.stdout)
+    write(Path(name), toml, said_on=sys.stdout)
     for sentence in _to_do(repository.root, ci, tried):
         note(sentence)
     return 0
@@ -128,8 +144,8 @@ def _benchmark(args: argparse.Namespace, command: Command, inside: Path) -> Benc
         script = os.path.relpath(script)
     words = (script, str(inside), *command.args, *args.link)
     for word in words:
-        if not word.isprintable() or "${{" in word:
-            raise UsageError(f"{word!r} cannot be written into a workflow: put it into a script")
+        if not word.isprintable():
+            raise UsageError(f"{word!r} cannot be written into the files: put it into a script")
     folder = "" if inside == Path() else inside.as_posix()
     return Benchmark(
         folder,
@@ -140,6 +156,17 @@ def _benchmark(args: argparse.Namespace, command: Command, inside: Path) -> Benc
         args.tolerance,
         args.limit,
     )
+
+
+def _configuration() -> tuple[str, bool]:
+    """Return the file in which the benchmarks of this folder stand, and whether it has any."""
+    from gpuadvisor.reports.gate.workflows import has_table
+
+    there = [name for name in CONFIGURATIONS if Path(name).is_file()]
+    for name in there:
+        if has_table(_text(Path(name)), CONFIGURATIONS[name]):
+            return name, True
+    return (there or list(CONFIGURATIONS))[0], False
 
 
 def _ci(repository: Repository) -> str:

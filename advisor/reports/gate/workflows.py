@@ -1,13 +1,21 @@
-"""What `gpuadvisor gate init` writes: the workflow of a repository, for GitHub or GitLab."""
+"""What `gpuadvisor gate init` writes: the configuration, and the workflow for GitHub or GitLab."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
+import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Any
 
+from gpuadvisor.errors import UsageError
+
+_HEADER = re.compile(r"\s*\[\[?\s*(?P<name>[^\]]+?)\s*\]\]?\s*(#.*)?")
+"""Of a table in TOML."""
 INSTALLING_MIN = 15
 """Time of a job besides the gate: torch is gigabytes, and a runner's network is slow at times."""
 
@@ -25,6 +33,11 @@ class Benchmark:
     tolerance: float
     limit: float
     """In percent, as `tolerance`."""
+
+    @property
+    def name(self) -> str:
+        """The script's, without its ending, which would be taken for a script."""
+        return self.script.rpartition(".")[2] if self.is_module else PurePosixPath(self.script).stem
 
 
 @dataclass(frozen=True)
@@ -45,20 +58,84 @@ class Job:
         return INSTALLING_MIN + math.ceil(2 * self.most_s / 60)
 
 
-def gate_line(benchmark: Benchmark, base: str, outputs: str) -> str:
+def configuration(benchmark: Benchmark, table: str) -> str:
+    """Return the configuration as TOML, below a table `tool.gpuadvisor.gate` or `gate`."""
+    values = {
+        "name": benchmark.name,
+        "module" if benchmark.is_module else "script": benchmark.script,
+        "args": list(benchmark.args),
+        "link": list(benchmark.links),
+        "tolerance": benchmark.tolerance,
+        "limit": benchmark.limit,
+    }
+    # What JSON in ASCII writes for a text, a number or an array of texts means the same in TOML.
+    lines = [f"{key} = {json.dumps(value)}" for key, value in values.items() if value != []]
+    return "\n".join([f"[[{table}.benchmark]]", *lines]) + "\n"
+
+
+def with_configuration(file: str, added: str, table: str) -> str:
+    """Return a TOML file with this configuration in place of the table, if it had one.
+
+    UsageError where it is no TOML, or holds the table in a way that cannot be replaced.
+    """
+    before = parsed(file)
+    kept, is_ours = [], False
+    for line in file.splitlines(keepends=True):
+        if found := _HEADER.fullmatch(line.rstrip("\r\n")):
+            is_ours = f"{found['name']}.".startswith(f"{table}.")
+        if not is_ours:
+            kept.append(line)
+    text = "".join(kept).rstrip()
+    text = f"{text}\n\n{added}" if text else added
+    keys = table.split(".")
+    try:
+        after = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        after = {}
+    if _without(after, keys) != _without(before, keys) or not after:
+        raise UsageError(
+            f"[{table}] stands in the file in a way that cannot be replaced: take it out, or put "
+            "in what --print shows"
+        )
+    return text
+
+
+def parsed(file: str) -> dict[str, Any]:
+    """Return what a TOML file holds; UsageError where it is none."""
+    try:
+        return tomllib.loads(file)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"the configuration is no valid TOML ({error}): mend it first") from None
+
+
+def has_table(file: str, table: str) -> bool:
+    """Say whether a TOML file has a table; UsageError where it is none."""
+    value: Any = parsed(file)
+    for key in table.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value is not None
+
+
+def _without(value: Any, keys: Sequence[str]) -> Any:
+    """Return what a TOML file holds besides a table, and tables that hold nothing else."""
+    key, *below = keys
+    if not isinstance(value, dict) or key not in value:
+        return value
+    rest = {name: each for name, each in value.items() if name != key}
+    inner = _without(value[key], below) if below else {}
+    return {**rest, key: inner} if inner else rest
+
+
+def _gate_line(benchmark: Benchmark, base: str, outputs: str) -> str:
     """Return the command of a job, whose base is a word for the shell."""
-    words = ["-m", benchmark.script] if benchmark.is_module else [benchmark.script]
-    words += ["--", *benchmark.args] if benchmark.args else []
     enter = f"cd {shlex.quote(benchmark.folder)} && " if benchmark.folder else ""
-    own = [f"--tolerance {benchmark.tolerance:g}", f"--limit {benchmark.limit:g}"]
-    own += [f"--link {shlex.quote(link)}" for link in benchmark.links]
-    return f"{enter}gpuadvisor gate --base {base} {' '.join(own)} {outputs} {shlex.join(words)}"
+    return f"{enter}gpuadvisor gate --base {base} {outputs}"
 
 
 def github(benchmark: Benchmark, job: Job) -> str:
     """Return a workflow of GitHub Actions."""
     labels = "[self-hosted, linux, gpu]" if job.on_gpu else "ubuntu-latest"
-    line = gate_line(
+    line = _gate_line(
         benchmark, '"origin/$TARGET"', "--output json --output junit --output markdown"
     )
     return f"""\
@@ -109,7 +186,7 @@ def gitlab(benchmark: Benchmark, job: Job) -> str:
     tags = "\n  tags: [gpu]" if job.on_gpu else ""
     files = {"junit": "gpuadvisor-gate.xml", "gitlab": "gpuadvisor-gate.metrics.txt"}
     outputs = " ".join(f"--output {name}={file}" for name, file in files.items())
-    line = gate_line(benchmark, '"$CI_MERGE_REQUEST_DIFF_BASE_SHA"', f"{outputs} --output json")
+    line = _gate_line(benchmark, '"$CI_MERGE_REQUEST_DIFF_BASE_SHA"', f"{outputs} --output json")
     return f"""\
 # Written by `gpuadvisor gate init`: fails a merge request that makes {benchmark.script} slower.
 # Docs: docs/gate.md of gpuadvisor, section "In CI".

@@ -3,6 +3,7 @@
 import re
 import shlex
 import subprocess
+import tomllib
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.domain.device import Device
 from gpuadvisor.tuning import trial_runner
 from gpuadvisor.tuning.gate import trying
+from gpuadvisor.tuning.gate.configuration import find_configuration
 from tests.unit.tuning.test_gate import GPU, Machine, commit, git
 
 WORKFLOW = Path(".github/workflows/gpuadvisor-gate.yml")
@@ -49,8 +51,7 @@ def command_in(lines):
     """The arguments of the one gate that is run, as gpuadvisor's own parser has them."""
     (line,) = (each for each in lines if "gpuadvisor gate" in each)
     words = shlex.split(line.partition("gpuadvisor ")[2].partition("|| [")[0])
-    cut = words.index("--") if "--" in words else len(words)
-    return cli.build_parser().parse_args(words[:cut]), words[cut + 1 :]
+    return cli.build_parser().parse_args(words)
 
 
 def test_it_measures_twice_elsewhere_and_tells_what_a_gate_costs(machine, init):
@@ -67,15 +68,18 @@ def test_it_measures_twice_elsewhere_and_tells_what_a_gate_costs(machine, init):
     assert git("worktree", "list").count("\n") == 0
 
 
-def test_the_workflow_runs_the_gate_on_what_was_measured(machine, init):
+def test_the_workflow_gates_what_was_measured(machine, init):
     Path("requirements.txt").write_text("torch")
-    init("train.py", "--tolerance", "2", "--limit", "5", "--", "--name", "a b")
+    init("train.py", "--tolerance", "2", "--limit", "5", "--", "--name", 'a "b" \\ é')
+    (benchmark,) = find_configuration(Path.cwd()).benchmarks
+    assert (benchmark.name, benchmark.script) == ("train", "train.py")
+    assert benchmark.args == ("--name", 'a "b" \\ é')
+    assert benchmark.values == {"tolerance": 2, "limit": 5}
     job = yaml.safe_load(WORKFLOW.read_text())["jobs"]["gate"]
     assert job["runs-on"] == ["self-hosted", "linux", "gpu"]
     steps = [each["run"] for each in job["steps"] if "run" in each]
-    parsed, rest = command_in(steps)
-    assert (parsed.script, parsed.tolerance, parsed.limit) == ("train.py", 2, 5)
-    assert (parsed.base, rest) == ("origin/$TARGET", ["--name", "a b"])
+    parsed = command_in(steps)
+    assert (parsed.script, parsed.base) == (None, "origin/$TARGET")
     assert steps[0].endswith("-r requirements.txt")
     assert job["steps"][0]["with"]["fetch-depth"] == 0
 
@@ -94,6 +98,7 @@ def test_a_script_in_a_folder_is_started_there(init, monkeypatch):
     job = yaml.safe_load((Path("..") / WORKFLOW).read_text())["jobs"]["gate"]
     (line,) = (each["run"] for each in job["steps"] if "gate" in each.get("run", ""))
     assert line.startswith("cd examples && gpuadvisor gate ")
+    assert find_configuration(Path.cwd()).benchmarks[0].script == "train.py"
     assert job["steps"][-1]["with"]["path"] == "examples/gpuadvisor-gate.*"
 
 
@@ -120,7 +125,7 @@ def test_a_job_for_gitlab_is_included_by_the_user(init):
     assert "include: [{ local: .gitlab/gpuadvisor-gate.yml }]" in err
     assert Path(".gitlab-ci.yml").read_text() == "stages: [test]\n"
     job = yaml.safe_load(Path(".gitlab/gpuadvisor-gate.yml").read_text())["gpuadvisor-gate"]
-    parsed, _ = command_in(job["script"])
+    parsed = command_in(job["script"])
     assert {f"{job['artifacts']['reports'][k]}" for k in ("junit", "metrics")} <= {
         each.partition("=")[2] for each in parsed.output
     }
@@ -133,17 +138,64 @@ def test_nothing_is_overwritten_unless_it_shall_be(machine, init):
     assert (status, machine.requests) == (2, [])
     assert f"{WORKFLOW} is there already" in err
     _, out, _ = init("--print", "train.py")
-    assert (yaml.safe_load(out)["name"], WORKFLOW.read_text()) == ("gpuadvisor gate", "mine")
+    assert WORKFLOW.read_text() == "mine"
     init("--force", "train.py")
-    assert WORKFLOW.read_text() == out
+    config = Path("gpuadvisor.toml").read_text()
+    assert out == f"# gpuadvisor.toml\n{config}\n# {WORKFLOW}\n{WORKFLOW.read_text()}"
+    _, _, err = init("train.py")
+    assert "[gate] in gpuadvisor.toml and " in err
+
+
+PROJECT = """# mine
+[project]
+name = "x"  # a comment
+
+[tool.gpuadvisor.gate]
+tolerance = 2
+
+[[tool.gpuadvisor.gate.benchmark]]
+name = "old"
+script = "old.py"
+
+[tool.ruff]
+line-length = 100
+"""
+
+
+def test_a_project_keeps_what_it_has(init):
+    Path("pyproject.toml").write_text(PROJECT)
+    status, _, err = init("train.py")
+    assert status == 2
+    assert "[tool.gpuadvisor.gate] in pyproject.toml is there already" in err
+    init("--force", "train.py")
+    text = Path("pyproject.toml").read_text()
+    assert [each.name for each in find_configuration(Path.cwd()).benchmarks] == ["train"]
+    assert text.startswith('# mine\n[project]\nname = "x"  # a comment\n\n[tool.ruff]\n')
+    assert tomllib.loads(text)["tool"]["ruff"] == {"line-length": 100}
+    assert not Path("gpuadvisor.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[tool.gpuadvisor]\ngate = {}\n", "in a way that cannot be replaced"),
+        ("x = [\n", "is no valid TOML"),
+    ],
+)
+def test_a_project_that_cannot_be_changed_stays_as_it_is(machine, init, text, sentence):
+    Path("pyproject.toml").write_text(text)
+    status, _, err = init("--force", "train.py")
+    assert (status, machine.requests) == (2, [])
+    assert sentence in err
+    assert Path("pyproject.toml").read_text() == text
+    assert not WORKFLOW.exists()
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["lost.py"], "there is no script lost.py"),
-        (["train.py", "--", "a\nb"], "'a\\nb' cannot be written into a workflow"),
-        (["train.py", "--", "${{ secrets.X }}"], "cannot be written into a workflow"),
+        (["train.py", "--", "a\nb"], "'a\\nb' cannot be written into the files"),
         (["--limit", "1", "train.py"], "--tolerance has to be smaller than --limit"),
         (["--link", "data", "train.py"], "--link data: there is no"),
     ],
