@@ -37,6 +37,8 @@ SHOWN_LETTERS = 300
 """Letters of such a line that are shown: a progress bar may be megabytes of one."""
 TENTHS_BELOW = 10.0
 """Changes, in percent, of which tenths are shown."""
+WIDEST = 100.0
+"""Ratio of an interval's ends from which it says nothing: two pairs give ends of many digits."""
 
 
 def print_gate(found: GateResult, console: Console) -> None:
@@ -184,6 +186,8 @@ def _verdict(found: Difference) -> str:
 
 
 def _interval(found: Difference) -> str:
+    if found.high > WIDEST * found.low:
+        return "too few runs for an interval"
     return f"{_signed(found.low)} to {_signed(found.high)}"
 
 

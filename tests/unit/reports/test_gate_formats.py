@@ -25,7 +25,7 @@ from gpuadvisor.reports.gate.outcome import outcome_of, outcome_of_error
 from tests.simulation import measurement
 
 EXAMPLES = 25
-"""Enough to find each of the errors that were made on purpose; 3,000 have passed."""
+"""A compromise with the time that the suite may take."""
 SIDE = GateSide("main", "ab" * 20, ("python", "train.py"), "/repo")
 
 
@@ -85,6 +85,14 @@ def test_junit_has_a_suite_a_benchmark_and_a_case_a_metric():
     assert "step time is +5.0%" in root[0][0][0].get("message")
     assert root[4][0][0].get("message") == "another process used the GPU (4711)"
     assert "Traceback ..." in root[5][0][0].text
+
+
+def test_an_interval_of_two_pairs_is_no_figure():
+    found = result()
+    wide = replace(found.differences[0], low=1e-13, high=1e13)
+    text = written("markdown", outcome_of("train.py", replace(found, differences=(wide,))))
+    assert "step time is +5.0% (too few runs for an interval)" in text
+    assert "00000" not in text
 
 
 def test_github_annotates_what_did_not_pass():
