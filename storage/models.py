@@ -39,7 +39,7 @@ from gpuadvisor.domain.study import (
 )
 from gpuadvisor.storage.column_types import AnyText, Json, Member, Number, Numbers
 
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
 """Version of the schema, in `PRAGMA user_version` of a file with these tables."""
 
 Texts = Mapping[str, str]
@@ -114,6 +114,8 @@ class MeasurementRow(Base):
     startup_s: Mapped[float]
     wall_s: Mapped[float]
     compiles: Mapped[int]
+    graph_breaks: Mapped[Mapping[str, int]] = mapped_column(Json(Mapping[str, int]))
+    recompilations: Mapped[Mapping[str, int]] = mapped_column(Json(Mapping[str, int]))
     facts: Mapped[ScriptFacts] = mapped_column(Json(ScriptFacts))
 
     windows: Mapped[list[WindowRow]] = relationship(
