@@ -251,7 +251,8 @@ def test_without_what_does_harm_the_search_goes_on(tune):
     result, _ = tune(machine, "15m", only=frozenset({"tf32", "channels_last"}))
     assert (result.verdict, result.settings) == (Verdict.FASTER, {"channels_last": True})
     assert [each.knob for each in result.dropped] == ["tf32"]
-    assert machine.lives == [[], [], ["tf32"], ["channels_last"]]
+    # The third unchanged one is nudged: whether rounding alone moves results so far.
+    assert machine.lives == [[], [], ["tf32"], [], ["channels_last"]]
     assert searched(result).count({"tf32": True}) == 1
     assert phases(result) == ["search", "proof"]
 
