@@ -162,8 +162,18 @@ class Repository:
         return Version(WORKTREE, commit, is_committed=False)
 
     def holds(self, version: Version, path: Path) -> bool:
-        """Say whether a commit has such a file, relative to the root."""
-        return self._said("cat-file", "-t", f"{version.commit}:{path.as_posix()}") == "blob"
+        """Say whether a commit has such a file, relative to the root; a submodule may have it."""
+        kinds = (
+            self._said("cat-file", "-t", f"{version.commit}:{each.as_posix()}")
+            for each in (path, *path.parents)
+        )
+        return next(filter(None, kinds), "") in ("blob", "commit")
+
+    def renamed(self, old: Version, new: Version) -> dict[Path, Path]:
+        """Return the files that git finds again under another name, from the root: new by old."""
+        options = ("-r", "-z", "--find-renames", "--diff-filter=R", "--name-status")
+        told = self._said("diff-tree", *options, old.commit, new.commit).split("\0")
+        return {Path(was): Path(now) for was, now in zip(told[1::3], told[2::3], strict=False)}
 
     def lfs_pointers(self, folder: Path) -> list[str]:
         """Return the files of a work tree that are Git LFS pointers instead of their content."""

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 from gpuadvisor.domain.device import Environment
-from gpuadvisor.domain.study import Trial
+from gpuadvisor.domain.study import Trial, TrialState
 
 
 class GateVerdict(str, Enum):
     """What a gate showed, of one metric or of all together."""
 
     PASS = "pass"
-    """Shown: it did not get worse by as much as the limit."""
+    """Shown: it did not get worse by as much as the limit; or its script is new, and runs."""
     FAIL = "fail"
     """Shown: it got worse by more than the tolerance; or the new version is broken."""
     INCONCLUSIVE = "inconclusive"
-    """Neither was shown."""
+    """Shown is neither that it got worse nor that it did not."""
 
     def __str__(self) -> str:
         return self.value
@@ -27,11 +28,11 @@ class MetricRole(str, Enum):
     """What a metric means for the verdict of its gate."""
 
     DECIDES = "decides"
-    """The gate passes only if this one does, and fails if it does."""
+    """The gate passes only if this metric passes, and fails if it fails."""
     GUARDS = "guards"
-    """The gate fails if this one does; it passes all the same where this one is inconclusive."""
+    """The gate fails if this metric fails, and may pass where it is inconclusive."""
     REPORTED = "reported"
-    """It is measured, and no matter."""
+    """The metric is measured and shown, and is no matter for the gate."""
 
     def __str__(self) -> str:
         return self.value
@@ -48,10 +49,10 @@ class Difference:
     """The new version's figure over the old one's; above 1 it got worse, infinite from 0."""
     low: float
     high: float
-    """Ends of the interval of `ratio` that holds over all looks of the gate; `ratio` itself of what
-    is counted."""
+    """Ends of the interval of `ratio` that holds over all looks of the gate; of a metric that is
+    counted, the least and the largest ratio of two runs."""
     unadjusted: float
-    """The ratio as measured; `ratio` is the same unless it was adjusted for clocks."""
+    """The ratio as measured; `ratio` differs from it only where it was adjusted for clocks."""
     tolerance: float
     """Relative difference up to which nothing is a regression."""
     limit: float
@@ -87,6 +88,14 @@ class GateRun:
     says how much runs differ, `pair 3` or `pair 1, short` for one that was compared. A pair that
     was disturbed comes again under the same number, and the last one counts."""
 
+    @property
+    def problem(self) -> str:
+        """Why it failed, as a clause; empty where it did not."""
+        state = self.trial.state
+        if state is TrialState.COMPLETE:
+            return ""
+        return f"{str(state).replace('_', ' ')}: {self.trial.reason}"
+
 
 @dataclass(frozen=True)
 class GateSide:
@@ -100,6 +109,10 @@ class GateSide:
     """How it was started."""
     folder: str
     """The working directory; a work tree that was made for the gate is gone."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables that the user gave it in its command."""
+    plan: str | None = None
+    """The file of the plan that was applied to it; None where the script ran as it is."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +121,7 @@ class GateResult:
 
     verdict: GateVerdict
     reason: str
-    """Why a version could not be measured, without a full stop; empty where both were."""
+    """Why two versions could not be compared, without a full stop; empty where they were."""
     base: GateSide
     head: GateSide
     differences: tuple[Difference, ...] = ()
@@ -118,7 +131,7 @@ class GateResult:
     runs: tuple[GateRun, ...] = ()
     """Every run, in the order in which they were made."""
     broken: str | None = None
-    """`head` or `base` where that version could not be measured; else None."""
+    """`head` or `base` where that version does not run, or lost its script; else None."""
     notes: tuple[str, ...] = ()
     environment: Environment | None = None
     """What both versions ran on."""

@@ -17,7 +17,7 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.collectors.script.scratch import unavailable
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.study import Objective
-from gpuadvisor.errors import UsageError
+from gpuadvisor.errors import RefusedError, UsageError
 from gpuadvisor.interruption import at_once
 from gpuadvisor.storage.locks import PREFIX, Held, device_locked
 from gpuadvisor.tuning.plans import MAX_BYTES
@@ -170,3 +170,9 @@ def gpu_contention(device: Device) -> str | None:
         return None
     names = ", ".join(f"{process.name or 'process'} ({process.pid})" for process in others[:3])
     return f"others use {device.name} at the same time: {names}; every figure may be off"
+
+
+def refuse_contention(device: Device) -> None:
+    """Raise RefusedError, which names them, if others compute on the GPU now."""
+    if warning := gpu_contention(device):
+        raise RefusedError(f"{warning}; wait until it is free, or choose another GPU")

@@ -29,7 +29,7 @@ HEADLINES = {
     GateVerdict.FAIL: ("Fail", "bad"),
     GateVerdict.INCONCLUSIVE: ("Inconclusive", "strong"),
 }
-VERSION = 1
+VERSION = 2
 """Version of the JSON."""
 SHOWN_LINES = 15
 """Lines of a broken version's output that are shown."""
@@ -157,7 +157,7 @@ def _remarks(found: GateResult) -> Iterator[str]:
             "a quieter machine, locked clocks or a larger --limit decide it; nothing was shown to "
             "be worse"
         )
-    if found.broken is not None and found.base.commit is not None:
+    if found.broken is not None and found.base.commit is not None and found.runs:
         yield (
             "a work tree holds what is committed, and of --head all that git does not ignore: "
             "files that the script reads besides can be given with --link"
@@ -218,6 +218,8 @@ def _side(side: GateSide) -> dict[str, Any]:
         "commit": side.commit,
         "command": list(side.command),
         "folder": side.folder,
+        "variables": [f"{name}={value}" for name, value in side.variables.items()],
+        "plan": side.plan,
     }
 
 

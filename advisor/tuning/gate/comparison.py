@@ -14,7 +14,6 @@ from gpuadvisor.collectors.environment import environment
 from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.gate import GateResult, GateRun, GateVerdict
-from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import AdvisorError, RefusedError, ScriptError, UsageError
 from gpuadvisor.tuners.gate.comparing import Compared, Comparing
 from gpuadvisor.tuners.gate.decision import LOOKS
@@ -31,7 +30,7 @@ from gpuadvisor.tuning.gate.sides import (
 )
 from gpuadvisor.tuning.preparation import (
     devices_for,
-    gpu_contention,
+    refuse_contention,
     reserved,
     target_python,
 )
@@ -82,8 +81,7 @@ def gates(
         setups = SetUps(Path(above), progress.on_message, cancelled)
         for options in benchmarks:
             try:
-                if warning := gpu_contention(device):
-                    raise RefusedError(f"{warning}; wait until it is free, or choose another GPU")
+                refuse_contention(device)
                 sides = map(ready, places, options.commands(), options.own, pythons, settings)
                 done = [setups.of(side, options.setup) for side in sides]
                 base, head = (each.side for each in done)
@@ -127,10 +125,13 @@ class _Gate:
     def run(self, setups: Sequence[SetUp]) -> GateResult:
         self._runs.outputs |= dict(zip(SIDES, (each.output for each in setups), strict=True))
         failed = zip(SIDES, (each.problem for each in setups), strict=True)
-        if problems := {side: f"set-up failed: {why}" for side, why in failed if why}:
+        problems = {side: f"set-up failed: {why}" for side, why in failed if why}
+        if self.base.lacks or self.head.lacks:
+            return self._of_one_script(problems.get("head", ""))
+        if problems:
             return self._broken(problems)
         first = {side: self._run(side, "first") for side in SIDES}
-        if problems := {side: why for side, run in first.items() if (why := _problem(run))}:
+        if problems := {side: why for side, run in first.items() if (why := run.problem)}:
             return self._broken(problems)
         self._check_samples(first)
         compared = Comparing(
@@ -144,7 +145,7 @@ class _Gate:
             self.options.error_share,
         ).go()
         if compared.failed is not None:
-            return self._broken({compared.failed.side: _problem(compared.failed)}, compared)
+            return self._broken({compared.failed.side: compared.failed.problem}, compared)
         return self._result(compared.verdict, "", compared)
 
     def _run(self, side: str, place: str) -> GateRun:
@@ -162,6 +163,23 @@ class _Gate:
                     "step are not known: let the script read its batches from a DataLoader, or "
                     "leave that setting out of the plan"
                 )
+
+    def _of_one_script(self, problem: str) -> GateResult:
+        """Return what follows where one version lacks the script: it was lost, or it is new.
+
+        A new one has to run; `problem` says why it cannot, if that is known already.
+        """
+        base, head = self.base.side.name, self.head.side.name
+        if self.head.lacks:
+            reason = f"{head} lacks {self.head.lacks}, which {base} has"
+            return replace(self._result(GateVerdict.FAIL, reason, Compared()), broken="head")
+        new = f"{self.base.lacks} is new, {base} lacks it"
+        if problem := problem or self._run("head", "first").problem:
+            reason = f"{new}, and in {head} it does not run: {problem}"
+            found = self._result(GateVerdict.FAIL, reason, Compared())
+            return replace(found, broken="head", output=self._runs.outputs["head"])
+        reason = f"{new}, so that there is nothing to compare it with; it runs"
+        return self._result(GateVerdict.PASS, reason, Compared())
 
     def _broken(self, why: Mapping[str, str], compared: Compared | None = None) -> GateResult:
         """Return what follows where a version does not run; ScriptError where neither does."""
@@ -214,11 +232,3 @@ class _Gate:
             time.monotonic() - self._began_s,
             unmeasured=compared.unmeasured,
         )
-
-
-def _problem(run: GateRun) -> str:
-    """Return why a run failed, as a clause; empty where it did not."""
-    state = run.trial.state
-    if state is TrialState.COMPLETE:
-        return ""
-    return f"{str(state).replace('_', ' ')}: {run.trial.reason}"

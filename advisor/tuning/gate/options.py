@@ -41,7 +41,8 @@ class Own:
     """What one side is given of its own; in all else it is as the other."""
 
     name: str = ""
-    """As the user gave it: an interpreter, a plan, a command line; empty where it has nothing."""
+    """What tells it from the other side, as the user gave it: an interpreter, a plan, a command
+    line; empty where nothing does."""
     command: Command | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     plan: Path | None = None
@@ -95,25 +96,27 @@ def owned(
     What only one side is given is compared with `command` as it is. UsageError for what cannot be
     measured.
     """
-    found = []
+    sides: list[Own] = []
     for side, python, plan, line in zip(("base", "head"), pythons, plans, lines, strict=True):
-        names, given = [], command
+        given = command
         environment: dict[str, str] = {}
-        if any(lines):
-            names.append(line or shlex.join(command.line()[1:]))
         if line is not None:
             if python is not None:
                 raise UsageError(f"name the interpreter in --{side}-cmd, not with --{side}-python")
             given, environment = parse_line(f"--{side}-cmd", line)
-        if any(pythons):
-            names.append(python or command.python)
         if python is not None:
             given = replace(given, python=locate(python))
-        if any(plans):
-            names.append(str(plan) if plan is not None else "the unchanged script")
-        own = None if given is command else given
-        found.append(Own(", ".join(names), own, environment, plan))
-    return found[0], found[1]
+        sides.append(Own("", None if given is command else given, environment, plan))
+    usual = (shlex.join(command.line()[1:]), command.python, "the unchanged script")
+    differ = [  # what both have in common is no name of one of them
+        [str(each or other) for each in two]
+        for two, other in zip((lines, pythons, plans), usual, strict=True)
+        if two[0] != two[1]
+    ]
+    base, head = (
+        replace(own, name=", ".join(two[side] for two in differ)) for side, own in enumerate(sides)
+    )
+    return base, head
 
 
 def parse_line(option: str, text: str) -> tuple[Command, dict[str, str]]:

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain, cycle
 from pathlib import Path
 
 from gpuadvisor.collectors.interpreter import TargetPython
@@ -39,7 +38,9 @@ class Place:
     root: Path | None = None
     """Top of the work tree that was made for it; None where none was."""
     top: Path | None = None
-    """Top of the user's own work tree, for which that one stands."""
+    """Top of the user's own work tree, for which `root` stands."""
+    renames: Mapping[Path, Path] = field(default_factory=dict)
+    """Files that the other version calls otherwise, by its names, both from the top."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,11 @@ class ReadySide:
     python: TargetPython
     environment: dict[str, str]
     settings: Settings = field(default_factory=dict)
-    """Those of its plan."""
+    """What its plan sets; empty without a plan."""
+    lacks: str = ""
+    """The script, where the side has none of that name; else empty."""
+    asked: str = ""
+    """The script's name that was asked for, where this side has it under another; else empty."""
 
 
 def settings_of(own: Own) -> Settings:
@@ -68,36 +73,41 @@ def settings_of(own: Own) -> Settings:
 def both_places(*benchmarks: GateOptions) -> Iterator[tuple[Place, Place, tuple[str, ...]]]:
     """Yield where base and head of all benchmarks run, and what the user should know of it.
 
-    Work trees go with the block. UsageError where a version or a side's script is not there.
+    Work trees go with the block. UsageError where a version is not there, or a script that only one
+    side is given, or one that neither side has.
     """
     options, commands = benchmarks[0], [each.commands() for each in benchmarks]
     here = Path(options.command.folder or ".")
     if options.base is None:
         base, head = options.folders or (here, here)
-        for command, folder in zip(chain(*commands), cycle((base, head)), strict=False):
-            if options.folders and Path(command.script).is_absolute() and not command.is_module:
-                raise UsageError(f"{command.script}: give its path relative to the two folders")
-            check_script(replace(command, folder=str(folder.resolve())))
+        for two in commands:
+            _check_folders(two, (base, head), bool(options.folders))
         named = bool(options.folders)
         yield Place(base.resolve(), str(base) * named), Place(head.resolve(), str(head) * named), ()
         return
-    for old, new in commands:
-        if old.script == new.script:
-            check_script(old)
-    repository = Repository.around(here)
+    try:
+        repository = Repository.around(here)
+    except UsageError:
+        for two in commands:
+            check_script(two[1])  # a name that is wrong anywhere is what the user has to mend first
+        raise
     (base_version, head_version), notes = _versions(options, repository)
     for two in commands:
         scripts = [_script_in(repository, command, here) for command in two]
-        _check_versions(repository, scripts, base_version, head_version)
+        _check_versions(repository, scripts, base_version, head_version, two[1])
+    renamed = repository.renamed(base_version, head_version)
+    renames = ({new: old for old, new in renamed.items()}, renamed)
     with repository.checked_out(base=base_version, head=head_version) as roots:
         places = []
-        for version, root in zip((base_version, head_version), roots.values(), strict=True):
+        for version, root, other_names in zip(
+            (base_version, head_version), roots.values(), renames, strict=True
+        ):
             folder = root / repository.inside
             folder.mkdir(parents=True, exist_ok=True)
             for link in dict.fromkeys(link for each in benchmarks for link in each.links):
                 _link(repository.root / repository.inside / link, folder / link)
             commit = version.commit if version.is_committed else None
-            places.append(Place(folder, version.name, commit, root, repository.root))
+            places.append(Place(folder, version.name, commit, root, repository.root, other_names))
         pointers = repository.lfs_pointers(roots["head"])
         yield places[0], places[1], (*notes, *_told(pointers))
 
@@ -106,20 +116,34 @@ def ready(
     place: Place, command: Command, own: Own, python: TargetPython, settings: Settings
 ) -> ReadySide:
     """Return a side that can be run: what it has of its own, in its place."""
-    script = command.script
+    script, asked = command.script, ""
     if place.root is not None and place.top is not None and not command.is_module:
-        here = (place.top / place.folder.relative_to(place.root)).resolve()
-        script = os.path.relpath(_real(here / script), here)
+        top = place.top.resolve()
+        here = top / place.folder.relative_to(place.root)
+        path = _real(here / script)
+        script = os.path.relpath(path, here)
+        other = place.renames.get(path.relative_to(top)) if path.is_relative_to(top) else None
+        if other is not None and not os.path.lexists(place.folder / script):
+            script, asked = os.path.relpath(top / other, here), script
+    there = command.is_module or os.path.lexists(place.folder / script)
     command = replace(command, python=python.executable, script=script, folder=str(place.folder))
     line = replace(command, args=with_arguments(command.args, settings)).line()
-    name = ", ".join(filter(None, (place.name, own.name)))
-    side = GateSide(name, place.commit, tuple(line), str(place.folder))
+    name = ", ".join(filter(None, (place.name, own.name))) or command.script
+    plan = None if own.plan is None else str(own.plan)
+    folder = str(place.folder)
+    side = GateSide(name, place.commit, tuple(line), folder, own.environment, plan)
     environment = {**own.environment, **_python_path(place, python, own.environment)}
-    return ReadySide(side, command, python, environment, settings)
+    return ReadySide(side, command, python, environment, settings, "" if there else script, asked)
 
 
 def differences(base: ReadySide, head: ReadySide) -> tuple[str, ...]:
     """Return what the user should know of how both sides differ."""
+    for side in (base, head):
+        if side.asked:
+            return (
+                f"{side.asked} is called {side.command.script} in {side.side.name}, by git's "
+                "likeness: these two are compared",
+            )
     if base.side.command[0] != head.side.command[0] or _software(base.python) != _software(
         head.python
     ):
@@ -172,26 +196,48 @@ def _real(path: Path) -> Path:
     return path.parent.resolve() / path.name
 
 
+def _check_folders(two: Sequence[Command], folders: Sequence[Path], are_given: bool) -> None:
+    """Raise UsageError where neither folder has the script, or one lacks its own.
+
+    One that only one of them has is lost in the head, or new in it.
+    """
+    missing = []
+    for command, folder in zip(two, folders, strict=True):
+        if are_given and Path(command.script).is_absolute() and not command.is_module:
+            raise UsageError(f"{command.script}: give its path relative to the two folders")
+        try:
+            check_script(replace(command, folder=str(folder.resolve())))
+        except UsageError as error:
+            missing.append(error)
+    if len(missing) == 2 or (missing and two[0].script != two[1].script):
+        raise missing[-1]
+
+
 def _check_versions(
-    repository: Repository, scripts: list[Path | None], base: Version, head: Version
+    repository: Repository,
+    scripts: Sequence[Path | None],
+    base: Version,
+    head: Version,
+    command: Command,
 ) -> None:
-    """Raise UsageError where a version lacks its script."""
+    """Raise UsageError where neither version has the script, or one lacks its own.
+
+    One that only one of them has is lost in the head, or new in it; `command` is that of the head.
+    """
     lacking = [
         (version, path)
         for version, path in zip((base, head), scripts, strict=True)
         if path is not None and not repository.holds(version, path)
     ]
-    if not lacking:
-        return
-    version, path = lacking[0]
-    if len(lacking) == 2 and scripts[0] == scripts[1]:
-        raise UsageError(f"{path} is in neither version: git does not hold it; `git add` it first")
-    other = head if version is base else base
-    where = f"{path} is in {other.name}, but not" if scripts[0] == scripts[1] else f"{path} is not"
-    raise UsageError(
-        f"{where} in {version.name} ({version.commit[:12]}): there is nothing to compare; name a "
-        "script that both have, or another --base"
-    )
+    if scripts[0] != scripts[1]:
+        for version, path in lacking:
+            raise UsageError(f"{path} is not in {version.name} ({version.commit[:12]})")
+    elif len(lacking) == 2:
+        check_script(command)
+        raise UsageError(
+            f"{scripts[0]} is neither in {base.name} nor in {head.name}: git does not hold it; "
+            "`git add` it first"
+        )
 
 
 def _told(pointers: Sequence[str]) -> tuple[str, ...]:

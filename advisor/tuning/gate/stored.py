@@ -28,7 +28,7 @@ from gpuadvisor.tuning.gate.runs import GateProgress, Runs
 from gpuadvisor.tuning.preparation import (
     check_script,
     devices_for,
-    gpu_contention,
+    refuse_contention,
     reserved,
     target_python,
 )
@@ -76,7 +76,7 @@ def record(
         made = Runs(options, session.device, progress, cancelled)
         found = _runs(made, session, "base", runs)
         if isinstance(found, GateRun):
-            raise ScriptError(f"the script fails: {_why(found)}", made.outputs["base"])
+            raise ScriptError(f"the script fails: {found.problem}", made.outputs["base"])
     here = session.environment
     recording = Recording(
         baseline.name,
@@ -123,7 +123,7 @@ def check(
         found = _runs(made, session, "head", max(len(day.runs) for day in days))
     result = replace(result, runs=tuple(made.all), wall_s=time.monotonic() - began_s)
     if isinstance(found, GateRun):
-        reason = f"the script is broken, and ran when it was recorded: {_why(found)}"
+        reason = f"the script is broken, and ran when it was recorded: {found.problem}"
         return replace(
             result,
             verdict=GateVerdict.FAIL,
@@ -201,8 +201,7 @@ def _ready(options: GateOptions) -> Iterator[_Session]:
     device = devices_for(python, 1)[0]
     command = replace(options.command, python=python.executable, folder=str(Path.cwd()))
     with reserved([device]):
-        if warning := gpu_contention(device):
-            raise RefusedError(f"{warning}; wait until it is free, or choose another GPU")
+        refuse_contention(device)
         here = environment(python, device, command.script)
         yield _Session(device, Side(command, device), here, key_of(here, options))
 
@@ -288,7 +287,3 @@ def _too_few(known: Baselines, baseline: Baseline, days: int, since: str) -> str
 def _side(command: Command, name: str, here: Environment) -> GateSide:
     commit = None if here.git_dirty else here.git_commit
     return GateSide(name, commit, tuple(command.line()), str(Path.cwd()))
-
-
-def _why(run: GateRun) -> str:
-    return f"{str(run.trial.state).replace('_', ' ')}: {run.trial.reason}"

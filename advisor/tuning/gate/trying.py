@@ -9,14 +9,13 @@ from pathlib import Path
 from gpuadvisor.collectors.worktrees import Repository
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.study import TrialState
-from gpuadvisor.errors import RefusedError, ScriptError
+from gpuadvisor.errors import ScriptError
 from gpuadvisor.tuners.gate.comparing import KNOWN
 from gpuadvisor.tuners.gate.decision import LOOKS
 from gpuadvisor.tuning.gate.options import GateOptions, Own
 from gpuadvisor.tuning.gate.runs import GateProgress, Runs
 from gpuadvisor.tuning.gate.sides import both_places, ready
-from gpuadvisor.tuning.preparation import devices_for, gpu_contention, reserved, target_python
+from gpuadvisor.tuning.preparation import devices_for, refuse_contention, reserved, target_python
 from gpuadvisor.tuning.trial_runner import Side
 
 BEFORE = 2 + KNOWN
@@ -57,19 +56,17 @@ def try_script(
     options = replace(options, base=commit, head=commit)
     device = devices_for(python, 1)[0]
     with reserved([device]), both_places(options) as (place, _, _):
-        if warning := gpu_contention(device):
-            raise RefusedError(f"{warning}; wait until it is free, or choose another GPU")
+        refuse_contention(device)
         side = ready(place, options.command, Own(), python, {})
         runs = Runs(options, device, progress, cancelled)
         version = Side(side.command, device, side.settings, side.environment)
-        trial = runs.run(version, "base", "first").trial
-        if trial.state is TrialState.COMPLETE:
-            trial = runs.run(version, "base", "known").trial
-    if trial.state is not TrialState.COMPLETE or trial.measurement is None:
+        run = runs.run(version, "base", "first")
+        if not run.problem:
+            run = runs.run(version, "base", "known")
+    if run.problem or run.trial.measurement is None:
         raise ScriptError(
             f"{options.command.script} does not run in a new work tree, as a gate needs it "
-            f"({str(trial.state).replace('_', ' ')}: {trial.reason}); what it reads that git "
-            "ignores can be given with --link",
+            f"({run.problem}); what it reads that git ignores can be given with --link",
             runs.outputs["base"],
         )
-    return Tried(device, trial.measurement, trial.wall_s)
+    return Tried(device, run.trial.measurement, run.trial.wall_s)

@@ -13,7 +13,7 @@ import yaml
 from gpuadvisor import cli
 from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.domain.device import Device
-from gpuadvisor.tuning import trial_runner
+from gpuadvisor.tuning import preparation, trial_runner
 from gpuadvisor.tuning.gate import trying
 from gpuadvisor.tuning.gate.configuration import find_configuration
 from tests.unit.tuning.test_gate import GPU, Machine, commit, git
@@ -34,7 +34,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(trying, "target_python", lambda command: python)
     monkeypatch.setattr(trying, "devices_for", lambda python, jobs: [made.device])
     monkeypatch.setattr(trying, "reserved", lambda devices: nullcontext())
-    monkeypatch.setattr(trying, "gpu_contention", lambda device: None)
+    monkeypatch.setattr(preparation, "other_processes", lambda device: [])
     return made
 
 

@@ -13,11 +13,12 @@ import psutil
 import pytest
 
 from gpuadvisor import cli
+from gpuadvisor.collectors.energy import ComputeProcess
 from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.study import TrialState
-from gpuadvisor.tuning import trial_runner
+from gpuadvisor.tuning import preparation, trial_runner
 from gpuadvisor.tuning.gate import comparison, setting_up
 from tests.simulation import measurement
 from tests.unit.reports.test_profile_json import documented, leaves
@@ -85,7 +86,7 @@ def machine(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "target_python", python)
     monkeypatch.setattr(comparison, "devices_for", lambda python, jobs: [GPU])
     monkeypatch.setattr(comparison, "reserved", lambda devices: nullcontext())
-    monkeypatch.setattr(comparison, "gpu_contention", lambda device: None)
+    monkeypatch.setattr(preparation, "other_processes", lambda device: [])
     return made
 
 
@@ -187,7 +188,8 @@ def test_a_machine_that_others_use(machine, gated, disturbance, status):
 
 def test_a_busy_gpu_is_refused_before_anything_runs(machine, gated, monkeypatch):
     commit("100 1000")
-    monkeypatch.setattr(comparison, "gpu_contention", lambda device: "others use it: python (1)")
+    other = ComputeProcess(1, "python", None)
+    monkeypatch.setattr(preparation, "other_processes", lambda device: [other])
     assert gated("--base", "HEAD")[0] == 7
     assert machine.requests == []
 
@@ -293,7 +295,8 @@ def test_any_two_commands(machine, gated):
     assert f"compared with {base}, step time is +200%" in " ".join(out.split())
     given = {"A": "b", "TIMES": "3", "PYTHONOPTIMIZE": "1"}
     assert [request.environment for request in machine.requests[:2]] == [{}, given]
-    assert gated("--base-cmd", head)[0] == 0
+    _, out, _ = gated("--base-cmd", head, "--json")
+    assert json.loads(out)["base"]["variables"] == ["A=b", "TIMES=3", "PYTHONOPTIMIZE=1"]
 
 
 def test_commands_and_plans_in_two_commits(gated, plan):
@@ -429,12 +432,8 @@ def test_its_json_is_documented_and_has_every_run(machine, gated):
         (["--base", "HEAD"], "lost.py", "there is no script lost.py"),
         (["--base", "HEAD"], "lost", "there is no script lost"),
         (["--base", "HEAD"], None, "name a script, or describe benchmarks in [tool.gpuadvisor"),
-        (["--base", "HEAD"], "new.py", "new.py is in the work tree, but not in HEAD"),
-        (
-            ["--base", "HEAD"],
-            "ignored.py",
-            "ignored.py is in neither version: git does not hold it",
-        ),
+        (["--base", "HEAD"], "ignored.py", "ignored.py is neither in HEAD nor in the work tree"),
+        (["--base", "HEAD", "--base-cmd", "python new.py"], "train.py", "new.py is not in HEAD"),
         (["--base", "HEAD", "--link", "x"], "train.py", "--link x: there is no"),
         (["--base", "HEAD", "--limit", "1"], "train.py", "has to be smaller than --limit"),
         (["--base", "HEAD", "--base-folder", "."], "train.py", "give --base-folder and --head-f"),
@@ -466,6 +465,71 @@ def test_a_missing_script_is_named_also_where_there_is_no_repository(gated, tmp_
     status, _, err = gated("--base", "HEAD", script="lost.py")
     assert status == 2
     assert "there is no script lost.py in" in err
+
+
+@pytest.mark.parametrize(
+    ("head", "status", "reason"),
+    [
+        ("100 1000", 0, "new.py is new, HEAD lacks it, so that there is nothing to compare it"),
+        ("fails crashed", 4, "and in the work tree it does not run: crashed: it raised ValueError"),
+    ],
+)
+def test_a_script_that_only_the_head_has_needs_to_run(machine, gated, head, status, reason):
+    commit("100 1000")
+    write(head, "new.py")
+    found, out, _ = gated("--base", "HEAD", "--json", script="new.py")
+    document = json.loads(out)
+    assert (found, len(machine.requests), document["metrics"]) == (status, 1, [])
+    assert document["broken"] == ("head" if status else None)
+    assert reason in document["reason"]
+
+
+def test_a_script_that_the_head_has_lost_is_a_failure(machine, gated):
+    write(CONFIGURATION, "pyproject.toml")
+    write("100 1000", "large.py")
+    write("", "data")
+    commit("100 1000")
+    Path("large.py").unlink()
+    status, out, err = gated("--base", "HEAD", script=None)
+    assert status == 4
+    assert "large: regression: the work tree lacks large.py, which HEAD has" in err
+    assert "Pass: compared with HEAD, step time" in " ".join(out.split())
+    assert "--link" not in out
+
+
+@pytest.mark.parametrize("asked", ["benches/new.py", "old.py"])
+def test_a_script_that_git_finds_under_another_name_is_compared_with_that(machine, gated, asked):
+    commit("100 1000", "old.py")
+    Path("benches").mkdir()
+    git("mv", "old.py", "benches/new.py")
+    commit("100 1000", "benches/new.py")
+    status, out, _ = gated("--base", "HEAD~1", "--head", "HEAD", "--json", script=asked)
+    document = json.loads(out)
+    assert (status, document["pairs"]) == (0, 4)
+    commands = [document[side]["command"][-1] for side in ("base", "head")]
+    assert commands == ["old.py", "benches/new.py"]
+    assert "by git's likeness: these two are compared" in document["notes"][0]
+
+
+def test_of_two_folders_too_one_may_have_a_new_script(gated, tmp_path):
+    write("100 1000", tmp_path / "old" / "train.py")
+    write("100 1000", tmp_path / "new" / "new.py")
+    folders = ("--base-folder", f"{tmp_path}/old", "--head-folder", f"{tmp_path}/new")
+    assert gated(*folders, script="new.py")[0] == 0
+    assert gated(*folders)[0] == 4
+    status, _, err = gated(*folders, script="lost.py")
+    assert (status, f"there is no script lost.py in {tmp_path}/new" in err) == (2, True)
+
+
+def test_sides_are_named_by_what_differs(gated, slow, plan, tmp_path):
+    for name in ("old", "new"):
+        write("100 1000", tmp_path / name / "train.py")
+    words = ("--base-folder", f"{tmp_path}/old", "--head-folder", f"{tmp_path}/new", "--json")
+    words += ("--base-python", slow, "--head-python", slow, "--head-plan", plan)
+    _, out, _ = gated(*words)
+    base, head = (json.loads(out)[side] for side in ("base", "head"))
+    assert base["name"] == f"{tmp_path}/old, the unchanged script"
+    assert (head["name"], head["plan"], base["plan"]) == (f"{tmp_path}/new, {plan}", plan, None)
 
 
 def test_a_set_up_is_of_each_version_and_has_an_environment_of_its_own(machine, gated):

@@ -11,7 +11,7 @@ from gpuadvisor import cli
 from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.storage.gate import add_to_baselines, read_baselines
-from gpuadvisor.tuning import trial_runner
+from gpuadvisor.tuning import preparation, trial_runner
 from gpuadvisor.tuning.gate import comparison, stored
 from tests.unit.reports.test_profile_json import documented, leaves
 from tests.unit.tuning.test_gate import GPU, Machine, commit, git, write
@@ -34,7 +34,7 @@ def machine(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "target_python", lambda command: PYTHON)
         monkeypatch.setattr(module, "devices_for", lambda python, jobs: [GPU])
         monkeypatch.setattr(module, "reserved", lambda devices: nullcontext())
-        monkeypatch.setattr(module, "gpu_contention", lambda device: None)
+    monkeypatch.setattr(preparation, "other_processes", lambda device: [])
     monkeypatch.setattr(stored, "environment", lambda *of: made.here)
     write("100 1000")
     return made
