@@ -29,6 +29,16 @@ BLOCK = 10
 differs in one pass only, such as after a late event, is not outvoted by the passes before."""
 LEAST_SCALE = 0.1
 """Part of the losses' median magnitude that a difference is taken relative to at least."""
+MOST_AT_ONCE = 0.05
+"""Relative difference that rounding makes of the second loss at most. (Of a ResNet-50 that learns
+random pictures by 16, with SGD at 0.1 and 0.01 and Adam: another order of summation, a nudge of its
+weights by 2**-23 of their size and bfloat16 move it by 0.4 to 1.3 %, and later ones by up to 59 %;
+twice or half the learning rate by 0.7 to 84 %, a batch that is given again by 19 to 81 %.)"""
+PARTING = (
+    "its losses agree at first and part later, which rounding alone may do; that takes a rehearsal"
+    " on equal weights"
+)
+"""Why nothing is said of losses that may part by chaos alone."""
 
 
 def difference(
@@ -56,14 +66,18 @@ def _losses_apart(reference: Sequence[float], losses: Sequence[float]) -> tuple[
     count, metric = len(losses), "median relative difference of"
     if not any(reference):
         return math.inf if any(losses) else 0.0, f"{metric} the first {count} losses"
-    # A loss near zero by chance would make any difference look large.
-    least = max(LEAST_SCALE * median(map(abs, reference)), sys.float_info.min)
-    apart = [abs(a - b) / max(abs(a), least) for a, b in zip(reference, losses, strict=True)]
+    apart = _each_apart(reference, losses)
     if count <= BLOCK:
         return median(apart), f"{metric} the first {count} losses"
     starts = [min(start, count - BLOCK) for start in range(0, count, BLOCK)]
     value, start = max((median(apart[start : start + BLOCK]), start) for start in starts)
     return value, f"{metric} losses {start + 1} to {start + BLOCK}"
+
+
+def _each_apart(reference: Sequence[float], losses: Sequence[float]) -> list[float]:
+    # A loss near zero by chance would make any difference look large.
+    least = max(LEAST_SCALE * median(map(abs, reference)), sys.float_info.min)
+    return [abs(a - b) / max(abs(a), least) for a, b in zip(reference, losses, strict=False)]
 
 
 def _outputs_apart(reference: OutputSample, output: OutputSample) -> float | None:
@@ -135,18 +149,21 @@ class Comparison:
         self,
         trace: Trace,
         *,
-        reference: Trace | None = None,
         other_random_numbers: bool = False,
         first_call_only: bool = False,
+        may_round: bool = False,
     ) -> Equivalence:
-        """Compare a run with the baseline, or with a `reference` that stands nearer to it.
+        """Compare a run with the baseline.
+
+        Where the run `may_round` in another way, losses that part only in the course of training
+        are not checked, for `PARTING`: a rehearsal compares them on equal weights.
 
         With `other_random_numbers` the run draws from the same distribution, but not the same
         numbers. What is within the limit agrees all the same; what is farther apart than two seeds
         of the unchanged script are is wrong, where that is known; and of what lies between, losses
         prove nothing: a limit that two seeds keep would let a wrong result through.
         """
-        against = reference or self._reference
+        against = self._reference
         if against is None:
             return Equivalence("not_checked", "", reason="there is no baseline to compare with")
         if is_broken(against, trace):
@@ -169,4 +186,15 @@ class Comparison:
             if value <= limit or not self._has_other_seed:
                 reason = "it draws other random numbers, and losses cannot tell whether only that"
                 return Equivalence("not_checked", metric, value, reason=reason)
+        if value > limit and may_round and self._parts_late(against, trace):
+            return Equivalence("not_checked", metric, value, reason=PARTING)
         return Equivalence("equivalent" if value <= limit else "wrong", metric, value, limit)
+
+    def _parts_late(self, reference: Trace, trace: Trace) -> bool:
+        """Say whether the loss before the first step agrees, and that after it does not show more
+        than rounding makes of it."""
+        if min(len(reference.losses), len(trace.losses)) < MIN_LOSSES:
+            return False
+        shared = reference.losses[: len(trace.losses)]
+        first, second, *_ = _each_apart(shared, trace.losses)
+        return first <= self._tolerance and second <= max(self._tolerance, MOST_AT_ONCE)

@@ -12,7 +12,7 @@ from gpuadvisor.domain.study import Rehearsal, StudyResult
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import TOLERANCES
 from gpuadvisor.tuners.proof import is_faster, prove_point
-from gpuadvisor.tuners.rehearsal.comparison import missing
+from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
 from gpuadvisor.tuning.budget import Budget
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.options import TuneOptions
@@ -81,6 +81,7 @@ class Prover:
         rehearsal = self.rehearsed.rehearsal
         if rehearsal is None:
             return result
+        rehearsal = as_trials_showed(rehearsal, proof.head)
         return replace(result, rehearsal=rehearsal, equivalence=rehearsal.equivalence)
 
     def _goes_on(self, settings: Settings) -> bool:

@@ -11,7 +11,7 @@ from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Effect, Level, ScriptFacts, Settings
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.study import Equivalence, Objective, Trial, TrialState
+from gpuadvisor.domain.study import Aspect, Equivalence, Objective, Trial, TrialState
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import Comparison
 
@@ -156,6 +156,7 @@ class TrialValidator:
             other_random_numbers=facts.draws_random
             or any(k.effect_for(facts) is Effect.RANDOM_STREAM for k in knobs),
             first_call_only=resized,
+            may_round=any(Aspect.BATCHES not in knob.reaches for knob in knobs),
         )
 
     def _state(

@@ -36,7 +36,7 @@ from gpuadvisor.tuners.proof import (
     orders,
     prove,
 )
-from gpuadvisor.tuners.rehearsal.comparison import missing
+from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
 from gpuadvisor.tuning.application import check_settings, plan_warnings
 from gpuadvisor.tuning.baselines import (
     baseline_warnings,
@@ -357,6 +357,7 @@ class _Verifying:
         self, result: StudyResult, proof: Proof, rehearsal: Rehearsal | None
     ) -> Verification:
         if rehearsal is not None:
+            rehearsal = as_trials_showed(rehearsal, proof.head)
             equivalence = rehearsal.equivalence or result.equivalence
             result = replace(result, rehearsal=rehearsal, equivalence=equivalence)
         outcome, reason = judge(self.plan, proof, result.equivalence, rehearsal)

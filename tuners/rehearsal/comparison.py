@@ -7,12 +7,14 @@ and then that is said.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Settings
 from gpuadvisor.domain.rehearsal import LoopKind
-from gpuadvisor.domain.study import Aspect, Equivalence, Rehearsal, TrialState
+from gpuadvisor.domain.study import Aspect, Equivalence, Rehearsal, Trial, TrialState
 from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.equivalence import PARTING
 from gpuadvisor.tuners.rehearsal.branches import doubt_branches
 from gpuadvisor.tuners.rehearsal.data import ENOUGH_SAMPLES, DataComparison
 from gpuadvisor.tuners.rehearsal.files import compare_files
@@ -73,6 +75,22 @@ def compare(
         doubt_is_timed=found.doubt_is_timed,
         wall_s=sum(life.wall_s for life in every if life is not None),
         wants_time=any(life.state is TrialState.HUNG for life in every if life is not None),
+    )
+
+
+def as_trials_showed(rehearsal: Rehearsal, trials: Iterable[Trial]) -> Rehearsal:
+    """Return a rehearsal without its results where losses of trials under its settings part, as
+    chaos may make them, and it did not compare any on equal weights."""
+    found = rehearsal.equivalence
+    is_whole = found is not None and found.status == "equivalent" and not found.reason
+    parted = (t.equivalence is not None and t.equivalence.reason == PARTING for t in trials)
+    if not is_whole or not any(parted):
+        return rehearsal
+    return replace(
+        rehearsal,
+        covered=tuple(each for each in rehearsal.covered if each is not Aspect.RESULTS),
+        not_covered={**rehearsal.not_covered, Aspect.RESULTS: PARTING},
+        equivalence=Equivalence("not_checked", "", reason=PARTING),
     )
 
 

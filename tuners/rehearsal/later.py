@@ -217,8 +217,12 @@ class LaterComparison:
         return None
 
     def _updates_agree(self, equal: Life, nudged: Life) -> bool:
-        """Say whether steps on equal weights are the same, and one shows it at least. In the first
-        pass it may be that rounding alone turns all gradients: that says nothing."""
+        """Say whether steps on equal weights are the same, and one shows it at least.
+
+        In the first pass it may be that rounding alone turns all gradients: that says nothing. How
+        large they and the steps are it changes less, and least how large the first step is for its
+        gradients: by more the learning rate or the scale of the loss is another.
+        """
         ours, theirs, moved = self.found.lives.second.updates, equal.updates, nudged.updates
         if len(ours) != len(theirs) or not moved:
             return False
@@ -227,6 +231,11 @@ class LaterComparison:
         usual = _updates_apart(ours[0], moved[0])
         most = _unless_chaotic(limit, usual)
         early = max(most, SPREAD_FACTOR * usual)
+        for far, pairs in ((_sizes_apart, zip(ours, theirs, strict=True)),
+                           (_rates_apart, [(ours[0], theirs[0])])):  # fmt: skip
+            allowed = max(limit, SPREAD_FACTOR * far(ours[0], moved[0]))
+            if any(far(*pair) > allowed for pair in pairs):
+                return False
         agree = all(value <= (most if passes else early) for passes, value in apart)
         return agree and min(value for _, value in apart) <= most
 
@@ -334,6 +343,20 @@ def _updates_apart(ours: Update, theirs: Update) -> float:
         relative_difference(ours.gradients, theirs.gradients),
         relative_difference(ours.change, theirs.change),
     )
+
+
+def _sizes_apart(ours: Update, theirs: Update) -> float:
+    """Return the larger of the relative differences of two steps' gradients and changes in size."""
+    pairs = (ours.gradients, theirs.gradients), (ours.change, theirs.change)
+    return max(relative_difference([math.hypot(*a)], [math.hypot(*b)]) for a, b in pairs)
+
+
+def _rates_apart(ours: Update, theirs: Update) -> float:
+    """Return the relative difference of how large two steps are for the size of their gradients."""
+    steps = ours.change, theirs.change
+    slopes = math.hypot(*theirs.gradients), math.hypot(*ours.gradients)
+    rates = [math.hypot(*step) * slope for step, slope in zip(steps, slopes, strict=True)]
+    return relative_difference(rates[:1], rates[1:])
 
 
 def _losses_apart(ours: Sequence[Update], theirs: Sequence[Update]) -> float:

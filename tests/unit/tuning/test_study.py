@@ -54,6 +54,8 @@ class Script:
         self.lasts_s = 0.0
         self.harmful = set()
         """Knobs under which the rehearsal has other results."""
+        self.parting = set()
+        """Knobs under which losses of trials part in the course of training."""
         self.lives = []
         self._count = itertools.count()
         self._busy = {}
@@ -76,7 +78,9 @@ class Script:
         measured = measurement(
             [cost * (1 + 0.001 * (run % 3))] * 8,
             facts=FACTS,
-            trace=Trace((1.0, 0.9, 0.8)),
+            trace=Trace(
+                (1.0, 0.9, 0.5, 0.4) if set(names) & self.parting else (1.0, 0.9, 0.8, 0.7)
+            ),
             applied=tuple(AppliedKnob(name, "effective") for name in names),
             peak_memory_bytes=(8 if "channels_last" in names else 10) << 30,
         )
@@ -595,6 +599,13 @@ class TestRehearsal:
         assert "no private view here" in str(result.rehearsal.not_covered)
         assert script.lives == []
 
+    def test_losses_that_part_in_trials_take_a_rehearsal_on_equal_weights(self, script):
+        script.parting = {"tf32"}
+        result = tune()  # whose rehearsal has had no reason to compare on equal weights
+        assert result.settings == {"tf32": True, "channels_last": True}
+        assert (result.verdict, result.plan) == (Verdict.FASTER_UNVERIFIED, None)
+        assert "on equal weights" in result.equivalence.reason
+
     def test_what_the_search_took_for_noise_is_rehearsed_if_it_is_proven(self, script):
         script.gains = {}
         script.harmful = {"tf32"}
@@ -623,6 +634,10 @@ class TestRehearsal:
         found = verification.verify(asked, Silent())
         assert (found.outcome, found.rehearsed_by) == (Outcome.HOLDS, result.study)
         assert script.lives == []
+        script.parting = {"tf32"}
+        found = verification.verify(asked, Silent())
+        assert found.outcome is Outcome.INCONCLUSIVE
+        assert "on equal weights" in found.reason
 
     def test_each_life_is_told(self, script):
         progress = Recorder()

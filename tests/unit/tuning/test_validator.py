@@ -9,6 +9,7 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import AppliedKnob, Level, ScriptFacts
 from gpuadvisor.domain.measurement import StepWindow, Trace
 from gpuadvisor.domain.study import Objective, TrialState
+from gpuadvisor.tuners.equivalence import PARTING
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning.arguments import ArgumentKnob
 from gpuadvisor.tuning.validator import PRUNE_BELOW, TrialValidator
@@ -167,6 +168,12 @@ class TestResults:
         found, reason = state(validator(), {"tf32": True}, run(trace=Trace((1.0, 1.5, 2.0))))
         assert found is TrialState.WRONG
         assert reason.endswith("first 3 losses: 50.00%, above 2.00%")
+
+    def test_losses_that_part_later_are_left_to_a_rehearsal_unless_data_are_read_otherwise(self):
+        parted = run(trace=Trace((1.0, 1.04, 1.5)))
+        for settings, status in (({"tf32": True}, "not_checked"), ({"pin_memory": True}, "wrong")):
+            found = validated(validator(), settings, parted).equivalence
+            assert (found.status, found.reason == PARTING) == (status, status != "wrong")
 
     def test_nan_is_told_in_words(self):
         found, reason = state(
