@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from statistics import fmean
 from typing import Any
 
 from gpuadvisor.collectors.devices import handle
@@ -21,8 +23,8 @@ class ClockSampler:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._sum_mhz = 0.0
-        self._count = 0
+        self._read: list[tuple[float, float]] = []
+        """When, by `time.monotonic`, and what."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -45,9 +47,16 @@ class ClockSampler:
         if self._thread is not None:
             self._thread.join(nvml.CALL_TIMEOUT_S + PERIOD_S)
             self._thread = None
-        count, total_mhz = self._count, self._sum_mhz
-        self._sum_mhz, self._count = 0.0, 0
-        return total_mhz / count if count else None
+        read, self._read = self._read, []
+        return fmean(clock for _, clock in read) if read else None
+
+    def between(self, began_s: float, ended_s: float) -> float | None:
+        """Return the mean in MHz of what was read between two times of `time.monotonic`.
+
+        None where nothing was, or it is forgotten: from `end` on.
+        """
+        read = [clock for at, clock in self._read if began_s <= at <= ended_s]
+        return fmean(read) if read else None
 
     def _sample(self, stop: threading.Event) -> None:
         while not stop.wait(PERIOD_S):
@@ -56,8 +65,7 @@ class ClockSampler:
             except nvml.QueryError:
                 return
             if clock_mhz and not stop.is_set():
-                self._sum_mhz += clock_mhz
-                self._count += 1
+                self._read.append((time.monotonic(), clock_mhz))
 
     def _clock_mhz(self, library: Any) -> float | None:
         gpu = handle(library, self._device)

@@ -18,16 +18,23 @@ def sampled(measured=True):
     clock.pause()
     return clock.end()
 
+def between():
+    clock.begin()
+    time.sleep(4 * PERIOD_S)
+    clock.pause()
+    now = time.monotonic()
+    return clock.between(now - 1, now), clock.between(now - 2, now - 1)
+
 now = environment(TargetPython("python", "3.12.3"), gpu, "train.py").sm_clock_mhz
 """
 
 
 def test_its_mean_is_known_after_each_run(ask):
-    first, without, second, now = ask(
-        IMPORT, "[sampled(), sampled(False), sampled(), now]", FAKE_NVML_MODELS="h100"
+    first, without, second, (meanwhile, before), now = ask(
+        IMPORT, "[sampled(), sampled(False), sampled(), between(), now]", FAKE_NVML_MODELS="h100"
     )
-    assert first == second == now > 0
-    assert without is None
+    assert first == second == meanwhile == now > 0
+    assert without is before is None
 
 
 def test_a_driver_that_does_not_say(ask):
