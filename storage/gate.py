@@ -128,7 +128,7 @@ def _is_whole(recording: Recording | None) -> bool:
         return True
     measured = [run.measurement for run in recording.runs]
     return bool(measured) and all(
-        each.windows and 0 < each.mean_step_ms < math.inf and each.peak_memory_bytes > 0
+        each.windows and 0 < each.mean_step_ms < math.inf and each.peak_memory_bytes >= 0
         for each in measured
     )
 

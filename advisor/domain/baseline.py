@@ -17,6 +17,7 @@ class RecordedRun:
     samples_source: str | None
     """As of `Measurement`."""
     peak_memory_bytes: int
+    """0 where it was not measured, as of a benchmark in pytest."""
     startup_s: float
     sm_clock_mhz: float | None = None
     """Mean SM clock while it was measured; None where nobody could read it."""

@@ -7,6 +7,7 @@ detail (PYTEST_DONT_REWRITE).
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 FIXTURE = "gpu_benchmark"
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 NO_GPU = ("cpu", "skip", "fail")
+DEFAULT_COLUMNS = ("min", "median", "iqr", "rounds", "iterations")
+COLUMNS = (*DEFAULT_COLUMNS, "max", "mean", "stddev", "outliers", "ops")
+GROUPINGS = ("group", "func", "fullfunc", "name", "fullname", "param")
+AHEAD = ("gpuadvisor_base", "gpu_benchmark_record", "gpu_benchmark_check")
+"""Options for which fresh processes run the benchmarks before the tests themselves."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,13 +62,80 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="write all results to a file that pytest-benchmark's tools can read",
     )
     add(
+        "--gpu-benchmark-sort",
+        metavar="COLUMN",
+        choices=(*COLUMNS, "name", "fullname"),
+        default="median",
+        help="what tables are sorted by (default: median)",
+    )
+    add(
+        "--gpu-benchmark-columns",
+        metavar="COLUMNS",
+        type=_columns,
+        default=DEFAULT_COLUMNS,
+        help=f"columns of tables, of {','.join(COLUMNS)} (default: {','.join(DEFAULT_COLUMNS)})",
+    )
+    add(
+        "--gpu-benchmark-group-by",
+        metavar="WHAT",
+        type=_grouping,
+        default="group",
+        help=f"what tests of a table have in common: {', '.join(GROUPINGS)}, param:NAME, or "
+        "several of them with commas (default: group)",
+    )
+    flags = {
+        "disable": "call the functions of benchmarks once, and do not time them",
+        "skip": "skip tests with benchmarks",
+        "only": "skip tests without benchmarks",
+        "record": "keep what benchmarks take in five fresh processes, for checks on other days",
+        "check": "fail what is slower than on the days that were recorded, of which it needs five",
+    }
+    for name, text in flags.items():
+        add(f"--gpu-benchmark-{name}", action="store_true", help=text)
+    add(
+        "--gpu-benchmark-store",
+        metavar="FILE",
+        help="file of recordings, one a line, to commit or to cache; `gpuadvisor gate history` and "
+        "`accept` know it, too (default: gate.jsonl in gpuadvisor's folder)",
+    )
+    add(
         "--gpuadvisor-base",
         metavar="REV",
         help="compare each benchmark with this commit, in pairs of fresh pytest processes; what is "
         "shown to be slower fails",
     )
-    # One side of such a comparison: the folder with the tests to run, for their times.
-    add("--gpu-benchmark-side", metavar="FOLDER", help="used by --gpuadvisor-base itself")
+    add(
+        "--gpuadvisor-link",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="file or folder that git ignores, such as data, for both versions; may be repeated",
+    )
+    add(
+        "--gpuadvisor-setup-cmd",
+        metavar="COMMAND",
+        help="shell command for each version's folder before its first run, such as 'pip install "
+        "--no-build-isolation -e .'; what it installs is gone afterwards",
+    )
+    # A process of one side of a comparison: the folder with the tests to run, for their times.
+    add("--gpu-benchmark-side", metavar="FOLDER", help="used by the plugin itself")
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    columns = tuple(dict.fromkeys(each.strip() for each in text.lower().split(",")))
+    if unknown := set(columns) - set(COLUMNS):
+        raise ArgumentTypeError(
+            f"there is no column {', '.join(unknown)}, but {', '.join(COLUMNS)}"
+        )
+    return columns
+
+
+def _grouping(text: str) -> tuple[str, ...]:
+    parts = tuple(text.split(","))
+    if unknown := [p for p in parts if p not in GROUPINGS and not p.startswith("param:")]:
+        known = ", ".join(GROUPINGS)
+        raise ArgumentTypeError(f"nothing is grouped by {', '.join(unknown)}, but by {known}")
+    return parts
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -81,14 +154,28 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--gpu-benchmark-min-rounds has to be 1 or more")
     if not config.getoption("gpu_benchmark_max_time") >= 0:
         raise pytest.UsageError("--gpu-benchmark-max-time has to be 0 or more")
+    _check_together(config)
+
+
+def _check_together(config: pytest.Config) -> None:
+    """Refuse options that make no sense beside others."""
+
+    def refuse(option: str, why: str) -> None:
+        raise pytest.UsageError(f"--{option.replace('_', '-')} cannot be had {why}")
+
     distributed = config.getoption("numprocesses", None) or config.getoption("tx", None)
-    for option in ("gpuadvisor_base", "gpu_benchmark_json"):
-        if config.getoption(option) and distributed:
-            name = option.replace("_", "-")
-            raise pytest.UsageError(
-                f"--{name} cannot be had with pytest-xdist, whose workers disturb one another's "
-                "times: add -n0"
-            )
+    asked = [option for option in AHEAD if config.getoption(option)]
+    for option in (*asked, *filter(config.getoption, ["gpu_benchmark_json"])):
+        if distributed:
+            why = "with pytest-xdist, whose workers disturb one another's times: add -n0"
+            refuse(option, why)
+    for option in asked:
+        for other in ("gpu_benchmark_disable", "gpu_benchmark_skip", *asked):
+            if other != option and config.getoption(other):
+                refuse(option, f"with --{other.replace('_', '-')}")
+    for option in ("gpuadvisor_link", "gpuadvisor_setup_cmd"):
+        if config.getoption(option) and not config.getoption("gpuadvisor_base"):
+            refuse(option, "without --gpuadvisor-base: it is for folders of two versions")
 
 
 @pytest.fixture
@@ -111,7 +198,14 @@ def session_of(config: pytest.Config) -> Session:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave only those tests that a side of a comparison is asked for."""
+    """Leave only those tests that are asked for."""
+    for option in ("skip", "only"):
+        if config.getoption(f"gpu_benchmark_{option}"):
+            left_out = pytest.mark.skip(reason=f"--gpu-benchmark-{option}")
+            benchmarks = benchmarks_in(items)
+            for item in items:
+                if (item in benchmarks) == (option == "skip"):
+                    item.add_marker(left_out)
     if config.getoption("gpu_benchmark_side"):
         kept = session_of(config).wanted(items)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
@@ -120,15 +214,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Compare the benchmarks with the base, before and apart from the tests themselves."""
+    """Compare or record the benchmarks, before and apart from the tests themselves."""
     config = session.config
-    if not config.getoption("gpuadvisor_base") or config.getoption("gpu_benchmark_side"):
+    option = next(filter(config.getoption, AHEAD), None)
+    if option is None or config.getoption("gpu_benchmark_side"):
         return
     if session.testsfailed or config.getoption("collectonly"):
         return
-    from gpuadvisor.pytest_plugin.against import compare_with_base
+    from gpuadvisor.pytest_plugin.ahead import go_ahead
 
-    compare_with_base(session_of(config), benchmarks_in(session.items))
+    go_ahead(session_of(config), benchmarks_in(session.items), option)
 
 
 def benchmarks_in(items: list[pytest.Item]) -> list[pytest.Item]:

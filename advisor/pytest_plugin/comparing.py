@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuadvisor.domain.gate import Difference, GateVerdict
+from gpuadvisor.errors import RefusedError
 from gpuadvisor.tuners.gate.comparing import FUTILE, FUTILE_FROM, KNOWN, MAX_FAILURES
 from gpuadvisor.tuners.gate.decision import (
     LOOKS,
@@ -17,6 +18,7 @@ from gpuadvisor.tuners.gate.decision import (
     compare,
 )
 from gpuadvisor.tuners.proof import MAX_REPEATED, orders
+from gpuadvisor.tuning.gate.runs import OF_GPU
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,13 @@ class SideRun:
     disturbance: str = ""
     """What else used the machine, as a clause."""
     wall_s: float = 0.0
+    clocks_mhz: Mapping[str, float | None] = field(default_factory=dict)
+    """Mean SM clock while a benchmark was timed, by node id, where it could be read."""
+
+    def run_of(self, test: str) -> Run | None:
+        """Return the run of a benchmark; None where it gave no time."""
+        time_s = self.times_s.get(test)
+        return None if time_s is None else Run(time_s, self.clocks_mhz.get(test))
 
 
 @dataclass
@@ -37,42 +46,66 @@ class Compared:
     """What was shown of each benchmark."""
 
     base: str
-    """What was compared with, as the user named it, and its commit."""
+    """What was compared with: a commit, with the user's name for it, or a file of recordings."""
     differences: dict[str, tuple[Difference, int]] = field(default_factory=dict)
-    """By node id, with the pairs that it rests on."""
+    """By node id, with the pairs or recorded days that it rests on."""
     notes: dict[str, str] = field(default_factory=dict)
     """Why a benchmark was not compared."""
-    pairs: dict[str, list[RunPair]] = field(default_factory=dict)
+    undecided: dict[str, str] = field(default_factory=dict)
+    """Why a benchmark is inconclusive that was not run."""
+    stored: bool = False
+    """Whether it is recordings of other days that were compared with."""
 
     def regression(self, test: str) -> str | None:
         """Return a sentence for a benchmark that got slower; None for any other."""
         if test not in self.differences:
             return None
-        found, pairs = self.differences[test]
+        found, count = self.differences[test]
         if found.verdict is not GateVerdict.FAIL:
             return None
         change, low, high = (100 * (each - 1) for each in (found.ratio, found.low, found.high))
+        kind = "beside {} recorded days" if self.stored else "in {} pairs of fresh processes"
+        basis = kind.format(count) + (", as at one clock" if found.clock_share else "")
         return (
             f"this benchmark takes {change:.1f} % longer than in {self.base} ({low:+.1f} to "
-            f"{high:+.1f} % in {pairs} pairs of fresh processes), more than the "
-            f"{100 * found.tolerance:g} % that is tolerated"
+            f"{high:+.1f} % {basis}), more than the {100 * found.tolerance:g} % that is tolerated"
         )
 
     def document(self, test: str) -> dict[str, Any]:
         """Return what JSON says of a benchmark; times of each pair in seconds."""
         if test not in self.differences:
-            return {"base": self.base, "verdict": None, "reason": self.notes.get(test)}
-        found, pairs = self.differences[test]
+            verdict = str(GateVerdict.INCONCLUSIVE) if test in self.undecided else None
+            reason = self.undecided.get(test) or self.notes.get(test)
+            return {"base": self.base, "verdict": verdict, "reason": reason}
+        found, _ = self.differences[test]
+        both = found.base, found.head
+        figures = (
+            {"recorded": both[0], "runs": both[1]}
+            if self.stored
+            else {"pairs": [*zip(*both, strict=True)]}
+        )
         return {
             "base": self.base,
             "verdict": str(found.verdict),
             "ratio": found.ratio,
             "low": found.low,
             "high": found.high,
+            "unadjusted": found.unadjusted,
             "tolerance": found.tolerance,
             "limit": found.limit,
-            "pairs": [[pair.base.cost, pair.head.cost] for pair in self.pairs[test][:pairs]],
+            **figures,
         }
+
+
+def tell_disturbed(disturbance: str, again: bool, what: str, tell: Callable[[str], object]) -> None:
+    """Say that a run is made again; RefusedError where it is not, and the GPU was disturbed."""
+    if again:
+        tell(f"{what} is run again: {disturbance}")
+    elif OF_GPU in disturbance:
+        raise RefusedError(
+            f"{disturbance}, also when runs were repeated: nothing can be compared so; wait until "
+            "the GPU is free and cool, or choose another one"
+        )
 
 
 @dataclass
@@ -92,6 +125,7 @@ class Comparing:
     """Told what happens, in a sentence."""
     _known: list[SideRun] = field(default_factory=list, init=False)
     _open: list[str] = field(default_factory=list, init=False)
+    _pairs: dict[str, list[RunPair]] = field(default_factory=dict, init=False)
 
     def go(self) -> Compared:
         """Run until every benchmark is decided, hardly will be, or the last look has come."""
@@ -124,8 +158,7 @@ class Comparing:
     def _compare(self, both: Sequence[str]) -> None:
         self._open = list(both)
         bounds = Bounds(error_share=1 / len(both))
-        pairs = self.found.pairs
-        pairs.update({test: [] for test in both})
+        pairs = self._pairs = {test: [] for test in both}
         missing = dict.fromkeys(both, 0)
         order = orders(self.seed)
         always = 2 * sum(bool(run.disturbance) for run in self._known) > len(self._known)
@@ -137,19 +170,21 @@ class Comparing:
             sides = ("base", "head") if base_first else ("head", "base")
             runs = {side: self.run(side, self._open) for side in sides}
             disturbed = next((run.disturbance for run in runs.values() if run.disturbance), "")
-            if disturbed and repeated < MAX_REPEATED:
-                repeated += 1
-                again = base_first
-                self.tell(f"this pair is run again: {disturbed}")
-                continue
+            if disturbed:
+                may = repeated < MAX_REPEATED
+                repeated += may
+                tell_disturbed(disturbed, may, "this pair", self.tell)
+                if may:
+                    again = base_first
+                    continue
             for test in list(self._open):
-                costs = [runs[side].times_s.get(test) for side in ("base", "head")]
-                if costs[0] is None or costs[1] is None:
+                base, head = (runs[side].run_of(test) for side in ("base", "head"))
+                if base is None or head is None:
                     missing[test] += 1
                     if missing[test] > MAX_FAILURES:
                         self._give_up(test, runs)
                     continue
-                pairs[test].append(RunPair(Run(costs[0]), Run(costs[1]), base_first))
+                pairs[test].append(RunPair(base, head, base_first))
                 if len(pairs[test]) in LOOKS:
                     self._look(test, bounds)
             most = max(map(len, pairs.values()))
@@ -157,9 +192,13 @@ class Comparing:
                 self.tell(f"{most} pairs: {len(self._open)} of {len(both)} benchmarks undecided")
 
     def _look(self, test: str, bounds: Bounds) -> None:
-        pairs = self.found.pairs[test]
-        known = [Run(run.times_s[test]) for run in self._known if test in run.times_s]
-        difference = compare("step_time", pairs, known, bounds)
+        pairs = self._pairs[test]
+        known = [run for each in self._known if (run := each.run_of(test)) is not None]
+        difference = replace(
+            compare("step_time", pairs, known, bounds),
+            base=tuple(pair.base.cost for pair in pairs),
+            head=tuple(pair.head.cost for pair in pairs),
+        )
         self.found.differences[test] = difference, len(pairs)
         is_open = difference.verdict is GateVerdict.INCONCLUSIVE and len(pairs) < LOOKS[-1]
         if is_open and len(pairs) >= FUTILE_FROM:

@@ -1,4 +1,4 @@
-"""`--gpuadvisor-base`: both versions checked out, and fresh pytest processes of each."""
+"""Fresh processes of pytest that run some benchmarks of a version, and what they run on."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,17 @@ from typing import Any
 import pytest
 
 from gpuadvisor.collectors import programs
+from gpuadvisor.collectors.clocks import ClockSampler
 from gpuadvisor.collectors.energy import other_processes
-from gpuadvisor.collectors.interpreter import inspect_python
+from gpuadvisor.collectors.interpreter import TargetPython, inspect_python
 from gpuadvisor.collectors.load import LoadMeter
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device
-from gpuadvisor.errors import AdvisorError, Interrupted, RefusedError, UsageError
-from gpuadvisor.interruption import at_once, stoppable, to_its_end
-from gpuadvisor.pytest_plugin.comparing import Compared, Comparing, SideRun
-from gpuadvisor.pytest_plugin.session import TESTS, TIMES, Session
-from gpuadvisor.tuning.gate.options import GateOptions, Own
-from gpuadvisor.tuning.gate.sides import ReadySide, both_places, ready
+from gpuadvisor.errors import RefusedError
+from gpuadvisor.interruption import at_once, to_its_end
+from gpuadvisor.pytest_plugin.comparing import SideRun
+from gpuadvisor.pytest_plugin.session import TESTS, TIMES
+from gpuadvisor.tuning.gate.sides import ReadySide
 from gpuadvisor.tuning.preparation import devices_for, reserved
 
 FIRST_TIMEOUT_S = 3600.0
@@ -42,63 +42,53 @@ TAKE_WORDS = ("-k", "-m", "-p", "-c", "-o", "-W")
 """Options whose next word names no tests, even if it is spelt as one that does."""
 
 
-def compare_with_base(session: Session, items: Sequence[pytest.Item]) -> None:
-    """Compare some tests with the base and keep the result; pytest.UsageError if that cannot be."""
-    config = session.config
-    terminal = config.pluginmanager.getplugin("terminalreporter")
-    capture = config.pluginmanager.getplugin("capturemanager")
+@dataclass(frozen=True)
+class Asked:
+    """What is asked for before the tests themselves."""
 
-    def tell(sentence: str) -> None:
-        if terminal is None:
-            return
-        with nullcontext() if capture is None else capture.global_and_fixture_disabled():
-            terminal.ensure_newline()
-            terminal.write_line(f"gpu-benchmark: {sentence}")
+    config: pytest.Config
+    items: Sequence[pytest.Item]
+    """The tests with benchmarks."""
+    tell: Callable[[str], None]
+    """Shows a sentence to the user."""
+    cancelled: Callable[[], bool]
 
-    if not items:
-        tell("no test uses gpu_benchmark, so there is nothing to compare")
-        return
-    try:
-        with stoppable():
-            session.compared = _compared(config, [item.nodeid for item in items], tell)
-    except Interrupted:
-        raise KeyboardInterrupt from None
-    except AdvisorError as error:
-        raise pytest.UsageError(f"--gpuadvisor-base: {error}") from None
+    @property
+    def tests(self) -> list[str]:
+        """Their node ids."""
+        return [item.nodeid for item in self.items]
 
 
-def _compared(config: pytest.Config, tests: Sequence[str], tell: Any) -> Compared:
-    base = config.getoption("gpuadvisor_base")
+@dataclass(frozen=True)
+class Machine:
+    """What fresh processes run on."""
+
+    python: TargetPython
+    device: Device
+    command: Command
+    """pytest, without its arguments."""
+    folder: Path
+    """A folder that goes with it."""
+
+
+@contextmanager
+def machine(asked: Asked) -> Iterator[Machine]:
+    """Keep other studies away from the device until the block ends.
+
+    RefusedError where something else computes on the GPU, UsageError where a study does.
+    """
     with at_once():
         python = inspect_python(sys.executable)
     device = devices_for(python, 1)[0]
-    command = Command(python.executable, "pytest", is_module=True)
-    with (
-        reserved([device]),
-        both_places(GateOptions(command, base)) as (*places, notes),
-        _folder() as folder,
-    ):
+    with reserved([device]), _folder() as folder:
         if others := other_processes(device, [os.getpid()]):
             names = ", ".join(f"{each.name or 'process'} ({each.pid})" for each in others[:3])
             raise RefusedError(
                 f"others use {device.name} at the same time: {names}; wait until it is free, or "
                 "choose another GPU with CUDA_VISIBLE_DEVICES"
             )
-        for note in notes:
-            tell(note)
-        sides = {}
-        for name, place in zip(("base", "head"), places, strict=True):
-            assert place.root is not None and place.top is not None  # it is a commit
-            side = ready(place, command, Own(), python, {})
-            sides[name] = Side(config, side, place.top, place.root, device, folder / name)
-        rootpath, top = config.rootpath.resolve(), sides["base"].top.resolve()
-        if not rootpath.is_relative_to(top):
-            raise UsageError(
-                f"the tests' root {rootpath} is not in the repository {top}: give --rootdir"
-            )
-        name = f"{base} ({(places[0].commit or '')[:12]})"
-        run = Comparing(lambda side, only: sides[side].run(only), tests, Compared(name), tell=tell)
-        return run.go()
+        command = Command(python.executable, "pytest", is_module=True)
+        yield Machine(python, device, command, folder)
 
 
 @contextmanager
@@ -120,7 +110,7 @@ class Side:
     top: Path
     """Top of the user's own work tree."""
     root: Path
-    """Top of this version's, which stands for it."""
+    """Top of this version's, which stands for it; the user's own where there is one version."""
     device: Device
     folder: Path
     """Folder for what is asked of its processes, and for what they answer."""
@@ -135,18 +125,25 @@ class Side:
         if line is None:
             return SideRun({}, "it has no such file")
         meter, began, limit_s = LoadMeter(self.device), time.monotonic(), self.timeout_s
+        clock = ClockSampler(self.device)
         meter.begin()
-        with at_once():
-            ended = programs.run(
-                line, limit_s, folder=self.side.command.folder, environment=self._environment
-            )
+        clock.begin()
+        try:
+            with at_once():
+                ended = programs.run(
+                    line, limit_s, folder=self.side.command.folder, environment=self._environment
+                )
+        finally:
+            clock.pause()
         meter.end()
         wall_s = time.monotonic() - began
         if limit_s == FIRST_TIMEOUT_S:
             self.timeout_s = max(LEAST_TIMEOUT_S, TIMES_LONGER * wall_s)
-        times = self._times()
+        told = self._told()
+        times = {each["test"]: each["time_s"] for each in told}
+        clocks = {each["test"]: clock.between(*each["span_s"]) for each in told}
         why = "" if len(times) == len(only) else _why(ended, limit_s)
-        return SideRun(times, why, meter.disturbance(), wall_s)
+        return SideRun(times, why, meter.disturbance(), wall_s, clocks)
 
     def line(self, only: Sequence[str]) -> list[str] | None:
         """Return the words that start such a process; None where the tests' files are not there."""
@@ -188,6 +185,8 @@ class Side:
         ]
         if config.getoption("xmlpath", None):
             ours.append(f"--junitxml={self.folder / 'junit.xml'}")
+        if config.pluginmanager.hasplugin("cacheprovider"):  # what failed last is the user's
+            ours.append(f"--override-ini=cache_dir={self.folder / 'cache'}")
         if config.pluginmanager.hasplugin("pytest_cov"):
             ours.append("--no-cov")
         return [*given, *ours]
@@ -196,16 +195,14 @@ class Side:
         """Return an argument with paths in the user's work tree replaced by this version's."""
         return word.replace(str(self.top.resolve()), str(self.root))
 
-    def _times(self) -> dict[str, float]:
+    def _told(self) -> list[dict[str, Any]]:
+        """Return what the process told of its benchmarks."""
         path = self.folder / TIMES
         lines = path.read_text("utf-8").splitlines() if path.exists() else []
-        found = {}
+        found = []
         for line in lines:
-            try:
-                told = json.loads(line)
-            except ValueError:  # it was killed meanwhile
-                continue
-            found[told["test"]] = told["time_s"]
+            with suppress(ValueError):  # it was killed meanwhile
+                found.append(json.loads(line))
         return found
 
 

@@ -57,9 +57,13 @@ class Session:
         """Take in a result. A side writes it at once: a later test may take the process down."""
         self.results.append((benchmark, timing))
         if self._side is not None:
-            line = json.dumps({"test": benchmark.fullname, "time_s": median(timing.rounds_s)})
+            told = {
+                "test": benchmark.fullname,
+                "time_s": median(timing.rounds_s),
+                "span_s": timing.span_s,
+            }
             with (self._side / TIMES).open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
+                file.write(json.dumps(told) + "\n")
 
     def regression(self, test: str) -> str | None:
         """Return how much slower than the base a test's benchmark is, where that was shown."""
@@ -70,7 +74,13 @@ class Session:
         from gpuadvisor.pytest_plugin import document, tables
 
         if self.results:
-            tables.show_times(terminal, self.results)
+            option = self.config.getoption
+            layout = tables.Layout(
+                option("gpu_benchmark_columns"),
+                option("gpu_benchmark_sort"),
+                option("gpu_benchmark_group_by"),
+            )
+            tables.show_times(terminal, self.results, layout)
         if self.compared is not None:
             tables.show_comparison(terminal, self.compared)
         path = self.config.getoption("gpu_benchmark_json")

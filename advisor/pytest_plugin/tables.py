@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -14,39 +15,80 @@ from gpuadvisor.pytest_plugin.timing import Timing
 if TYPE_CHECKING:
     from gpuadvisor.pytest_plugin.comparing import Compared
 
+Result = tuple[Benchmark, Timing]
+Row = tuple[Benchmark, Timing, dict[str, Any]]
+TITLES = {"iqr": "IQR", "ops": "OPS", "stddev": "StdDev"}
+FIGURES = ("min", "max", "mean", "stddev", "median", "iqr", "ops")
+"""Columns that are compared with the best of a table."""
 UNITS = (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9))
 COLORS = {GateVerdict.FAIL: "red", GateVerdict.PASS: "green", GateVerdict.INCONCLUSIVE: "yellow"}
 
 
-def show_times(terminal: Any, results: Sequence[tuple[Benchmark, Timing]]) -> None:
-    """Print one table a group, the fastest first, with factors relative to it."""
-    of_group = sorted(results, key=lambda result: result[0].group or "")
-    for group, found in groupby(of_group, key=lambda result: result[0].group):
-        rows = sorted(
-            ((benchmark, timing, statistics_of(timing)) for benchmark, timing in found),
-            key=lambda row: row[2]["median"],
-        )
-        _table(terminal, group, rows)
+@dataclass(frozen=True)
+class Layout:
+    """What tables show, by the names of pytest-benchmark."""
+
+    columns: Sequence[str]
+    sort: str
+    grouping: Sequence[str]
+    """What the tests of a table have in common."""
 
 
-def _table(
-    terminal: Any, group: str | None, rows: Sequence[tuple[Benchmark, Timing, dict[str, Any]]]
-) -> None:
+def show_times(terminal: Any, results: Sequence[Result], layout: Layout) -> None:
+    """Print one table a group, with factors relative to the best of each column."""
+    by_name = layout.sort in ("name", "fullname")
+
+    def group(row: Row) -> str:
+        return _group(row[0], layout.grouping)
+
+    def place(row: Row) -> Any:
+        return getattr(row[0], layout.sort) if by_name else row[2][layout.sort]
+
+    rows = [(benchmark, timing, statistics_of(timing)) for benchmark, timing in results]
+    rows.sort(key=lambda row: (group(row), place(row)))
+    for title, found in groupby(rows, key=group):
+        _table(terminal, title, [*found], layout.columns)
+
+
+def _group(benchmark: Benchmark, grouping: Sequence[str]) -> str:
+    """Return what a benchmark's table is called; empty where it has nothing of that."""
+    known = {
+        "group": benchmark.group,
+        "func": benchmark.name.partition("[")[0],
+        "fullfunc": benchmark.fullname.partition("[")[0],
+        "name": benchmark.name,
+        "fullname": benchmark.fullname,
+        "param": benchmark.param,
+    }
+    parts = []
+    for part in grouping:
+        _, is_param, param = part.partition(":")
+        params = benchmark.params or {}
+        named = f"{param}={params[param]}" if param in params else None
+        parts.append(named if is_param else known[part])
+    return " ".join(filter(None, parts))
+
+
+def _table(terminal: Any, group: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
     unit, factor = next((each for each in UNITS if rows[0][2]["median"] * each[1] >= 1), UNITS[-1])
-    columns = ("min", "median", "iqr")
-    best = {name: min(stats[name] for _, _, stats in rows) for name in columns}
-    header = [f"Name (time in {unit})", "Min", "Median", "IQR", "Rounds", "Calls", "Clock"]
+    several = len(rows) > 1
+
+    def cell(name: str, stats: dict[str, Any]) -> str:
+        if name not in FIGURES:
+            return str(stats[name])
+        best = (max if name == "ops" else min)(other[name] for _, _, other in rows)
+        return _relative(stats[name], best, 1.0 if name == "ops" else factor, several)
+
+    header = [f"Name (time in {unit})", *(TITLES.get(n, n.title()) for n in columns), "Clock"]
     lines = [
         [
             benchmark.name + ("" if timing.is_steady else " (not steady)"),
-            *(_relative(stats[name], best[name], factor, len(rows) > 1) for name in columns),
-            str(stats["rounds"]),
-            str(stats["iterations"]),
+            *(cell(name, stats) for name in columns),
             "GPU" if timing.on_gpu else "CPU",
         ]
         for benchmark, timing, stats in rows
     ]
-    title = f" gpu-benchmark{'' if group is None else f' {group!r}'}: {_count(rows)} "
+    title = f" gpu-benchmark{f' {group!r}' if group else ''}: {_count(rows)} "
     _write(terminal, title, header, lines)
 
 
@@ -63,23 +105,26 @@ def _relative(value: float, best: float, factor: float, several: bool) -> str:
 
 
 def show_comparison(terminal: Any, compared: Compared) -> None:
-    """Print what the pairs showed of each benchmark, and what could not be compared."""
+    """Print what was shown of each benchmark, and what could not be compared."""
     lines, verdicts = [], []
-    for test, (difference, pairs) in compared.differences.items():
+    for test, (difference, count) in compared.differences.items():
         percent = [f"{100 * (value - 1):+.1f} %" for value in (difference.low, difference.high)]
         change = f"{100 * (difference.ratio - 1):+.1f} %"
-        lines.append([test, change, " to ".join(percent), str(pairs), str(difference.verdict)])
+        lines.append([test, change, " to ".join(percent), str(count), str(difference.verdict)])
         verdicts.append(difference.verdict)
     if lines:
         title = f" gpu-benchmark: compared with {compared.base} "
-        header = ["Test", "Time", "Interval", "Pairs", "Verdict"]
+        counted = "Days" if compared.stored else "Pairs"
+        header = ["Test", "Time", "Interval", counted, "Verdict"]
         _write(terminal, title, header, lines, [COLORS[verdict] for verdict in verdicts])
     for test, why in compared.notes.items():
         terminal.write_line(f"gpu-benchmark: {test} was not compared: {why}", yellow=True)
+    for why in compared.undecided.values():
+        terminal.write_line(f"gpu-benchmark: inconclusive: {why}", yellow=True)
     if GateVerdict.INCONCLUSIVE in verdicts:
+        what = "days" if compared.stored else "runs"
         terminal.write_line(
-            "gpu-benchmark: inconclusive: runs differ too much to tell, after so many pairs; "
-            "no test fails by that"
+            f"gpu-benchmark: inconclusive: {what} differ too much to tell; no test fails by that"
         )
 
 

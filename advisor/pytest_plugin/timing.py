@@ -6,6 +6,7 @@ import gc
 import math
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,6 @@ from gpuadvisor.collectors.script.child.windows import (
     CudaTimer,
     HostTimer,
     Timer,
-    timer_for,
 )
 from gpuadvisor.collectors.script.specification import Schedule
 
@@ -56,6 +56,8 @@ class Timing:
     """Whether CUDA events were compared."""
     is_steady: bool = True
     """Whether the two halves of the rounds agree within `STEADY.drift`."""
+    span_s: tuple[float, float] = (0.0, 0.0)
+    """When the rounds began and ended, by `time.monotonic`, which all processes have in common."""
 
 
 @dataclass
@@ -66,57 +68,73 @@ class Stopwatch:
     wanted: Wanted = field(default_factory=Wanted)
     now: Callable[[], float] = time.perf_counter
     timer: Timer | None = None
-    """CUDA events or the host's clock; None to choose by what the first call leaves on the GPU."""
+    """CUDA events or the host's clock; None to choose by whether torch has used the GPU."""
     flush: Callable[[], Any] | None = None
     """Called before each call, untimed."""
 
     def run(self) -> Timing:
         """Time it; what it raises is let through."""
-        kept = self.call()  # what it returns may be all that it has on the GPU
+        before = _allocations()
+        self.call()
         self.choose_timer()
-        del kept
-        calls, call_s = self._warm_up()
+        if elsewhere := _elsewhere(before):
+            warnings.warn(elsewhere, stacklevel=2)
+        calls, round_s = self._warm_up()
         rounds_s: list[float] = []
         restarts = extensions = 0
+        began_s = time.monotonic()
         while True:
             compiled = compilations()
-            count = math.ceil(self.wanted.max_time_s / (calls * call_s))
+            count = math.ceil(self.wanted.max_time_s / round_s)
             rounds_s += self.rounds(max(self.wanted.min_rounds, count) - len(rounds_s), calls)
             if compilations() != compiled and restarts < MAX_RESTARTS:
                 restarts += 1
                 rounds_s.clear()
-                calls, call_s = self._warm_up()
+                calls, round_s = self._warm_up()
+                began_s = time.monotonic()
             elif not (steady := is_steady(rounds_s)) and extensions < MAX_EXTENSIONS:
                 extensions += 1
                 del rounds_s[: len(rounds_s) // 2]
             else:
-                return Timing(rounds_s, calls, self.on_gpu, steady)
+                return Timing(rounds_s, calls, self.on_gpu, steady, (began_s, time.monotonic()))
 
     def rounds(
-        self, count: int, calls: int, before: Callable[[], Any] | None = None
+        self,
+        count: int,
+        calls: int,
+        before: Callable[[], Any] | None = None,
+        after: Callable[[], Any] | None = None,
     ) -> list[float]:
         """Return the time of a call in so many rounds; the device is waited for at both ends only.
 
-        `before` is called before each round, untimed, and so is the garbage collector for what is
-        youngest: what calls leave behind in cycles, such as tensors, would else stay until the end.
+        `before` and `after` are called around each round, untimed, and so is the garbage collector
+        for what is youngest: what calls leave in cycles, such as tensors, would else stay.
         """
-        timer = self._timer
-        timer.synchronize()
         marks = []
-        for _ in range(count):
+        for number in range(count):
             gc.collect(0)
             if before is not None:
                 before()
+            if not number:
+                self.choose_timer()
+                self._timer.synchronize()
             marks.append(self._round(calls))
-        timer.synchronize()
-        taken = [math.fsum(timer.between_s(*both) for both in pairs) for pairs in marks]
+            if after is not None:
+                after()
+        if not marks:
+            return []
+        self._timer.synchronize()
+        taken = [math.fsum(self._timer.between_s(*both) for both in pairs) for pairs in marks]
         return [seconds / calls for seconds in taken]
 
     def choose_timer(self) -> None:
-        """Choose the clock by what is on the GPU by now."""
+        """Choose the clock by whether torch has used the current GPU by now.
+
+        What it has there at the moment says less: a function may free all that it allocates.
+        """
         torch = sys.modules.get("torch")
-        if self.timer is None:
-            self.timer = HostTimer() if torch is None else timer_for(torch)
+        if self.timer is None or isinstance(self.timer, HostTimer):
+            self.timer = CudaTimer(torch) if uses_gpu() else HostTimer()
         if self.flush is None and self.wanted.flush_l2 and self.on_gpu:
             self.flush = _flush(torch)
 
@@ -130,14 +148,18 @@ class Stopwatch:
         return self.timer
 
     def _warm_up(self) -> tuple[int, float]:
-        """Call it until it is warm; return the calls that make a round, and the time of one."""
+        """Call it until it is warm; return the calls that make a round, and what that takes.
+
+        That counts what flushes take: they can be a hundred times as long as the function.
+        """
         round_s = ROUND_S[CudaTimer if self.on_gpu else HostTimer]
         began, compiled = self.now(), compilations()
         calls, done, quiet = 1, 0, 0
         found: list[float] = []
         while True:
+            started = self.now()
             (call_s,) = self.rounds(1, calls)
-            found.append(call_s)
+            found.append(calls * call_s if self.flush is None else self.now() - started)
             done += calls
             seen = compilations()
             compiled, quiet = seen, quiet + calls if seen == compiled else 0
@@ -173,6 +195,42 @@ def is_steady(rounds_s: list[float]) -> bool:
         return True
     first, second = median(rounds_s[:half]), median(rounds_s[half:])
     return abs(second / first - 1) <= STEADY.drift if first else True
+
+
+def uses_gpu() -> bool:
+    """Say whether torch has ever allocated memory on the current GPU."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return False
+    return bool(torch.cuda.max_memory_reserved() > 0)
+
+
+def _allocations() -> list[int]:
+    """Return how often torch has allocated memory, for each GPU; nothing where it uses none."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return []
+    return [
+        torch.cuda.memory_stats(gpu).get("allocation.all.allocated", 0)
+        for gpu in range(torch.cuda.device_count())
+    ]
+
+
+def _elsewhere(before: list[int]) -> str:
+    """Return a warning where a function allocated memory on other GPUs than the current one only.
+
+    Events on the current GPU's stream do not wait for those.
+    """
+    after = _allocations()
+    before = before or [0] * len(after)
+    grown = [gpu for gpu, count in enumerate(after) if count > before[gpu]]
+    current = sys.modules["torch"].cuda.current_device() if grown else None
+    if not grown or current in grown:
+        return ""
+    return (
+        f"gpu_benchmark times what runs on the current GPU, cuda:{current}, but this function "
+        f"works on cuda:{grown[0]}: put `with torch.cuda.device({grown[0]}):` around it"
+    )
 
 
 @contextmanager

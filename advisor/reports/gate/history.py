@@ -123,7 +123,7 @@ def _recording(
         "counts": recording in history.counted,
         "runs": len(recording.runs),
         "step_time_ms": time_ms,
-        "peak_memory_bytes": memory_bytes,
+        "peak_memory_bytes": memory_bytes or None,
     }
 
 
@@ -175,7 +175,7 @@ def _rows(history: History) -> list[_Row]:
             f"{recording.at:%Y-%m-%d %H:%M}",
             figures.milliseconds(time),
             "".join(plot),
-            figures.memory(memory),
+            figures.memory(memory or None),
             commit,
         )
         rows.append((recording.at, 1, row))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuadvisor.collectors import programs
-from gpuadvisor.collectors.interpreter import TargetPython
+from gpuadvisor.collectors.interpreter import TargetPython, inspect_python
 from gpuadvisor.collectors.script.processes import RunProcesses, reap
 from gpuadvisor.collectors.script.runner import Tail
 from gpuadvisor.errors import Interrupted, UsageError
@@ -81,6 +81,7 @@ class SetUps:
 
     def _set_up(self, side: ReadySide, line: str, above: Path) -> tuple[TargetPython, str, str]:
         python = _environment_above(side.python, above)
+        command = replace(side.command, python=python)
         environment = {**os.environ, **side.environment, "VIRTUAL_ENV": str(above)}
         folders = (above / "bin", Path(side.python.executable).parent, environment.get("PATH", ""))
         environment["PATH"] = os.pathsep.join(map(str, folders))
@@ -97,7 +98,8 @@ class SetUps:
             return side.python, f"`{line}` ended with status {status}", said
         if status is None:
             return side.python, f"`{line}` took more than {TIMEOUT_S / 60:g} min", said
-        return target_python(replace(side.command, python=python)), "", ""
+        inspected = inspect_python(python) if side.python.torch is None else target_python(command)
+        return inspected, "", ""
 
 
 def _environment_above(python: TargetPython, folder: Path) -> str:

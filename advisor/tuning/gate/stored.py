@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -87,7 +87,7 @@ def record(
         here.git_dirty,
     )
     add_to_baselines(baseline.file, recording)
-    days, _ = level_of(_alike(read_baselines(baseline.file), baseline.name, session.key))
+    days, _ = level_of(days_alike(read_baselines(baseline.file), baseline.name, session.key))
     return Recorded(recording, len(days))
 
 
@@ -109,16 +109,16 @@ def check(
     began_s = time.monotonic()
     known = read_baselines(baseline.file)
     with _ready(options) as session:
-        days, changes = level_of(_alike(known, baseline.name, session.key))
+        days, changes = level_of(days_alike(known, baseline.name, session.key))
         side = _side(options.command, "now", session.environment)
         base = replace(side, name=f"{len(days)} days of {baseline.name}", commit=None)
         result = GateResult(
             GateVerdict.INCONCLUSIVE, "", base, side, environment=session.environment
         )
         if len(days) < LEAST:
-            _refuse_others(known, baseline.name, session.key)
+            refuse_others(known, baseline.name, session.key)
             since = f" since {changes[-1].metric.lower()} changed" if changes else ""
-            return replace(result, reason=_too_few(known, baseline, len(days), since))
+            return replace(result, reason=too_few(known, baseline, len(days), since))
         made = Runs(options, session.device, progress, cancelled)
         found = _runs(made, session, "head", max(len(day.runs) for day in days))
     result = replace(result, runs=tuple(made.all), wall_s=time.monotonic() - began_s)
@@ -131,7 +131,7 @@ def check(
             broken="head",
             output=made.outputs["head"],
         )
-    _refuse_other_clocks(days, found)
+    refuse_other_clocks(days, found)
     new = [each for run in found if (each := measured(run))]
     compared = Compared(
         compare_with_days(days, new, options.tolerance, options.limit, options.metrics)
@@ -230,14 +230,14 @@ def _runs(made: Runs, session: _Session, side: str, count: int) -> list[GateRun]
     return found
 
 
-def _alike(known: Baselines, name: str, key: Mapping[str, str]) -> list[Recording]:
+def days_alike(known: Baselines, name: str, key: Mapping[str, str]) -> list[Recording]:
     """Return the days of a baseline that can be compared with this machine."""
     accepted = known.accepted(name)
     alike = [each for each in known.recordings_of(name) if dict(each.key) == dict(key)]
     return days_of(alike, accepted.at if accepted else None)
 
 
-def _refuse_others(known: Baselines, name: str, key: Mapping[str, str]) -> None:
+def refuse_others(known: Baselines, name: str, key: Mapping[str, str]) -> None:
     """Raise RefusedError where all recordings of a name are of something else."""
     recordings = known.recordings_of(name)
     if not recordings or any(dict(each.key) == dict(key) for each in recordings):
@@ -254,7 +254,7 @@ def _refuse_others(known: Baselines, name: str, key: Mapping[str, str]) -> None:
     )
 
 
-def _refuse_other_clocks(days: list[Recording], runs: list[GateRun]) -> None:
+def refuse_other_clocks(days: Sequence[Recording], runs: Sequence[GateRun | RecordedRun]) -> None:
     """Raise RefusedError where the SM clock is beyond that of all recorded days."""
     then = [[run.sm_clock_mhz for run in day.runs if run.sm_clock_mhz] for day in days]
     now = [run.sm_clock_mhz for run in runs if run.sm_clock_mhz]
@@ -268,13 +268,18 @@ def _refuse_other_clocks(days: list[Recording], runs: list[GateRun]) -> None:
         )
 
 
-def _too_few(known: Baselines, baseline: Baseline, days: int, since: str) -> str:
+def too_few(
+    known: Baselines,
+    baseline: Baseline,
+    days: int,
+    since: str,
+    how: str = "`gpuadvisor gate record`",
+) -> str:
+    """Return what a baseline lacks for a check; `since` says why earlier days do not count."""
     name, recordings = baseline.name, known.recordings_of(baseline.name)
     if not recordings:
         others = f", which has {', '.join(known.names)}" if known.names else ""
-        return (
-            f"there is no recording of {name} in {baseline.file}{others}: `gpuadvisor gate record`"
-        )
+        return f"there is no recording of {name} in {baseline.file}{others}: {how}"
     accepted = known.accepted(name)
     if accepted and not since:
         since = f" since a new level was accepted on {accepted.at:%Y-%m-%d}"

@@ -1,10 +1,12 @@
 """Comparisons of many benchmarks at once, with runs that are only simulated."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from gpuadvisor.domain.gate import GateVerdict
+from gpuadvisor.errors import RefusedError
 from gpuadvisor.pytest_plugin.comparing import Compared, Comparing, SideRun
 from gpuadvisor.tuners.gate.comparing import FUTILE_FROM
 from gpuadvisor.tuners.gate.decision import LOOKS
@@ -19,17 +21,21 @@ class Machine:
         self.asked = []
         self.disturbed = set()
         """Numbers of the processes beside which something else used the machine."""
+        self.what = "others"
+        self.clock = lambda: None
+        """SM clock of a process, by which its times go."""
 
     def run(self, side, only):
         self.asked.append((side, tuple(only)))
-        times = {}
+        times, clock = {}, self.clock()
         for test in only:
             cost = self.costs[test][side == "head"]
             cost = cost(len(self.asked)) if callable(cost) else cost
             if cost is not None:
-                times[test] = cost * (1 + self.random.gauss(0, self.spread))
-        disturbance = "others" if len(self.asked) in self.disturbed else ""
-        return SideRun(times, "" if len(times) == len(only) else "it raised", disturbance, 3.0)
+                times[test] = cost * (1 + self.random.gauss(0, self.spread)) / (clock or 1.0)
+        disturbance = self.what if len(self.asked) in self.disturbed else ""
+        why = "" if len(times) == len(only) else "it raised"
+        return SideRun(times, why, disturbance, 3.0, dict.fromkeys(only, clock))
 
     def compare(self, told=None):
         tell = (lambda sentence: None) if told is None else told.append
@@ -111,6 +117,28 @@ def test_a_disturbed_pair_is_run_again_in_the_same_order():
     assert len(machine.asked) == 4 + 2 * (LOOKS[0] + 1) and found.differences["same"][1] == LOOKS[0]
     assert machine.asked[4:6] == machine.asked[6:8]
     assert "this pair is run again: others" in told
+
+
+def test_a_gpu_that_others_have_all_the_time_is_refused():
+    machine = Machine({"same": (1e-3, 1e-3)})
+    machine.disturbed, machine.what = range(5, 99), "another process used the GPU (7)"
+    with pytest.raises(RefusedError, match="wait until the GPU is free"):
+        machine.compare()
+
+
+def test_times_are_compared_as_at_one_clock():
+    """By a clock that goes up and down by 10 % nobody sees 3 % without that."""
+    found = {}
+    for known in (True, False):
+        machine = Machine({"slower": (1.0, 1.03)}, spread=0.0005)
+        clocks = random.Random(2)
+        machine.clock = lambda clocks=clocks: clocks.choice([1800.0, 1900.0, 1980.0])
+        if not known:
+            machine.run = lambda *of, run=machine.run: replace(run(*of), clocks_mhz={})
+        found[known] = machine.compare()
+    assert verdicts(found[True]) == {"slower": "fail"}
+    assert verdicts(found[False]) == {"slower": "inconclusive"}
+    assert "as at one clock" in found[True].regression("slower")
 
 
 def test_what_hardly_can_be_told_ends_early_inconclusive_and_fails_nothing():

@@ -11,7 +11,7 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.gate import GateSide
 from gpuadvisor.pytest_plugin import document, fixture, tables, timing
-from gpuadvisor.pytest_plugin.against import Side
+from gpuadvisor.pytest_plugin.processes import Side
 from gpuadvisor.tuning.gate.sides import ReadySide
 
 pytest_plugins = ["pytester"]
@@ -71,7 +71,7 @@ def test_tables_and_json(run, pytester):
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines([
         "*gpu-benchmark: 1 test -*",
-        "Name (time in *s)*Min*Median*IQR*Rounds*Calls*Clock",
+        "Name (time in *s)*Min*Median*IQR*Rounds*Iterations*Clock",
         "test_sort * 4 * 1 *CPU",
         "*gpu-benchmark 'sums': 2 tests*",
         "test_sum?10? *(1.0)*",
@@ -159,16 +159,20 @@ def test_a_regression_fails_the_test_with_the_sentence(run, pytester):
     """Shown by pairs (test_comparing.py); here the result is there already."""
     pytester.makeconftest("""
         import pytest
+        from gpuadvisor.domain.gate import Difference, GateVerdict
         from gpuadvisor.pytest_plugin import session_of
-        class Found:
-            base, differences, notes = "main", {}, {}
-            def regression(self, test): return "it takes 9 % longer" if "one" in test else None
+        from gpuadvisor.pytest_plugin.comparing import Compared
+        slower = Difference("step_time", GateVerdict.FAIL, 1.09, 1.05, 1.13, 1.09, 0.01, 0.03)
         def pytest_runtestloop(session):
-            session_of(session.config).compared = Found()
+            found = Compared("main", {"test_it.py::test_one": (slower, 4)})
+            session_of(session.config).compared = found
     """)
     result = run(ONE + "\ndef test_two(gpu_benchmark): gpu_benchmark(int)")
     result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(["it takes 9 % longer"])
+    result.stdout.fnmatch_lines([
+        "this benchmark takes 9.0 % longer than in main (+5.0 to +13.0 % in 4 pairs of *)*",
+        "test_it.py::test_one * +9.0 % * 4 *fail",
+    ])  # fmt: skip
 
 
 def test_a_side_runs_what_it_is_asked_for_and_tells_the_times(run, pytester):
