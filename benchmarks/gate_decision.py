@@ -1,11 +1,11 @@
 """How often a gate fails for an unchanged version, and how often it finds a slower one.
 
-    python benchmarks/gate_decision.py [--studies 1000] [--jobs 1]
+    python benchmarks/gate_decision.py [--studies 1000] [--jobs 1] [--tables noise,neighbours]
 
 The real decision and loop of `gpuadvisor gate` run on simulated noise, and beside simulated
-neighbours: second jobs that come and go. Beside them, on the same noise: a fixed threshold, and
-Welch's test on all steps, as benchmark tools have them. Nothing is measured here; with 1000 gates
-each it takes some ten minutes of two cores anywhere.
+neighbours: second jobs that come and go. Beside them, on the same noise, rules as other tools have
+them. Nothing is measured here; a gate takes 5 ms, and all tables with 1000 gates each some seven
+minutes of two cores anywhere.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import argparse
 import math
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,16 +30,22 @@ from benchmarks.false_claims import PERIODS_S, neighbour
 from gpuadvisor.domain.gate import GateRun, GateVerdict
 from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.domain.study import Trial, TrialState
-from gpuadvisor.tuners.gate.comparing import KNOWN, Comparing
+from gpuadvisor.tuners.gate.comparing import KNOWN, SHORT, Comparing
 from gpuadvisor.tuners.gate.decision import LOOKS
-from gpuadvisor.tuners.proof import Delay
+from gpuadvisor.tuners.proof import MAX_REPEATED, Delay
 from tests import simulation
 
 STEPS, WINDOWS = 80, 8
 """Steps of a run, and windows into which they fall: 4 s of 50 ms each."""
-SLOWER = (0.0, 0.01, 0.02, 0.03, 0.05)
+GUARDED_STEPS = 240
+"""Steps of a run that is measured for long enough for the 95th percentile to be compared."""
+POWER = 0.01
+"""Relative standard deviation of the power that runs of one version draw."""
+SLOWER = (0.0, 0.01, 0.02, 0.03, 0.05, 1.5)
 VISIBLE = 0.8
 """Part of a clock's effect that the sampled clocks show."""
+PARTS = {"first": 1, "short": WINDOWS // 2}
+"""Windows of runs that are measured for a short time."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +83,18 @@ NOISES = {
 }
 
 
-def runs(noise: Noise, generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+def runs(
+    noise: Noise, generator: np.random.Generator, count: int, steps: int = STEPS
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the step times (runs x steps, around 1) of a session, and the clocks of its runs."""
     logs = generator.normal(0, noise.process, (count, 1)) + noise.mode * (
         generator.random((count, 1)) < noise.mode_share
     )
-    logs = np.repeat(logs, STEPS, axis=1)
+    logs = np.repeat(logs, steps, axis=1)
     capped = generator.random(count) < noise.cap_on / (noise.cap_on + noise.cap_off)
     state, fresh = generator.normal(0, noise.step, count), math.sqrt(1 - noise.correlation**2)
-    clocks = np.zeros((count, STEPS))
-    for step in range(STEPS):
+    clocks = np.zeros((count, steps))
+    for step in range(steps):
         chance = generator.random(count)
         capped = np.where(capped, chance > noise.cap_off, chance < noise.cap_on)
         state = noise.correlation * state + generator.normal(0, noise.step * fresh, count)
@@ -103,13 +113,21 @@ class Session:
     steps: Iterator[np.ndarray]
     clocks: Iterator[float | None]
     slower: float
+    powers: Iterator[float] | None = None
+    """Watts of each run, where energy is counted."""
 
     def run(self, side: str, place: str) -> GateRun:
-        times = next(self.steps) * (1 + self.slower if side == "head" else 1.0)
-        windows = times.reshape(WINDOWS, -1).sum(axis=1) / 20  # steps of 50 ms
+        times_ms = 50 * next(self.steps) * (1 + self.slower if side == "head" else 1.0)
+        windows = times_ms.reshape(WINDOWS, -1)[: _windows(place)]
+        seconds = windows.sum(axis=1) / 1e3
+        watts = None if self.powers is None else next(self.powers)
         measured = replace(
             simulation.measurement([1.0]),
-            windows=tuple(StepWindow(STEPS // WINDOWS, float(each)) for each in windows),
+            step_ms=tuple(windows.ravel()),
+            windows=tuple(
+                StepWindow(windows.shape[1], float(s), energy_j=watts and float(watts * s))
+                for s in seconds
+            ),
         )
         trial = Trial(0, {}, "proof", TrialState.COMPLETE, measurement=measured)
         return GateRun(side, trial, next(self.clocks), place)
@@ -122,13 +140,23 @@ class Beside:
     noise: simulation.Neighbour
     delay: Delay
     slower: float
+    guarded: bool = False
+    """Whether runs have steps enough for the 95th percentile, and energy."""
     trials: list[Trial] = field(default_factory=list)
 
     def run(self, side: str, place: str) -> GateRun:
         settings = {"version": "head"} if side == "head" else {}
-        factors = self.noise.run(settings, self.delay.next_s(self.trials))
+        factors = self.noise.run(settings, self.delay.next_s(self.trials), _windows(place))
         cost_ms = 50 * (1 + self.slower if settings else 1.0)
-        measured = simulation.measurement([cost_ms * factor for factor in factors])
+        windows_ms = [cost_ms * factor for factor in factors]
+        measured = simulation.measurement(windows_ms)
+        if self.guarded:
+            each = GUARDED_STEPS // WINDOWS
+            measured = replace(
+                measured,
+                step_ms=tuple(ms for ms in windows_ms for _ in range(each)),
+                windows=tuple(StepWindow(each, each * ms / 1e3, energy_j=ms) for ms in windows_ms),
+            )
         trial = Trial(
             len(self.trials),
             settings,
@@ -138,8 +166,14 @@ class Beside:
             wall_s=self.noise.wall_s,
             disturbance=self.noise.disturbance,
         )
-        self.trials.append(trial)
+        if place != "first":  # of which a gate's delays know nothing
+            self.trials.append(trial)
         return GateRun(side, trial, None, place)
+
+
+def _windows(place: str) -> int:
+    """Return how many windows a run is measured for."""
+    return PARTS.get("short" if place.endswith(SHORT) else place, WINDOWS)
 
 
 @dataclass(frozen=True)
@@ -152,6 +186,12 @@ class Rates:
     passed: int
     pairs: float
     """Mean number of pairs."""
+    starts: float
+    """Mean number of runs, those before the pairs too."""
+    early: int
+    """Gates that ended without an answer, as more pairs would hardly have told."""
+    by_metric: Mapping[str, int]
+    """Gates that failed for a metric."""
 
     def failed(self, within: int = LOOKS[-1]) -> float:
         return sum(pairs <= within for pairs in self.failed_after) / self.gates
@@ -161,41 +201,65 @@ class Rates:
         return 1 - (self.passed + len(self.failed_after)) / self.gates
 
     @property
-    def at_most(self) -> float:
-        """Upper end of the one-sided 95 % interval of the rate of failures (Clopper-Pearson)."""
-        from scipy.special import betaincinv
+    def fails(self) -> str:
+        """Rate of failures with the upper end of its 95 % interval."""
+        most = interval(len(self.failed_after), self.gates)[1]
+        return f"{self.failed():.2%} (at most {most:.2%})"
 
-        return float(
-            betaincinv(len(self.failed_after) + 1, self.gates - len(self.failed_after), 0.95)
-        )
+
+def interval(count: int, of: int) -> tuple[float, float]:
+    """Return the ends of the 95 % interval of a rate, both sides (Clopper-Pearson)."""
+    from scipy.special import betaincinv
+
+    low = float(betaincinv(count, of - count + 1, 0.025)) if count else 0.0
+    return low, float(betaincinv(count + 1, of - count, 0.975)) if count < of else 1.0
 
 
 def gated(make: Callable[[int], Session | Beside], gates: int) -> Rates:
     """Run so many gates."""
-    failed, passed, pairs = [], 0, 0
+    failed, passed, pairs, starts, early = [], 0, 0, 0, 0
+    by_metric: Counter[str] = Counter()
     for number in range(gates):
         session = make(number)
-        found = Comparing(session.run, seed=str(number)).go()
-        verdict = next(d.verdict for d in found.differences if d.metric == "step_time")
+
+        def run(side: str, place: str, session: Session | Beside = session) -> GateRun:
+            nonlocal starts
+            starts += 1
+            return session.run(side, place)
+
+        first = [run(side, "first") for side in ("base", "head")]
+        found = Comparing(run, first, seed=str(number)).go()
         pairs += found.pairs
-        passed += verdict is GateVerdict.PASS
-        if verdict is GateVerdict.FAIL:
+        early += found.hopeless
+        passed += found.verdict is GateVerdict.PASS
+        if found.verdict is GateVerdict.FAIL:
             failed.append(found.pairs)
-    return Rates(gates, tuple(failed), passed, pairs / gates)
+            by_metric.update(d.metric for d in found.differences if d.verdict is GateVerdict.FAIL)
+    return Rates(
+        gates, tuple(failed), passed, pairs / gates, starts / gates, early, dict(by_metric)
+    )
 
 
-def session(name: str, slower: float, has_clocks: bool, number: int) -> Session:
-    """Return a session of a named noise."""
-    steps, clocks = runs(NOISES[name], np.random.default_rng(number), KNOWN + 2 * LOOKS[-1])
-    return Session(iter(steps), iter(clocks if has_clocks else [None] * len(clocks)), slower)
+def session(
+    name: str, slower: float, has_clocks: bool, number: int, guarded: bool = False
+) -> Session:
+    """Return a session of a named noise, with energy and the 95th percentile where `guarded`."""
+    generator = np.random.default_rng(number)
+    count = 2 + KNOWN + 2 * (LOOKS[-1] + MAX_REPEATED)
+    steps, clocks = runs(NOISES[name], generator, count, GUARDED_STEPS if guarded else STEPS)
+    powers = iter(300 * np.exp(generator.normal(0, POWER, count))) if guarded else None
+    return Session(iter(steps), iter(clocks if has_clocks else [None] * count), slower, powers)
 
 
-def beside(period_s: float, slower: float, number: int) -> Beside:
+def beside(period_s: float, slower: float, number: int, guarded: bool = False) -> Beside:
     """Return a session beside a neighbour of a period that nobody notices."""
     generator = random.Random(f"gate {period_s} {number}")
     noise = neighbour(generator, period_s)
     noise.pause(generator.uniform(0, 600))
-    return Beside(noise, Delay(str(number)), slower)
+    return Beside(noise, Delay(str(number)), slower, guarded)
+
+
+# Rules of other tools, of the steps (runs x steps) of eight runs of each version. -----------------
 
 
 def fixed(base: np.ndarray, head: np.ndarray) -> bool:
@@ -211,41 +275,133 @@ def welch(base: np.ndarray, head: np.ndarray) -> bool:
     return bool(found.pvalue < 0.01)
 
 
-def others(
-    rule: Callable[[np.ndarray, np.ndarray], bool], name: str, slower: float, gates: int
-) -> float:
-    """Return how often another rule fails: eight runs of the base, then eight of the head."""
-    failed = 0
+def compare_fail(base: np.ndarray, head: np.ndarray) -> bool:
+    """Fail as pytest-benchmark's `--benchmark-compare-fail=min:5%`: one process of each version."""
+    return bool(head[0].min() > 1.05 * base[0].min())
+
+
+def asv_factor(base: np.ndarray, head: np.ndarray) -> bool:
+    """Fail as `asv continuous`: two rounds each, Mann-Whitney at 0.002, and a factor of 1.1."""
+    from scipy import stats
+
+    base, head = base[:2].ravel(), head[:2].ravel()
+    if np.median(head) <= 1.1 * np.median(base):
+        return False
+    return bool(stats.mannwhitneyu(head, base, alternative="two-sided").pvalue < 0.002)
+
+
+OTHERS = (fixed, welch, compare_fail, asv_factor)
+EIGHT = 8
+"""Runs of each version that they have; one version's after the other's."""
+
+
+def steps_of(name: str, number: int) -> np.ndarray:
+    """Return the steps of a session of a named noise."""
+    return runs(NOISES[name], np.random.default_rng(number), 2 * EIGHT)[0]
+
+
+def steps_beside(period_s: float, number: int) -> np.ndarray:
+    """Return the steps of a session beside a neighbour; those of a window take equally long."""
+    noise = beside(period_s, 0.0, number).noise
+    made = [noise.run({"version": "head"} if n >= EIGHT else {}) for n in range(2 * EIGHT)]
+    return np.repeat(np.array(made), STEPS // WINDOWS, axis=1)
+
+
+def others(make: Callable[[int], np.ndarray], slower: float, gates: int) -> list[str]:
+    """Return how often each of the other rules fails."""
+    failed = [0] * len(OTHERS)
     for number in range(gates):
-        steps, _ = runs(NOISES[name], np.random.default_rng(number), 16)
-        failed += rule(steps[:8], steps[8:] * (1 + slower))
-    return failed / gates
+        steps = make(number)
+        for place, rule in enumerate(OTHERS):
+            failed[place] += rule(steps[:EIGHT], steps[EIGHT:] * (1 + slower))
+    return [f"{count / gates:.1%}" for count in failed]
 
 
-def _noise_row(gates: int, of: tuple[str, bool, float]) -> str:
+# Tables. ------------------------------------------------------------------------------------------
+
+
+def _noise_row(gates: int, of: tuple[str, bool, float]) -> list[str]:
     name, has_clocks, slower = of
     found = gated(partial(session, name, slower, has_clocks), gates)
-    cells = [
-        f"{found.failed():.1%}",
+    return [
+        name,
+        "sampled" if has_clocks else "unknown",
+        f"{slower:.0%}",
+        f"{found.failed():.1%}" if slower else found.fails,
         f"{found.failed(12):.1%}",
         f"{found.failed(15):.1%}",
         f"{found.passed / gates:.1%}",
         f"{found.inconclusive:.1%}",
+        f"{found.early / gates:.1%}",
         f"{found.pairs:.1f}",
-        f"{others(fixed, name, slower, gates):.1%}",
-        f"{others(welch, name, slower, gates):.1%}",
+        f"{found.starts:.1f}",
     ]
-    clocks = "sampled" if has_clocks else "unknown"
-    return f"| {name} | {clocks} | {slower:.0%} | {' | '.join(cells)} |"
 
 
-def _neighbour_row(gates: int, period_s: float) -> str:
-    none, slow = (gated(partial(beside, period_s, slower), gates) for slower in (0.0, 0.05))
-    return (
-        f"| {period_s} s | {none.failed():.2%} (at most {none.at_most:.2%}) |"
-        f" {none.passed / gates:.0%} | {none.inconclusive:.0%} | {slow.failed():.0%} |"
-        f" {slow.passed / gates:.1%} |"
+def _neighbour_row(gates: int, period_s: float) -> list[str]:
+    none, slow = (
+        gated(partial(beside, period_s, slower), of)
+        for slower, of in ((0.0, gates), (0.05, gates // 10))
     )
+    return [
+        f"{period_s} s",
+        none.fails,
+        f"{none.passed / gates:.0%}",
+        f"{none.inconclusive:.0%}",
+        f"{none.pairs:.1f}",
+        f"{slow.failed():.0%}",
+        f"{slow.passed / slow.gates:.1%}",
+    ]
+
+
+def _guards_row(gates: int, of: str | float) -> list[str]:
+    if isinstance(of, str):
+        found = gated(lambda number: session(of, 0.0, True, number, guarded=True), gates)
+    else:
+        found = gated(lambda number: beside(of, 0.0, number, guarded=True), gates)
+    named = "; ".join(f"{name} {count}" for name, count in sorted(found.by_metric.items()))
+    beside_what = of if isinstance(of, str) else f"beside a neighbour of {of} s"
+    return [beside_what, found.fails, named or "none", f"{found.inconclusive:.1%}"]
+
+
+def _other_row(gates: int, of: tuple[str | float, float]) -> list[str]:
+    where, slower = of
+    make = partial(steps_of if isinstance(where, str) else steps_beside, where)
+    named = where if isinstance(where, str) else f"beside a neighbour of {where} s"
+    return [named, f"{slower:.0%}", *others(make, slower, gates)]
+
+
+GUARDED = (*NOISES, 30, 60)
+Row = Callable[[int, Any], list[str]]
+TABLES: Mapping[str, tuple[str, Row, Iterable[Any]]] = {
+    "noise": (
+        "noise | clocks | slower by | fails | within 12 pairs | within 15 | passes "
+        "| inconclusive | of these early | pairs | starts",
+        _noise_row,
+        [
+            (name, has_clocks, slower)
+            for name in NOISES
+            for has_clocks in ((True,) if name == "quiet" else (True, False))
+            for slower in SLOWER
+        ],
+    ),
+    "guards": (
+        "energy and 95th percentile, too | unchanged: fails | gates by metric | inconclusive",
+        _guards_row,
+        GUARDED,
+    ),
+    "neighbours": (
+        "neighbour's period | unchanged: fails | passes | inconclusive | pairs "
+        "| 5 % slower: fails | passes",
+        _neighbour_row,
+        PERIODS_S,
+    ),
+    "others": (
+        "noise | slower by | fixed 5 % | Welch, 1 % | pytest-benchmark, min:5% | asv, 1.1",
+        _other_row,
+        [(where, slower) for where in GUARDED for slower in (0.0, 0.03, 0.05)],
+    ),
+}
 
 
 def main() -> None:
@@ -253,22 +409,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--studies", type=int, default=1000)
     parser.add_argument("--jobs", type=int, default=1, help="processes that work side by side")
+    parser.add_argument(
+        "--tables", default=",".join(TABLES), help="some of noise, guards, neighbours, others"
+    )
     chosen = parser.parse_args()
+    print(f"{chosen.studies} gates each, with the default tolerance (1 %) and limit (3 %);")
+    print("in brackets the upper end of the 95 % interval.")
     with ProcessPoolExecutor(chosen.jobs) as pool:
-
-        def table(head: str, row: Callable[[int, object], str], of: Iterable[object]) -> None:
-            columns = head.count("|") - 2
-            print(f"\n{head}\n|---|{'--:|' * columns}")
-            for line in pool.map(partial(row, chosen.studies), of):
-                print(line, flush=True)
-
-        print(f"{chosen.studies} gates each, with the default tolerance (1 %) and limit (3 %).")
-        head = "| noise | clocks | slower by | fails | within 12 pairs | within 15 | passes "
-        head += "| inconclusive | pairs | fixed 5 %: fails | Welch: fails |"
-        cases = [(n, c, s) for n in NOISES for c in (True, False) for s in SLOWER]
-        table(head, _noise_row, cases)
-        head = "| neighbour's period | unchanged: fails | passes | inconclusive "
-        table(head + "| 5 % slower: fails | passes |", _neighbour_row, PERIODS_S)
+        for name in chosen.tables.split(","):
+            head, row, of = TABLES[name]
+            print(f"\n| {head} |\n|---|{'--:|' * head.count('|')}")
+            for cells in pool.map(partial(row, chosen.studies), of):
+                print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.gate.decision import LIMIT, LOOKS, TOLERANCE, chance_to_tell
 from gpuadvisor.tuners.gate.metric import Evidence, Metric, measured
 from gpuadvisor.tuners.gate.metrics import check_names, load_metrics
+from gpuadvisor.tuners.gate.obstacle import obstacle
 from gpuadvisor.tuners.proof import MAX_REPEATED, orders
 
 KNOWN = 2
@@ -53,6 +54,8 @@ class Compared:
     """Whether a metric that was asked for is among those."""
     hopeless: bool = False
     """Whether it ended early, as more pairs would hardly have told."""
+    obstacle: str = ""
+    """Where it stayed open: what kept it from being decided, and what would help."""
 
     @property
     def verdict(self) -> GateVerdict:
@@ -91,6 +94,8 @@ class Comparing:
     seed: str = ""
     on_disturbed: Callable[[str, bool], None] = lambda disturbance, repeated: None
     """Told what disturbed a pair, and whether it is run again."""
+    on_obstacle: Callable[[str], None] = lambda obstacle: None
+    """Told once, as soon as it is seen, what will keep the pairs from deciding."""
     asked: Collection[str] = ()
     """Names of metrics that the verdict rests on too, besides those that it rests on anyway."""
     error_share: float = 1.0
@@ -109,7 +114,7 @@ class Comparing:
         ]
 
     def go(self) -> Compared:
-        found, repeated, failures = Compared(), 0, 0
+        found, repeated, failures, told = Compared(), 0, 0, ""
         order = orders(self.seed)
         again: bool | None = None
         hurry = self._is_slower(*self._firsts())
@@ -133,6 +138,8 @@ class Comparing:
                 (r.trial.disturbance for r in runs.values() if r.trial.disturbance), ""
             )
             if disturbance:
+                if hurry:  # what is obvious has to be so on a quiet machine
+                    hurry, most = False, self._look_at_base()
                 may = repeated < most
                 repeated += may
                 self.on_disturbed(disturbance, may)
@@ -148,6 +155,10 @@ class Comparing:
                 found = self._look()
                 if found.is_decided or found.hopeless:
                     break
+            if not (told or hurry) and (told := obstacle(self._evidence())):
+                self.on_obstacle(told)
+        if found.verdict is GateVerdict.INCONCLUSIVE and found.differences:
+            return replace(found, obstacle=obstacle(self._evidence()))
         return found
 
     def _look_at_base(self) -> int:
@@ -196,7 +207,7 @@ class Comparing:
         return replace(found, differences=(worse, *found.differences[1:]))
 
     def _look(self) -> Compared:
-        evidence = Evidence(self.known, self._pairs, self.tolerance, self.limit)
+        evidence = self._evidence()
         sharing = [m for m in self._metrics if m.statistical and self._role(m) != "reported"]
         others = max(1, sum(not metric.primary for metric in sharing))
         found, unmeasured, unanswered = [], [], False
@@ -215,6 +226,9 @@ class Comparing:
         return Compared(
             tuple(found), pairs, None, tuple(unmeasured), unanswered, hopeless and pairs < LOOKS[-1]
         )
+
+    def _evidence(self) -> Evidence:
+        return Evidence(self.known, self._pairs, self.tolerance, self.limit)
 
     def _role(self, metric: Metric) -> MetricRole:
         return MetricRole.DECIDES if metric.name in self.asked else metric.role

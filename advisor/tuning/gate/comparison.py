@@ -141,6 +141,7 @@ class _Gate:
             self.options.limit,
             str(self.options.seed),
             self._runs.disturbed,
+            self.progress.on_message,
             self.options.metrics,
             self.options.error_share,
         ).go()
@@ -205,7 +206,9 @@ class _Gate:
         return replace(result, broken=broken, output=self._runs.outputs[broken])
 
     def _saved(self, compared: Compared) -> Iterator[str]:
-        """Yield what a comparison that ended early has saved."""
+        """Yield what kept a comparison from being decided, and what ending early has saved."""
+        if compared.obstacle:
+            yield compared.obstacle
         if compared.hopeless:
             left = LOOKS[-1] - compared.pairs
             pair_s = 2 * median(run.trial.wall_s for run in self._runs.all)

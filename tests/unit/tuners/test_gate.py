@@ -1,6 +1,9 @@
 """What a gate decides from pairs of runs, and how often it is wrong."""
 
 import importlib.util
+import math
+import random
+import re
 import sys
 from dataclasses import replace
 from functools import partial
@@ -83,6 +86,21 @@ class TestOneLook:
     def test_runs_that_differ_much_show_nothing(self):
         found = compare("step_time", pairs(4, 0.02, (0.1, -0.2, 0.0, 0.2, -0.1)), KNOWN)
         assert found.verdict is GateVerdict.INCONCLUSIVE
+
+    @pytest.mark.parametrize(
+        ("count", "slower", "verdict"),
+        [
+            # Above the tolerance at the look's own error of 0.018, but hardly slower for sure.
+            (15, 0.14, GateVerdict.INCONCLUSIVE),
+            (15, 0.22, GateVerdict.FAIL),
+            # Below the limit at the look's error of 0.2, but 10 % slower as likely as not.
+            (24, -0.03, GateVerdict.INCONCLUSIVE),
+            (24, -0.15, GateVerdict.PASS),
+        ],
+    )
+    def test_where_runs_differ_by_a_tenth_it_has_to_be_sure(self, count, slower, verdict):
+        found = compare("step_time", pairs(count, slower, (0.1, -0.15, 0.02, 0.12, -0.09)))
+        assert found.verdict is verdict
 
     @settings(max_examples=40, deadline=None)
     @given(
@@ -229,24 +247,41 @@ def test_figures_of_runs(factor, verdict):
 class Runs:
     """`run` of a comparison: head's runs take longer by a factor, and runs fail as told."""
 
-    def __init__(self, slower=0.0, failing=(), disturbed=()):
+    def __init__(self, slower=0.0, failing=(), disturbed=(), spread=0.001, **changes):
         self.slower, self.failing, self.disturbed = slower, failing, disturbed
+        self.spread, self.changes = spread, changes
         self.made = []
 
     def __call__(self, side, place):
         number = len(self.made)
         ok = number not in self.failing
-        cost_ms = 50 * (1 + 0.001 * (number % 3)) * (1 + self.slower * (side == "head"))
+        cost_ms = 50 * (1 + self.spread * (number % 3)) * (1 + self.slower * (side == "head"))
         trial = Trial(
             number,
             {},
             "proof",
             TrialState.COMPLETE if ok else TrialState.CRASHED,
-            measurement=measurement([cost_ms] * 8) if ok else None,
+            measurement=measurement([cost_ms] * 8, **self.changes) if ok else None,
             disturbance="others" if number in self.disturbed else "",
         )
         self.made.append(GateRun(side, trial, None, place))
         return self.made[-1]
+
+
+class Scattered(Runs):
+    """Runs of one version that differ by a standard deviation, by chance."""
+
+    def __init__(self, spread, slower=0.0, **changes):
+        super().__init__(slower, **changes)
+        self.random, self.deviation = random.Random(3), spread
+
+    def __call__(self, side, place):
+        run = super().__call__(side, place)
+        by, old = math.exp(self.random.gauss(0, self.deviation)), run.trial.measurement
+        windows = tuple(
+            replace(w, seconds=w.seconds * by, data_wait_s=w.data_wait_s * by) for w in old.windows
+        )
+        return replace(run, trial=replace(run.trial, measurement=replace(old, windows=windows)))
 
 
 def compared(runs, **options):
@@ -278,6 +313,13 @@ class TestLoop:
         assert compared(runs, first=first).verdict is GateVerdict.FAIL
         assert len(runs.made) > 6
 
+    def test_obvious_is_only_what_is_so_on_a_quiet_machine(self):
+        runs = Runs(1.2, disturbed=[2])
+        first = [runs(side, "first") for side in ("base", "head")]
+        compared(runs, first=first)
+        assert [run.place for run in runs.made[2:4]] == ["pair 1, short"] * 2
+        assert not any("short" in run.place for run in runs.made[4:])
+
     def test_a_slow_first_run_is_no_regression(self):
         first = [Runs(n)(side, "first") for n, side in ((0, "base"), (5.0, "head"))]
         runs = Runs()
@@ -289,6 +331,30 @@ class TestLoop:
         found = compared(Runs(0.02), limit=0.0001, tolerance=0.5)
         assert (found.verdict, found.pairs) == (GateVerdict.INCONCLUSIVE, comparing.FUTILE_FROM)
         assert found.hopeless
+
+    @pytest.mark.parametrize(
+        ("changes", "helps"),
+        [
+            ({}, "give it cores of its own"),
+            ({"windows": (StepWindow(10, 0.4), StepWindow(10, 0.8)) * 4}, "measure longer (--mea"),
+            ({"windows": (StepWindow(10, 0.5, data_wait_s=0.4),) * 8}, "for its data for 80% of"),
+        ],
+    )
+    def test_what_will_keep_it_from_being_decided_is_said_early(self, changes, helps):
+        told = []
+        found = compared(Scattered(0.25, **changes), on_obstacle=told.append)
+        assert found.verdict is GateVerdict.INCONCLUSIVE
+        assert len(told) == 1
+        assert "runs of one version differ by 2" in told[0]
+        assert helps in told[0]
+        assert re.search(r"--tolerance \d --limit [12]\d$", found.obstacle)
+
+    @pytest.mark.parametrize(("spread", "slower"), [(0.02, 0.0), (0.25, 4.0)])
+    def test_nothing_is_said_where_it_will_be_decided(self, spread, slower):
+        told = []
+        found = compared(Scattered(spread, slower), on_obstacle=told.append)
+        assert found.verdict is not GateVerdict.INCONCLUSIVE
+        assert (told, found.obstacle) == ([], "")
 
     def test_what_is_asked_for_and_cannot_be_measured(self):
         with pytest.raises(UsageError, match="--metric p95 cannot be measured: it takes 200 st"):

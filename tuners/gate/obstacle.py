@@ -1,0 +1,128 @@
+"""What keeps pairs of runs from deciding a gate: seen early, with what would help."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from gpuadvisor.tuners.gate.decision import LOOK_ERRORS, LOOKS, PASS_ERRORS
+from gpuadvisor.tuners.gate.metric import Evidence, Read
+from gpuadvisor.tuners.gate.metrics.step_time import METRIC, WAITS
+
+LEAST_PAIRS = 2
+"""Pairs from which it can be seen, with two runs of the base before them."""
+DOUBT = 0.05
+"""Chance that runs which differ by just too much to be told apart are called so."""
+LIKELY = 1.28
+"""Standard errors that an interval has to be clear by, so that nine of ten gates are decided."""
+OF_MEDIAN = 1.25
+"""Standard error of a median of normal values over that of their mean."""
+LONGEST_S = 300.0
+"""Longest measurement of a run that is proposed: 24 pairs of such runs take four hours."""
+HALF = 0.5
+"""Part of what runs differ by, from which something is called a cause of it."""
+
+
+def obstacle(evidence: Evidence) -> str:
+    """Return why all pairs of a gate will hardly tell of the step time, and what would help.
+
+    Empty where they may: where runs surely differ by less than what lets half of the unchanged
+    versions pass, or the new version is slower by so much that it will be seen all the same.
+    """
+    if len(evidence.pairs) < LEAST_PAIRS:
+        return ""
+    read = METRIC.reader(evidence.all)
+    base, head = (
+        [math.log(read(run) or 1.0) for run in side] for side in (evidence.base, evidence.head)
+    )
+    paired = base[len(evidence.known) :]
+    differences = [new - old for old, new in zip(paired, head, strict=True)]
+    apart = _squares(base) + _squares(head), len(base) + len(head) - 2
+    in_pairs = _squares(differences) / 2, len(differences) - 1
+    least = min(_least(*apart), _least(*in_pairs))
+    if _passes(least) <= math.log1p(evidence.limit):
+        return ""
+    spread = min(math.sqrt(squares / freedom) for squares, freedom in (apart, in_pairs))
+    last = LOOKS[-1]
+    fails = math.log1p(evidence.tolerance) + _half(last, LOOK_ERRORS[last], spread)
+    if math.fsum(differences) / len(differences) > fails:
+        return ""
+    helps = [*_causes(evidence, spread, read), _bounds(spread)]
+    return (
+        f"runs of one version differ by {spread:.0%}: even {last} pairs would show only slowdowns "
+        f"of {math.expm1(fails):.0%} and more, and hardly rule out one of {evidence.limit:.0%}. "
+        f"What would help: {'; '.join(helps)}"
+    )
+
+
+def _causes(evidence: Evidence, spread: float, read: Read) -> Iterator[str]:
+    """Yield what was seen that runs may differ by, each with what would help, in words."""
+    runs = evidence.all
+    made = [*evidence.known, *(run for base, head, _ in evidence.pairs for run in (base, head))]
+    if disturbed := [run.trial.disturbance for run in made if run.trial.disturbance]:
+        yield f"beside {len(disturbed)} of {len(made)} runs {disturbed[-1]}, which has to end"
+    waits = median(run.data_wait_share for run in runs)
+    if waits > WAITS:
+        yield (
+            f"it waits for its data for {waits:.0%} of the time, so that the disk and the CPU are "
+            "measured: let it read a few batches that are kept in memory"
+        )
+    clocks = [math.log(run.sm_clock_mhz) for run in made if run.sm_clock_mhz]
+    if len(clocks) == len(made) and _deviation(clocks) > HALF * spread:
+        yield (
+            f"the SM clock moves by {_deviation(clocks):.0%} from run to run: lock it "
+            "(nvidia-smi --lock-gpu-clocks)"
+        )
+    within = median(run.noise for run in runs)
+    windows = median(len(run.window_step_ms) for run in runs)
+    if OF_MEDIAN * within / math.sqrt(windows) > HALF * spread:
+        longer_s = median(run.seconds for run in runs) * (spread / _decidable(evidence)) ** 2
+        far = f", for {longer_s:.0f} s" if longer_s <= LONGEST_S else ""
+        yield f"steps differ as much within each run: measure longer (--measure){far}"
+    else:
+        yield (
+            f"steps within a run differ by {within:.0%} only, so it is each process that is "
+            "different: give it cores of its own (taskset), and fix what it chooses anew each time"
+        )
+
+
+def _bounds(spread: float) -> str:
+    """Return what could be told, as a clause."""
+    last = LOOKS[-1]
+    limit = math.expm1(_passes(spread) + LIKELY * spread * math.sqrt(2 / last))
+    percent = max(1, math.ceil(100 * limit))
+    return f"what can be told is --tolerance {math.ceil(percent / 3)} --limit {percent}"
+
+
+def _decidable(evidence: Evidence) -> float:
+    """Return by how much runs may differ for half of unchanged versions to pass in 12 pairs."""
+    return math.log1p(evidence.limit) / _half(12, PASS_ERRORS[12], 1.0)
+
+
+def _passes(spread: float) -> float:
+    """Return half the interval by which a version passes after all pairs, as a log ratio."""
+    return _half(LOOKS[-1], PASS_ERRORS[LOOKS[-1]], spread)
+
+
+def _half(pairs: int, error: float, spread: float) -> float:
+    """Return half an interval of so many pairs, of runs with this spread, as a log ratio."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(pairs - 1, 1 - error / 2)) * spread * math.sqrt(2 / pairs)
+
+
+def _least(squares: float, freedom: int) -> float:
+    """Return the standard deviation that is surely reached, from a sum of squares."""
+    from scipy.special import chdtri
+
+    return math.sqrt(squares / float(chdtri(freedom, DOUBT)))
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return math.sqrt(_squares(values) / (len(values) - 1))
+
+
+def _squares(values: Sequence[float]) -> float:
+    mean = math.fsum(values) / len(values)
+    return math.fsum((value - mean) ** 2 for value in values)
