@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from gpuadvisor.domain.device import Environment
+from gpuadvisor.domain.explanation import Explanation
 from gpuadvisor.domain.study import Trial, TrialState
 
 
@@ -138,5 +139,7 @@ class GateResult:
     wall_s: float = 0.0
     output: str = ""
     """The end of what the broken version printed."""
+    explanation: Explanation | None = None
+    """Why the head is slower, where a time or energy failed; None where nobody looked."""
     unmeasured: tuple[tuple[str, str], ...] = ()
     """Metrics that could not be measured, by name, each with the reason as a clause."""

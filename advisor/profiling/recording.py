@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from gpuadvisor.collectors.devices import cpu_device
+from gpuadvisor.collectors.load import LoadMeter
 from gpuadvisor.collectors.script.child.torch_profiler import NAME, SETTLING_STEPS
 from gpuadvisor.collectors.script.request import Command, Event, Limits, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.runner import run_script
@@ -52,6 +53,14 @@ class RecordOptions:
     """CPU cores that the script keeps to; empty for all."""
     scratch: bool = False
     """Whether the script runs in a private view of the file system."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables set in addition to gpuadvisor's own environment."""
+    applications: tuple[Application, ...] = ()
+    """Knobs that are applied in the script's process, as in a plan."""
+    seed: int | None = None
+    """For `random`, numpy and torch; None to leave them alone."""
+    load: LoadMeter | None = None
+    """Sees what else uses the machine meanwhile; None where that is no matter."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,8 @@ class Recorded:
     """Sentences that the user should read."""
     failed: bool = False
     """Whether the script failed by itself."""
+    disturbance: str = ""
+    """What else used the machine meanwhile, as a clause; empty where nobody looked or saw any."""
 
 
 @dataclass
@@ -118,6 +129,7 @@ def record(
     recorded = _recorded(options, folder, events)
     if recorded is None:
         raise _failure(options, events, outcome)
+    recorded = replace(recorded, disturbance=outcome.disturbance)
     bad = (TrialState.CRASHED, TrialState.OUT_OF_MEMORY, TrialState.HUNG)
     if events.stopped or outcome.state not in bad:
         return recorded
@@ -164,13 +176,15 @@ def _run(
     request = RunRequest(
         options.command,
         Specification(
-            (Application(NAME, APPLIER, json.dumps(value)),),
+            (*options.applications, Application(NAME, APPLIER, json.dumps(value))),
+            seed=options.seed,
             cores=options.cores,
             schedule=schedule,
             stay=options.keep_running,
         ),
         options.device or cpu_device(),
         Limits(startup_s=options.timeout_s),
+        options.environment,
         all_gpus=options.device is None,
         scratch=options.scratch,
         shared=(str(folder),),
@@ -178,7 +192,7 @@ def _run(
         on_output=options.on_output,
         cancelled=lambda: bool(events.refusal) or options.cancelled(),
     )
-    outcome = run_script(request)
+    outcome = run_script(request, load=options.load)
     if options.cancelled() and not events.report:
         raise Interrupted("interrupted: nothing was recorded")
     return events, outcome

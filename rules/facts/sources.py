@@ -26,7 +26,7 @@ from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls
 
 _FRAME = re.compile(r"(?P<file>[^<>()]+\.py)\((?P<line>\d+)\): ")
 """PyTorch's way to write a frame: `train.py(12): main`."""
-_INSTALLED = re.compile(r"(^|/)(site-packages|dist-packages|lib/python\d[\d.]*)/|^/usr/lib/")
+INSTALLED = re.compile(r"(^|/)(site-packages|dist-packages|lib/python\d[\d.]*)/|^/usr/lib/")
 _OURS = "collectors/script/child/"
 PACKAGES = frozenset(
     """
@@ -88,7 +88,7 @@ class Sources:
 def own_line(frame: str) -> str | None:
     """Return `file:line` of a frame in the user's own code; None for any other."""
     found = _FRAME.match(frame)
-    if found is None or _INSTALLED.search(found["file"]) or _OURS in found["file"]:
+    if found is None or INSTALLED.search(found["file"]) or _OURS in found["file"]:
         return None
     top = found["file"].removeprefix("./").partition("/")[0].removesuffix(".py")
     if top in sys.stdlib_module_names or top in PACKAGES:

@@ -11,6 +11,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,13 +80,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     add_folders(group)
     add_bounds(parser)
-    add_measuring(parser)
+    add_measuring(parser).add_argument(
+        "--no-explain",
+        action="store_true",
+        help="do not profile both versions where a time failed, to say why",
+    )
     add_outputs(parser.add_argument_group("what to write"))
 
 
 def run(args: argparse.Namespace) -> int:
     from gpuadvisor.commands._output import messages
     from gpuadvisor.interruption import stoppable
+    from gpuadvisor.profiling.explaining import explain
     from gpuadvisor.tui.gate import ConsoleGateProgress
     from gpuadvisor.tuning.gate.comparison import gates
 
@@ -97,7 +103,14 @@ def run(args: argparse.Namespace) -> int:
         with (
             stoppable() as stop,
             ConsoleGateProgress(messages()) as progress,
-            closing(gates(list(benchmarks.values()), progress, stop.requested)) as found,
+            closing(
+                gates(
+                    list(benchmarks.values()),
+                    progress,
+                    stop.requested,
+                    None if args.no_explain else partial(explain, progress, stop.requested),
+                )
+            ) as found,
         ):
             for name, options in benchmarks.items():
                 command = options.command

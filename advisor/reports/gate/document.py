@@ -17,6 +17,7 @@ from gpuadvisor.domain.gate import (
 from gpuadvisor.printable import printable
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.document import Bullets, Column, Listing, Paragraph, Section, Table
+from gpuadvisor.reports.gate.explanation import explanation_json, explanation_sections
 from gpuadvisor.reports.gate.quantities import middle
 from gpuadvisor.reports.render_text import print_sections
 from gpuadvisor.reports.strict_json import strict
@@ -70,6 +71,7 @@ def gate_json(found: GateResult) -> dict[str, Any]:
         "head": _side(found.head),
         "metrics": [_difference(each) for each in found.differences],
         "unmeasured": [{"metric": name, "reason": why} for name, why in found.unmeasured],
+        "explanation": explanation_json(found.explanation),
         "pairs": found.pairs,
         "runs": [_run(run) for run in found.runs],
         "notes": list(found.notes),
@@ -90,7 +92,7 @@ def gate_json(found: GateResult) -> dict[str, Any]:
 
 
 def sections(found: GateResult) -> Iterator[Section]:
-    """Yield what a gate found: the verdict, the metrics, how they were measured, and remarks."""
+    """Yield what a gate found: the verdict, the metrics, why it is slower, and remarks."""
     headline, style = HEADLINES[found.verdict]
     yield Section("", [Paragraph(f"{headline}: {why(found)}.", style)])
     if found.differences:
@@ -104,6 +106,7 @@ def sections(found: GateResult) -> Iterator[Section]:
         yield Section("", [Table(found.differences, columns)])
     if found.runs:
         yield Section("", [Paragraph(_effort(found), "muted")])
+    yield from explanation_sections(found.explanation)
     yield from printed(found.output)
     if notes := [*found.notes, *_remarks(found)]:
         yield Section("Notes", [Bullets([f"{note[0].upper()}{note[1:]}." for note in notes])])

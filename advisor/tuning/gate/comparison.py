@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from gpuadvisor.collectors.environment import environment
 from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.explanation import EXPLAINED, Explanation
 from gpuadvisor.domain.gate import GateResult, GateRun, GateVerdict
 from gpuadvisor.errors import AdvisorError, RefusedError, ScriptError, UsageError
 from gpuadvisor.tuners.gate.comparing import Compared, Comparing
@@ -37,6 +38,8 @@ from gpuadvisor.tuning.preparation import (
 from gpuadvisor.tuning.trial_runner import Side
 
 SIDES = ("base", "head")
+Explain = Callable[[Side, Side, GateOptions, GateResult], Explanation]
+"""Says why the head of a gate that failed is slower than its base, while both are still there."""
 
 
 def gate(
@@ -59,11 +62,13 @@ def gates(
     benchmarks: Sequence[GateOptions],
     progress: GateProgress,
     cancelled: Callable[[], bool] = lambda: False,
+    explain: Explain | None = None,
 ) -> Generator[GateResult | AdvisorError]:
     """Compare several benchmarks of the same two sides one after the other, as `gate` does one.
 
     What both sides are, all have in common. Yields the result of each, or the RefusedError or
-    ScriptError because of which there is none. Work trees are gone when it is closed.
+    ScriptError because of which there is none. `explain` is asked why a time or energy failed; the
+    verdict stands whatever it says. Work trees are gone when it is closed.
     """
     if any(each.tolerance >= each.limit for each in benchmarks):
         raise UsageError("--tolerance has to be smaller than --limit")
@@ -88,7 +93,9 @@ def gates(
                 said = (*notes, *differences(base, head))
                 for note in said:
                     progress.on_message(note)
-                yield _Gate(options, device, base, head, progress, cancelled, said).run(done)
+                made = _Gate(options, device, base, head, progress, cancelled, said)
+                result = made.run(done)
+                yield result if explain is None else made.explained(result, explain)
             except (RefusedError, ScriptError) as error:
                 yield error
 
@@ -149,10 +156,21 @@ class _Gate:
             return self._broken({compared.failed.side: compared.failed.problem}, compared)
         return self._result(compared.verdict, "", compared)
 
+    def explained(self, result: GateResult, explain: Explain) -> GateResult:
+        """Return a result with why the head is slower, where a time or energy of it failed."""
+        failed = [e for e in result.differences if e.verdict is GateVerdict.FAIL]
+        if result.broken or not any(e.metric in EXPLAINED for e in failed):
+            return result
+        explanation = explain(self._side("base"), self._side("head"), self.options, result)
+        wall_s = time.monotonic() - self._began_s
+        return replace(result, explanation=explanation, wall_s=wall_s)
+
     def _run(self, side: str, place: str) -> GateRun:
+        return self._runs.run(self._side(side), side, place)
+
+    def _side(self, side: str) -> Side:
         version = self.base if side == "base" else self.head
-        ready = Side(version.command, self.device, version.settings, version.environment)
-        return self._runs.run(ready, side, place)
+        return Side(version.command, self.device, version.settings, version.environment)
 
     def _check_samples(self, first: Mapping[str, GateRun]) -> None:
         """Raise UsageError where a plan may change what a step is, and samples are not counted."""

@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
+from gpuadvisor.domain.explanation import EXPLAINED
 from gpuadvisor.reports.gate.document import printed
+from gpuadvisor.reports.gate.explanation import explanation_lines
 from gpuadvisor.reports.gate.outcome import Case, Outcome, cases, plain
 
 FILE = "gpuadvisor-gate.xml"
@@ -56,8 +58,10 @@ def _case(outcome: Outcome, case: Case) -> ElementTree.Element:
 
 
 def _body(outcome: Outcome, case: Case) -> str:
-    """Return the sentence, with what a broken version printed below it."""
+    """Return the sentence, with why it is slower, or what a broken version printed, below it."""
     said = [f"{case.why}."]
+    if outcome.found is not None and case.key in EXPLAINED:
+        said += explanation_lines(outcome.found.explanation)
     for section in printed(outcome.output):
         said += [f"{section.title}:", *(getattr(block, "code", "") for block in section.blocks)]
     return "\n".join(said)

@@ -1,4 +1,5 @@
-"""SARIF 2.1.0, for code scanning: what failed or stayed open, at the script.
+"""SARIF 2.1.0, for code scanning: what failed or stayed open, at the script; what is slower, at
+its place; and what rules find in the new version only.
 
 Where nothing could be compared, it says so as a notification of a run that did not succeed.
 """
@@ -22,6 +23,12 @@ def render(outcomes: Sequence[Outcome]) -> str:
     titles = {case.key: case.title for _, case in shown}
     rules = [_rule(key, title) for key, title in titles.items()]
     results = [_result(outcome, case, list(titles).index(case.key)) for outcome, case in shown]
+    for each in (placed for outcome in outcomes for placed in _placed(outcome)):
+        known = [rule["id"] for rule in rules]
+        if each["ruleId"] not in known:
+            rules.append(_rule_of(each["ruleId"], PLACED[each["ruleId"]]))
+            known.append(each["ruleId"])
+        results.append({**each, "ruleIndex": known.index(each["ruleId"])})
     stopped = [
         {"level": "error", "message": {"text": plain(f"{each.name}: {each.why}.")}}
         for each in outcomes

@@ -1,0 +1,386 @@
+"""Why a version is slower than another: both are profiled once, and the profiles compared.
+
+It explains what a gate has found, and decides nothing: what goes wrong is said, and no more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from gpuadvisor.collectors.load import LoadMeter
+from gpuadvisor.collectors.script.run_folder import run_folder
+from gpuadvisor.domain.explanation import Cause, CauseKind, Explanation
+from gpuadvisor.domain.finding import Diagnosis, Finding
+from gpuadvisor.domain.gate import GateResult
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.errors import AdvisorError, Interrupted
+from gpuadvisor.profiling.evidence import evidence_of
+from gpuadvisor.profiling.reading import read_profile
+from gpuadvisor.profiling.recording import RecordOptions, record
+from gpuadvisor.profiling.resolving import ResolvedProfile
+from gpuadvisor.rules import engine
+from gpuadvisor.rules.facts.comparison import Amount, Verdict, compare
+from gpuadvisor.rules.facts.functions import (
+    Function,
+    FunctionPart,
+    FunctionTimes,
+    function_times,
+)
+from gpuadvisor.rules.facts.sources import INSTALLED
+from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.tuners.knobs import load_knobs
+from gpuadvisor.tuning.arguments import applied, with_arguments
+from gpuadvisor.tuning.gate.options import GateOptions
+from gpuadvisor.tuning.gate.runs import GateProgress
+from gpuadvisor.tuning.trial_runner import Side
+
+RECORDED_MS = 1000.0
+"""Time of the steps that are recorded, as they take without a profiler. A script of nothing but
+Python makes up to a million calls in it, of 0.3 kB each in the trace. [own]"""
+FEWEST, MOST = 3, 10
+"""Steps that are recorded: two do not show how much steps differ. [own]"""
+LEAST_SHARE = 0.05
+"""Part of the slow-down from which on something is named as a cause. [own]"""
+CLEAR = 2.0
+"""Standard errors of the mean step by which what is named has to differ: a single stall in one of
+the steps is one standard error, however long it was."""
+MOST_CAUSES, MOST_INSIDE = 8, 3
+INSIDE_SHARE = 0.2
+"""Part of a function's difference from which on something that it calls is named. [own]"""
+GPU_EXPLAINS = 0.5
+"""Part of the gate's slow-down from which on kernels and copies are taken for its cause, and what
+the CPU does meanwhile for waiting. [own]"""
+NS_PER_MS = 1e6
+OUTSIDE = "what is no function of the project"
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """One version's profile, and what follows from it."""
+
+    facts: Facts
+    functions: FunctionTimes
+    diagnosis: Diagnosis
+    place: Callable[[str], str | None]
+    """Returns the path in the project of a file as the profile names it; None for any other."""
+    disturbance: str = ""
+    """What else used the machine meanwhile; empty where nothing was seen."""
+
+
+def explain(
+    progress: GateProgress,
+    cancelled: Callable[[], bool],
+    base: Side,
+    head: Side,
+    options: GateOptions,
+    found: GateResult,
+) -> Explanation:
+    """Profile both sides of a gate that failed, and return why the head is slower.
+
+    Nothing that is recorded remains. Whatever keeps it from being explained is said in `note`.
+    Raises Interrupted if it was cancelled, and nothing else.
+    """
+    bare = Explanation(slower_ms=slower_ms(found))
+    why = "it was not profiled: "
+    if len(samples := _samples(found)) > 1:
+        sizes = " and ".join(f"{each:g}" for each in sorted(samples))
+        return replace(bare, note=f"{why}steps of both versions are of {sizes} samples")
+    progress.on_message("it failed: both versions are profiled once, to say why")
+    try:
+        with run_folder() as folder:
+            before, after = (
+                _profiled(side, options, found, folder, cancelled) for side in (base, head)
+            )
+            return explanation_of(before, after, slower_ms(found))
+    except Interrupted:
+        raise
+    except AdvisorError as error:
+        return replace(bare, note=f"{why}{str(error).rstrip('.')}")
+    except Exception as error:  # the gate's verdict stands without
+        return replace(bare, note=f"{why}{type(error).__name__}: {error}: report this bug")
+
+
+def slower_ms(found: GateResult) -> float | None:
+    """Return by how much a step got slower in a gate; None where step time was not compared."""
+    times = [each for each in found.differences if each.metric == "step_time"]
+    if not times or not times[0].base or not times[0].head:
+        return None
+    return median(times[0].head) - median(times[0].base)
+
+
+def _samples(found: GateResult) -> set[float]:
+    """Return how many samples a usual step of each side has, where that is known of both."""
+    of_side = defaultdict(list)
+    for run in found.runs:
+        if run.trial.measurement is not None and run.trial.measurement.samples_per_step:
+            of_side[run.side].append(run.trial.measurement.samples_per_step)
+    return {median(each) for each in of_side.values()} if len(of_side) == 2 else set()
+
+
+def _profiled(
+    side: Side,
+    options: GateOptions,
+    found: GateResult,
+    folder: Path,
+    cancelled: Callable[[], bool],
+) -> Profiled:
+    """Record some steps of a side and return what they show; the trace is removed."""
+    times = [m.mean_step_ms for run in found.runs if (m := run.trial.measurement) is not None]
+    steps = min(MOST, max(FEWEST, int(RECORDED_MS / max(times, default=RECORDED_MS))))
+    applications, environment = applied(side.settings, load_knobs())
+    command = replace(side.command, args=with_arguments(side.command.args, side.settings))
+    asked = RecordOptions(
+        command,
+        steps,
+        stacks=True,
+        timeout_s=options.timeout_s,
+        cancelled=cancelled,
+        device=side.device,
+        cores=side.cores,
+        environment={**environment, **side.environment},
+        applications=applications,
+        seed=options.seed,
+        load=LoadMeter(side.device),
+    )
+    recorded = record(asked, folder)
+    profile = read_profile(recorded.file)
+    recorded.file.unlink()
+    if cancelled():
+        raise Interrupted("interrupted")
+    evidence = evidence_of(ResolvedProfile(command.script, "", profile))
+    place = project_files(side, whole=options.folders is None)
+    times_of = function_times(profile, place)
+    return Profiled(
+        evidence.known_facts, times_of, engine.diagnose(evidence), place, recorded.disturbance
+    )
+
+
+def project_files(side: Side, whole: bool) -> Callable[[str], str | None]:
+    """Return a function from a file as a profile names it to its path in the side's project.
+
+    That is from the top of the repository with `whole`, else from the side's folder. The function
+    returns None for a file that is not in it, or in an environment there. Profiles cut off what is
+    on `sys.path`.
+    """
+    command = side.command
+    folder = Path(os.path.realpath(command.folder or "."))
+    tops = [each for each in (folder, *folder.parents) if (each / ".git").exists()]
+    top = tops[0] if whole and tops else folder
+    script = folder if command.is_module else Path(os.path.realpath(folder / command.script)).parent
+    given = {**os.environ, **side.environment}.get("PYTHONPATH", "").split(os.pathsep)
+    roots = [script, folder, top, top / "src", *(folder / each for each in given if each)]
+
+    @cache
+    def place(file: str) -> str | None:
+        if INSTALLED.search(file):
+            return None
+        for root in roots:
+            path = Path(os.path.realpath(root / file))
+            if path.is_relative_to(top) and path.is_file():
+                return path.relative_to(top).as_posix()
+        return None
+
+    return place
+
+
+def explanation_of(base: Profiled, head: Profiled, slower_ms: float | None) -> Explanation:
+    """Return what two profiles show of a slow-down, which took `slower_ms` a step in the gate."""
+    of_gate = max(slower_ms or 0.0, 0.0)
+    base_ms, head_ms = _step_ms(base), _step_ms(head)
+    of_profiles = of_gate
+    if base_ms is not None and head_ms is not None:
+        of_profiles = max(of_gate, head_ms - base_ms)
+    of_ms = of_gate or of_profiles
+    causes = _named(_device_causes(base, head), of_ms)
+    explained_ms = sum(each.more_ms for each in causes)
+    if not causes or explained_ms < GPU_EXPLAINS * of_ms:
+        of_ms = of_profiles
+        functions = _named(_function_causes(base, head), of_ms)
+        explained_ms = sum(each.more_ms for each in functions)
+        causes = [*_named(causes, of_ms), *functions]
+    return Explanation(
+        slower_ms,
+        base_ms,
+        head_ms,
+        tuple(causes),
+        explained_ms,
+        of_ms,
+        tuple(_new_findings(base, head)),
+        min(len(each.functions.step_ns) for each in (base, head)),
+        "; ".join(_limits(base, head, of_ms)),
+    )
+
+
+def _step_ms(profiled: Profiled) -> float | None:
+    step_ns = profiled.functions.step_ns
+    return float(step_ns.mean()) / NS_PER_MS if len(step_ns) else None
+
+
+def _limits(base: Profiled, head: Profiled, of_ms: float) -> Iterator[str]:
+    """Yield what keeps profiles from explaining a slow-down."""
+    for side, each in (("base", base), ("head", head)):
+        if not len(each.functions.step_ns):
+            yield f"the {side}'s profile has no steps"
+    if disturbance := head.disturbance or base.disturbance:
+        yield f"while a version was profiled, {disturbance}, which shows in it"
+    if of_ms <= 0:
+        yield "steps do not take longer in the profiles"
+
+
+def _named(causes: Iterable[Cause], of_ms: float) -> list[Cause]:
+    """Return the causes that are a good part of a slow-down, the largest first."""
+    if of_ms <= 0:
+        return []
+    large = [each for each in causes if abs(each.more_ms) >= LEAST_SHARE * of_ms]
+    largest = sorted(large, key=lambda each: -abs(each.more_ms))[:MOST_CAUSES]
+    return sorted(largest, key=lambda each: -each.more_ms)
+
+
+def _device_causes(base: Profiled, head: Profiled) -> Iterator[Cause]:
+    """Yield how kernels and copies differ; none without steps."""
+    found = compare(base.facts, head.facts, ("base", "head"))
+    if not found.per_step:
+        return
+    for kind, changes in ((CauseKind.KERNEL, found.kernels), (CauseKind.COPY, found.copies)):
+        for change in changes:
+            if change.verdict is Verdict.SAME:
+                continue
+            old, new = (each or Amount(0.0, 0.0) for each in (change.before, change.after))
+            yield Cause(
+                kind,
+                change.name,
+                old.time_ns / NS_PER_MS,
+                new.time_ns / NS_PER_MS,
+                old.count or 0.0,
+                new.count or 0.0,
+                _launched_at(head if change.after else base, kind, change.name),
+            )
+
+
+def _launched_at(profiled: Profiled, kind: CauseKind, name: str) -> str | None:
+    """Return the line that launched most of the time of a kernel, as `Cause.source`."""
+    facts = profiled.facts
+    texts = list(facts.profile.header.texts)
+    if kind is not CauseKind.KERNEL or name not in texts:
+        return None
+    rows = np.flatnonzero(facts.work.is_kernel & (facts.work.name == texts.index(name)))
+    return _placed(facts.sources.of_work(rows), profiled.place)
+
+
+def _placed(source: str | None, place: Callable[[str], str | None]) -> str | None:
+    """Return `file:line` with the file's path in the project, where it is in it."""
+    file, _, line = (source or "").rpartition(":")
+    return f"{place(file) or file}:{line}" if source else None
+
+
+Parts = Mapping[str, FunctionPart]
+
+
+def _function_causes(base: Profiled, head: Profiled) -> Iterator[Cause]:
+    """Yield how the project's functions differ by more than steps of one version do.
+
+    What runs while none of them does is yielded by what it is.
+    """
+    sizes = len(base.functions.step_ns), len(head.functions.step_ns)
+    if not all(sizes):
+        return
+    for function, old, new in _matched(base.functions.parts, head.functions.parts):
+        names = dict.fromkeys((*old, *new))
+        parts = {
+            name: (old.get(name, _nothing(sizes[0])), new.get(name, _nothing(sizes[1])))
+            for name in names
+        }
+        calls = [_cause(CauseKind.CALL, name, *each) for name, each in parts.items()
+                 if _is_clear(*each)]  # fmt: skip
+        if not function.file:
+            yield from (replace(each, name=each.name or OUTSIDE) for each in calls)
+            continue
+        whole = _together(old.values(), sizes[0]), _together(new.values(), sizes[1])
+        if _is_clear(*whole):
+            source = f"{function.file}:{function.line}" if function.line else function.file
+            made = _cause(CauseKind.FUNCTION, function.name, *whole)
+            counts = [part.count for part in parts.get("", whole)]
+            inside = [e for e in calls if e.more_ms / made.more_ms >= INSIDE_SHARE]
+            inside.sort(key=lambda each: -abs(each.more_ms))
+            yield replace(
+                made,
+                base_count=counts[0],
+                head_count=counts[1],
+                source=source,
+                inside=tuple(inside[:MOST_INSIDE]),
+            )
+
+
+def _cause(kind: CauseKind, name: str, before: FunctionPart, after: FunctionPart) -> Cause:
+    base_ms, head_ms = (float(each.step_ns.mean()) / NS_PER_MS for each in (before, after))
+    return Cause(kind, name, base_ms, head_ms, before.count, after.count)
+
+
+def _matched(
+    before: Mapping[Function, Parts], after: Mapping[Function, Parts]
+) -> Iterator[tuple[Function, Parts, Parts]]:
+    """Yield each function, as the head has it, and its parts before and after.
+
+    Lines move from version to version: of several functions of one name in a file, the first one
+    before is the first one after, and so on. Where one version has more of them, all are one.
+    """
+    sides: list[dict[tuple[str, str], list[Function]]] = []
+    for each in (before, after):
+        named: dict[tuple[str, str], list[Function]] = defaultdict(list)
+        for function in sorted(each):
+            named[function.file, function.name].append(function)
+        sides.append(named)
+    for key in dict.fromkeys((*sides[0], *sides[1])):
+        old, new = (side.get(key, []) for side in sides)
+        if len(old) == len(new):
+            for one, two in zip(old, new, strict=True):
+                yield two, before[one], after[two]
+        elif old and new:
+            merged = _merged(before[each] for each in old), _merged(after[each] for each in new)
+            yield Function(*key), *merged
+        else:
+            yield from ((each, before[each], {}) for each in old)
+            yield from ((each, {}, after[each]) for each in new)
+
+
+def _merged(all_parts: Iterable[Parts]) -> Parts:
+    found: dict[str, list[FunctionPart]] = defaultdict(list)
+    for parts in all_parts:
+        for name, part in parts.items():
+            found[name].append(part)
+    return {name: _together(each, len(each[0].step_ns)) for name, each in found.items()}
+
+
+def _together(parts: Iterable[FunctionPart], size: int) -> FunctionPart:
+    listed = list(parts)
+    step_ns = np.sum([each.step_ns for each in listed] or [np.zeros(size)], axis=0)
+    return FunctionPart(step_ns, sum(each.count for each in listed))
+
+
+def _nothing(size: int) -> FunctionPart:
+    return FunctionPart(np.zeros(size), 0.0)
+
+
+def _is_clear(before: FunctionPart, after: FunctionPart) -> bool:
+    """Say whether two mean steps differ by more than steps of a version do among each other."""
+    sides = before.step_ns, after.step_ns
+    if any(len(each) < 2 for each in sides):
+        return True
+    error = sum(float(each.var(ddof=1)) / len(each) for each in sides) ** 0.5
+    return bool(abs(sides[1].mean() - sides[0].mean()) > CLEAR * error)
+
+
+def _new_findings(base: Profiled, head: Profiled) -> Iterator[Finding]:
+    """Yield what rules say of the head, and neither openly nor hidden of the base."""
+    known = {(each.rule, each.scope) for each in base.diagnosis.findings}
+    for each in head.diagnosis.shown:
+        if (each.rule, each.scope) not in known and each.severity.rank > Severity.INFO.rank:
+            yield replace(each, source=_placed(each.source, head.place))
