@@ -58,6 +58,8 @@ INSIDE_SHARE = 0.2
 GPU_EXPLAINS = 0.5
 """Part of the gate's slow-down from which on kernels and copies are taken for its cause, and what
 the CPU does meanwhile for waiting. [own]"""
+SAME_SIZE = 1.05
+"""Ratio of two steps' samples up to which they are of one size: the last batch may be smaller."""
 NS_PER_MS = 1e6
 OUTSIDE = "what is no function of the project"
 
@@ -90,8 +92,9 @@ def explain(
     """
     bare = Explanation(slower_ms=slower_ms(found))
     why = "it was not profiled: "
-    if len(samples := _samples(found)) > 1:
-        sizes = " and ".join(f"{each:g}" for each in sorted(samples))
+    samples = _samples(found)
+    if samples and max(samples) > SAME_SIZE * min(samples):
+        sizes = " and ".join(f"{each:.3g}" for each in samples)
         return replace(bare, note=f"{why}steps of both versions are of {sizes} samples")
     progress.on_message("it failed: both versions are profiled once, to say why")
     try:
@@ -116,13 +119,13 @@ def slower_ms(found: GateResult) -> float | None:
     return median(times[0].head) - median(times[0].base)
 
 
-def _samples(found: GateResult) -> set[float]:
-    """Return how many samples a usual step of each side has, where that is known of both."""
-    of_side = defaultdict(list)
+def _samples(found: GateResult) -> list[float]:
+    """Return how many samples a usual step of each side has; empty where one is not known."""
+    of_side: dict[str, list[float]] = defaultdict(list)
     for run in found.runs:
         if run.trial.measurement is not None and run.trial.measurement.samples_per_step:
             of_side[run.side].append(run.trial.measurement.samples_per_step)
-    return {median(each) for each in of_side.values()} if len(of_side) == 2 else set()
+    return [median(each) for each in of_side.values()] if len(of_side) == 2 else []
 
 
 def _profiled(
