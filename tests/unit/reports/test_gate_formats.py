@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from gpuadvisor.domain.explanation import Cause, CauseKind, Explanation
+from gpuadvisor.domain.finding import Category, Finding, Scope
 from gpuadvisor.domain.gate import (
     Difference,
     GateResult,
@@ -18,11 +20,13 @@ from gpuadvisor.domain.gate import (
     GateSide,
     GateVerdict,
 )
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import RefusedError, ScriptError
 from gpuadvisor.reports.gate.formats import format_names, load_format
 from gpuadvisor.reports.gate.outcome import outcome_of, outcome_of_error
 from tests.simulation import measurement
+from tests.unit.reports.test_profile_json import documented, leaves
 
 EXAMPLES = 25
 """A compromise with the time that the suite may take."""
@@ -65,6 +69,16 @@ def result(verdict="fail", **more):
 
 def written(format_, *outcomes):
     return load_format(format_).render(outcomes)
+
+
+def explained(function="nms", source="pkg/bbox.py:535", call="aten::index", summary="It waits"):
+    inside = Cause(CauseKind.CALL, call, 0.0, 3.0, 0.0, 4.0)
+    cause = Cause(CauseKind.FUNCTION, function, 10.0, 14.0, 1.0, 1.0, source, (inside,))
+    finding = Finding(
+        "host_sync", Category.SYNC, Severity.WARNING, Scope(), summary, (), None, None, "",
+        "Do not.", source=source,
+    )  # fmt: skip
+    return Explanation(5.0, 20.0, 24.0, (cause,), 4.0, 5.0, (finding,), 5, summary)
 
 
 FAILED = outcome_of("train.py", result(), "examples/train.py")
@@ -140,6 +154,41 @@ def test_sarif_points_at_the_script():
     assert stopped["results"] == []
 
 
+def test_an_explanation_stands_in_every_format_for_people():
+    told = outcome_of("train.py", result(explanation=explained()), "train.py")
+    failure = ElementTree.fromstring(written("junit", told))[0][0][0].text
+    said = "pkg/bbox.py:535 in nms: +4.00 ms a step (80% of the slow-down); of this aten::index "
+    assert said in failure
+    assert "New in the head: It waits (pkg/bbox.py:535)." in failure
+    assert "| `pkg/bbox.py:535 in nms` | 10.0 ms | 14.0 ms |" in written("markdown", told)
+    found = json.loads(written("json", told))["explanation"]
+    fields = {field for field, _ in leaves({"explanation": found})}
+    rows = documented("A gate as JSON")
+    assert fields == {field for field in rows if field.startswith("explanation.")} | {"explanation"}
+    assert (found["unexplained_ms"], found["causes"][0]["more_ms"]) == (1.0, 4.0)
+
+
+def test_sarif_has_causes_and_new_findings_at_their_places():
+    told = outcome_of("train.py", result(explanation=explained()), "train.py")
+    (ran,) = json.loads(written("sarif", FAILED, told))["runs"]
+    rules = [each["id"] for each in ran["tool"]["driver"]["rules"]]
+    assert rules == ["gate_step_time", "gate_cause", "host_sync"]
+    assert [rules[each["ruleIndex"]] for each in ran["results"]] == [
+        each["ruleId"] for each in ran["results"]
+    ]
+    cause = ran["results"][2]
+    place = cause["locations"][0]["physicalLocation"]
+    assert place == {
+        "artifactLocation": {"uri": "pkg/bbox.py"},
+        "region": {"startLine": 535},
+    }
+    everywhere = explained(source="train.py")  # it ran all the time, so no line is known
+    told = outcome_of("train.py", result(explanation=everywhere))
+    (ran,) = json.loads(written("sarif", told))["runs"]
+    place = ran["results"][1]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "train.py"
+
+
 def test_markdown_is_found_again_by_its_first_line_whatever_came_out():
     first = {written("markdown", each).splitlines()[0] for each in (FAILED, REFUSED, ERROR)}
     assert first == {"<!-- gpuadvisor-gate -->"}
@@ -172,8 +221,8 @@ NASTY = st.lists(st.sampled_from([*MARKUP, *ODD, *SPACES]) | st.characters(), ma
 
 @st.composite
 def outcomes(draw):
-    texts = [draw(NASTY) for _ in range(6)]
-    name, reason, output, branch, note, disturbance = texts
+    texts = [draw(NASTY) for _ in range(8)]
+    name, reason, output, branch, note, disturbance, function, source = texts
     if draw(st.booleans()):
         kind = draw(
             st.sampled_from([RefusedError, ValueError, lambda why: ScriptError(why, output)])
@@ -186,6 +235,8 @@ def outcomes(draw):
         else {}
     )
     found = result(verdict, base=replace(SIDE, name=branch), notes=(note or "x",), **broken)
+    explanation = explained(function, source, branch, note)
+    found = replace(found, explanation=draw(st.sampled_from([None, explanation])))
     odd = run(3, "head", 1.0, reason=disturbance)
     return outcome_of(name, replace(found, output=output, runs=(*found.runs, odd)), name)
 

@@ -18,6 +18,7 @@ from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.study import TrialState
+from gpuadvisor.profiling import recording
 from gpuadvisor.tuning import preparation, trial_runner
 from gpuadvisor.tuning.gate import comparison, setting_up
 from tests.simulation import measurement
@@ -47,9 +48,32 @@ class Machine:
 
     def __init__(self):
         self.requests = []
+        self.profiled = []
         self.disturbance = ""
         self.spread = 0.001
         self.random = random.Random(1)
+
+    def profile(self, request, load=None):
+        """Run a script under the profiler: a step is one operator that the script calls."""
+        self.profiled.append(request)
+        text = (Path(request.command.folder) / request.command.script).read_text()
+        (asked,) = [each for each in request.specification.applications if each.knob == "profile"]
+        step_us = 1e3 * float(text.split()[0])
+        rows = [("python_function", "train.py(0): <module>", -1.0, 9 * step_us)]
+        for number in range(3):
+            times = number * step_us, step_us
+            rows.append(("user_annotation", f"ProfilerStep#{number}", *times))
+            rows.append(("python_function", "train.py(7): step", *times))
+            rows.append(("cpu_op", "aten::mm", *times))
+        keys = ("cat", "name", "ts", "dur")
+        events = [dict(zip(keys, row, strict=True), ph="X", pid=1, tid=1, args={}) for row in rows]
+        trace = {"schemaVersion": 1, "traceEvents": events}
+        Path(json.loads(asked.value)["file"]).write_text(json.dumps(trace))
+        report = json.dumps({"steps": 3, "with_gpu": False, "why": ""})
+        request.on_event(
+            {"event": "knob", "knob": "profile", "state": "effective", "detail": report}
+        )
+        return RunOutcome(TrialState.COMPLETE, "", None, "", 8.0, steps=3)
 
     def run(self, request, *meters):
         self.requests.append(request)
@@ -82,6 +106,7 @@ def machine(tmp_path, monkeypatch):
         return TargetPython(command.python, "3.12.3", torch="2.9.0", editable=(str(folder),))
 
     monkeypatch.setattr(trial_runner, "run_script", made.run)
+    monkeypatch.setattr(recording, "run_script", made.profile)
     for module in (comparison, setting_up):
         monkeypatch.setattr(module, "target_python", python)
     monkeypatch.setattr(comparison, "devices_for", lambda python, jobs: [GPU])
@@ -422,7 +447,61 @@ def test_its_json_is_documented_and_has_every_run(machine, gated):
     document = json.loads(out, parse_constant=pytest.fail)
     assert (status, document["verdict"]) == (4, "fail")
     assert len(document["runs"]) == len(machine.requests)
-    assert dict(leaves(document)).keys() == documented("A gate as JSON").keys()
+    fields = documented("A gate as JSON").keys()
+    # The simulated head has no findings of its own.
+    known = {each for each in fields if not each.startswith("explanation.findings[]")}
+    assert dict(leaves(document)).keys() == known
+
+
+def test_a_time_that_fails_is_explained(machine, gated):
+    commit("100 1000")
+    write("200 1000")
+    status, out, _ = gated("--base", "HEAD")
+    assert status == 4
+    words = " ".join(out.split())
+    assert "a step takes 200 ms instead of 100 ms, +100 ms; without it +1" in words
+    assert re.search(r"train\.py:7 in step +100 ms +200 ms +\+100 ms +100%", words)
+    folders = [Path(each.command.folder) for each in machine.profiled]
+    assert len(set(folders)) == 2
+    assert not any(each.exists() for each in folders)
+
+
+def test_what_is_explained_runs_as_its_side(machine, gated):
+    commit("100 1000")
+    line = "TIMES=2 python train.py --more"
+    gated("--base", "HEAD", "--head-cmd", line)
+    base, head = machine.profiled
+    assert ("TIMES" in base.environment, head.environment["TIMES"]) == (False, "2")
+    assert (base.command.args, head.command.args) == ((), ("--more",))
+
+
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        ("100 1000", []),  # it passes
+        ("100 1200", []),  # memory fails
+        ("fails crashed", []),
+        ("200 1000", ["--no-explain"]),
+    ],
+)
+def test_nothing_else_is_profiled(machine, gated, head, words):
+    commit("100 1000")
+    write(head)
+    gated("--base", "HEAD", *words)
+    assert machine.profiled == []
+
+
+def test_a_profile_that_fails_leaves_the_verdict(machine, gated, monkeypatch):
+    def crash(request, load=None):
+        return RunOutcome(TrialState.CRASHED, "it raised ValueError", None, "", 1.0, steps=3)
+
+    monkeypatch.setattr(recording, "run_script", crash)
+    commit("100 1000")
+    write("200 1000")
+    status, out, _ = gated("--base", "HEAD")
+    assert status == 4
+    words = " ".join(out.split())
+    assert "it was not profiled: train.py cannot be profiled: it raised ValueError." in words
 
 
 @pytest.mark.parametrize(
