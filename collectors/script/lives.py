@@ -34,6 +34,7 @@ def read_life(folder: Path, outcome: RunOutcome, recorder: RunRecorder) -> Life:
     owner = recorder.owner or recorder.main or 0
     own = list(_records(record_file(str(folder), owner)))
     others = [r for path in sorted(folder.glob("*.jsonl")) for r in _records(path)]
+    told = (record["detail"] for record in _named("harness_failed", others))
     failures = [] if outcome.state is TrialState.COMPLETE else recorder.failures
     end = next(_named("end", own), {})
     return Life(
@@ -54,7 +55,7 @@ def read_life(folder: Path, outcome: RunOutcome, recorder: RunRecorder) -> Life:
         losses=tuple(value for r in _named("losses", own) for value in r["values"]),
         loops=_all("loop", Loop, own),
         branches=_all("branch", Branch, own),
-        failures=tuple(dict.fromkeys(recorder.failures)),
+        failures=tuple(dict.fromkeys([*recorder.failures, *told])),
         applied=tuple(recorder.applied.values()),
         written=outcome.written,
         most_open_files=end.get("most_open_files"),

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 LINE_BYTES = 4096
 """PIPE_BUF on Linux: writes up to it are atomic, so lines of two processes never mix."""
@@ -24,6 +24,14 @@ leave = os._exit
 """The interpreter's own; the harness puts another in its place."""
 
 
+class Report(Protocol):
+    """Takes events: those of a `Channel` go to gpuadvisor at once, those of a `Record` to a file
+    that it reads after the script's end."""
+
+    def send(self, event: str, /, **fields: Any) -> None:
+        """Send one event."""
+
+
 class Channel:
     """The writing end; opened on the first event, so silent processes cost nothing."""
 
@@ -32,7 +40,7 @@ class Channel:
         self._descriptor: int | None = None
         self._identity = (0, 0)
 
-    def send(self, event: str, **fields: Any) -> None:
+    def send(self, event: str, /, **fields: Any) -> None:
         """Send one event. When gpuadvisor is gone there is no use in going on: exit."""
         line = _line({"event": event, "pid": os.getpid(), **fields})
         for _ in range(2):
@@ -70,14 +78,17 @@ class Channel:
 
 
 @contextmanager
-def guarded(channel: Channel | None, what: str) -> Iterator[None]:
-    """Report a failure of the harness; the script runs on without that part."""
+def guarded(report: Report | None, what: str) -> Iterator[None]:
+    """Report a failure of the harness; the script runs on without that part.
+
+    Where no part of gpuadvisor takes reports, the script's user is told.
+    """
     try:
         yield
     except Exception as error:
         text = f"gpuadvisor could not {what}: {type(error).__name__}: {error}"
-        if channel is not None:
-            channel.send("harness_failed", detail=text)
+        if report is not None:
+            report.send("harness_failed", detail=text)
         elif sys.stderr is not None:
             print(f"{text}; the script runs without it", file=sys.stderr)
 

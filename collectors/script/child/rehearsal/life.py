@@ -151,7 +151,7 @@ class LifeSession(Session):
             with guarded(self._channel, "look at the weights"):
                 losses, gradients, before = known
                 change = numbers_of(self._torch, parameters_of(optimizer)) - before
-                self._record.write(
+                self._record.send(
                     "update",
                     gradients=gradients,
                     change=change.tolist(),
@@ -177,7 +177,7 @@ class LifeSession(Session):
         if marker != self._marker and self._marker != "optimizer":
             self._marker = marker
             self._channel.send("step", marker=marker)
-            self._record.write("first", marker=marker)
+            self._record.send("first", marker=marker)
             self._spoken_s = now
         elif now - self._spoken_s > HEARTBEAT_S:
             self._channel.send("alive", steps=self._steps)
@@ -211,7 +211,7 @@ class LifeSession(Session):
 
     def _flush(self) -> None:
         if self._losses:
-            self._record.write("losses", values=[float(value) for value in self._losses])
+            self._record.send("losses", values=[float(value) for value in self._losses])
             self._losses.clear()
 
     # -- roots -----------------------------------------------------------------------------
@@ -281,7 +281,7 @@ class LifeSession(Session):
         grad: bool = False,
         random: int = 0,
     ) -> None:
-        self._record.write(
+        self._record.send(
             kind,
             input=self._fingerprint((args, kwargs)),
             rows_in=rows_in(self._torch, args, kwargs),
@@ -358,7 +358,7 @@ class LifeSession(Session):
                     for found in (self._modules, self._optimizers)
                 )
                 if self._equal.exchange(modules, optimizers) and self._shortening.takes_weights:
-                    self._record.write("equalled")
+                    self._record.send("equalled")
 
     # -- the end ---------------------------------------------------------------------------
 
@@ -370,10 +370,10 @@ class LifeSession(Session):
             self._passes.finish()
             self._flush()
             for each in self._loops.report() if self._loops is not None else ():
-                self._record.write("loop", **asdict(each))
+                self._record.send("loop", **asdict(each))
             for branch in self._loops.report_branches() if self._loops is not None else ():
-                self._record.write("branch", **asdict(branch))
-            self._record.write(
+                self._record.send("branch", **asdict(branch))
+            self._record.send(
                 "end",
                 most_open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
                 available_bytes=available_bytes(),

@@ -32,7 +32,7 @@ from gpuadvisor.collectors.script.child.rehearsal.samplers import (
     whole_batches,
 )
 from gpuadvisor.collectors.script.child.rehearsal.worker_evidence import watch_workers
-from gpuadvisor.domain.rehearsal import Moment, StateChange, StateKind, WorkerStart
+from gpuadvisor.domain.rehearsal import Moment, StateChange, StateKind
 
 OWN_BATCH = "_gpuadvisor_own_batch"
 """Attribute of a DataLoader: the batch size with which the script itself built it."""
@@ -95,7 +95,7 @@ class Passes:
         self._patch_constructor(loader)
         self._patch_sampler(loader)
         self._patch_iteration(loader)
-        watch_workers(self._torch, self._newest, WorkerReport(self._record))
+        watch_workers(self._newest, self._record)
 
     def _newest(self, loader: Any) -> tuple[int, int]:
         """Return the number of a loader and that of the pass that is about to begin."""
@@ -232,7 +232,7 @@ class Passes:
         (self._progress.pass_ended if finished else self._progress.pass_left)(pass_.serial)
         ended_s = time.perf_counter()
         self._states.end(pass_.loader, pass_.place)
-        self._record.write(
+        self._record.send(
             "epoch",
             loader=pass_.place,
             number=pass_.number,
@@ -261,7 +261,7 @@ class States:
 
     def begin(self, loader: Any, place: int) -> None:
         """Look at a loader before the first batch of a pass."""
-        with guarded(None, "look at a data set"):
+        with guarded(self._record, "look at a data set"):
             watch = self._watches.setdefault(place, StateWatch(place))
             state = state_of(loader_roots(loader))
             self._write(watch.pass_begins(state))
@@ -274,7 +274,7 @@ class States:
         """Look at a loader after a pass."""
         watch = self._watches.get(place)
         if watch is not None:
-            with guarded(None, "look at a data set"):
+            with guarded(self._record, "look at a data set"):
                 self._write(watch.pass_ends(state_of(loader_roots(loader))))
 
     def generators(self) -> dict[str, str]:
@@ -299,17 +299,7 @@ class States:
         key = (record, *fields.values())
         if key not in self._known:
             self._known.add(key)
-            self._record.write(record, **fields)
-
-
-class WorkerReport:
-    """Writes down what a worker begins with. It is pickled for workers that are spawned."""
-
-    def __init__(self, record: Record) -> None:
-        self._record = record
-
-    def __call__(self, start: WorkerStart) -> None:
-        self._record.write("worker", **asdict(start))
+            self._record.send(record, **fields)
 
 
 class Pass:

@@ -20,7 +20,7 @@ class Record:
         self._process = 0
         self._descriptor = -1
 
-    def write(self, record: str, **fields: Any) -> None:
+    def send(self, record: str, /, **fields: Any) -> None:
         """Append one record: its name and the fields of the object of that name."""
         line = json.dumps({"record": record, **fields}, separators=(",", ":"))
         try:

@@ -10,71 +10,53 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 from gpuadvisor.collectors.script.child.channel import guarded
-from gpuadvisor.collectors.script.child.rehearsal.dataset_state import State, changes, state_of
+from gpuadvisor.collectors.script.child.rehearsal.dataset_state import State, state_of
 from gpuadvisor.collectors.script.child.rehearsal.generators import GeneratorState
 from gpuadvisor.collectors.script.child.rehearsal.memory import shared_bytes
-from gpuadvisor.domain.rehearsal import Moment, StateChange, WorkerStart
+from gpuadvisor.collectors.script.child.rehearsal.record import Record
+from gpuadvisor.domain.rehearsal import WorkerStart
 
 FETCHES = (1, 2, 4, 8)
 """Batches of a pass after which a worker looks which generators were drawn from, as an augmentation
 may be left out for many samples, and how much memory it has copied."""
 
-ReportChange = Callable[[StateChange], None]
-Report = Callable[[WorkerStart], None]
-"""Takes what a worker began with; must be picklable, as workers may be started by `spawn`."""
-
 
 class WorkerWatch:
-    """Stands in for a loader's `worker_init_fn`: runs it, then watches the worker it runs in."""
+    """Stands in for a loader's `worker_init_fn`: runs it, then watches the worker it runs in.
+
+    It is pickled for workers that are spawned.
+    """
 
     def __init__(
-        self,
-        init: Callable[[int], Any] | None,
-        loader: int,
-        epoch: int,
-        report: Report,
-        report_change: ReportChange | None = None,
+        self, init: Callable[[int], Any] | None, loader: int, epoch: int, record: Record
     ) -> None:
         self._init = init
         self._loader = loader
         self._epoch = epoch
-        self._report = report
-        self._report_change = report_change
+        self._record = record
 
     def __call__(self, worker: int) -> None:
         if self._init is not None:
             self._init(worker)
-        with guarded(None, "watch a loader's worker"):
-            _Watcher(
-                self._init, self._loader, self._epoch, worker, self._report, self._report_change
-            ).install()
+        with guarded(self._record, "watch a loader's worker"):
+            _Watcher(self._init, self._loader, self._epoch, worker, self._record).install()
 
 
 class _Watcher:
     """Watches the fetchers of a worker: torch makes one for each pass."""
 
-    def __init__(
-        self,
-        init: Any,
-        loader: int,
-        epoch: int,
-        worker: int,
-        report: Report,
-        report_change: ReportChange | None,
-    ) -> None:
+    def __init__(self, init: Any, loader: int, epoch: int, worker: int, record: Record) -> None:
         self._init = init
         self._loader = loader
         self._epoch = epoch - 1
         self._worker = worker
-        self._report = report
-        self._report_change = report_change
+        self._record = record
         self._state: State
         self._start: dict[str, str] = {}
-        self._changed: set[str] = set()
         self._advanced: dict[str, None] = {}
         self._fetches = 0
         self._shared_bytes: int | None = None
@@ -88,7 +70,7 @@ class _Watcher:
         @functools.wraps(make)
         def init(fetcher: Any, dataset: Any, auto: Any, collate_fn: Any, *rest: Any) -> None:
             make(fetcher, dataset, auto, collate_fn, *rest)
-            with guarded(None, "look at a worker's generators"):
+            with guarded(self._record, "look at a worker's generators"):
                 self._begin(fetcher)
 
         base.__init__ = init
@@ -103,7 +85,7 @@ class _Watcher:
             try:
                 return original(fetcher, index)
             finally:
-                with guarded(None, "look at a worker's generators"):
+                with guarded(self._record, "look at a worker's generators"):
                     self._fetched(fetcher)
 
         cls.fetch = fetch
@@ -114,7 +96,6 @@ class _Watcher:
         self._advanced = {}
         self._state = self._state_of(fetcher)
         self._start = {path: part.digest for path, part in self._state.generators.items()}
-        self._changed = set()
 
     def _fetched(self, fetcher: Any) -> None:
         self._fetches += 1
@@ -132,18 +113,16 @@ class _Watcher:
         for path, now in state.generators.items():
             self._compare(path, now)
         if self._fetches == 1 or len(self._advanced) > known or copied is not None:
-            self._report(
-                WorkerStart(
-                    self._loader,
-                    self._epoch,
-                    self._worker,
-                    dict(self._start),
-                    tuple(self._advanced),
-                    self._shared_bytes,
-                    copied,
-                )
+            start = WorkerStart(
+                self._loader,
+                self._epoch,
+                self._worker,
+                dict(self._start),
+                tuple(self._advanced),
+                self._shared_bytes,
+                copied,
             )
-        self._report_changes(state)
+            self._record.send("worker", **asdict(start))
 
     def _compare(self, path: str, now: GeneratorState) -> None:
         """Note whether numbers were drawn from a generator since the pass began.
@@ -157,16 +136,6 @@ class _Watcher:
             self._start[path] = f"seeded {now.digest}"
         self._advanced[path] = None
 
-    def _report_changes(self, state: State) -> None:
-        if self._report_change is None:
-            return
-        for path, kind, detail in changes(self._state, state):
-            if path not in self._changed:
-                self._changed.add(path)
-                self._report_change(
-                    StateChange(self._loader, self._epoch, path, kind, Moment.READING, detail)
-                )
-
     def _state_of(self, fetcher: Any) -> State:
         roots = {"dataset": fetcher.dataset, "collate_fn": fetcher.collate_fn}
         if self._init is not None:
@@ -174,17 +143,10 @@ class _Watcher:
         return state_of(roots)
 
 
-def watch_workers(
-    torch: Any,
-    numbers: Callable[[Any], tuple[int, int]],
-    report: Report,
-    report_change: ReportChange | None = None,
-) -> None:
-    """Have the workers of every DataLoader report what they begin each pass with.
+def watch_workers(numbers: Callable[[Any], tuple[int, int]], record: Record) -> None:
+    """Have the workers of every DataLoader write down what they begin each pass with.
 
     `numbers` returns a loader's number and that of the pass which its new workers begin with.
-    `report_change` gets what changed of the state in a worker while it read its first batches;
-    it must be picklable, too.
     """
     dataloader: Any = sys.modules["torch.utils.data.dataloader"]
     cls = dataloader._MultiProcessingDataLoaderIter
@@ -194,8 +156,8 @@ def watch_workers(
     def init(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         own = vars(loader)
         before = own.get("worker_init_fn")
-        with suppress(Exception):
-            own["worker_init_fn"] = WorkerWatch(before, *numbers(loader), report, report_change)
+        with guarded(record, "watch a loader's workers"):
+            own["worker_init_fn"] = WorkerWatch(before, *numbers(loader), record)
         try:
             original(self, loader, *args, **kwargs)
         finally:

@@ -154,13 +154,20 @@ class TestPasses:
         assert ("dataset.count", "value", "reading") in found
         assert ("torch", "generator", "reading") in found
 
+    def test_a_data_set_that_cannot_be_looked_at_is_told(self, passes, monkeypatch):
+        _, written = passes
+        monkeypatch.setattr("gpuadvisor.collectors.script.child.rehearsal.passes.state_of", None)
+        assert sum(1 for _ in DataLoader(numbers(100), batch_size=5)) == 4
+        assert {"look at a data set" in each["detail"] for each in written("harness_failed")} == {
+            True
+        }
+
 
 def test_records_of_a_process_that_was_killed_in_the_middle(tmp_path: Path):
     from gpuadvisor.collectors.script.lives import _records
 
     record = Record(str(tmp_path))
-    record.write("losses", values=[1.0])
-
+    record.send("losses", values=[1.0])
     path = record_file(str(tmp_path), os.getpid())
     path.write_bytes(path.read_bytes() + b'{"kind": "lo')
     assert [each["values"] for each in _records(path)] == [[1.0]]

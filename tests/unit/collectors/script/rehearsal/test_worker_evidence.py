@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from gpuadvisor.collectors.script.events import RunRecorder
+from gpuadvisor.collectors.script.lives import read_life
+from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.rehearsal import WorkerStart
+from gpuadvisor.domain.study import TrialState
 from gpuadvisor.tuners.rehearsal.repeated_generators import repeated
 
 torch = pytest.importorskip("torch")
 
 SCRIPT = """
-import json, random, sys
+import random, sys
 import numpy, torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from gpuadvisor.collectors.script.child.rehearsal import worker_evidence
+from gpuadvisor.collectors.script.child.rehearsal.record import Record
 from gpuadvisor.collectors.script.child.rehearsal.worker_evidence import watch_workers
-from gpuadvisor.domain.rehearsal import StateChange
-
-class Report:
-    def __init__(self, path):
-        self.path = path
-    def __call__(self, start):
-        if isinstance(start, StateChange):
-            line = [start.loader, start.epoch, start.path, start.kind, start.moment, start.detail]
-        else:
-            line = [start.loader, start.epoch, start.worker, start.generators, start.advanced]
-        with open(self.path, "a") as file:
-            file.write(json.dumps(line) + "\\n")
 
 class Noise(Dataset):
     def __init__(self):
@@ -71,11 +64,8 @@ class Crop(Noise):
         self.old.normal(size=1000 * (index + 1))
         return sum(self.python.random() for _ in range(1000 * (index + 1)))
 
-class Cache(Noise):
-    def __init__(self):
-        self.cache = {}
-    def __getitem__(self, index):
-        return self.cache.setdefault(index, index)
+def breaks(worker):
+    worker_evidence.state_of = None
 
 class Global(Noise):
     def __getitem__(self, index):
@@ -100,7 +90,7 @@ CASES = {
     "stream": (Stream, None, False),
     "by_index": (ByIndex, None, False),
     "crop": (Crop, None, False),
-    "cache": (Cache, None, False),
+    "broken": (Noise, breaks, False),
 }
 
 if __name__ == "__main__":
@@ -109,7 +99,8 @@ if __name__ == "__main__":
         epochs[loader] = epochs.get(loader, -1) + 1
         return names.index(loader.name), epochs[loader]
     path, method, *names = sys.argv[1:]
-    watch_workers(torch, numbers, Report(path), Report(path + ".changes"))
+    watch_workers(numbers, Record(path))
+    next(iter(DataLoader(Noise(), num_workers=1)))  # of which nothing is known
     for name in names:
         dataset, init, persistent = CASES[name]
         loader = DataLoader(dataset(), 2, num_workers=2, worker_init_fn=init,
@@ -122,12 +113,21 @@ if __name__ == "__main__":
 """
 
 
-Starts = dict[str, list[WorkerStart]]
+@dataclass
+class Starts:
+    """What the workers of each case began with, and what could not be looked at."""
+
+    by_case: dict[str, list[WorkerStart]]
+    failures: tuple[str, ...]
+
+    def __getitem__(self, case: str) -> list[WorkerStart]:
+        return self.by_case[case]
 
 
 def starts_of(folder: Path, method: str, *cases: str) -> Starts:
     script, out = folder / "script.py", folder / "out"
     script.write_text(SCRIPT)
+    out.mkdir()
     # A worker that `spawn` starts finds the package through this.
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[5] / "src")}
     done = subprocess.run(
@@ -138,20 +138,18 @@ def starts_of(folder: Path, method: str, *cases: str) -> Starts:
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert "gpuadvisor could not" not in done.stderr
-    lines = [json.loads(line) for line in out.read_text().splitlines()]
-    starts = [WorkerStart(*line[:4], tuple(line[4])) for line in lines]
-    return {case: [s for s in starts if s.loader == i] for i, case in enumerate(cases)}
+    assert "gpuadvisor could not" not in done.stderr, "it is the parent that is told"
+    outcome = RunOutcome(TrialState.COMPLETE, "", None, "", 1.0)
+    life = read_life(out, outcome, RunRecorder(lambda: None))
+    starts = {case: [s for s in life.workers if s.loader == i] for i, case in enumerate(cases)}
+    return Starts(starts, life.failures)
 
 
 @pytest.fixture(scope="module")
 def forked(tmp_path_factory: pytest.TempPathFactory) -> Starts:
     folder = tmp_path_factory.mktemp("forked")
-    cases = "noise persistent seeded lazy lazy_same global stream by_index crop cache"
-    starts = starts_of(folder, "fork", *cases.split())
-    changes = (folder / "out.changes").read_text().splitlines()
-    starts["changes"] = [json.loads(line) for line in changes]
-    return starts
+    cases = "noise persistent seeded lazy lazy_same global stream by_index crop broken"
+    return starts_of(folder, "fork", *cases.split())
 
 
 def test_each_worker_and_each_epoch_repeats_the_noise(forked: Starts) -> None:
@@ -190,10 +188,12 @@ def test_draws_of_different_numbers_are_still_the_same_numbers(forked: Starts) -
     assert {"dataset.old", "dataset.python"} <= {r.path for r in repeated(forked["crop"])}
 
 
-def test_what_reading_changes_in_a_worker_is_reported(forked: Any) -> None:
-    assert {tuple(change[1:]) for change in forked["changes"] if "cache" in change[2]} == {
-        (epoch, "dataset.cache", "container", "reading", "dict") for epoch in (0, 1)
-    }
+def test_what_could_not_be_looked_at_is_known_of_the_life(forked: Starts) -> None:
+    assert forked["broken"] == []
+    assert [failure.partition(":")[0] for failure in sorted(forked.failures)] == [
+        "gpuadvisor could not look at a worker's generators",
+        "gpuadvisor could not watch a loader's workers",
+    ]
 
 
 @pytest.mark.slow
