@@ -20,7 +20,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from gpuadvisor.collectors.script.child import loop_rewriting
-from gpuadvisor.collectors.script.child.channel import Channel, guarded
+from gpuadvisor.collectors.script.child.channel import Report, guarded
 from gpuadvisor.collectors.script.child.loops import Loops, begin
 from gpuadvisor.collectors.script.child.own_files import OwnFiles
 from gpuadvisor.collectors.script.child.progress import Progress
@@ -50,7 +50,7 @@ Rewrite = Callable[[bytes, str, bool], "CodeType | None"]
 loop can, or where it cannot be rewritten."""
 
 
-def install(shortening: Shortening, progress: Progress, channel: Channel | None = None) -> Loops:
+def install(shortening: Shortening, progress: Progress, channel: Report | None = None) -> Loops:
     """Rewrite what is loaded from here on, the script itself included.
 
     Called before the script begins; returns what knows its loops, fed through `progress`. The
@@ -61,16 +61,19 @@ def install(shortening: Shortening, progress: Progress, channel: Channel | None 
     own_files = OwnFiles(is_own)
 
     def rewrite(source: bytes, path: str, generators: bool) -> CodeType | None:
-        what = f"end the loops of {os.path.basename(path)} early"
-        with guarded(channel, what), suppress(SyntaxError):
+        code = None
+        with guarded(channel, f"end the loops of {os.path.basename(path)} early"):
             numbers = loops.count, loops.branches.count
-            done = loop_rewriting.rewrite(
-                source, path, *numbers, generators, own_files.read, channel
-            )
-            code = loop_rewriting.compiled(done, path) if done.sites or done.marks else None
-            loops.add(done.sites, done.learns, done.marks)
-            return code
-        return None
+            try:
+                done = loop_rewriting.rewrite(
+                    source, path, *numbers, generators, own_files.read, channel
+                )
+                code = loop_rewriting.compiled(done, path) if done.sites or done.marks else None
+                loops.add(done.sites, done.learns, done.marks)
+            except SyntaxError:
+                if not loop_rewriting.is_faulty(source, path):
+                    raise
+        return code
 
     sys.meta_path.insert(0, Finder(rewrite))
     take_over_main(rewrite)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
 from gpuadvisor.collectors.script.child.branch_marking import Mark, Marker
 from gpuadvisor.collectors.script.child.branch_names import Names
-from gpuadvisor.collectors.script.child.channel import Channel, guarded
+from gpuadvisor.collectors.script.child.channel import Report, guarded
 from gpuadvisor.collectors.script.child.syntax import breaks
 from gpuadvisor.collectors.script.child.syntax import last_name as _last_name
 from gpuadvisor.collectors.script.child.syntax import own_nodes as _own
@@ -93,7 +92,7 @@ def rewrite(
     first_mark: int = 0,
     generators: bool = False,
     read: Read | None = None,
-    channel: Channel | None = None,
+    channel: Report | None = None,
 ) -> Rewritten:
     """Return the tree of a module, its loops rewritten. Raises what `ast.parse` raises.
 
@@ -101,13 +100,16 @@ def rewrite(
     branches are not marked. In a user's own generator they may not: who draws from it counts on its
     next item. `read` gives the tree and the names of a file, where others say more of these.
     Branches may be written in ways that nobody thought of: `channel` is told of a file whose
-    branches could not be marked.
+    branches could not be marked, but not of its own mistakes.
     """
     if not generators:
-        what = f"watch the branches of {PurePath(path).name}"
-        with guarded(channel, what), suppress(SyntaxError):  # the last line raises that again
-            tree, names = (read or _read_alone)(source, path)
-            return _rewrite(tree, names, path, first, first_mark, generators)
+        with guarded(channel, f"watch the branches of {PurePath(path).name}"):
+            try:
+                tree, names = (read or _read_alone)(source, path)
+                return _rewrite(tree, names, path, first, first_mark, generators)
+            except SyntaxError:
+                if not is_faulty(source, path):
+                    raise
     return _rewrite(ast.parse(source, path), None, path, first, first_mark, generators)
 
 
@@ -369,6 +371,15 @@ def _is_pure(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
         return ast.unparse(node.func) in PURE_CALLS and not node.keywords
     return isinstance(node, _PURE)
+
+
+def is_faulty(source: bytes | str, path: str) -> bool:
+    """Say whether a file is no Python, which the interpreter is to tell of."""
+    try:
+        compile(source, path, "exec", dont_inherit=True)
+    except SyntaxError:
+        return True
+    return False
 
 
 def compiled(rewritten: Rewritten, path: str) -> Any:

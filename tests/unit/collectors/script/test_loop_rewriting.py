@@ -7,8 +7,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
-import json
-import os
 import sys
 import textwrap
 import types
@@ -17,8 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuadvisor.collectors.script.child import branches, loops
-from gpuadvisor.collectors.script.child.channel import Channel
+from gpuadvisor.collectors.script.child import branches, loop_imports, loop_rewriting, loops
 from gpuadvisor.collectors.script.child.loop_rewriting import compiled, rewrite
 from gpuadvisor.collectors.script.child.progress import Progress
 from gpuadvisor.collectors.script.specification import Shortening
@@ -261,27 +258,48 @@ DEEP = f"f = lambda n: {' + '.join(['n'] * 600)}\nfor i in range(9): optimizer.s
 """Deeper than Python's functions may call each other."""
 
 
+class Told(list):
+    def send(self, event, /, **fields):
+        self.append(fields["detail"])
+
+
+def fails(source, path):
+    """Stands for marks of which no Python comes."""
+    raise SyntaxError
+
+
+LOOP_OF_A_FILE = "for i in range(9): f()\n"
+
+
 @pytest.mark.parametrize(
-    ("source", "generators", "told"),
-    [(DEEP, False, True), (DEEP, True, False), ("for i in range(9): f()\n", False, False)],
+    ("source", "generators", "read", "told"),
+    [
+        (DEEP, False, None, True),
+        (DEEP, True, None, False),
+        (LOOP_OF_A_FILE, False, None, False),
+        (LOOP_OF_A_FILE, False, fails, True),
+    ],
 )
-def test_branches_that_cannot_be_marked_are_told(tmp_path, source, generators, told):
-    pipe = tmp_path / "events"
-    os.mkfifo(pipe)
-    end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        done = rewrite(source, "/a/b.py", 0, 0, generators, channel=Channel(str(pipe)))
-        said = [json.loads(line) for line in os.read(end, 1 << 16).splitlines()]
-    finally:
-        os.close(end)
+def test_branches_that_cannot_be_marked_are_told(source, generators, read, told):
+    said = Told()
+    done = rewrite(source, "/a/b.py", 0, 0, generators, read, said)
     assert len(done.sites) == 1
-    assert ["watch the branches of b.py" in each["detail"] for each in said] == [True] * told
+    assert ["watch the branches of b.py" in each for each in said] == [True] * told
 
 
-def test_mistakes_are_for_the_interpreter_to_tell(capsys):
-    with pytest.raises(SyntaxError):
-        rewrite("for i in range(9) f()", "a.py")
-    assert capsys.readouterr().err == ""
+@pytest.mark.parametrize("source", ["for i in range(9) f()", "for i in range(9): f()\nreturn\n"])
+def test_mistakes_are_for_the_interpreter_to_tell(monkeypatch, source):
+    said, made = Told(), []
+    monkeypatch.setattr(loop_imports, "take_over_main", made.append)
+    monkeypatch.setattr(loop_imports, "rewrite_spawned", made.append)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    shortening = Shortening("", batches=4, steps=4, epochs=2, later=0)
+    loop_imports.install(shortening, Progress(), said)
+    assert made[0](source.encode(), "/a/b.py", False) is None
+    assert said == []
+    monkeypatch.setattr(loop_rewriting, "compiled", fails)
+    assert made[0](LOOP_OF_A_FILE.encode(), "/a/b.py", False) is None
+    assert ["end the loops of b.py early: SyntaxError" in each for each in said] == [True]
 
 
 # Programs of nested loops over counters, each of which prints what it sees.
