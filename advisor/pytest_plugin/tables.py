@@ -70,7 +70,8 @@ def _group(benchmark: Benchmark, grouping: Sequence[str]) -> str:
 
 
 def _table(terminal: Any, group: str, rows: Sequence[Row], columns: Sequence[str]) -> None:
-    unit, factor = next((each for each in UNITS if rows[0][2]["median"] * each[1] >= 1), UNITS[-1])
+    least_s = min(stats["median"] for _, _, stats in rows)
+    unit, factor = next((each for each in UNITS if least_s * each[1] >= 1), UNITS[-1])
     several = len(rows) > 1
 
     def cell(name: str, stats: dict[str, Any]) -> str:

@@ -1,9 +1,16 @@
 """The pytest plugin on real functions: of a GPU, and of two versions of a repository."""
 
 import json
+import os
+import signal
 import subprocess
+import sys
+import time
 
+import psutil
 import pytest
+
+from tests.integration import program
 
 pytest_plugins = ["pytester"]
 PLUGIN = ("-p", "gpuadvisor.pytest_plugin", "-q")
@@ -53,9 +60,12 @@ def test_on_a_gpu_events_are_compared(pytester):
 
 WORK = "def work():\n    return sum(range({}))\n"
 TESTS = """
+from pathlib import Path
+from built import times
 from lib import work
 
 def test_work(gpu_benchmark):
+    assert (times, Path("data").read_text()) == (2, "linked")
     gpu_benchmark(work)
 
 def test_other():
@@ -68,16 +78,65 @@ def git(folder, *words):
     return subprocess.run(line, check=True, capture_output=True, text=True).stdout
 
 
+def commit(folder):
+    git(folder, "init", "--quiet")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "-m", "base")
+
+
 @pytest.mark.slow
-def test_what_got_slower_since_a_commit_fails(pytester):
+def test_what_got_slower_since_a_commit_fails(pytester, cpu):
+    """Each version gets what git does not hold, and builds what it needs."""
+    (pytester.path / ".gitignore").write_text("data\nbuilt.py\n__pycache__\n")
     pytester.makepyfile(lib=WORK.format(20_000), test_it=TESTS)
-    git(pytester.path, "init", "--quiet")
-    git(pytester.path, "add", "--all")
-    git(pytester.path, "commit", "--quiet", "-m", "base")
-    pytester.makepyfile(lib=WORK.format(60_000))
+    commit(pytester.path)
+    pytester.makepyfile(lib=WORK.format(60_000), built="times = 2")
+    (pytester.path / "data").write_text("linked")
     result = pytester.runpytest_subprocess(
-        *PLUGIN, "--gpuadvisor-base=HEAD", "--gpu-benchmark-max-time=0.1"
+        *PLUGIN,
+        "--gpuadvisor-base=HEAD",
+        "--gpuadvisor-link=data",
+        "--gpuadvisor-setup-cmd=echo 'times = 2' > built.py",
+        "--gpu-benchmark-max-time=0.1",
     )
     result.assert_outcomes(failed=1, passed=1)
     result.stdout.fnmatch_lines(["*% longer than in HEAD (*) (+* in * pairs of fresh processes)*"])
     assert len(git(pytester.path, "worktree", "list").splitlines()) == 1
+
+
+LONG = """
+import os, subprocess, sys, time
+from pathlib import Path
+
+def test_long(gpu_benchmark):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    Path(os.environ["PIDS"]).write_text(f"{os.getpid()} {child.pid} end")
+    gpu_benchmark(time.sleep, 600)
+"""
+
+
+def test_ctrl_c_leaves_no_process_no_folder_and_no_work_tree(pytester, tmp_path, cpu):
+    pytester.makepyfile(test_it=LONG)
+    commit(pytester.path)
+    pids, scratch = tmp_path / "pids", tmp_path / "scratch"
+    scratch.mkdir()
+    line = [*program.alone(), sys.executable, "-m", "pytest", *PLUGIN, "--gpuadvisor-base=HEAD"]
+    variables = {**os.environ, "PIDS": str(pids), "TMPDIR": str(scratch)}
+    process = subprocess.Popen(
+        line, cwd=pytester.path, env=variables, stdout=subprocess.PIPE, text=True
+    )
+    until = time.monotonic() + program.PATIENCE_S
+    while not (pids.exists() and pids.read_text().endswith("end")):
+        assert process.poll() is None and time.monotonic() < until, process.communicate()
+        time.sleep(0.05)
+    assert any(scratch.iterdir()) and git(pytester.path, "worktree", "list").count("\n") == 3
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, said
+    assert not [pid for pid in map(int, pids.read_text().split()[:2]) if is_alive(pid)]
+    assert list(scratch.iterdir()) == []
+    assert git(pytester.path, "worktree", "list").count("\n") == 1
+
+
+def is_alive(pid):
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

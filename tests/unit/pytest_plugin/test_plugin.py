@@ -1,11 +1,14 @@
 """The plugin in pytest itself: options, marker, tables, JSON, and what it costs others."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from gpuadvisor import pytest_plugin
 from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device
@@ -101,6 +104,81 @@ def test_pytest_benchmark_reads_it(run, pytester):
     assert all(each["median"] > 0 for each in read)
 
 
+def shown(result):
+    """Return the tables of a run: the title of each, and the first words of its lines."""
+    tables = {}
+    for line in result.outlines:
+        if "gpu-benchmark" in line and "test" in line:
+            tables[line.strip("- ")] = rows = []
+        elif tables and line.startswith("test_"):
+            rows.append(line.split()[0])
+    return tables
+
+
+LAYOUTS = [
+    (["--gpu-benchmark-sort=name"], ["test_sum[10]", "test_sum[20000]"], "Min Median IQR Rounds"),
+    (["--gpu-benchmark-sort=ops"], ["test_sum[20000]", "test_sum[10]"], "Min Median IQR Rounds"),
+    (["--gpu-benchmark-columns=OPS, max"], ["test_sum[10]", "test_sum[20000]"], "OPS Max Clock"),
+]
+
+
+@pytest.mark.parametrize(("words", "order", "columns"), LAYOUTS)
+def test_tables_are_laid_out_as_asked(words, order, columns, run):
+    result = run(SUMS, *words)
+    assert shown(result)["gpu-benchmark 'sums': 2 tests"] == order
+    assert any(columns in " ".join(line.split()) for line in result.outlines)
+
+
+@pytest.mark.parametrize(
+    ("by", "titles"),
+    [
+        ("func", ["'test_sort': 1 test", "'test_sum': 2 tests"]),
+        ("param:n", [": 1 test", "'n=10': 1 test", "'n=20000': 1 test"]),
+        ("group,param", [": 1 test", "'sums 10': 1 test", "'sums 20000': 1 test"]),
+    ],
+)
+def test_tables_hold_what_has_something_in_common(by, titles, run):
+    found = shown(run(SUMS, f"--gpu-benchmark-group-by={by}"))
+    expected = [f"gpu-benchmark{'' if each[0] == ':' else ' '}{each}" for each in titles]
+    assert list(found) == expected
+
+
+HABITS = """
+def test_habits(gpu_benchmark):
+    gpu_benchmark.group = "mine"
+    calls = []
+    assert gpu_benchmark.pedantic(
+        calls.append, setup=lambda: ((1,), {}), teardown=lambda n: calls.append(-n), rounds=3
+    ) is None
+    if gpu_benchmark.enabled:
+        assert calls == [1, -1] * 4 and gpu_benchmark.stats["rounds"] == 3
+    else:
+        assert calls == [1, -1] and gpu_benchmark.stats is None
+
+def test_called(gpu_benchmark):
+    calls = []
+    gpu_benchmark(calls.append, 1)
+    assert gpu_benchmark.disabled == (len(calls) == 1)
+
+def test_plain(): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "outcomes", "tables"),
+    [
+        ([], {"passed": 3}, 2),
+        (["--gpu-benchmark-disable"], {"passed": 3}, 0),
+        (["--gpu-benchmark-skip"], {"passed": 1, "skipped": 2}, 0),
+        (["--gpu-benchmark-only"], {"passed": 2, "skipped": 1}, 2),
+    ],
+)
+def test_benchmarks_are_left_out_as_asked(words, outcomes, tables, run):
+    result = run(HABITS, *words)
+    result.assert_outcomes(**outcomes)
+    assert len(shown(result)) == tables
+
+
 ONE = "def test_one(gpu_benchmark): gpu_benchmark(int)"
 
 
@@ -142,6 +220,13 @@ def test_what_is_wrong_is_said(text, sentence, run):
         (["--gpu-benchmark-max-time=nan"], "*has to be 0 or more*"),
         (["-o", "gpu_benchmark_no_gpu=maybe"], "*'maybe'*cpu, skip, fail*"),
         (["--gpuadvisor-base=main", "-p", "numbers_of_processes"], "*--gpuadvisor-base*-n0*"),
+        (["--gpu-benchmark-record", "-p", "numbers_of_processes"], "*-benchmark-record*-n0*"),
+        (["--gpu-benchmark-check", "--gpu-benchmark-record"], "*-record*with --*-check*"),
+        (["--gpuadvisor-base=main", "--gpu-benchmark-disable"], "*-base*with --*-disable*"),
+        (["--gpuadvisor-link=data"], "*-link cannot be had without --gpuadvisor-base*"),
+        (["--gpu-benchmark-columns=min,best"], "*there is no column best, but min, *"),
+        (["--gpu-benchmark-group-by=file"], "*nothing is grouped by file, but by group, *"),
+        (["--gpu-benchmark-sort=best"], "*invalid choice: 'best'*"),
     ],
 )
 def test_what_cannot_be_done_is_refused_at_once(words, sentence, run, pytester):
@@ -247,8 +332,9 @@ def test_it_loads_nothing_until_a_test_asks(pytester):
     assert not heavy & used
 
 
-def test_every_option_has_a_prefix_of_ours(pytester):
-    """An option, a setting or a fixture of another plugin's name would stop pytest."""
+@pytest.fixture
+def options():
+    """The names of all options, and of what the ini file may set, as options."""
     added = []
 
     class Parser:
@@ -261,7 +347,24 @@ def test_every_option_has_a_prefix_of_ours(pytester):
         def addini(self, name, *_, **__):
             added.append(f"--{name.replace('_', '-')}")
 
-    from gpuadvisor import pytest_plugin
-
     pytest_plugin.pytest_addoption(Parser())
-    assert added and all(name.startswith(("--gpu-benchmark-", "--gpuadvisor-")) for name in added)
+    return {name for name in added if name.startswith("--")}
+
+
+def test_every_option_has_a_prefix_of_ours(options):
+    """An option, a setting or a fixture of another plugin's name would stop pytest."""
+    assert options and all(
+        name.startswith(("--gpu-benchmark-", "--gpuadvisor-")) for name in options
+    )
+
+
+def test_pages_and_tests_name_the_options_that_there_are(options):
+    root = Path(__file__).parents[3]
+    named = r"--(?:gpu-benchmark|gpuadvisor)-[a-z0-9-]*[a-z0-9]"
+    page = (root / "docs" / "pytest.md").read_text("utf-8")
+    assert options - set(re.findall(named, page)) == {"--gpu-benchmark-side"}
+    pages = [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("examples/ci/*")]
+    tests = [*Path(__file__).parent.glob("*.py"), *root.glob("tests/*/test_pytest_plugin.py")]
+    files = [*pages, *tests]
+    for path in files:
+        assert set(re.findall(named, path.read_text("utf-8"))) <= options, path

@@ -129,6 +129,89 @@ def test_to_flush_the_cache_takes_no_time_that_counts():
     assert len(flushed) == len(watch.calls) - 1  # all but the very first call
 
 
+def test_what_flushes_take_counts_for_how_long_it_is_measured():
+    """A second is a second: 5 us that are flushed for by 100 us would else take 20 s."""
+    clock = Clock()
+
+    def flush():
+        clock.at_s += 1e-4
+
+    began = clock.at_s
+    timing = stopwatch(lambda n: 5e-6, clock, flush=flush).run()
+    assert timing.rounds_s[0] == pytest.approx(5e-6)
+    assert 1.0 < clock.at_s - began < 1.0 + 2 * WARMUP_S
+
+
+def test_a_benchmark_takes_a_fifth_of_a_second_and_a_second():
+    clock = Clock()
+    stopwatch(lambda n: 1e-3, clock).run()
+    assert clock.at_s == pytest.approx(WARMUP_S + 1.0, rel=0.02)
+
+
+class Cuda:
+    """What torch says of its GPUs, and events by a clock that functions on the current one move."""
+
+    def __init__(self, monkeypatch, used=(0, 0)):
+        self.used, self.current, self.at_s, self.waits = list(used), 0, 0.0, 0
+        monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=self, _C=object()))
+
+    def is_initialized(self):
+        return True
+
+    def device_count(self):
+        return len(self.used)
+
+    def current_device(self):
+        return self.current
+
+    def current_stream(self):
+        return "stream"
+
+    def max_memory_reserved(self):
+        return self.used[self.current] << 21
+
+    def memory_stats(self, gpu):
+        return {"allocation.all.allocated": self.used[gpu]}
+
+    def synchronize(self):
+        self.waits += 1
+
+    def Event(self, enable_timing):  # noqa: N802 - torch calls it so
+        return SimpleNamespace(record=lambda stream: None, elapsed_time=lambda other: 1.0)
+
+    def allocate(self, gpu):
+        self.used[gpu] += 1
+
+
+QUICK = Wanted(max_time_s=0, min_rounds=3)
+
+
+def test_a_function_that_frees_all_that_it_allocates_is_timed_by_events(monkeypatch):
+    cuda = Cuda(monkeypatch)
+    timing = Stopwatch(lambda: cuda.allocate(0), QUICK).run()
+    assert timing.on_gpu and timing.rounds_s == [1e-3] * 3 and cuda.waits > 0
+
+
+def test_what_never_used_a_gpu_is_timed_by_the_hosts_clock(monkeypatch):
+    Cuda(monkeypatch)
+    assert not Stopwatch(lambda: None, QUICK).run().on_gpu
+
+
+def test_work_on_another_gpu_than_the_current_one_is_said(monkeypatch):
+    cuda = Cuda(monkeypatch)
+    with pytest.warns(UserWarning, match=r"works on cuda:1: put `with torch.cuda.device\(1\):`"):
+        Stopwatch(lambda: cuda.allocate(1), QUICK).run()
+    both = Cuda(monkeypatch, used=(1, 0))
+    Stopwatch(lambda: (both.allocate(0), both.allocate(1)), QUICK).run()
+
+
+def test_a_set_up_may_be_the_first_to_use_the_gpu(monkeypatch):
+    cuda = Cuda(monkeypatch)
+    watch = Stopwatch(lambda: None, QUICK)
+    assert watch.rounds(0, 1, lambda: cuda.allocate(0)) == []
+    assert watch.rounds(2, 1, lambda: cuda.allocate(0)) == [1e-3] * 2 and watch.on_gpu
+
+
 def test_no_garbage_is_collected_meanwhile_but_what_is_youngest():
     class Tensor:
         alive = 0
