@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -64,6 +66,8 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=9467)
     parser.add_argument("--without-scrapes", action="store_true")
     chosen = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGHUP):  # else the daemon would go on
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     with tempfile.TemporaryDirectory() as folder:
         library = build_fake(Path(folder))
         print("rate   CPU of a core                          peak RSS   peak PSS")
@@ -132,27 +136,33 @@ def daemon(
 ) -> Iterator[psutil.Process]:
     """Run the daemon while the block runs."""
     home.mkdir()
-    others = [subprocess.Popen(["sleep", "infinity"]) for _ in range(PROCESSES)]
     configuration = home / "gpuadvisor.toml"
     configuration.write_text(CONFIGURATION.format(fast=str(fast).lower(), port=chosen.port))
-    environment = {
-        **os.environ,
-        "GPUADVISOR_HOME": str(home / "store"),
-        "LD_LIBRARY_PATH": str(library),
-        "FAKE_NVML_MODELS": ",".join(["h100"] * chosen.gpus),
-        "FAKE_NVML_LOAD": "wave",
-        "FAKE_NVML_PIDS": ",".join(str(each.pid) for each in others),
-    }
     command = [sys.executable, "-m", "gpuadvisor", "daemon", "run", "--config", str(configuration)]
-    with (home / "log").open("w") as log:
-        process = subprocess.Popen(command, env=environment, stderr=log)
-    try:
+    with ExitStack() as running:
+        others = [running.enter_context(_running(["sleep", "infinity"])) for _ in range(PROCESSES)]
+        environment = {
+            **os.environ,
+            "GPUADVISOR_HOME": str(home / "store"),
+            "LD_LIBRARY_PATH": str(library),
+            "FAKE_NVML_MODELS": ",".join(["h100"] * chosen.gpus),
+            "FAKE_NVML_LOAD": "wave",
+            "FAKE_NVML_PIDS": ",".join(str(each.pid) for each in others),
+        }
+        log = running.enter_context((home / "log").open("w"))
+        process = running.enter_context(_running(command, env=environment, stderr=log))
         yield psutil.Process(process.pid)
+
+
+@contextmanager
+def _running(command: list[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process while the block runs."""
+    process = subprocess.Popen(command, **options)
+    try:
+        yield process
     finally:
         process.terminate()
         process.wait(60)
-        for each in others:
-            each.kill()
 
 
 if __name__ == "__main__":

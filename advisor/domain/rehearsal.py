@@ -174,7 +174,7 @@ class Update:
     change: tuple[float, ...]
     """What the step added to the weights."""
     losses: tuple[float, ...] = ()
-    """Those that were computed on the weights before the step."""
+    """Losses that were computed on the weights before the step."""
     passes: int = 0
     """Begins and ends of passes before it that followed on steps."""
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import fields
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from gpuadvisor.collectors.script.request import RunOutcome
+from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.runner import KEPT_BYTES, start_template
 from gpuadvisor.collectors.script.templates import NoTemplateError, Template
 from gpuadvisor.domain.measurement import Measurement
@@ -36,23 +36,20 @@ class Forker:
         self._runner = runner
         self._objective = options.objective
         self._jobs = options.jobs
-        self._folder = TemporaryDirectory(prefix="gpuadvisor-imports-")
+        self._held = ExitStack()
+        self._notes = self._held.enter_context(run_folder()) / "imports.json"
         self._template: Template | None = None
         self._taken_s = 0.0
         """What the template and the comparison took."""
         self._why = "that was not compared"
         runner.notes = str(self._notes)
 
-    @property
-    def _notes(self) -> Path:
-        return Path(self._folder.name) / "imports.json"
-
     def __enter__(self) -> Forker:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._end()
-        self._folder.cleanup()
+        self._held.close()
 
     def begin(self, side: Side, baselines: Baselines, runs: float) -> str:
         """Fork trials from here on if the unchanged script does not depend on that.

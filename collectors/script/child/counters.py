@@ -14,7 +14,7 @@ KEEPS_UP, RUN_DRY = 0.75, 0.25
 """Shares of the batches in advance that are ready when the loader keeps up with the steps, and when
 it does not. Between them the queue is still filling or emptying."""
 MOST_LETTERS = 200
-"""Of a graph break's reason, of which only the first line is one."""
+"""Letters of the first line of what Dynamo says of a graph break, which alone is its reason."""
 Step = tuple[Any, float, float, float, int]
 """The end of a step: a mark in device time, and the samples of loaders, the samples of the first
 root, the seconds of waiting for data and the interruptions up to there."""

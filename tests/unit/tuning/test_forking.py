@@ -1,10 +1,12 @@
 """Whether a script depends on being forked is decided by what a forked run of it does."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from gpuadvisor.collectors.script.request import Command, RunOutcome
+from gpuadvisor.collectors.script.run_folder import PREFIX
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Level, ScriptFacts
 from gpuadvisor.domain.measurement import OutputSample, Trace
@@ -138,6 +140,9 @@ def test_trials_are_forked_where_nothing_differs_and_proofs_never(study):
     assert are_forked == [False, False, True, True, True, False, False]
     assert [bool(request.specification.notes) for request in requests] == [True] + 6 * [False]
     assert study.processes[0].closed
+    folder = Path(requests[0].specification.notes).parent
+    assert folder.name.startswith(PREFIX), "so that what a killed study leaves is removed some day"
+    assert not folder.exists()
     trials = [
         Trial(number, {}, "search", TrialState.COMPLETE, start_saved_s=saved)
         for number, saved in enumerate([4.0, 7.5, None, 7.5])
