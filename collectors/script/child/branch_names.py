@@ -27,38 +27,34 @@ from gpuadvisor.collectors.script.child.syntax import (
 )
 from gpuadvisor.domain.rehearsal import Touch
 
-MUTATING = frozenset((
-    "add", "append", "appendleft", "clear", "discard", "extend", "extendleft", "insert", "pop",
-    "popitem", "popleft", "remove", "setdefault", "subtract", "update",
-))  # fmt: skip
-"""Methods that change lists, dictionaries, sets, deques and counters."""
+MUTATING = frozenset({"add", "append", "clear", "extend", "insert", "pop", "remove", "update"})
+"""Methods that change lists, dictionaries and sets."""
 PARTS = frozenset({
-    "add_param_group", "bias", "data", "grad", "jit", "named_parameters", "onnx",
-    "parameters", "parametrize", "prune", "register_forward_hook", "register_hook",
-    "requires_grad", "requires_grad_", "spectral_norm", "weight", "weight_norm",
+    "add_param_group", "bias", "data", "grad", "jit", "named_parameters", "onnx", "parameters",
+    "prune", "register_forward_hook", "requires_grad", "requires_grad_", "weight",
 })  # fmt: skip
 """Names by which a script reaches for a model's weights and layers, or an optimizer's."""
-TOOLS = (["onnx"], ["parametrizations"], ["parametrize"], ["prune"])
+TOOLS = (["onnx"], ["prune"])
 """Names of torch's modules that change models."""
-MODEL_CHANGES = frozenset({"add_module", "append", "apply", "double", "half", "insert"})
+MODEL_CHANGES = frozenset({"add_module", "append", "apply", "half"})
 """Methods by which a model's layers or their types change."""
 EXITS = frozenset({"_exit", "exit", "quit"})
 """Functions that end the script."""
-MODEL_METHODS = frozenset({"eval", "named_parameters", "parameters", "state_dict", "train"})
+MODEL_METHODS = frozenset({"eval", "parameters", "state_dict", "train"})
 """Methods by which a script's models are known."""
 DATA_WORDS = frozenset({"dataloader", "dataset", "environ"})
 """Words in names of data, and the environment, of which workers have a copy."""
-STEADY_CALLS = frozenset({"callable", "hasattr", "is_available", "isinstance", "issubclass"})
+STEADY_CALLS = frozenset({"hasattr", "is_available", "isinstance"})
 """What gives the same answer whenever it is asked."""
-STEADY_METHODS = frozenset({"endswith", "get", "lower", "startswith", "strip", "upper"})
+STEADY_METHODS = frozenset({"endswith", "get", "lower", "startswith"})
 """Methods whose answer depends on their owner and arguments alone."""
 GIVEN_KEYWORDS = frozenset({"batch_sampler", "collate_fn", "dataset", "sampler", "worker_init_fn"})
 """Arguments of a DataLoader that workers or their indices depend on."""
-READING = frozenset({"__call__", "__getitem__", "__getitems__", "__iter__", "__next__"})
-"""Methods by which data sets and their parts give samples."""
-PROCESSES = frozenset({"Process", "rpc_async", "spawn", "start_processes"})
+READING = frozenset({"__call__", "__getitems__", "__next__"})
+"""Methods by which data sets and their parts give samples, beside those of any container."""
+PROCESSES = frozenset({"Process", "spawn"})
 """What runs a function in another process, where it is seen for itself."""
-STORES = frozenset({"delattr", "delitem", "setattr", "setitem"})
+STORES = frozenset({"setattr", "setitem"})
 """Functions that store in what they are given: `object.__setattr__`, `operator.setitem`."""
 _MOST_ROUNDS = 20
 """Assignments from name to name that are followed."""
@@ -109,7 +105,7 @@ class Names:
         """What a call of a function touches."""
         owners = (chain(call.func) for call in self._calls if last_name(call.func) in MODEL_METHODS)
         roots = {next((name for name in owner[:-1] if name != "self"), "") for owner in owners}
-        self._models = roots - {"", *self._modules}
+        self._models = roots
         self._data = self._data_names()
         self._read = self._read_data_sets(trees)
         """Global names that the reading of samples uses, and attributes of them and of data sets:
@@ -148,9 +144,7 @@ class Names:
         if isinstance(test, ast.Attribute):
             is_path = isinstance(test.value, (ast.Name, ast.Attribute))  # options change as a whole
             return test.attr in self._turning or (not is_path and self.varies(test.value))
-        if isinstance(test, (ast.Lambda, ast.Constant)):
-            return False
-        is_number = isinstance(test, (ast.BinOp, ast.Compare))
+        is_number = isinstance(test, ast.Compare)
         is_number &= not any(isinstance(each, (ast.Is, ast.IsNot)) for each in ast.walk(test))
         if is_number and not self._outside.isdisjoint(bare_names(test)):
             return True
@@ -195,7 +189,7 @@ class Names:
 
     def stored(self, target: ast.expr) -> set[Touch]:
         """Return what is changed where something is stored in a target."""
-        if isinstance(target, (ast.Tuple, ast.List)):
+        if isinstance(target, ast.Tuple):
             return set().union(*map(self.stored, target.elts))
         names = self._chain(target)
         is_read = id(target) not in self._locals and self._is_read(names)
@@ -222,11 +216,8 @@ class Names:
         return self.touched(map(ast.Expr, tables)) if tables and self.varies(key) else set()
 
     def raised(self, body: Iterable[ast.AST]) -> set[str]:
-        """Return the names of exceptions that statements raise, or functions that they call."""
+        """Return the names of exceptions that statements raise."""
         nodes = list(own_nodes(body))
-        names = [self._key(node) for node in nodes if isinstance(node, ast.Call)]
-        bodies = [each.body for name in names for each in self._functions.get(name, ())]
-        nodes += [node for inner in bodies for node in own_nodes(inner)]
         raised = (node.exc for node in nodes if isinstance(node, ast.Raise))
         found = {last_name(getattr(each, "func", each)) for each in raised}
         return found | {"AssertionError" for node in nodes if isinstance(node, ast.Assert)}
@@ -249,7 +240,7 @@ class Names:
         return id(node) in self._callbacks
 
     def _call(self, node: ast.Call, is_dropped: bool) -> set[Touch]:
-        called, given = last_name(node.func), list(node.args)
+        called, given = last_name(node.func), node.args
         found: set[Touch] = set()
         if isinstance(node.func, ast.Attribute):
             in_place = called.endswith("_") and not called.startswith("_")
@@ -260,11 +251,7 @@ class Names:
                 found |= self._data_among(names)
                 if len(names) > 1 or called in MUTATING:
                     found |= {Touch.DATA} if self._is_read(names) else set()
-            if len(given) < 3 and called.startswith("__"):  # `data.__setattr__("level", 2)`
-                given.insert(0, node.func.value)
-        if called == "shuffle" and given:
-            found |= self._data_among(self._chain(given[0]))
-        elif called.strip("_") in STORES and len(given) > 1:
+        if called.strip("_") in STORES and len(given) > 1:
             found |= self.stored(named_part(given[0], given[1]))
         return found
 
@@ -405,6 +392,8 @@ class Names:
                 for argument in (*call.args[:1], *named):
                     found.update(made_of(argument))
         found |= {name for name, value in self._bound if any(map(makes_loader, ast.walk(value)))}
+        others = self._modules | {"self", "cls"}
+        found -= others
         aliases = (ast.Name, ast.Attribute, ast.Subscript)
         bases = [(owner.name, base) for owner in self._classes.values() for base in owner.bases
                  if last_name(base) in self._classes]  # fmt: skip
@@ -414,7 +403,7 @@ class Names:
             more = {name for value in values for name in made_of(value)}
             more |= {name for name, value in bound
                      if isinstance(value, aliases) and found & set(chain(value))}  # fmt: skip
-            more -= found | self._modules | {"self", "cls"}
+            more -= found | others
             if not more:
                 break
             found |= more
@@ -468,7 +457,7 @@ class Names:
                  for each in (*call.args, *(k.value for k in call.keywords))
                  for key in self._standing_for(each)}  # fmt: skip
         found: set[int] = set()
-        for name in self._functions.keys() - self._called - self._data:
+        for name in self._functions.keys() - self._called:
             for each in self._functions[name]:
                 if each.owner is None:
                     is_called = name in given or bool(getattr(each.node, "decorator_list", ()))

@@ -55,7 +55,7 @@ def reported(monkeypatch):
             return 0.5
 
         class DataLoader:
-            def __init__(self, data):
+            def __init__(self, data=None, **parts):
                 self.dataset = data
 
             __iter__ = batches
@@ -159,7 +159,36 @@ LATE = {
     ),
     "whether there is any": (["any(step() > 9 for x in loader)"], "another answer", "rows"),
     "early stopping": (["if bad > 2: break"], "bad > 2", "rows"),
-}
+    "another exit": (["if bad > 3: quit()"], "bad > 3", "rows"),
+    "an exit at once": (["import os", "if bad > 3: os._exit(0)"], "bad > 3", "rows"),
+    "a method's answer": (["if not args.stopped(): data.level = 2"], "args.stopped()", "data"),
+    "an attribute": (["args.bad = bad", "if args.bad > 2: data.level = 2"], "args.bad > 2", "data"),
+    "an attribute of an answer": (["if step().real > 2: data.level = 2"], "step().real", "data"),
+    "a text": (["word = str(loss)", "if word.endswith('9'): data.level = 2"], "word.", "data"),
+    "another name": (["own = loader.dataset", "if bad > 2: own.level = 2"], "bad > 2", "data"),
+    "data by their name": (["if bad > 2: args.dataset.level = 2"], "bad > 2", "data"),
+    "a loader by its name": (["if bad > 2: args.dataloader.level = 2"], "bad > 2", "data"),
+    "an answer's use": (["if bad > 2: best = data.items.pop()"], "bad > 2", "data"),
+    "a module": (["if bad > 2: torch.onnx.export(best)"], "bad > 2", "model"),
+    "another module": (["if bad > 2: torch.jit.script(best)"], "bad > 2", "model"),
+    "a module by its name": (["if bad > 2: onnx.export(best)"], "bad > 2", "model"),
+    "its tool": (["if bad > 2: nn.utils.prune.remove(best)"], "bad > 2", "model"),
+    **{
+        f"a part: {part}": ([f"if bad > 2: best(net[0].{part})"], "bad > 2", "model")
+        for part in (
+            "add_param_group", "bias", "data", "grad", "named_parameters", "parameters",
+            "register_forward_hook", "requires_grad", "requires_grad_",
+        )
+    },
+    **{
+        f"a change: {call}": (["model.train()", f"if bad > 2: model.{call}(3)"], "bad > 2", "model")
+        for call in ("add_module", "append", "apply")
+    },
+    **{
+        f"known by {call}": ([f"model.{call}()", "if bad > 2: model.scale = 3"], "bad > 2", "model")
+        for call in ("eval", "parameters", "state_dict")
+    },
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", LATE)
@@ -284,11 +313,11 @@ ELSEWHERE = {
         ["turn.after(loss)"],
     ),
     "a parameter": (
-        "def after(examples, loss):\n    if loss < 0.1:\n        examples.level = 2\n",
+        "def after(examples, value):\n    if value < 0.1:\n        examples.level = 2\n",
         ["after(data, loss)"],
     ),
     "a number that another file gives": (
-        "def after(examples, loss):\n    if loss < 0.1:\n        examples.dataset.level = 2\n"
+        "def after(examples, value):\n    if value < 0.1:\n        examples.dataset.level = 2\n"
         "other = after\n",
         ["other(data, loss)"],
     ),
@@ -296,6 +325,40 @@ ELSEWHERE = {
         "LEVEL = 1\nclass Set:\n    def __getitem__(self, i): return LEVEL\n",
         ["if bad > 2: LEVEL = 2"],
     ),
+    "a global that a function of the reading uses": (
+        "LEVEL = 1\ndef level(): return LEVEL\n"
+        "class Set:\n    def __getitem__(self, i): return level()\n",
+        ["if bad > 2: LEVEL = 2"],
+    ),
+    "a part's name": (
+        "parts = [data]\nother = DataLoader(parts)\n",
+        ["own = parts[0]", "if bad > 2: own.level = 2"],
+    ),
+    "a count in a function": (
+        "n = 0\ndef count():\n    global n\n    n += 1\n",
+        ["count()", "if n > 99: data.level = 2"],
+    ),
+    **{
+        f"a global's {method}": (
+            "SEEN = args\nclass Set:\n    def __getitem__(self, i): return SEEN[i]\n",
+            [f"if bad > 2: SEEN.{method}(3)"],
+        )
+        for method in ("add", "append", "clear", "extend", "insert", "pop", "remove", "update")
+    },
+    **{
+        f"a global that {method} reads": (
+            f"LEVEL = 1\nclass Set:\n    def {method}(self, i): return LEVEL\ndata = Set()\n",
+            ["if bad > 2: LEVEL = 2"],
+        )
+        for method in ("__call__", "__getitems__", "__iter__", "__next__")
+    },
+    **{
+        f"a loader's {given}": (
+            f"part = args\nother = DataLoader(data, {given}=part)\n",
+            ["if bad > 2: part.level = 2"],
+        )
+        for given in ("batch_sampler", "collate_fn", "dataset", "sampler", "worker_init_fn")
+    },
 }
 
 
@@ -383,6 +446,52 @@ HARMLESS = {
         "for bad in [1, 2]:\n    if bad > 3: model.weight.zero_()\n",
     ),
     "a short loop within": (["for x in (1, 2):", "    if x > loss * 9: break"], ""),
+    "a model's method like a trainer's": (
+        ["if bad > 2: model.train()"],
+        "class Trainer:\n    def train(self): data.level = 2\n",
+    ),
+    "a module's function like a method": (
+        ["if bad > 2: m.exp(1)"],
+        "import math as m\nclass Trainer:\n    def exp(self): data.level = 2\n",
+    ),
+    "a loader of itself": (
+        ["trainer.end(bad)"],
+        "class Set:\n    def loader(self): return DataLoader(self)\n"
+        "class Trainer:\n    def end(self, bad):\n        if bad > 2: self.best = bad\n"
+        "trainer = Trainer()\n",
+    ),
+    "an attribute like a data set's": (
+        ["trainer.end(bad)"],
+        "class Set:\n    def __getitem__(self, i): return self.level\n"
+        "class Trainer:\n    def end(self, bad):\n        if bad > 2: self.level = bad\n"
+        "trainer = Trainer()\n",
+    ),
+    "an option like a data set's attribute": (
+        ["if bad > 2: args.level = 2"],
+        "class Set:\n    def __getitem__(self, i): return self.level\n",
+    ),
+    "a global like an index": (
+        ["if bad > 2: index = 2"],
+        "index = 0\nclass Set:\n    def __getitem__(self, index): return index\n",
+    ),
+    "a learning rate beside a model": (["model.train()", "if bad > 2: args.rate = 0.1"], ""),
+    "a table that is changed": (
+        ["ACTIONS[epoch % 2] = keep", "ACTIONS.append(epoch)"],
+        "def keep(x): pass\ndef harder(x): x.level = 2\nACTIONS = [keep, harder]\n",
+    ),
+    "a queue": (["args.get()"], ""),
+    "weights by epoch": (["model.weight[epoch * 0]"], ""),
+    "a log that samples use": (
+        ["if bad > 2: LOG.info(bad)"],
+        "LOG = args\nclass Set:\n    def __getitem__(self, i): LOG.debug(i)\n",
+    ),
+    "what a machine has": (["if not math.cuda.is_available(): model.weight.zero_()"], ""),
+    "what a batch has": (["if hasattr(loss, 'mask'): model.weight.zero_()"], ""),
+    "an option's text": (
+        ["if opt.lower() == 'sgd' or opt.startswith('sgd'): model.weight.zero_()"],
+        "opt = 'adam'",
+    ),
+    "a process of its own": ([], "def run(*_): data.level = 2\nmath.Process(target=run)\n"),
 }
 
 
@@ -419,5 +528,9 @@ def test_a_condition_that_ends_a_loop(reported):
             width = step(next(batches_, None))
     """)
     assert [(each.what, each.taken) for each in found] == [("not (width > 0.1)", False)]
-    counted = "n = 0\nwhile n < 10:\n    step(); n += 1\n"
+    counted = "n, limit, loss = 0, int(9), step()\nwhile n < limit:\n    step(); n += 1\n"
     assert reported(counted) == []
+    flagged = "done = False\nwhile not done:\n    if step() < 0.1: done = True\n"
+    assert [each.what for each in reported(flagged)] == ["not (not done)"]
+    left = "n = 0\nwhile True:\n    step(); n += 1\n    if n > 2: break\n"
+    assert [(each.what, each.taken) for each in reported(left)] == [("n > 2", True)]
