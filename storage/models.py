@@ -22,7 +22,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import Contribution, Level, ScriptFacts, Settings
 from gpuadvisor.domain.loader_supply import LoaderSupply
-from gpuadvisor.domain.measurement import OutputSample
+from gpuadvisor.domain.measurement import Counts, OutputSample
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.domain.screening import Screened
 from gpuadvisor.domain.study import (
@@ -39,7 +39,7 @@ from gpuadvisor.domain.study import (
 )
 from gpuadvisor.storage.column_types import AnyText, Json, Member, Number, Numbers
 
-SCHEMA_VERSION = 14
+SCHEMA_VERSION = 15
 """Version of the schema, in `PRAGMA user_version` of a file with these tables."""
 
 Texts = Mapping[str, str]
@@ -114,8 +114,7 @@ class MeasurementRow(Base):
     startup_s: Mapped[float]
     wall_s: Mapped[float]
     compiles: Mapped[int]
-    graph_breaks: Mapped[Mapping[str, int]] = mapped_column(Json(Mapping[str, int]))
-    recompilations: Mapped[Mapping[str, int]] = mapped_column(Json(Mapping[str, int]))
+    counts: Mapped[Mapping[str, Counts]] = mapped_column(Json(Mapping[str, Counts]))
     facts: Mapped[ScriptFacts] = mapped_column(Json(ScriptFacts))
 
     windows: Mapped[list[WindowRow]] = relationship(

@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 
 from gpuadvisor.domain.knobs import AppliedKnob, ScriptFacts
 
+Counts = Mapping[str, tuple[int, ...]]
+"""How many there are of what has a name: in each of the steps that were looked at, or one number of
+the whole run."""
+
 
 @dataclass(frozen=True)
 class StepWindow:
@@ -69,10 +73,10 @@ class Measurement:
     applied: tuple[AppliedKnob, ...] = ()
     compiles: int = 0
     """Graphs that Dynamo compiled before the first counted step."""
-    graph_breaks: Mapping[str, int] = field(default_factory=dict)
-    """Graph breaks of Dynamo until the end of the measurement, by their reason."""
-    recompilations: Mapping[str, int] = field(default_factory=dict)
-    """Compilations of frames that Dynamo had compiled before, by the frame."""
+    counts: Mapping[str, Counts] = field(default_factory=dict)
+    """What was counted, by its kind. Until the end of the measurement: `graph_breaks` of Dynamo by
+    their reason, `recompilations` of frames by the frame, `generated_kernels` of Inductor. In each
+    of some steps after it: what `gpuadvisor.rules.facts.counts` counts."""
 
     @property
     def steps(self) -> int:

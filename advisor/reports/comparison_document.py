@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from gpuadvisor.printable import printable
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.document import Bullets, Code, Column, Document, Paragraph, Section, Table
-from gpuadvisor.reports.profile_wording import PARTS, short_name
+from gpuadvisor.reports.profile_wording import PARTS
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.render_text import table_lines
 from gpuadvisor.rules.facts.comparison import Change, ComparedProfile, ProfileComparison, Verdict
+from gpuadvisor.rules.facts.kernel_families import short_name
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
 
 ABSENT = "–"  # noqa: RUF001 - an en dash is what typography wants for `there is none`

@@ -9,6 +9,7 @@ from gpuadvisor.domain.finding import Diagnosis, Figure, Finding, NotMeasured, S
 from gpuadvisor.reports import figures, profile_wording
 from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
 from gpuadvisor.reports.profile_report import ProfileReport
+from gpuadvisor.rules.facts.kernel_families import short_name
 
 UPPER_BOUND = "At most"
 """How the method of an estimate begins that is an upper bound."""
@@ -101,7 +102,7 @@ def where(finding: Finding) -> str:
     if scope.kind is ScopeKind.RUN:
         place = "the whole run"
     elif scope.kind is ScopeKind.KERNEL:
-        place = f"kernel {profile_wording.short_name(scope.name)[:_LONGEST]}"
+        place = f"kernel {short_name(scope.name)[:_LONGEST]}"
     else:
         word = {ScopeKind.GPU: "GPU"}.get(scope.kind, scope.kind.value)
         is_named = scope.name.lower().startswith(word.lower())

@@ -31,6 +31,7 @@ from gpuadvisor.reports.render_html import html
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.svg import WIDE
 from gpuadvisor.rules.facts.activity import activity, halved
+from gpuadvisor.rules.facts.kernel_families import short_name
 from gpuadvisor.rules.facts.memory import MemoryUse
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory, added
 
@@ -135,7 +136,7 @@ def _bytes_per_s(value: float | None) -> str:
 
 def _kernel_name(name: str, below: str = "", longest: int = _LONGEST_NAME) -> Cell:
     """Return a kernel's short name, with the whole one in the tooltip."""
-    short = Code(wording.short_name(name)[:longest])
+    short = Code(short_name(name)[:longest])
     return Cell(short, (below,) if below else (), name[:_LONGEST_TIP])
 
 

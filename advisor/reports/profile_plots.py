@@ -9,8 +9,9 @@ from math import ceil, floor, isfinite, log10
 from gpuadvisor.reports import figures, svg
 from gpuadvisor.reports.markup import Markup
 from gpuadvisor.reports.profile_report import ProfileReport
-from gpuadvisor.reports.profile_wording import PARTS, short_name
+from gpuadvisor.reports.profile_wording import PARTS
 from gpuadvisor.rules.facts.activity import Activity, Band, Lane
+from gpuadvisor.rules.facts.kernel_families import short_name
 from gpuadvisor.rules.facts.memory import MemoryUse
 from gpuadvisor.rules.facts.roofline import MEMORY
 from gpuadvisor.rules.facts.steps import Step, Steps

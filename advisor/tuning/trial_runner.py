@@ -17,7 +17,7 @@ from gpuadvisor.collectors.script.runner import run_script
 from gpuadvisor.collectors.script.specification import Schedule, Specification
 from gpuadvisor.collectors.script.templates import Template
 from gpuadvisor.domain.device import Device
-from gpuadvisor.domain.knobs import Settings
+from gpuadvisor.domain.knobs import Application, Settings
 from gpuadvisor.domain.loader_supply import Supplied
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.screening import Screened
@@ -132,6 +132,8 @@ class TrialRunner:
     """What runs are forked from that are no proof; None for fresh processes."""
     start_saved_s: float = 0.0
     """Time by which a fork of it begins sooner than a fresh process."""
+    beside: tuple[Application, ...] = ()
+    """Applied in each run beside its settings."""
 
     def __post_init__(self) -> None:
         self.start_numbers_at(0)
@@ -216,7 +218,7 @@ class TrialRunner:
         if phase == "proof":
             schedule = replace(schedule, warmup_s=schedule.warmup_s + self.delay_s())
         specification = Specification(
-            applications=applications,
+            applications=(*applications, *self.beside),
             seed=self.seed if seed is None else seed,
             reseed=seed,
             cores=side.cores,

@@ -65,7 +65,7 @@ class RunRecorder:
     _samples: list[tuple[float, float]] = field(default_factory=list)
     _losses: list[float] = field(default_factory=list)
     _outputs: list[tuple[tuple[int, ...], list[float]]] = field(default_factory=list)
-    _counted: dict[str, dict[str, int]] = field(default_factory=dict)
+    _counted: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
     _facts: Event = field(default_factory=dict)
     _energy_j: float | None = None
 
@@ -147,7 +147,7 @@ class RunRecorder:
             case "output_values":
                 self._outputs[-1][1].extend(event["values"])
             case "counted":
-                self._counted.setdefault(event["kind"], {})[event["name"]] = event["count"]
+                self._counted.setdefault(event["kind"], {})[event["name"]] = (event["count"],)
             case "facts":
                 self._facts = event
             case "done" | "ended":
@@ -191,8 +191,7 @@ class RunRecorder:
             facts=self._script_facts(wait / seconds if seconds else None),
             applied=tuple(self.applied.values()),
             compiles=self.finished["compiles"],
-            graph_breaks=self._counted.get("graph_breaks", {}),
-            recompilations=self._counted.get("recompilations", {}),
+            counts=self._counted,
         )
 
     def _with_samples(self, given: float | None) -> tuple[tuple[StepWindow, ...], str | None]:

@@ -123,3 +123,28 @@ def _on_tensor_cores(name: str) -> bool | None:
     if not _PLAIN.search(name) and _TENSOR.search(name):
         return True
     return False if _PLAIN.search(name) or _NO_TENSOR.search(name) else None
+
+
+_TEMPLATE = re.compile(r"<[^<>]*>")
+_NAMESPACES = re.compile(r"\(anonymous namespace\)::|\bat::native::|\bstd::")
+_GENERIC = ("elementwise_kernel", "reduce_kernel", "multi_tensor_apply_kernel", "Kernel2")
+"""Kernels of PyTorch and CUTLASS that do whatever their template says."""
+_DOES = re.compile(r"\b(\w*(?:[Ff]unctor|Ops?\b|_kernel_cuda|cutlass_\d)\w*)")
+"""What in a template tells what a kernel does."""
+_DEEPEST = 12
+_LONGEST = 2000
+"""Characters of a kernel's name that are looked at; some traces have tens of thousands."""
+
+
+def short_name(name: str) -> str:
+    """Return a kernel's name as people call it: without its types, arguments and namespaces."""
+    text = _NAMESPACES.sub("", name[:_LONGEST]).removeprefix("void ")
+    for _ in range(_DEEPEST):
+        text, found = _TEMPLATE.subn("", text)
+        if not found:
+            break
+    text = text.partition("(")[0].partition("<")[0].strip()
+    if text.endswith(_GENERIC):
+        does = next((found for found in _DOES.findall(name[:_LONGEST]) if found != text), "")
+        text = f"{text} [{does}]" if does else text
+    return text or name[:_LONGEST] or "(no name)"

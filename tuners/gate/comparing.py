@@ -10,7 +10,7 @@ from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.gate.decision import LIMIT, LOOKS, TOLERANCE, chance_to_tell
 from gpuadvisor.tuners.gate.metric import Evidence, Metric, measured
-from gpuadvisor.tuners.gate.metrics import check_names, load_metrics
+from gpuadvisor.tuners.gate.metrics import check_names, chosen
 from gpuadvisor.tuners.gate.obstacle import obstacle
 from gpuadvisor.tuners.proof import MAX_REPEATED, orders
 
@@ -107,11 +107,7 @@ class Comparing:
 
     def __post_init__(self) -> None:
         check_names(tuple(self.asked))
-        self._metrics = [
-            metric
-            for name, metric in load_metrics().items()
-            if name in self.asked or not metric.on_request
-        ]
+        self._metrics = chosen(self.asked)
 
     def go(self) -> Compared:
         found, repeated, failures, told = Compared(), 0, 0, ""
@@ -168,9 +164,9 @@ class Comparing:
         """
         runs = [self.run("base", "known") for _ in range(KNOWN)]
         self.known = [run for run in runs if run.trial.state is TrialState.COMPLETE]
-        bases = [m for run in self.known if (m := measured(run)) is not None]
-        for metric in self._metrics if bases else ():
-            if metric.name in self.asked and (why := metric.lacks(bases)):
+        evidence = self._evidence()
+        for metric in self._metrics if evidence.base else ():
+            if metric.name in self.asked and (why := metric.lacks(evidence)):
                 raise UsageError(f"--metric {metric.name} cannot be measured: {why}")
         disturbed = sum(bool(run.trial.disturbance) for run in self.known)
         return 0 if 2 * disturbed > len(self.known) else MAX_REPEATED
@@ -213,7 +209,7 @@ class Comparing:
         found, unmeasured, unanswered = [], [], False
         hopeless = False
         for metric in self._metrics:
-            if why := metric.lacks(evidence.all):
+            if why := metric.lacks(evidence):
                 unmeasured.append((metric.name, why))
                 unanswered |= metric.name in self.asked
                 continue
@@ -228,7 +224,7 @@ class Comparing:
         )
 
     def _evidence(self) -> Evidence:
-        return Evidence(self.known, self._pairs, self.tolerance, self.limit)
+        return Evidence(self.known, self._pairs, self.tolerance, self.limit, self.first)
 
     def _role(self, metric: Metric) -> MetricRole:
         return MetricRole.DECIDES if metric.name in self.asked else metric.role

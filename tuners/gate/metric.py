@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import ClassVar
 
 from gpuadvisor.domain.gate import Difference, GateRun, GateVerdict, MetricRole
-from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.measurement import Counts, Measurement
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.tuners.gate.decision import LIMIT, TOLERANCE, Bounds, Run, RunPair, compare
 
 COUNT_TOLERANCE = 0.05
 """Relative difference of counts that is none where runs of one version do not count the same:
 autotuning of cuDNN and Triton picks other kernels in each process."""
-COUNT_PAIRS = 6
-"""Pairs from which counts that differ from run to run can fail: that by chance all of the head's
-are above all of the base's, two earlier runs among them, has a chance of 1 in 3003."""
+COUNT_RUNS = 6
+"""Runs of the head from which counts that differ from run to run can fail: that by chance all of
+them are above all of the base's, two earlier runs among them, has a chance of 1 in 3003."""
 AGREEING = 3
 """Runs of the base that have to count the same for a count to be exact."""
 SHOWN = 3
 """Things that are named where something is new."""
 
+PROFILER = "profile"
+"""Name by which the profiler that counts steps says why it could not."""
+SIDES = ("base", "head")
 Read = Callable[[Measurement], float | None]
 
 
@@ -38,6 +41,8 @@ class Evidence:
     """Base, head, and whether the base came first."""
     tolerance: float = TOLERANCE
     limit: float = LIMIT
+    first: Sequence[GateRun] = ()
+    """The first runs of both versions, which find caches empty."""
 
     @property
     def base(self) -> list[Measurement]:
@@ -69,8 +74,8 @@ class Metric(ABC):
     """Whether it is measured only where it is asked for, because that costs time."""
 
     @abstractmethod
-    def lacks(self, runs: Sequence[Measurement]) -> str:
-        """Return why it cannot be measured of these runs, as a clause; empty where it can."""
+    def lacks(self, evidence: Evidence) -> str:
+        """Return why it cannot be measured of runs, as a clause; empty where it can."""
 
     @abstractmethod
     def compare(self, evidence: Evidence, share: float) -> Difference:
@@ -93,9 +98,9 @@ class Statistical(Metric):
     def reader(self, runs: Sequence[Measurement]) -> Read:
         """Return what reads it, positive, from any of these runs; None where a run has it not."""
 
-    def lacks(self, runs: Sequence[Measurement]) -> str:
-        read = self.reader(runs)
-        return "" if all(read(run) for run in runs) else self.why_not
+    def lacks(self, evidence: Evidence) -> str:
+        read = self.reader(evidence.all)
+        return "" if all(read(run) for run in evidence.all) else self.why_not
 
     def compare(self, evidence: Evidence, share: float) -> Difference:
         read = self.reader(evidence.all)
@@ -126,60 +131,125 @@ class Statistical(Metric):
 
 
 class Counted(Metric):
-    """A number that is exact where all runs of the base agree on it."""
+    """A number that is exact where every run of the base shows the same one.
 
-    @abstractmethod
-    def counts(self, run: Measurement) -> Mapping[str, float] | None:
-        """Return what is counted, by name; None where nobody counted."""
+    It may be counted in several steps of a run, and be another in some of them, such as those that
+    print the loss: then it is exact where all runs of the base have one in common, and it got worse
+    where each step of the head has more, and none a number that the base has, too.
+    """
+
+    kind: ClassVar[str]
+    """What is counted, a key of `Measurement.counts`."""
+    allowed: ClassVar[float] = 0.0
+    """Relative difference that is no regression even where the number is exact."""
+
+    def sides(self, evidence: Evidence) -> tuple[list[Counts], list[Counts]]:
+        """Return what runs of base and head counted, by name."""
+        return (
+            [run.counts.get(self.kind, {}) for run in evidence.base],
+            [run.counts.get(self.kind, {}) for run in evidence.head],
+        )
 
     def compare(self, evidence: Evidence, share: float) -> Difference:
-        of_base, of_head = (
-            [self.counts(run) or {} for run in side] for side in (evidence.base, evidence.head)
-        )
-        base, head = ([math.fsum(each.values()) for each in side] for side in (of_base, of_head))
-        exact = len(set(base)) == 1 and len(base) >= AGREEING
-        ratio = ratio_of(median(head), median(base))
+        of_base, of_head = self.sides(evidence)
+        base, head = ([_totals(run) for run in side] for side in (of_base, of_head))
+        common = set[int].intersection(*map(set, base)) if len(base) >= AGREEING else set()
+        tolerance = self.allowed if common else COUNT_TOLERANCE
+        usual, new = ([_usual(run) for run in side] for side in (base, head))
+        ratio = ratio_of(median(new), median(usual))
         return Difference(
             self.name,
-            _judged(base, head, exact, len(evidence.pairs)),
+            _judged(base, head, common, self.allowed),
             ratio,
-            ratio_of(min(head), max(base)),
-            ratio_of(max(head), min(base)),
+            ratio_of(min(new), max(usual)),
+            ratio_of(max(new), min(usual)),
             ratio,
-            0.0 if exact else COUNT_TOLERANCE,
-            0.0 if exact else COUNT_TOLERANCE,
+            tolerance,
+            tolerance,
             title=self.title,
             unit=self.unit,
-            base=tuple(base[len(evidence.known) :]),
-            head=tuple(head),
+            base=tuple(usual),
+            head=tuple(new),
             role=self.role,
-            exact=exact,
-            detail=_new(of_base, of_head),
+            exact=bool(common),
+            detail="" if self.unit else _new(of_base, of_head),
         )
 
 
-def _judged(base: Sequence[float], head: Sequence[float], exact: bool, pairs: int) -> GateVerdict:
-    if exact and len(set(head)) == 1:
-        return GateVerdict.FAIL if head[0] > base[0] else GateVerdict.PASS
-    allowed = max(base) * (1 + COUNT_TOLERANCE)
-    if min(head) > allowed and pairs >= COUNT_PAIRS:
+class Traced(Counted):
+    """A number that is counted in some steps after those that are measured.
+
+    Counted are the runs before the pairs; those of pairs too only where the base's do not agree.
+    """
+
+    needs_gpu: ClassVar[bool] = False
+    """Whether there is none without a GPU."""
+    why_not: ClassVar[str] = "there are none"
+
+    def lacks(self, evidence: Evidence) -> str:
+        for run in (*evidence.first, *evidence.known):
+            measurement = measured(run)
+            for knob in measurement.applied if measurement else ():
+                if knob.knob == PROFILER and knob.state == "refused":
+                    return knob.detail
+        return "" if all(self.sides(evidence)) else self.why_not
+
+    def sides(self, evidence: Evidence) -> tuple[list[Counts], list[Counts]]:
+        first = {side: [run for run in evidence.first if run.side == side] for side in SIDES}
+        base = [*_measured(first["base"]), *evidence.base]
+        head = [*_measured(first["head"]), *evidence.head]
+        of_base, of_head = (
+            [run.counts[self.kind] for run in side if self.kind in run.counts]
+            for side in (base, head)
+        )
+        return of_base, of_head
+
+    def agrees(self, runs: Iterable[GateRun]) -> bool:
+        """Say whether those runs of the base that were counted have a number in common."""
+        base = [run for run in runs if run.side == "base"]
+        counted = [m.counts[self.kind] for m in _measured(base) if self.kind in m.counts]
+        totals = [set(_totals(each)) for each in counted]
+        return not totals or bool(set[int].intersection(*totals))
+
+
+def _totals(counts: Counts) -> list[int]:
+    """Return the sum over all names, of each step; 0 where nothing was counted."""
+    return [sum(each) for each in zip(*counts.values(), strict=True)] or [0]
+
+
+def _usual(totals: Sequence[int]) -> float:
+    """Return the number of most steps, the least of several."""
+    return float(min(totals, key=lambda each: (-totals.count(each), each)))
+
+
+def _judged(
+    base: Sequence[Sequence[int]], head: Sequence[Sequence[int]], common: Set[int], allowed: float
+) -> GateVerdict:
+    seen = {total for run in base for total in run}
+    found = {total for run in head for total in run}
+    if common:
+        worse = min(found) > min(common) * (1 + allowed) and not found & seen
+        return GateVerdict.FAIL if worse else GateVerdict.PASS
+    most = max(map(_usual, base)) * (1 + COUNT_TOLERANCE)
+    if min(map(_usual, head)) > most and len(head) >= COUNT_RUNS:
         return GateVerdict.FAIL
-    return GateVerdict.PASS if median(head) <= allowed else GateVerdict.INCONCLUSIVE
+    is_close = median(map(_usual, head)) <= most
+    return GateVerdict.PASS if is_close else GateVerdict.INCONCLUSIVE
 
 
-def _new(base: Sequence[Mapping[str, float]], head: Sequence[Mapping[str, float]]) -> str:
+def _new(base: Sequence[Counts], head: Sequence[Counts]) -> str:
     """Return what every run of the head counts more of than any run of the base, as a clause."""
-    most: dict[str, float] = {}
+    most: dict[str, int] = {}
     for each in base:
-        for name, count in each.items():
-            most[name] = max(count, most.get(name, 0.0))
+        for name, counts in each.items():
+            most[name] = max(*counts, most.get(name, 0))
     more = {
-        name: min(each.get(name, 0.0) for each in head) - most.get(name, 0.0)
+        name: min(min(each.get(name, (0,))) for each in head) - most.get(name, 0)
         for name in dict.fromkeys(name for each in head for name in each)
     }
     found = sorted((name for name in more if more[name] > 0), key=lambda name: -more[name])
     rest = [f"{len(found) - SHOWN} others"] if len(found) > SHOWN else []
-    return "; ".join([*found[:SHOWN], *rest])
+    return "; ".join([*(f"+{more[name]} {name}" for name in found[:SHOWN]), *rest])
 
 
 def ratio_of(head: float, base: float) -> float:

@@ -108,8 +108,10 @@ def compare_with_days(
 def _readable(measured: Sequence[Measurement]) -> Iterator[tuple[Statistical, Read]]:
     """Yield the metrics that each of these runs has, and what reads them."""
     for metric in load_metrics().values():
-        if isinstance(metric, Statistical) and measured and not metric.lacks(measured):
-            yield metric, metric.reader(measured)
+        if isinstance(metric, Statistical) and measured:
+            read = metric.reader(measured)
+            if all(map(read, measured)):
+                yield metric, read
 
 
 def _measured(days: Sequence[Recording]) -> list[Measurement]:

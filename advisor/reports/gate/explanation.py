@@ -9,7 +9,7 @@ from gpuadvisor.domain.explanation import Cause, CauseKind, Explanation
 from gpuadvisor.printable import printable
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.document import Block, Bullets, Code, Column, Paragraph, Section, Table
-from gpuadvisor.reports.profile_wording import short_name
+from gpuadvisor.rules.facts.kernel_families import short_name
 
 SAME_COUNT = 0.01
 """Relative difference of how often something runs in a step that is none: steps differ."""

@@ -19,6 +19,7 @@ from gpuadvisor.errors import AdvisorError, RefusedError, ScriptError, UsageErro
 from gpuadvisor.tuners.gate.comparing import Compared, Comparing
 from gpuadvisor.tuners.gate.decision import LOOKS
 from gpuadvisor.tuners.gate.metrics import check_names
+from gpuadvisor.tuning.gate.counting import Counting
 from gpuadvisor.tuning.gate.options import GateOptions
 from gpuadvisor.tuning.gate.runs import GateProgress, Runs
 from gpuadvisor.tuning.gate.setting_up import SetUp, SetUps
@@ -127,7 +128,8 @@ class _Gate:
 
     def __post_init__(self) -> None:
         self._began_s = time.monotonic()
-        self._runs = Runs(self.options, self.device, self.progress, self.cancelled)
+        counting = Counting(self.device, self.options.metrics)
+        self._runs = Runs(self.options, self.device, self.progress, self.cancelled, counting)
 
     def run(self, setups: Sequence[SetUp]) -> GateResult:
         self._runs.outputs |= dict(zip(SIDES, (each.output for each in setups), strict=True))

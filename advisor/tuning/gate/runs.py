@@ -7,18 +7,20 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gpuadvisor.collectors.clocks import ClockSampler
-from gpuadvisor.collectors.script.request import Event
+from gpuadvisor.collectors.script.request import Event, RunOutcome
+from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.gate import GateRun
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Level, Settings
-from gpuadvisor.domain.study import Objective, TrialState
+from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.errors import RefusedError
 from gpuadvisor.tuners.gate.comparing import SHORT
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.proof import Delay
+from gpuadvisor.tuning.gate.counting import Counting
 from gpuadvisor.tuning.gate.options import GateOptions
-from gpuadvisor.tuning.trial_runner import Progress, Side, Silent, TrialRunner
+from gpuadvisor.tuning.trial_runner import Side, Silent, TrialRunner
 from gpuadvisor.tuning.validator import TrialValidator
 
 FIRST = Schedule(warmup_s=0.0, measure_s=0.2, min_steps=2)
@@ -51,6 +53,8 @@ class Runs:
     device: Device
     progress: GateProgress
     cancelled: Callable[[], bool]
+    counting: Counting | None = None
+    """Counts what steps do; None where nobody asks."""
     all: list[GateRun] = field(default_factory=list)
     outputs: dict[str, str] = field(default_factory=dict)
     """The end of what each side's last run printed."""
@@ -60,7 +64,8 @@ class Runs:
         self._delay = Delay(str(self.options.seed))
         self._knobs = load_knobs()
         self._validator = TrialValidator(Objective.THROUGHPUT, Level.BALANCED, None, self._knobs)
-        listen: Callable[[GateProgress, ClockSampler], Progress] = _Ears
+        listen: Callable[[GateProgress, ClockSampler], _Ears] = _Ears
+        self._ears = listen(self.progress, self._clock)
         self._runner = TrialRunner(
             self._knobs,
             self._validator,
@@ -69,7 +74,7 @@ class Runs:
             self.options.samples_per_step,
             self.options.timeout_s,
             cancelled=self.cancelled,
-            progress=listen(self.progress, self._clock),
+            progress=self._ears,
             delay_s=lambda: self._delay.next_s(
                 [run.trial for run in self.all if run.place != "first"]  # they differ anyway
             ),
@@ -85,7 +90,7 @@ class Runs:
         self._clock.end()
         self._runner.schedule = self._schedule(place)
         # A new process for each; the phase is one in which none is forked and delays are drawn.
-        trial, outcome = self._runner.run(version, "proof")
+        trial, outcome = self._run(version, place)
         self.outputs[side] = outcome.output
         if trial.measurement is not None:  # a plan's results and headroom are for `verify`
             trial = replace(trial, state=TrialState.COMPLETE, reason="")
@@ -97,6 +102,28 @@ class Runs:
         self.all.append(run)
         self.progress.on_run_end(run)
         return run
+
+    def _run(self, version: Side, place: str) -> tuple[Trial, RunOutcome]:
+        """Run a version, with its steps counted where that is wanted.
+
+        Where it ends badly after it was measured, counting is the reason, and it is run without.
+        """
+        if self.counting is None or not self.counting.wants(place, self.all):
+            return self._runner.run(version, "proof")
+        with run_folder() as folder:
+            self._ears.measured = False
+            self._runner.beside = (self.counting.application(folder),)
+            try:
+                trial, outcome = self._runner.run(version, "proof")
+            finally:
+                self._runner.beside = ()
+            if trial.measurement is None and self._ears.measured:
+                self.counting.stop(f"with torch's profiler the script fails: {trial.reason}")
+                trial, outcome = self._runner.run(version, "proof")
+            if trial.measurement is not None:
+                found = self.counting.counted(trial.measurement, folder)
+                trial = replace(trial, measurement=found)
+            return trial, outcome
 
     def resizes(self, settings: Settings) -> bool:
         """Say whether settings of a plan may change how much work a step is."""
@@ -131,6 +158,8 @@ class _Ears(Silent):
 
     def __init__(self, progress: GateProgress, clock: ClockSampler) -> None:
         self._progress, self._clock = progress, clock
+        self.measured = False
+        """Whether the steps of the run were all measured."""
 
     def on_message(self, sentence: str) -> None:
         self._progress.on_message(sentence)
@@ -139,4 +168,5 @@ class _Ears(Silent):
         if event["event"] == "warm":
             self._clock.begin()
         elif event["event"] == "measured":
+            self.measured = True
             self._clock.pause()

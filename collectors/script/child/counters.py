@@ -133,9 +133,11 @@ def compilations() -> int:
 
 
 def dynamo_counts() -> dict[str, dict[str, int]]:
-    """Return Dynamo's graph breaks by reason and its recompilations by frame, so far.
+    """Return Dynamo's graph breaks by reason, its recompilations by frame and the number of kernels
+    that Inductor generated, so far.
 
-    Of the latter, those among the last 64 compilations: torch keeps no more (torch 2.4 to 2.13).
+    Of recompilations, those among the last 64 compilations: torch keeps no more (torch 2.4 to
+    2.13).
     """
     module = sys.modules.get("torch._dynamo.utils")
     if module is None:
@@ -151,4 +153,7 @@ def dynamo_counts() -> dict[str, dict[str, int]]:
             file = str(each.co_filename).rpartition(os.sep)[2]
             frame = f"{each.co_name} ({file}, line {each.co_firstlineno})"
             again[frame] = again.get(frame, 0) + 1
-    return {"graph_breaks": breaks, "recompilations": again}
+    inductor = sys.modules.get("torch._inductor.metrics")
+    generated = getattr(inductor, "generated_kernel_count", 0)
+    kernels = {"kernels": int(generated)} if generated else {}
+    return {"graph_breaks": breaks, "recompilations": again, "generated_kernels": kernels}

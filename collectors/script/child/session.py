@@ -81,7 +81,7 @@ class Session:
             self._handover(registry.step_taker),
             self._handover(registry.later_taker),
         )
-        clock.on_measured = self._note_memory
+        clock.on_measured = self._measured
         clock.on_warm = stop_watching
         self._markers = markers = StepMarkers(torch, clock, counters, facts, self._trace)
         self._roots = roots = Roots(
@@ -109,9 +109,11 @@ class Session:
     def _handover(self, taker: StepTaker | None) -> StepHandover | None:
         return StepHandover(taker, self._is_owner) if taker is not None else None
 
-    def _note_memory(self) -> None:
+    def _measured(self) -> None:
         """Keep what was measured from what comes after it."""
         self._memory = patches.peak_memory(self._torch)
+        if self._channel is not None:
+            self._channel.send("measured")
 
     def _applied_packages(self) -> set[str]:
         """Return the packages of what is applied to the script, or stands around its modules."""
@@ -189,7 +191,8 @@ class Session:
             self._clock.windows.flush(wait=True)
         if event == "done":
             # First the end, so that the parent reads the energy counter before slow copies.
-            self._channel.send("measured")
+            if not self._memory:
+                self._channel.send("measured")
             self._tell_results(self._channel)
         self._channel.send(
             event,

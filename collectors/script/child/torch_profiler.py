@@ -6,11 +6,11 @@ itself in a script that is profiled on demand.
 
 from __future__ import annotations
 
-import functools
 import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,26 @@ class TraceRecording:
     as torch's profiler does.
     """
 
-    def __init__(self, torch: Any, file: Path, steps: int | None, stacks: bool) -> None:
+    def __init__(
+        self,
+        torch: Any,
+        file: Path,
+        steps: int | None,
+        stacks: bool = False,
+        shapes: bool = True,
+        memory: bool = True,
+    ) -> None:
+        """Record calls with their Python `stacks`, operators with `shapes` and FLOPs, allocations
+        of `memory`: each of them costs time, most of all when the trace is written."""
         self._torch = torch
         self._file = file
         self._wanted = steps
-        self._stacks = stacks
+        self._details = {
+            "record_shapes": shapes,
+            "profile_memory": memory,
+            "with_stack": stacks,
+            "with_flops": shapes,
+        }
         self._seen = 0
         self._began_s = 0.0
         self._profiler: Any = None
@@ -74,10 +89,7 @@ class TraceRecording:
         self._profiler = profiler.profile(
             activities=activities,
             schedule=schedule,
-            record_shapes=True,
-            profile_memory=True,
-            with_stack=self._stacks,
-            with_flops=True,
+            **self._details,
         )
         self._profiler.start()
         self._began_s = time.perf_counter()
@@ -131,12 +143,14 @@ def _finish(cuda: Any) -> None:
 class ProfiledSteps:
     """Takes the steps of a script (`gpuadvisor.domain.target.StepTaker`)."""
 
-    compiles = False
-
-    def __init__(self, target: Target, file: Path, steps: int, stacks: bool) -> None:
+    def __init__(
+        self, target: Target, record: Callable[[Any], TraceRecording], measured: bool
+    ) -> None:
+        """Take them once the run was `measured`, else as soon as the script is warm."""
+        self.compiles = measured  # what was measured must not be so again
         self._target = target
+        self._record = record
         self._recording: TraceRecording | None = None
-        self._options = (file, steps, stacks)
         self._refused = False
         self._watching = False
 
@@ -146,7 +160,7 @@ class ProfiledSteps:
         if is_profiling(torch):
             self._refuse(THEIRS)
             return
-        recording = TraceRecording(torch, *self._options)
+        recording = self._record(torch)
         try:
             recording.start()
         except Exception as error:
@@ -159,8 +173,8 @@ class ProfiledSteps:
 
     def step(self, interrupted: bool) -> bool:
         recording = self._recording
-        if recording is None:
-            return False
+        if recording is None:  # it was refused: what was measured is there all the same
+            return self.compiles
         try:
             complete = recording.step()
         except Exception as error:
@@ -168,7 +182,7 @@ class ProfiledSteps:
             with suppress(Exception):
                 recording.discard()
             self._refuse(f"torch's profiler failed: {_text(error)}")
-            return False
+            return self.compiles
         if complete:
             self._recording = None
             self._tell(recording)
@@ -203,14 +217,20 @@ class ProfiledSteps:
 class TorchProfiler:
     """Applier that the specification of a run names: it takes the steps of the script."""
 
+    def __init__(self, measured: bool = False) -> None:
+        """Take those after the run was `measured`, else those after warming up."""
+        self._measured = measured
+
     def apply(self, value: str, target: Target) -> None:
-        """Apply the options, a JSON object of `file`, `steps` and `stacks`."""
+        """Apply the options, a JSON object of the arguments of `TraceRecording`."""
         options = json.loads(value)
-        file = Path(options["file"])
-        target.take_steps(ProfiledSteps(target, file, options["steps"], options["stacks"]))
+        options["file"] = Path(options["file"])
+        record = partial(TraceRecording, **options)
+        target.take_steps(ProfiledSteps(target, record, self._measured), self._measured)
 
 
 PROFILER = TorchProfiler()
+AFTERWARDS = TorchProfiler(measured=True)
 
 
 def is_profiling(torch: Any) -> bool:
@@ -227,7 +247,7 @@ def watch_profilers(torch: Any, begins: Callable[[], None]) -> None:
     cls = torch.autograd.profiler.profile
     original = cls.__init__
 
-    @functools.wraps(original)
+    @wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         begins()
         original(self, *args, **kwargs)

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from gpuadvisor.reports.profile_document import profile_html, profile_markdown
-from gpuadvisor.reports.profile_wording import short_name
+from gpuadvisor.rules.facts.kernel_families import short_name
 from tests.profile_reports import GEMM, PROFILES, V100, counted, report, whole
 
 VOID = {"meta"}

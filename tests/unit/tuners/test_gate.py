@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuadvisor.domain.gate import GateRun, GateVerdict
+from gpuadvisor.domain.knobs import AppliedKnob
 from gpuadvisor.domain.measurement import StepWindow, Trace
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import UsageError
@@ -214,11 +215,97 @@ def test_a_stall_moves_no_time_but_waiting_for_data_does():
     ],
 )
 def test_what_is_counted(name, base, head, verdict):
-    sides = [[{name: each, "compiles": 2} for each in side] for side in (base, head)]
+    sides = [
+        [{"counts": {name: {k: (n,) for k, n in each.items()}}, "compiles": 2} for each in side]
+        for side in (base, head)
+    ]
     found = judged(name, *sides)
     assert found.verdict == verdict
-    assert ("print" in found.detail) is ("print" in head[0])
-    assert load_metrics()[name].lacks([measurement([1.0]), measurement([1.0], compiles=1)])
+    assert ("+1 print" in found.detail) is ("print" in head[0])
+    assert load_metrics()[name].lacks(
+        Evidence([made_run("base"), made_run("base", compiles=1)], [])
+    )
+
+
+STEPS = 5
+"""Steps of a run that are counted."""
+
+
+def counted(kind, base, head):
+    """What runs before the pairs say that counted so many in each of their steps, by name."""
+    runs = [
+        [made_run(side, counts={kind: each}) for each in runs]
+        for side, runs in (("base", base), ("head", head))
+    ]
+    metric = load_metrics()[kind]
+    evidence = Evidence(runs[0][1:], [], first=[runs[0][0], *runs[1]])
+    assert not metric.lacks(evidence)
+    return metric.compare(evidence, 0.1)
+
+
+def windows(pattern, starts):
+    """Runs of a script whose steps repeat a pattern of counts, looked at from these steps on."""
+    return [
+        {"f": tuple(pattern[(start + n) % len(pattern)] for n in range(STEPS))} for start in starts
+    ]
+
+
+PATTERN = st.lists(st.integers(1, 10_000), min_size=1, max_size=STEPS)
+STARTS = st.lists(st.integers(0, 1000), min_size=3, max_size=3)
+
+
+@pytest.mark.parametrize("kind", ["kernels", "copies", "operators"])
+@settings(max_examples=100, deadline=None)
+@given(PATTERN, STARTS, st.integers(0, 1000))
+def test_what_repeats_within_some_steps_never_fails(kind, pattern, starts, start):
+    found = counted(kind, windows(pattern, starts), windows(pattern, [start]))
+    assert (found.verdict, found.exact) == (GateVerdict.PASS, True)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 3), st.sets(st.integers(0, 4), max_size=1), STARTS)
+def test_one_more_in_each_step_always_fails(usual, more, odd, starts):
+    """Also where a step now and then does more, such as one that prints the loss."""
+    steps = [usual + 7 * (n in odd) for n in range(STEPS)]
+    base = windows(steps, starts)
+    head = {"f": base[0]["f"], "relu": (more,) * STEPS}
+    found = counted("kernels", base, [head])
+    assert (found.verdict, found.detail) == (GateVerdict.FAIL, f"+{more} relu")
+    better = counted("kernels", [head] * 3, [base[0]])
+    assert (better.verdict, better.detail) == (GateVerdict.PASS, "")
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.integers(1, 1000), min_size=STEPS, max_size=STEPS), min_size=4, max_size=16
+    )
+)
+def test_counts_without_a_pattern_fail_only_beyond_the_tolerance(runs):
+    runs = [{"f": tuple(each)} for each in runs]
+    base, head = runs[:-1], runs[-1:]
+    found = counted("kernels", base, head)
+    if not found.exact:
+        assert found.verdict is not GateVerdict.FAIL  # one run of the head says too little
+    elif found.verdict is GateVerdict.FAIL:
+        assert not set(head[0]["f"]) & {n for each in base for n in each["f"]}
+
+
+def test_steps_that_could_not_be_counted():
+    refused = AppliedKnob("profile", "refused", "the script uses torch.profiler itself")
+    runs = [made_run("base", counts={"kernels": {"f": (1,)}})] * 3
+    for metric in (load_metrics()[name] for name in ("kernels", "operators")):
+        other = made_run("head", applied=(refused,))
+        assert metric.lacks(Evidence(runs[1:], [], first=[runs[0], other])) == refused.detail
+    none = load_metrics()["copies"].lacks(Evidence(runs[1:], [], first=[runs[0]]))
+    assert none == "torch's profiler saw no copy of a GPU"
+
+
+@pytest.mark.parametrize(("mib", "verdict"), [(100, "pass"), (101, "pass"), (102, "fail")])
+def test_a_percent_more_memory_of_a_step_is_none(mib, verdict):
+    base, head = ({"host": (size << 20,) * STEPS} for size in (100, mib))
+    found = counted("allocated_bytes", [base] * 3, [head])
+    assert (found.verdict, found.detail) == (verdict, "")
 
 
 @pytest.mark.parametrize(
@@ -228,7 +315,7 @@ def test_losses(head, verdict):
     base = {"trace": Trace((3.0, 2.0, 1.0), last_loss=1.0)}
     new = {"trace": Trace((3.0 * head, 2.0 * head, head), last_loss=head)}
     assert judged("losses", [base] * 6, [new] * 4).verdict == verdict
-    assert load_metrics()["losses"].lacks([measurement([1.0])] * 2)
+    assert load_metrics()["losses"].lacks(Evidence([made_run("base")] * 2, []))
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (1.2, "fail")])
@@ -359,7 +446,7 @@ class TestLoop:
     def test_what_is_asked_for_and_cannot_be_measured(self):
         with pytest.raises(UsageError, match="--metric p95 cannot be measured: it takes 200 st"):
             compared(Runs(), asked=["p95"])
-        with pytest.raises(UsageError, match="there is no metric 'speed': choose from energy, "):
+        with pytest.raises(UsageError, match="there is no metric 'speed': choose from alloc"):
             compared(Runs(), asked=["speed"])
 
     def test_what_is_only_reported_decides_where_it_is_asked_for(self):

@@ -19,6 +19,7 @@ from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.profiling import recording
+from gpuadvisor.tuners.gate.metric import PROFILER
 from gpuadvisor.tuning import preparation, trial_runner
 from gpuadvisor.tuning.gate import comparison, setting_up
 from tests.simulation import measurement
@@ -86,7 +87,8 @@ class Machine:
         cost_ms, memory_mib = map(float, text.split())
         factor = float(request.environment.get("TIMES", 1)) * (1 + len(request.command.args))
         factor *= 2 if "slow" in request.command.python else 1
-        factor /= 1 + len(request.specification.applications)
+        settings = [a for a in request.specification.applications if a.knob != PROFILER]
+        factor /= 1 + len(settings)
         factor *= 1 + self.random.gauss(0, self.spread)
         measured = measurement([cost_ms * factor] * 8, peak_memory_bytes=int(memory_mib * 2**20))
         return RunOutcome(TrialState.COMPLETE, "", measured, "", 8.0, disturbance=self.disturbance)

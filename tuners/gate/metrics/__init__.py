@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Collection
 from functools import cache
 from importlib import import_module
 
@@ -20,6 +21,13 @@ def load_metrics() -> dict[str, Metric]:
     places = ["decides", "guards", "reported"]
     found.sort(key=lambda each: (not each.primary, places.index(each.role), each.name))
     return {metric.name: metric for metric in found}
+
+
+def chosen(asked: Collection[str]) -> list[Metric]:
+    """Return the metrics that are measured where these are asked for."""
+    return [
+        metric for name, metric in load_metrics().items() if name in asked or not metric.on_request
+    ]
 
 
 def check_names(names: tuple[str, ...]) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.tuners.gate.metric import Counted
+from gpuadvisor.tuners.gate.metric import Counted, Evidence
 
 
 class GraphBreaks(Counted):
@@ -13,12 +10,10 @@ class GraphBreaks(Counted):
 
     name = "graph_breaks"
     title = "Graph breaks"
+    kind = "graph_breaks"
 
-    def lacks(self, runs: Sequence[Measurement]) -> str:
-        return "" if all(run.compiles for run in runs) else "a version compiles nothing"
-
-    def counts(self, run: Measurement) -> Mapping[str, float]:
-        return run.graph_breaks
+    def lacks(self, evidence: Evidence) -> str:
+        return "" if all(run.compiles for run in evidence.all) else "a version compiles nothing"
 
 
 METRIC = GraphBreaks()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from statistics import median
 
 from gpuadvisor.domain.gate import Difference, GateVerdict, MetricRole
 from gpuadvisor.domain.knobs import Level
-from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, TOLERANCES, difference, is_broken
 from gpuadvisor.tuners.gate.metric import Evidence, Metric, ratio_of
 
@@ -23,7 +21,8 @@ class Losses(Metric):
     title = "Difference of losses"
     role = MetricRole.REPORTED
 
-    def lacks(self, runs: Sequence[Measurement]) -> str:
+    def lacks(self, evidence: Evidence) -> str:
+        runs = evidence.all
         comparable = all(difference(runs[0].trace, run.trace) is not None for run in runs)
         return "" if comparable else "no loss and no output can be compared"
 

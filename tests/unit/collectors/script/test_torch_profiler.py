@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 from gpuadvisor.collectors.script.child import torch_profiler  # noqa: E402
 from gpuadvisor.collectors.script.child.torch_profiler import (  # noqa: E402
+    AFTERWARDS,
     PROFILER,
     REST,
     TraceRecording,
@@ -37,7 +38,7 @@ class Script:
         self.told: list[dict[str, object]] = []
         self.refused: list[str] = []
 
-    def take_steps(self, taker) -> None:
+    def take_steps(self, taker, measured=False) -> None:
         self.taker = taker
 
     def effective(self, detail: str = "") -> None:
@@ -158,6 +159,14 @@ def test_a_profiler_that_runs_is_left_alone(script):
     assert script.refused == [torch_profiler.THEIRS]
 
 
+def test_what_was_measured_is_not_lost_where_no_profiler_can_start(script, tmp_path):
+    AFTERWARDS.apply(json.dumps({"file": str(tmp_path / "trace.json"), "steps": 2}), script)
+    with torch.profiler.profile():
+        script.taker.begin()
+    assert script.taker.step(False) is True
+    assert script.refused == [torch_profiler.THEIRS]
+
+
 def test_a_profiler_that_the_script_starts_later_works(script):
     script.taker.begin()
     script.taker.step(False)
@@ -171,14 +180,16 @@ def test_a_profiler_that_the_script_starts_later_works(script):
 def test_a_forked_process_has_no_part_in_it(tmp_path):
     text = f"""
 import os, torch
+from functools import partial
 from gpuadvisor.collectors.script.child.clock import StepHandover
-from gpuadvisor.collectors.script.child.torch_profiler import ProfiledSteps
+from gpuadvisor.collectors.script.child.torch_profiler import ProfiledSteps, TraceRecording
 from pathlib import Path
 class Script:
     def effective(self, detail): print("saved in", os.getpid(), flush=True)
     def refuse(self, reason): print(reason, flush=True)
 file = Path({str(tmp_path / "trace.json")!r})
-handover = StepHandover(ProfiledSteps(Script(), file, 1, False), lambda: True)
+record = partial(TraceRecording, file=file, steps=1)
+handover = StepHandover(ProfiledSteps(Script(), record, False), lambda: True)
 handover.begin()
 child = os.fork()
 if not child:

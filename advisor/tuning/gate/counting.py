@@ -1,0 +1,85 @@
+"""What steps of a gate's runs do, counted by torch's profiler after the steps that are measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gpuadvisor.collectors.kineto import reader
+from gpuadvisor.columns import MemoryProfile
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.gate import GateRun
+from gpuadvisor.domain.knobs import Application, AppliedKnob
+from gpuadvisor.domain.measurement import Counts, Measurement
+from gpuadvisor.errors import AdvisorError
+from gpuadvisor.rules.facts.counts import counts
+from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.tuners.gate.metric import PROFILER, Traced
+from gpuadvisor.tuners.gate.metrics import chosen
+
+APPLIER = "gpuadvisor.collectors.script.child.torch_profiler:AFTERWARDS"
+TRACE = "counted.json"
+"""Name of the trace in the folder of a run."""
+STEPS = 5
+"""Steps that are counted: what every second one does is seen twice, what one in ten does once."""
+FEWEST_STEPS = 3
+"""Steps below which the usual one is not known."""
+BEFORE_PAIRS = ("first", "known")
+"""Places of the runs that are counted."""
+
+
+class Counting:
+    """Has runs counted where a metric asks for that, and reads what was counted."""
+
+    def __init__(self, device: Device, asked: Collection[str]) -> None:
+        self._metrics = [
+            metric
+            for metric in chosen(asked)
+            if isinstance(metric, Traced) and (device.is_gpu or not metric.needs_gpu)
+        ]
+        self._stopped = ""
+        """Why no further run is counted."""
+
+    def stop(self, why: str) -> None:
+        """Count no further run."""
+        self._stopped = why
+
+    def wants(self, place: str, runs: Sequence[GateRun]) -> bool:
+        """Say whether the next run is to be counted, after these."""
+        if not self._metrics or self._stopped:
+            return False
+        return place in BEFORE_PAIRS or not all(metric.agrees(runs) for metric in self._metrics)
+
+    def application(self, folder: Path) -> Application:
+        """Return what has a run record steps into this folder after those that are measured."""
+        options = {"file": str(folder / TRACE), "steps": STEPS, "stacks": False}
+        return Application(PROFILER, APPLIER, json.dumps(options))
+
+    def counted(self, measurement: Measurement, folder: Path) -> Measurement:
+        """Return what was measured with what was counted, or with the reason why nothing was."""
+        told = next((each for each in measurement.applied if each.knob == PROFILER), None)
+        if self._stopped or (told is not None and told.state == "refused"):
+            return _refused(measurement, self._stopped or (told.detail if told else ""))
+        trace = folder / TRACE
+        if told is None or not trace.is_file():
+            return _refused(measurement, "the script ended before its steps were counted")
+        if json.loads(told.detail)["steps"] < FEWEST_STEPS:
+            return _refused(measurement, f"fewer than {FEWEST_STEPS} steps could be counted")
+        try:
+            found = _counts(trace)
+        except AdvisorError as error:
+            return _refused(measurement, f"the profiler's trace cannot be read: {error}")
+        return replace(measurement, counts={**measurement.counts, **found})
+
+
+def _counts(trace: Path) -> dict[str, Counts]:
+    profile = MemoryProfile()
+    profile.finish(reader.read(trace, profile))
+    return counts(Facts(profile))
+
+
+def _refused(measurement: Measurement, why: str) -> Measurement:
+    others = tuple(each for each in measurement.applied if each.knob != PROFILER)
+    return replace(measurement, applied=(*others, AppliedKnob(PROFILER, "refused", why)))
