@@ -40,6 +40,11 @@ class Baselines:
     def recordings_of(self, name: str) -> list[Recording]:
         return [each for each in self.recordings if each.name == name]
 
+    def lacks(self, name: str, file: Path) -> str:
+        """Return that `file`, where they stand, has no such baseline, as a clause."""
+        names = ", ".join(self.names) or "none"
+        return f"there is no recording of {name} in {file}, which has {names}"
+
     def accepted(self, name: str) -> Acceptance | None:
         """Return the newest acceptance of a baseline, None where there is none."""
         return next((each for each in reversed(self.acceptances) if each.name == name), None)

@@ -19,7 +19,7 @@ _PLACES = {"first": "does it run", "known": "how much its runs differ"}
 class ConsoleGateProgress:
     """Writes to one console; on a pipe it writes the lines and leaves the status out."""
 
-    def __init__(self, console: Console, first: str = "Checking out both versions ...") -> None:
+    def __init__(self, console: Console, first: str) -> None:
         self._console = console
         self._first = first
         self._status: Status | None = None

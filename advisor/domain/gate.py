@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.explanation import Explanation
@@ -73,6 +74,20 @@ class Difference:
     """Whether it is counted, and every run of the old version counted the same."""
     detail: str = ""
     """What is new, as a clause: names of kernels, reasons of graph breaks."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A script that a project wants to be gated, as its configuration describes it."""
+
+    name: str
+    script: str
+    """Path of the script, relative to the configuration's folder, or a module's name."""
+    is_module: bool = False
+    args: tuple[str, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """What it says of the gate's options, by their names (`tolerance`, `link`); absent are those of
+    which neither it nor the table above it says anything."""
 
 
 @dataclass(frozen=True)

@@ -15,19 +15,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuadvisor.commands._arguments import add_script_arguments, check_positive, command_of
+from gpuadvisor.commands._arguments import add_script_arguments, command_of
 from gpuadvisor.commands.gate._arguments import (
     add_bounds,
     add_folders,
     add_measuring,
-    failure_of,
+    options_of,
 )
-from gpuadvisor.commands.gate._outputs import add_outputs, outputs, place_in_repository
+from gpuadvisor.commands.gate._outputs import add_outputs, at_work, outputs, place_in_repository
 from gpuadvisor.errors import AdvisorError, UsageError
 
 if TYPE_CHECKING:
     from gpuadvisor.collectors.script.request import Command
-    from gpuadvisor.tuning.gate.configuration import Benchmark, Configuration
+    from gpuadvisor.domain.gate import Benchmark
+    from gpuadvisor.tuning.gate.configuration import Configuration
     from gpuadvisor.tuning.gate.options import GateOptions
 
 SCRIPT = "the Python script, or a configured benchmark's name (default: all of these)"
@@ -89,10 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpuadvisor.commands._output import messages
-    from gpuadvisor.interruption import stoppable
     from gpuadvisor.profiling.explaining import explain
-    from gpuadvisor.tui.gate import ConsoleGateProgress
     from gpuadvisor.tuning.gate.comparison import gates
 
     failures: list[tuple[str, AdvisorError]] = []
@@ -101,14 +99,13 @@ def run(args: argparse.Namespace) -> int:
         written.begin(name, place_in_repository(args.script, args.is_module))
         benchmarks = _benchmarks(args)
         with (
-            stoppable() as stop,
-            ConsoleGateProgress(messages()) as progress,
+            at_work() as (progress, cancelled),
             closing(
                 gates(
                     list(benchmarks.values()),
                     progress,
-                    stop.requested,
-                    None if args.no_explain else partial(explain, progress, stop.requested),
+                    cancelled,
+                    None if args.no_explain else partial(explain, progress, cancelled),
                 )
             ) as found,
         ):
@@ -118,13 +115,7 @@ def run(args: argparse.Namespace) -> int:
                     script = str(Path(command.folder or ".", command.script))
                     written.begin(name, place_in_repository(script, command.is_module))
                     progress.on_message(f"benchmark {name}")
-                result = next(found)
-                failure = result if isinstance(result, AdvisorError) else failure_of(result)
-                if isinstance(result, AdvisorError):
-                    written.fail(result)
-                else:
-                    written.add(result)
-                if failure is not None:
+                if (failure := written.add(next(found))) is not None:
                     failures.append((name, failure))
     if failures:
         raise _worst(failures)
@@ -171,10 +162,8 @@ def _benchmarks(args: argparse.Namespace) -> dict[str, GateOptions]:
 
 def _options(args: argparse.Namespace, command: Command, values: Mapping[str, Any]) -> GateOptions:
     """Return what is asked: on the command line, else in a benchmark's values, else as usual."""
-    from gpuadvisor.tuners.gate.decision import LIMIT, TOLERANCE
-    from gpuadvisor.tuning.gate.options import MEASURE_S, TIMEOUT_S, GateOptions, owned
+    from gpuadvisor.tuning.gate.options import owned
 
-    check_positive(args, "--tolerance", "--limit", "--measure", "--timeout", "--samples-per-step")
     folders = (args.base_folder, args.head_folder)
     if any(folders) and (args.base or args.head or args.link or not all(folders)):
         raise UsageError(
@@ -198,26 +187,16 @@ def _options(args: argparse.Namespace, command: Command, values: Mapping[str, An
             "--setup-cmd is run in a folder of each version: give --base, or two folders"
         )
 
-    def value(option: str, usual: Any = None) -> Any:
-        given = getattr(args, option.replace("-", "_"))
-        return values.get(option, usual) if given is None else given
-
-    has_folders = bool(args.base or any(folders))
-    return GateOptions(
+    setup = values.get("setup-cmd") if args.setup_cmd is None else args.setup_cmd
+    return options_of(
+        args,
         command,
-        args.base,
-        args.head,
-        folders if all(folders) else None,
-        (*values.get("link", ()), *args.link),
-        value("tolerance", 100 * TOLERANCE) / 100,
-        value("limit", 100 * LIMIT) / 100,
-        args.seed,
-        value("samples-per-step"),
-        value("timeout", TIMEOUT_S),
-        value("measure", MEASURE_S),
-        setup=value("setup-cmd") if has_folders else None,
+        values,
+        base=args.base,
+        head=args.head,
+        folders=folders if all(folders) else None,
+        setup=setup if args.base or any(folders) else None,
         own=owned(command, pythons, plans, lines),
-        metrics=tuple(dict.fromkeys((*values.get("metrics", ()), *args.metrics))),
     )
 
 

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuadvisor.commands._arguments import Arguments, add_timeout, check_positive, command_of
-from gpuadvisor.errors import AdvisorError, InconclusiveError, RegressionError, UsageError
+from gpuadvisor.commands._arguments import Arguments, add_timeout, check_positive
+from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuadvisor.domain.gate import GateResult
+    from gpuadvisor.collectors.script.request import Command
     from gpuadvisor.tuning.gate.options import GateOptions
     from gpuadvisor.tuning.gate.stored import Baseline
 
+NUMBERS = {
+    "tolerance": ("tolerance", 100),
+    "limit": ("limit", 100),
+    "measure": ("measure_s", 1),
+    "timeout": ("timeout_s", 1),
+    "samples-per-step": ("samples_per_step", 1),
+}
+"""Options that are numbers: the field of `GateOptions` that each sets, and how many of the option's
+units make one of the field's (percent, seconds, samples)."""
 
-def add_folders(arguments: Arguments) -> None:
-    """Declare what the folder of a version gets: `--link` and `--setup-cmd`."""
+
+def add_links(arguments: Arguments) -> None:
+    """Declare `--link`."""
     arguments.add_argument(
         "--link",
         metavar="PATH",
@@ -24,6 +35,11 @@ def add_folders(arguments: Arguments) -> None:
         default=[],
         help="file or folder that git ignores, such as data, for both versions; may be repeated",
     )
+
+
+def add_folders(arguments: Arguments) -> None:
+    """Declare what the folder of a version gets: `--link` and `--setup-cmd`."""
+    add_links(arguments)
     arguments.add_argument(
         "--setup-cmd",
         metavar="COMMAND",
@@ -32,29 +48,27 @@ def add_folders(arguments: Arguments) -> None:
     )
 
 
+def add_limits(arguments: Arguments) -> None:
+    """Declare `--tolerance` and `--limit`, in percent."""
+    for name, words in (
+        ("tolerance", "worse by so much is no regression (default: 1)"),
+        ("limit", "worse by so much must be ruled out to pass (default: 3)"),
+    ):
+        arguments.add_argument(f"--{name}", metavar="PERCENT", type=float, help=words)
+
+
 def add_bounds(parser: argparse.ArgumentParser) -> None:
     """Declare `--tolerance`, `--limit` and `--metric`."""
     group = parser.add_argument_group("how closely")
-    group.add_argument(
-        "--tolerance",
-        metavar="PERCENT",
-        type=float,
-        help="worse by so much is no regression (default: 1)",
-    )
-    group.add_argument(
-        "--limit",
-        metavar="PERCENT",
-        type=float,
-        help="worse by so much must be ruled out to pass (default: 3)",
-    )
+    add_limits(group)
+    help_ = "let the verdict rest on this, too: startup, losses, p95, ... (docs/gate.md)"
     group.add_argument(
         "--metric",
         metavar="NAME",
         action="append",
         default=[],
         dest="metrics",
-        help="let the verdict rest on this, too: startup, losses, p95, ... "
-        "(docs/gate.md); may be repeated",
+        help=f"{help_}; may be repeated",
     )
 
 
@@ -77,29 +91,33 @@ def add_measuring(parser: argparse.ArgumentParser) -> Arguments:
     return group
 
 
-def measuring_options(args: argparse.Namespace, **more: Any) -> GateOptions:
-    """Return options of a script that is measured; `more` are further ones, as of `bounds_of`."""
+def options_of(
+    args: argparse.Namespace,
+    command: Command,
+    values: Mapping[str, Any] | None = None,
+    **others: Any,
+) -> GateOptions:
+    """Return what is asked: on the command line, else in a benchmark's values, else as usual.
+
+    Options that the command does not have are as usual; `others` are further fields.
+    """
     from gpuadvisor.tuning.gate.options import GateOptions
 
-    check_positive(args, "--measure", "--timeout", "--samples-per-step")
-    given = {
-        "samples_per_step": args.samples_per_step,
-        "timeout_s": args.timeout,
-        "measure_s": args.measure,
-        **more,
-    }
-    given = {name: value for name, value in given.items() if value is not None}
-    return GateOptions(command_of(args), seed=args.seed, **given)
-
-
-def bounds_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Return what `add_bounds` declared, as options of a gate."""
-    check_positive(args, "--tolerance", "--limit")
-    return {
-        "tolerance": None if args.tolerance is None else args.tolerance / 100,
-        "limit": None if args.limit is None else args.limit / 100,
-        "metrics": tuple(dict.fromkeys(args.metrics)),
-    }
+    values = values or {}
+    given = {name: getattr(args, name.replace("-", "_"), None) for name in NUMBERS}
+    check_positive(args, *(f"--{name}" for name, value in given.items() if value is not None))
+    for name, (field, units) in NUMBERS.items():
+        value = values.get(name) if given[name] is None else given[name]
+        if value is not None:
+            others[field] = value / units
+    metrics = (*values.get("metrics", ()), *getattr(args, "metrics", ()))
+    return GateOptions(
+        command,
+        links=(*values.get("link", ()), *getattr(args, "link", ())),
+        seed=getattr(args, "seed", 0),
+        metrics=tuple(dict.fromkeys(metrics)),
+        **others,
+    )
 
 
 def add_baseline(arguments: Arguments, *, required: bool = True) -> None:
@@ -123,15 +141,3 @@ def baseline_of(args: argparse.Namespace) -> Baseline:
     if not args.name.strip():
         raise UsageError("--name: give the baseline a name, such as that of the script")
     return Baseline(args.name.strip(), baselines_file(args.store))
-
-
-def failure_of(found: GateResult) -> AdvisorError | None:
-    """Return what tells the verdict by the exit status; None for a pass."""
-    from gpuadvisor.domain.gate import GateVerdict
-    from gpuadvisor.reports.gate.document import why
-
-    if found.verdict is GateVerdict.FAIL:
-        return RegressionError(f"regression: {why(found)}")
-    if found.verdict is GateVerdict.INCONCLUSIVE:
-        return InconclusiveError(f"inconclusive: {why(found)}")
-    return None

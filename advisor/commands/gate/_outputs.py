@@ -5,18 +5,25 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuadvisor.commands._arguments import Arguments, add_json
-from gpuadvisor.errors import Interrupted, UsageError
+from gpuadvisor.errors import (
+    AdvisorError,
+    InconclusiveError,
+    Interrupted,
+    RegressionError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from gpuadvisor.domain.gate import GateResult
     from gpuadvisor.reports.gate.outcome import Outcome
+    from gpuadvisor.tui.gate import ConsoleGateProgress
 
 STANDARD_OUTPUT = "-"
 
@@ -68,17 +75,43 @@ class Outputs:
         """Note which benchmark is measured from now on, and its path in the repository."""
         self.name, self.script = name, script
 
-    def add(self, found: GateResult) -> None:
-        """Note what the benchmark came to."""
+    def add(self, found: GateResult | AdvisorError) -> AdvisorError | None:
+        """Note what the benchmark came to; return what tells it by the exit status, if no pass."""
+        from gpuadvisor.domain.gate import GateVerdict
         from gpuadvisor.reports.gate.outcome import outcome_of
 
-        self.outcomes.append(outcome_of(self.name, found, self.script))
+        if isinstance(found, AdvisorError):
+            self.fail(found)
+            return found
+        outcome = outcome_of(self.name, found, self.script)
+        self.outcomes.append(outcome)
+        if found.verdict is GateVerdict.FAIL:
+            return RegressionError(f"regression: {outcome.why}")
+        if found.verdict is GateVerdict.INCONCLUSIVE:
+            return InconclusiveError(f"inconclusive: {outcome.why}")
+        return None
 
     def fail(self, error: Exception) -> None:
         """Note that the benchmark came to nothing, and why."""
         from gpuadvisor.reports.gate.outcome import outcome_of_error
 
         self.outcomes.append(outcome_of_error(self.name, error, self.script))
+
+
+@contextmanager
+def at_work(
+    first: str = "Checking out both versions ...",
+) -> Iterator[tuple[ConsoleGateProgress, Callable[[], bool]]]:
+    """Show the work on the terminal, at `first` these words; yield it, and what asks for its end.
+
+    In the block Ctrl-C asks for the end, which comes when all is tidied up.
+    """
+    from gpuadvisor.commands._output import messages
+    from gpuadvisor.interruption import stoppable
+    from gpuadvisor.tui.gate import ConsoleGateProgress
+
+    with stoppable() as stop, ConsoleGateProgress(messages(), first) as progress:
+        yield progress, stop.requested
 
 
 @contextmanager

@@ -38,8 +38,7 @@ def run(args: argparse.Namespace) -> int:
     known = read_baselines(baseline.file)
     count = len(known.recordings_of(baseline.name))
     if not count:
-        are = f"it has {', '.join(known.names)}" if known.names else "it has none"
-        raise UsageError(f"there is no recording of {baseline.name} in {baseline.file}: {are}")
+        raise UsageError(known.lacks(baseline.name, baseline.file))
     try:
         # The one who asked a CI system for it, not the account that it runs under.
         by = os.environ.get("GITHUB_ACTOR") or os.environ.get("GITLAB_USER_LOGIN")

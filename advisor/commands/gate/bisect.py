@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import argparse
 
-from gpuadvisor.commands._arguments import add_json, add_script_arguments
+from gpuadvisor.commands._arguments import add_json, add_script_arguments, command_of
 from gpuadvisor.commands.gate._arguments import (
     add_bounds,
     add_folders,
     add_measuring,
-    bounds_of,
-    measuring_options,
+    options_of,
 )
+from gpuadvisor.commands.gate._outputs import at_work
 from gpuadvisor.errors import InconclusiveError, UsageError
 
 EPILOG = """examples:
@@ -42,21 +42,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpuadvisor.commands._output import messages, output
-    from gpuadvisor.interruption import stoppable
+    from gpuadvisor.commands._output import output
     from gpuadvisor.reports import strict_json
     from gpuadvisor.reports.gate import bisection as report
-    from gpuadvisor.tui.gate import ConsoleGateProgress
     from gpuadvisor.tuning.gate.bisection import bisect
 
     good, dots, bad = args.range.partition("..")
     if not good or not dots or bad.startswith("."):
         raise UsageError(f"{args.range}: give two commits as GOOD..BAD, such as v1.2..HEAD")
-    options = measuring_options(
-        args, links=tuple(args.link), setup=args.setup_cmd, **bounds_of(args)
-    )
-    with stoppable() as stop, ConsoleGateProgress(messages()) as progress:
-        found = bisect(good, bad or "HEAD", options, progress, stop.requested)
+    options = options_of(args, command_of(args), setup=args.setup_cmd)
+    with at_work() as (progress, cancelled):
+        found = bisect(good, bad or "HEAD", options, progress, cancelled)
     if args.json:
         print(strict_json.text(report.bisection_json(found)), flush=True)
     else:

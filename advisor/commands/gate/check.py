@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import argparse
 
-from gpuadvisor.commands._arguments import add_script_arguments
+from gpuadvisor.commands._arguments import add_script_arguments, command_of
 from gpuadvisor.commands.gate._arguments import (
     add_baseline,
     add_bounds,
     add_measuring,
     baseline_of,
-    bounds_of,
-    failure_of,
-    measuring_options,
+    options_of,
 )
-from gpuadvisor.commands.gate._outputs import add_outputs, outputs, place_in_repository
+from gpuadvisor.commands.gate._outputs import add_outputs, at_work, outputs, place_in_repository
 
 EPILOG = """examples:
   gpuadvisor gate check --name train train.py -- --epochs 1
@@ -29,7 +27,6 @@ EPILOG = """examples:
 For machines that cannot run both versions: `gpuadvisor gate --base` finds smaller regressions, and
 needs no recordings. A level that is meant to be new: `gpuadvisor gate accept`.
 """
-STATUS = "Looking at the recordings ..."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,17 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpuadvisor.commands._output import messages
-    from gpuadvisor.interruption import stoppable
-    from gpuadvisor.tui.gate import ConsoleGateProgress
     from gpuadvisor.tuning.gate.stored import check
 
     with outputs(args) as written:
         written.begin(args.name, place_in_repository(args.script, args.is_module))
-        baseline, options = baseline_of(args), measuring_options(args, **bounds_of(args))
-        with stoppable() as stop, ConsoleGateProgress(messages(), STATUS) as progress:
-            found = check(baseline, options, progress, stop.requested)
-        written.add(found)
-    if failure := failure_of(found):
+        baseline, options = baseline_of(args), options_of(args, command_of(args))
+        with at_work("Looking at the recordings ...") as (progress, cancelled):
+            failure = written.add(check(baseline, options, progress, cancelled))
+    if failure is not None:
         raise failure
     return 0

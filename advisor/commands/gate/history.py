@@ -27,8 +27,7 @@ def run(args: argparse.Namespace) -> int:
     known = read_baselines(file)
     names = known.names if args.name is None else [args.name]
     if not set(names) <= set(known.names):
-        are = f"it has {', '.join(known.names)}" if known.names else "it has none"
-        raise UsageError(f"there is no recording of {args.name} in {file}: {are}")
+        raise UsageError(known.lacks(args.name, file))
     found = [each for name in names for each in report.histories(known, name)]
     if args.json:
         print(strict_json.text(report.history_json(found)), flush=True)

@@ -13,18 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuadvisor.commands._arguments import (
-    add_script_arguments,
-    add_timeout,
-    check_positive,
-    command_of,
-)
+from gpuadvisor.commands._arguments import add_script_arguments, add_timeout, command_of
+from gpuadvisor.commands.gate._arguments import add_limits, add_links, options_of
+from gpuadvisor.commands.gate._outputs import at_work
 from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuadvisor.collectors.script.request import Command
     from gpuadvisor.collectors.worktrees import Repository
-    from gpuadvisor.reports.gate.workflows import Benchmark
+    from gpuadvisor.domain.gate import Benchmark
     from gpuadvisor.tuning.gate.trying import Tried
 
 EPILOG = """examples:
@@ -40,11 +37,9 @@ FILES = {
     "github": Path(".github/workflows/gpuadvisor-gate.yml"),
     "gitlab": Path(".gitlab/gpuadvisor-gate.yml"),
 }
-CONFIGURATIONS = {"gpuadvisor.toml": "gate", "pyproject.toml": "tool.gpuadvisor.gate"}
-"""Where the benchmarks stand, and the table of them."""
 GITLAB = Path(".gitlab-ci.yml")
 _HOST = re.compile(r"(?:://(?:[^/@]*@)?|^[^/@]*@)([^/:]+)")
-"""Of a remote: `https://host/a/b`, `git@host:a/b`."""
+"""The host in the URL of a remote, `https://host/a/b` or `git@host:a/b`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,64 +58,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="replace what is there: the workflow, and the table of gates in the configuration",
     )
-    parser.add_argument(
-        "--link",
-        metavar="PATH",
-        action="append",
-        default=[],
-        help="file or folder that git ignores, such as data; may be repeated",
-    )
-    parser.add_argument(
-        "--tolerance",
-        metavar="PERCENT",
-        type=float,
-        default=1.0,
-        help="worse by so much is no regression (default: 1)",
-    )
-    parser.add_argument(
-        "--limit",
-        metavar="PERCENT",
-        type=float,
-        default=3.0,
-        help="worse by so much must be ruled out to pass (default: 3)",
-    )
+    add_links(parser)
+    add_limits(parser)
     add_timeout(parser, "longest wait for the script's first step (default: 600)", 600.0)
 
 
 def run(args: argparse.Namespace) -> int:
     from gpuadvisor.collectors.worktrees import Repository
-    from gpuadvisor.commands._output import make_folder, messages, note, write
-    from gpuadvisor.interruption import stoppable
+    from gpuadvisor.commands._output import make_folder, note, write
     from gpuadvisor.reports.gate import workflows
-    from gpuadvisor.tui.gate import ConsoleGateProgress
-    from gpuadvisor.tuning.gate.options import GateOptions
+    from gpuadvisor.tuning.gate.configuration import FILES as TABLES
     from gpuadvisor.tuning.gate.trying import try_script
+    from gpuadvisor.tuning.preparation import check_script
 
-    check_positive(args, "--tolerance", "--limit", "--timeout")
-    if args.tolerance >= args.limit:
-        raise UsageError("--tolerance has to be smaller than --limit")
+    command = command_of(args)
+    check_script(command)
+    options = options_of(args, command)
     repository = Repository.around(Path.cwd())
     ci = args.ci or _ci(repository)
     path = repository.root / FILES[ci]
     name, has_gates = _configuration()
     if not (args.force or args.only_print):
-        there = [f"[{CONFIGURATIONS[name]}] in {name}"] * has_gates + [str(path)] * path.exists()
+        there = [f"[{TABLES[name]}] in {name}"] * has_gates + [str(path)] * path.exists()
         if there:
             raise UsageError(
                 f"{' and '.join(there)} {'are' if there[1:] else 'is'} there already: --print "
                 "shows what is new, --force replaces it"
             )
-    command = command_of(args)
-    benchmark = _benchmark(args, command, repository.inside)
-    added = workflows.configuration(benchmark, CONFIGURATIONS[name])
-    toml = workflows.with_configuration(_text(Path(name)), added, CONFIGURATIONS[name])
-    options = GateOptions(command, links=benchmark.links, timeout_s=args.timeout)
-    with stoppable() as stop, ConsoleGateProgress(messages()) as progress:
-        tried = try_script(options, progress, stop.requested)
+    benchmark = _benchmark(args, command)
+    folder = "" if repository.inside == Path() else repository.inside.as_posix()
+    if not folder.isprintable():
+        raise UsageError(f"{folder!r} cannot be written into the files: rename the folder")
+    added = workflows.configuration(benchmark, TABLES[name])
+    toml = workflows.with_configuration(_text(Path(name)), added, TABLES[name])
+    with at_work() as (progress, cancelled):
+        tried = try_script(options, progress, cancelled)
     note(_told(benchmark.script, tried))
-    job = workflows.Job(
-        _requirement(), _requirements(repository.root), tried.device.is_gpu, tried.most_s
-    )
+    needs = _requirements(repository.root)
+    job = workflows.Job(folder, _requirement(), needs, tried.device.is_gpu, tried.most_s)
     text = (workflows.github if ci == "github" else workflows.gitlab)(benchmark, job)
     if args.only_print:
         sys.stdout.write(f"# {name}\n{added}\n# {FILES[ci].as_posix()}\n{text}")
@@ -133,40 +108,36 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _benchmark(args: argparse.Namespace, command: Command, inside: Path) -> Benchmark:
-    """Return what the workflow starts, in the user's folder; UsageError if it cannot say so."""
-    from gpuadvisor.reports.gate.workflows import Benchmark
-    from gpuadvisor.tuning.preparation import check_script
+def _benchmark(args: argparse.Namespace, command: Command) -> Benchmark:
+    """Return what is to be gated, from the user's folder; UsageError if no file can say it."""
+    from gpuadvisor.domain.gate import Benchmark
+    from gpuadvisor.tuners.gate.decision import LIMIT, TOLERANCE
 
-    check_script(command)
-    script = command.script
+    script, name = command.script, command.script.rpartition(".")[2]
     if not command.is_module:
-        script = os.path.relpath(script)
-    words = (script, str(inside), *command.args, *args.link)
-    for word in words:
+        # Without its ending, with which a name would be taken for a script.
+        script, name = os.path.relpath(script), Path(script).stem
+    for word in (script, *command.args, *args.link):
         if not word.isprintable():
             raise UsageError(f"{word!r} cannot be written into the files: put it into a script")
-    folder = "" if inside == Path() else inside.as_posix()
-    return Benchmark(
-        folder,
-        script,
-        command.args,
-        command.is_module,
-        tuple(args.link),
-        args.tolerance,
-        args.limit,
-    )
+    values = {
+        **({"link": args.link} if args.link else {}),
+        "tolerance": args.tolerance or 100 * TOLERANCE,
+        "limit": args.limit or 100 * LIMIT,
+    }
+    return Benchmark(name, script, command.is_module, command.args, values)
 
 
 def _configuration() -> tuple[str, bool]:
     """Return the file in which the benchmarks of this folder stand, and whether it has any."""
-    from gpuadvisor.reports.gate.workflows import has_table
+    from gpuadvisor.tuning.gate.configuration import FILES as TABLES
+    from gpuadvisor.tuning.gate.configuration import table_of
 
-    there = [name for name in CONFIGURATIONS if Path(name).is_file()]
+    there = [name for name in TABLES if Path(name).is_file()]
     for name in there:
-        if has_table(_text(Path(name)), CONFIGURATIONS[name]):
+        if table_of(Path(name), TABLES[name]) is not None:
             return name, True
-    return (there or list(CONFIGURATIONS))[0], False
+    return (there or list(TABLES))[0], False
 
 
 def _ci(repository: Repository) -> str:

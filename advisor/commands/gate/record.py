@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import argparse
 
-from gpuadvisor.commands._arguments import add_script_arguments
+from gpuadvisor.commands._arguments import add_script_arguments, command_of
 from gpuadvisor.commands.gate._arguments import (
     add_baseline,
     add_measuring,
     baseline_of,
-    measuring_options,
+    options_of,
 )
+from gpuadvisor.commands.gate._outputs import at_work
 from gpuadvisor.errors import UsageError
 
 EPILOG = """examples:
@@ -24,7 +25,6 @@ EPILOG = """examples:
 
 Record the branch that others start from, each night: five days are needed before a check can tell.
 """
-STATUS = "Looking at the recordings ..."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,16 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpuadvisor.commands._output import messages, output
-    from gpuadvisor.interruption import stoppable
+    from gpuadvisor.commands._output import output
     from gpuadvisor.reports.gate.history import print_recorded
-    from gpuadvisor.tui.gate import ConsoleGateProgress
     from gpuadvisor.tuning.gate.stored import record
 
     if args.runs < 2:
         raise UsageError(f"--runs {args.runs}: a single run says little of a day: give 2 or more")
-    baseline, options = baseline_of(args), measuring_options(args)
-    with stoppable() as stop, ConsoleGateProgress(messages(), STATUS) as progress:
-        found = record(baseline, options, progress, stop.requested, args.runs)
+    baseline, options = baseline_of(args), options_of(args, command_of(args))
+    with at_work("Looking at the recordings ...") as (progress, cancelled):
+        found = record(baseline, options, progress, cancelled, args.runs)
     print_recorded(found.recording, found.days, baseline.file, output())
     return 0

@@ -12,45 +12,28 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from gpuadvisor.domain.gate import Benchmark
 from gpuadvisor.errors import UsageError
 
 _HEADER = re.compile(r"\s*\[\[?\s*(?P<name>[^\]]+?)\s*\]\]?\s*(#.*)?")
-"""Of a table in TOML."""
+"""The line in TOML that begins a table, `[name]` or `[[name]]`."""
 INSTALLING_MIN = 15
 """Time of a job besides the gate: torch is gigabytes, and a runner's network is slow at times."""
 
 
 @dataclass(frozen=True)
-class Benchmark:
-    """What a gate shall measure."""
+class Job:
+    """Where and how a benchmark is measured in CI."""
 
     folder: str
-    """Where it is started, from the repository's root; empty for that."""
-    script: str
-    args: tuple[str, ...]
-    is_module: bool
-    links: tuple[str, ...]
-    tolerance: float
-    limit: float
-    """In percent, as `tolerance`."""
-
-    @property
-    def name(self) -> str:
-        """The script's, without its ending, which would be taken for a script."""
-        return self.script.rpartition(".")[2] if self.is_module else PurePosixPath(self.script).stem
-
-
-@dataclass(frozen=True)
-class Job:
-    """Where and how it is measured."""
-
+    """Folder in which the gate is started, from the repository's root; empty for that."""
     gpuadvisor: str
     """What pip installs: `gpuadvisor==0.1.0`, or a URL."""
     requirements: str
     """Arguments of pip for what the script needs; empty where nobody knows."""
     on_gpu: bool
     most_s: float
-    """Time of a gate that stays inconclusive."""
+    """Time that a gate takes which stays inconclusive."""
 
     @property
     def minutes(self) -> int:
@@ -64,9 +47,7 @@ def configuration(benchmark: Benchmark, table: str) -> str:
         "name": benchmark.name,
         "module" if benchmark.is_module else "script": benchmark.script,
         "args": list(benchmark.args),
-        "link": list(benchmark.links),
-        "tolerance": benchmark.tolerance,
-        "limit": benchmark.limit,
+        **benchmark.values,
     }
     # What JSON in ASCII writes for a text, a number or an array of texts means the same in TOML.
     lines = [f"{key} = {json.dumps(value)}" for key, value in values.items() if value != []]
@@ -76,9 +57,9 @@ def configuration(benchmark: Benchmark, table: str) -> str:
 def with_configuration(file: str, added: str, table: str) -> str:
     """Return a TOML file with this configuration in place of the table, if it had one.
 
-    UsageError where it is no TOML, or holds the table in a way that cannot be replaced.
+    UsageError where it holds the table in a way that cannot be replaced.
     """
-    before = parsed(file)
+    before = tomllib.loads(file)
     kept, is_ours = [], False
     for line in file.splitlines(keepends=True):
         if found := _HEADER.fullmatch(line.rstrip("\r\n")):
@@ -100,22 +81,6 @@ def with_configuration(file: str, added: str, table: str) -> str:
     return text
 
 
-def parsed(file: str) -> dict[str, Any]:
-    """Return what a TOML file holds; UsageError where it is none."""
-    try:
-        return tomllib.loads(file)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"the configuration is no valid TOML ({error}): mend it first") from None
-
-
-def has_table(file: str, table: str) -> bool:
-    """Say whether a TOML file has a table; UsageError where it is none."""
-    value: Any = parsed(file)
-    for key in table.split("."):
-        value = value.get(key) if isinstance(value, dict) else None
-    return value is not None
-
-
 def _without(value: Any, keys: Sequence[str]) -> Any:
     """Return what a TOML file holds besides a table, and tables that hold nothing else."""
     key, *below = keys
@@ -126,18 +91,16 @@ def _without(value: Any, keys: Sequence[str]) -> Any:
     return {**rest, key: inner} if inner else rest
 
 
-def _gate_line(benchmark: Benchmark, base: str, outputs: str) -> str:
+def _gate_line(job: Job, base: str, outputs: str) -> str:
     """Return the command of a job, whose base is a word for the shell."""
-    enter = f"cd {shlex.quote(benchmark.folder)} && " if benchmark.folder else ""
+    enter = f"cd {shlex.quote(job.folder)} && " if job.folder else ""
     return f"{enter}gpuadvisor gate --base {base} {outputs}"
 
 
 def github(benchmark: Benchmark, job: Job) -> str:
     """Return a workflow of GitHub Actions."""
     labels = "[self-hosted, linux, gpu]" if job.on_gpu else "ubuntu-latest"
-    line = _gate_line(
-        benchmark, '"origin/$TARGET"', "--output json --output junit --output markdown"
-    )
+    line = _gate_line(job, '"origin/$TARGET"', "--output json --output junit --output markdown")
     return f"""\
 # Written by `gpuadvisor gate init`: fails a pull request that makes {benchmark.script} slower.
 # Docs: docs/gate.md of gpuadvisor, section "In CI".
@@ -176,7 +139,7 @@ jobs:
         if: ${{{{ always() }}}}
         with:
           name: gpuadvisor-gate
-          path: {json.dumps(_files(benchmark))}
+          path: {json.dumps(_files(job))}
           if-no-files-found: ignore
 """
 
@@ -186,7 +149,7 @@ def gitlab(benchmark: Benchmark, job: Job) -> str:
     tags = "\n  tags: [gpu]" if job.on_gpu else ""
     files = {"junit": "gpuadvisor-gate.xml", "gitlab": "gpuadvisor-gate.metrics.txt"}
     outputs = " ".join(f"--output {name}={file}" for name, file in files.items())
-    line = _gate_line(benchmark, '"$CI_MERGE_REQUEST_DIFF_BASE_SHA"', f"{outputs} --output json")
+    line = _gate_line(job, '"$CI_MERGE_REQUEST_DIFF_BASE_SHA"', f"{outputs} --output json")
     return f"""\
 # Written by `gpuadvisor gate init`: fails a merge request that makes {benchmark.script} slower.
 # Docs: docs/gate.md of gpuadvisor, section "In CI".
@@ -207,15 +170,15 @@ gpuadvisor-gate:
     exit_codes: [6]  # inconclusive: a warning
   artifacts:
     when: always
-    paths: [{json.dumps(_files(benchmark))}]
+    paths: [{json.dumps(_files(job))}]
     reports:
-      junit: {json.dumps(str(PurePosixPath(benchmark.folder, files["junit"])))}
-      metrics: {json.dumps(str(PurePosixPath(benchmark.folder, files["gitlab"])))}
+      junit: {json.dumps(str(PurePosixPath(job.folder, files["junit"])))}
+      metrics: {json.dumps(str(PurePosixPath(job.folder, files["gitlab"])))}
 """
 
 
-def _files(benchmark: Benchmark) -> str:
-    return str(PurePosixPath(benchmark.folder, "gpuadvisor-gate.*"))
+def _files(job: Job) -> str:
+    return str(PurePosixPath(job.folder, "gpuadvisor-gate.*"))
 
 
 def _also(requirements: str) -> str:

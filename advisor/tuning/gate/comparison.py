@@ -71,8 +71,6 @@ def gates(
     ScriptError because of which there is none. `explain` is asked why a time or energy failed; the
     verdict stands whatever it says. Work trees are gone when it is closed.
     """
-    if any(each.tolerance >= each.limit for each in benchmarks):
-        raise UsageError("--tolerance has to be smaller than --limit")
     check_names(tuple(name for each in benchmarks for name in each.metrics))
     first = benchmarks[0]
     settings = [settings_of(own) for own in first.own]

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from gpuadvisor.domain.gate import Benchmark
 from gpuadvisor.errors import UsageError
 from gpuadvisor.printable import brief
 
-FILES = (("gpuadvisor.toml", ("gate",)), ("pyproject.toml", ("tool", "gpuadvisor", "gate")))
-"""Where the table may stand, and what it is called there; the first that has one counts."""
+FILES = {"gpuadvisor.toml": "gate", "pyproject.toml": "tool.gpuadvisor.gate"}
+"""Files in which the table may stand, and what it is called there; the first that has one counts.
+"""
 MAX_BYTES = 1 << 20
 """Most that such a file may have; it has some kilobytes, and more is another file."""
 LIST = "benchmark"
@@ -53,19 +55,6 @@ OWN: Mapping[str, Check] = {"name": TEXT, "script": TEXT, "module": TEXT, "args"
 
 
 @dataclass(frozen=True)
-class Benchmark:
-    """One benchmark, as the configuration has it."""
-
-    name: str
-    script: str
-    """Path of the script, relative to the configuration's folder, or a module's name."""
-    is_module: bool = False
-    args: tuple[str, ...] = ()
-    values: Mapping[str, Any] = field(default_factory=dict)
-    """Its values of `SHARED`, or those of the table; absent where neither says any."""
-
-
-@dataclass(frozen=True)
 class Configuration:
     """A project's benchmarks."""
 
@@ -89,18 +78,22 @@ def find_configuration(folder: Path) -> Configuration | None:
     None where there is none; UsageError for one that is wrong.
     """
     for each in (folder.absolute(), *folder.absolute().parents):
-        for name, place in FILES:
+        for name, place in FILES.items():
             path = each / name
-            table = _table(path, place) if path.is_file() else None
-            if table is not None:
-                return Configuration(path, _benchmarks(path, ".".join(place), table))
+            if (table := table_of(path, place)) is not None:
+                return Configuration(path, _benchmarks(path, place, table))
         if (each / ".git").exists():
             break
     return None
 
 
-def _table(path: Path, place: tuple[str, ...]) -> Any:
-    """Return the table of a file; None where it has none."""
+def table_of(path: Path, place: str) -> Any:
+    """Return the table `place` of a file; None where it or the file is not there.
+
+    UsageError for a file that is no TOML.
+    """
+    if not path.is_file():
+        return None
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES).decode("utf-8")
@@ -108,7 +101,7 @@ def _table(path: Path, place: tuple[str, ...]) -> Any:
     except (OSError, ValueError, RecursionError) as error:
         why = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise UsageError(f"cannot read {path}: {why}") from None
-    for key in place:
+    for key in place.split("."):
         value = value.get(key) if isinstance(value, dict) else None
     return value
 

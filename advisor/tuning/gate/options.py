@@ -50,7 +50,7 @@ class Own:
 
 @dataclass(frozen=True)
 class GateOptions:
-    """What to compare, and how closely."""
+    """What to compare, and how closely; UsageError where the tolerance is not below the limit."""
 
     command: Command
     """As in the user's folder; its script and folder are looked for in both versions."""
@@ -78,6 +78,13 @@ class GateOptions:
     """What the base and the head have of their own."""
     metrics: tuple[str, ...] = ()
     """Names of metrics that the verdict rests on, besides those that it rests on anyway."""
+
+    def __post_init__(self) -> None:
+        if self.tolerance >= self.limit:
+            raise UsageError(
+                f"--tolerance ({100 * self.tolerance:g}) has to be smaller than --limit "
+                f"({100 * self.limit:g})"
+            )
 
     def commands(self) -> tuple[Command, Command]:
         """Return the command of the base and that of the head."""

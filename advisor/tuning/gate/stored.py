@@ -16,7 +16,7 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.baseline import RecordedRun, Recording
 from gpuadvisor.domain.device import Device, Environment
 from gpuadvisor.domain.gate import GateResult, GateRun, GateSide, GateVerdict
-from gpuadvisor.errors import RefusedError, ScriptError, UsageError
+from gpuadvisor.errors import RefusedError, ScriptError
 from gpuadvisor.storage.gate import Baselines, add_to_baselines, check_writable, read_baselines
 from gpuadvisor.tuners.gate.comparing import MAX_FAILURES, Compared
 from gpuadvisor.tuners.gate.metric import measured
@@ -103,8 +103,6 @@ def check(
     recordings are of another machine or other software, and as a gate does; UsageError and
     Interrupted as a gate does, StoreError where the file cannot be read.
     """
-    if options.tolerance >= options.limit:
-        raise UsageError("--tolerance has to be smaller than --limit")
     check_names(options.metrics)
     began_s = time.monotonic()
     known = read_baselines(baseline.file)
@@ -278,8 +276,7 @@ def too_few(
     """Return what a baseline lacks for a check; `since` says why earlier days do not count."""
     name, recordings = baseline.name, known.recordings_of(baseline.name)
     if not recordings:
-        others = f", which has {', '.join(known.names)}" if known.names else ""
-        return f"there is no recording of {name} in {baseline.file}{others}: {how}"
+        return f"{known.lacks(name, baseline.file)}: {how}"
     accepted = known.accepted(name)
     if accepted and not since:
         since = f" since a new level was accepted on {accepted.at:%Y-%m-%d}"

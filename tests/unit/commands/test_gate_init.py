@@ -179,7 +179,7 @@ def test_a_project_keeps_what_it_has(init):
     ("text", "sentence"),
     [
         ("[tool.gpuadvisor]\ngate = {}\n", "in a way that cannot be replaced"),
-        ("x = [\n", "is no valid TOML"),
+        ("x = [\n", "cannot read pyproject.toml: "),
     ],
 )
 def test_a_project_that_cannot_be_changed_stays_as_it_is(machine, init, text, sentence):
@@ -196,7 +196,7 @@ def test_a_project_that_cannot_be_changed_stays_as_it_is(machine, init, text, se
     [
         (["lost.py"], "there is no script lost.py"),
         (["train.py", "--", "a\nb"], "'a\\nb' cannot be written into the files"),
-        (["--limit", "1", "train.py"], "--tolerance has to be smaller than --limit"),
+        (["--limit", "1", "train.py"], "--tolerance (1) has to be smaller than --limit (1)"),
         (["--link", "data", "train.py"], "--link data: there is no"),
     ],
 )

@@ -516,7 +516,7 @@ def test_a_profile_that_fails_leaves_the_verdict(machine, gated, monkeypatch):
         (["--base", "HEAD"], "ignored.py", "ignored.py is neither in HEAD nor in the work tree"),
         (["--base", "HEAD", "--base-cmd", "python new.py"], "train.py", "new.py is not in HEAD"),
         (["--base", "HEAD", "--link", "x"], "train.py", "--link x: there is no"),
-        (["--base", "HEAD", "--limit", "1"], "train.py", "has to be smaller than --limit"),
+        (["--base", "HEAD", "--limit", "1"], "train.py", "(1) has to be smaller than --limit (1)"),
         (["--base", "HEAD", "--base-folder", "."], "train.py", "give --base-folder and --head-f"),
         (["--base-folder", "."], "train.py", "give --base-folder and --head-folder together"),
         ([], "train.py", "say what to compare with: --base origin/main"),

@@ -2,8 +2,9 @@
 
 import pytest
 
+from gpuadvisor.domain.gate import Benchmark
 from gpuadvisor.errors import UsageError
-from gpuadvisor.tuning.gate.configuration import Benchmark, find_configuration
+from gpuadvisor.tuning.gate.configuration import find_configuration
 
 ONE = '[[tool.gpuadvisor.gate.benchmark]]\nname = "a"\nscript = "a.py"\n'
 TABLE = "tool.gpuadvisor.gate"
