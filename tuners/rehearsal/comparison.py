@@ -11,14 +11,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Settings
-from gpuadvisor.domain.rehearsal import LoopKind
+from gpuadvisor.domain.rehearsal import Branch, LoopKind, Touch
 from gpuadvisor.domain.study import Aspect, Equivalence, Rehearsal, Trial, TrialState
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import PARTING
-from gpuadvisor.tuners.rehearsal.branches import doubt_branches
 from gpuadvisor.tuners.rehearsal.data import ENOUGH_SAMPLES, DataComparison
 from gpuadvisor.tuners.rehearsal.files import compare_files
-from gpuadvisor.tuners.rehearsal.lives import Findings, Lives, ending, is_complete, training_passes
+from gpuadvisor.tuners.rehearsal.lives import (
+    Findings,
+    Lives,
+    ending,
+    is_complete,
+    is_whole,
+    training_passes,
+)
 from gpuadvisor.tuners.rehearsal.padding import without_padding
 from gpuadvisor.tuners.rehearsal.resources import look_ahead
 from gpuadvisor.tuners.rehearsal.results import ResultComparison
@@ -54,7 +60,7 @@ def compare(
         equivalence = results.results()
         compare_files(found)
         forecast = TimeComparison(found).forecast()
-        doubt_branches(found)
+        _doubt_branches(found)
     if found.problems and equivalence is not None and equivalence.status == "equivalent":
         equivalence = Equivalence("not_checked", "", reason=found.problems[0].sentence)
     every = (lives.first, lives.second, lives.plan, lives.numerics)
@@ -148,3 +154,36 @@ def _is_idle(found: Findings) -> bool:
     if not found.settings or any(name.startswith(ARGUMENT_PREFIX) for name in found.settings):
         return False
     return not any(each.state == "effective" for each in found.lives.plan.applied)
+
+
+def _doubt_branches(found: Findings) -> None:
+    """Say which branch may run late and change what the settings rely on, if one may.
+
+    What the harness could not see in a life is doubted as well: silence says nothing then.
+    """
+    lives = found.lives
+    every = [each for each in (lives.first, lives.second, lives.plan, lives.numerics) if each]
+    unseen = [failure for life in every for failure in life.failures]
+    found.doubt = found.doubt or next(iter(unseen), "")
+    if found.doubt or is_whole(lives.first):
+        return
+    reached = [branch for life in every for branch in life.branches]
+    taken = {(branch.place, branch.what) for branch in reached if branch.taken}
+    for branch in reached:
+        if (branch.place, branch.what) not in taken and _matters(found, branch):
+            found.doubt = f"{branch.place}, `{branch.what}`, was never lived"
+            return
+
+
+def _matters(found: Findings, branch: Branch) -> bool:
+    """Say whether settings are among those that rely on what a branch touches."""
+    knobs = [found.knobs[name] for name in found.settings if name in found.knobs]
+    # Workers that end with each pass see what was changed before the next.
+    kept = Touch.DATA in branch.touches and "persistent_workers" in found.settings
+    is_data = Touch.DATA in branch.touches or Touch.ORDER in branch.touches
+    if found.loader_knobs and (kept or (is_data and branch.in_pass)):
+        return True
+    if Touch.MODEL in branch.touches and any(knob.changes_model for knob in knobs):
+        return True
+    # A training script stops early where it does not learn any more, with whatever batches.
+    return Touch.ROWS in branch.touches and found.is_resized and not found.lives.first.losses

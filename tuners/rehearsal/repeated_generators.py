@@ -33,21 +33,14 @@ class Repetition:
 def repeated(starts: Iterable[WorkerStart]) -> list[Repetition]:
     """Return which generators repeat themselves: once each between workers and between epochs.
 
-    A worker may be given several times, as its later batches draw from more generators. What
-    nobody drew from is no repetition.
+    Each worker is given once a pass. What nobody drew from is no repetition.
     """
-    merged: dict[tuple[int, int, int], dict[str, str]] = {}
-    advanced: dict[tuple[int, int, int], set[str]] = {}
-    for start in starts:
-        key = (start.loader, start.epoch, start.worker)
-        merged[key] = {**start.generators, **merged.get(key, {})}
-        advanced.setdefault(key, set()).update(start.advanced)
     first_seen: dict[tuple[int, str, str], tuple[int, int]] = {}
     found: dict[tuple[int, str, bool], Repetition] = {}
-    for key in sorted(merged):
-        loader, epoch, worker = key
-        for path in sorted(advanced[key]):
-            digest = merged[key].get(path, "")
+    for start in sorted(starts, key=lambda each: (each.loader, each.epoch, each.worker)):
+        loader, epoch, worker = start.loader, start.epoch, start.worker
+        for path in sorted(start.advanced):
+            digest = start.generators.get(path, "")
             if digest.startswith(SEEDED):  # by a sample's number, perhaps: meant to be the same
                 digest += f" in epoch {epoch}"
             first = first_seen.setdefault((loader, path, digest), (epoch, worker))

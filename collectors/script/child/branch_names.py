@@ -23,7 +23,6 @@ from gpuadvisor.collectors.script.child.syntax import (
     named_part,
     own_nodes,
     stored_names,
-    thrown_away,
 )
 from gpuadvisor.domain.rehearsal import Touch
 
@@ -48,8 +47,6 @@ STEADY_CALLS = frozenset({"hasattr", "is_available", "isinstance"})
 """What gives the same answer whenever it is asked."""
 STEADY_METHODS = frozenset({"endswith", "get", "lower", "startswith"})
 """Methods whose answer depends on their owner and arguments alone."""
-GIVEN_KEYWORDS = frozenset({"batch_sampler", "collate_fn", "dataset", "sampler", "worker_init_fn"})
-"""Arguments of a DataLoader that workers or their indices depend on."""
 READING = frozenset({"__call__", "__getitems__", "__next__"})
 """Methods by which data sets and their parts give samples, beside those of any container."""
 PROCESSES = frozenset({"Process", "spawn"})
@@ -162,7 +159,7 @@ class Names:
         nodes = list(own_nodes(body))
         counted = {id(each) for node in nodes for part in asked(node) for each in ast.walk(part)}
         nodes = [node for node in nodes if id(node) not in counted]
-        dropped = {id(call) for node in nodes for call in thrown_away(node)}
+        dropped = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
         found: set[Touch] = set()
         for node in nodes:
             if isinstance(node, ast.Call):
@@ -385,12 +382,8 @@ class Names:
 
     def _data_names(self) -> set[str]:
         """Return the names of DataLoaders, of what they were given, and what that is made of."""
-        found: set[str] = set()
-        for call in self._calls:
-            if makes_loader(call):
-                named = (each.value for each in call.keywords if each.arg in GIVEN_KEYWORDS)
-                for argument in (*call.args[:1], *named):
-                    found.update(made_of(argument))
+        loaders = filter(makes_loader, self._calls)
+        found = {name for call in loaders for name in made_of(call)}
         found |= {name for name, value in self._bound if any(map(makes_loader, ast.walk(value)))}
         others = self._modules | {"self", "cls"}
         found -= others

@@ -1,4 +1,4 @@
-"""Questions about Python's syntax trees: what a statement runs, stores and throws away."""
+"""Questions about Python's syntax trees: what a statement runs and stores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOPS = (ast.For, ast.While, ast.AsyncFor)
-SIZES = frozenset({"device", "dtype", "nelement", "numel", "shape", "size"})
+SIZES = frozenset({"device", "dtype", "numel", "shape", "size"})
 """What scripts ask weights for without a change to them."""
 _SCOPES = (*DEFINITIONS, ast.ClassDef, ast.Lambda)
 
@@ -27,8 +27,7 @@ class Function:
     @property
     def is_special(self) -> bool:
         """Whether it is a method that the language calls: `__init__`, `__getitem__`."""
-        name = "" if self.owner is None else self.node.name
-        return name.startswith("__") and name.endswith("__")
+        return self.owner is not None and self.node.name.endswith("__")
 
     @property
     def parameters(self) -> list[str]:
@@ -146,24 +145,6 @@ def stored_names(target: ast.expr) -> Iterator[str]:
         yield last_name(target)
     elif isinstance(target, ast.Subscript):
         yield last_name(target.value)
-
-
-def thrown_away(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the calls of a statement whose results nobody uses."""
-    is_unused = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_"
-    waiting: list[Any] = []
-    if isinstance(node, ast.Expr) or is_unused:
-        waiting.append(node.value)  # type: ignore[attr-defined]
-    for each in waiting:
-        yield each
-        if isinstance(each, (ast.Tuple, ast.List)):
-            waiting += each.elts
-        elif isinstance(each, ast.BoolOp):
-            waiting += each.values
-        elif isinstance(each, ast.IfExp):
-            waiting += each.body, each.orelse
-        elif isinstance(each, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-            waiting.append(each.elt)
 
 
 def named_part(owner: ast.expr, name: ast.expr) -> ast.expr:

@@ -159,6 +159,17 @@ LATE = {
     ),
     "whether there is any": (["any(step() > 9 for x in loader)"], "another answer", "rows"),
     "early stopping": (["if bad > 2: break"], "bad > 2", "rows"),
+    "setattr of any name": (["a = 'b'", "if bad > 2: setattr(data, a, 2)"], "bad > 2", "data"),
+    "the end of a loop within": (
+        ["if bad > 2:", "    for x in (): pass", "    else: break"],
+        "bad > 2",
+        "rows",
+    ),
+    "a number that a library gives": (
+        ["def told(value):", "    if value > 2: data.level = 2", "list(map(told, [bad]))"],
+        "value > 2",
+        "data",
+    ),
     "another exit": (["if bad > 3: quit()"], "bad > 3", "rows"),
     "an exit at once": (["import os", "if bad > 3: os._exit(0)"], "bad > 3", "rows"),
     "a method's answer": (["if not args.stopped(): data.level = 2"], "args.stopped()", "data"),
@@ -334,6 +345,20 @@ ELSEWHERE = {
         "parts = [data]\nother = DataLoader(parts)\n",
         ["own = parts[0]", "if bad > 2: own.level = 2"],
     ),
+    "an option by its name": (
+        "class Set:\n    def __getitem__(self, i): return options.level\noptions = args\n",
+        ["if bad > 2: setattr(options, 'level', 2)"],
+    ),
+    "an item that changes": (
+        "STATE = {}\n",
+        ["STATE['bad'] = bad", "if STATE['bad'] > 2: data.level = 2"],
+    ),
+    "a trainer's own": (
+        "class Trainer:\n"
+        "    def __init__(self): self.examples = args; self.loader = DataLoader(self.examples)\n"
+        "trainer = Trainer()\n",
+        ["if bad > 2: trainer.examples.level = 2"],
+    ),
     "a count in a function": (
         "n = 0\ndef count():\n    global n\n    n += 1\n",
         ["count()", "if n > 99: data.level = 2"],
@@ -352,13 +377,10 @@ ELSEWHERE = {
         )
         for method in ("__call__", "__getitems__", "__iter__", "__next__")
     },
-    **{
-        f"a loader's {given}": (
-            f"part = args\nother = DataLoader(data, {given}=part)\n",
-            ["if bad > 2: part.level = 2"],
-        )
-        for given in ("batch_sampler", "collate_fn", "dataset", "sampler", "worker_init_fn")
-    },
+    "a part of a loader without a name": (
+        "part = args\nlist(DataLoader(data, sampler=part))\n",
+        ["if bad > 2: part.level = 2"],
+    ),
 }
 
 
@@ -479,6 +501,11 @@ HARMLESS = {
         ["ACTIONS[epoch % 2] = keep", "ACTIONS.append(epoch)"],
         "def keep(x): pass\ndef harder(x): x.level = 2\nACTIONS = [keep, harder]\n",
     ),
+    "a loop that ends within": (["if bad > 2:", "    for x in (1,): break"], ""),
+    **{
+        f"weights' {size}": ([f"if bad > 2: print(model.weight.{size})"], "")
+        for size in ("device", "dtype", "shape", "size")
+    },
     "a queue": (["args.get()"], ""),
     "weights by epoch": (["model.weight[epoch * 0]"], ""),
     "a log that samples use": (
@@ -488,7 +515,7 @@ HARMLESS = {
     "what a machine has": (["if not math.cuda.is_available(): model.weight.zero_()"], ""),
     "what a batch has": (["if hasattr(loss, 'mask'): model.weight.zero_()"], ""),
     "an option's text": (
-        ["if opt.lower() == 'sgd' or opt.startswith('sgd'): model.weight.zero_()"],
+        ["if opt.lower() == 'sgd' or opt.startswith('s') or opt.endswith('s'): model.half_()"],
         "opt = 'adam'",
     ),
     "a process of its own": ([], "def run(*_): data.level = 2\nmath.Process(target=run)\n"),

@@ -21,7 +21,6 @@ def start(epoch: int, worker: int, state: str, drawn: bool = True, loader: int =
         pytest.param(
             [start(0, 0, "a"), start(0, 0, "a", loader=1)], [], id="in two loaders' workers"
         ),
-        pytest.param([start(0, 0, "a"), start(0, 0, "a")], [], id="one worker's two reports"),
         pytest.param([start(0, 1, "a"), start(0, 0, "a")], [((0, 0), (0, 1))], id="two workers"),
         pytest.param([start(0, 0, "a"), start(1, 0, "a")], [((0, 0), (1, 0))], id="two epochs"),
         pytest.param(
@@ -35,10 +34,3 @@ def test_repeated(
     starts: list[WorkerStart], found: list[tuple[tuple[int, int], tuple[int, int]]]
 ) -> None:
     assert repeated(starts) == [Repetition(0, "dataset.rng", *pair) for pair in found]
-
-
-def test_a_later_report_adds_what_was_drawn_from() -> None:
-    first = WorkerStart(0, 0, 0, {"a": "x", "b": "y"}, ("a",))
-    later = WorkerStart(0, 0, 0, {"a": "x", "b": "y"}, ("a", "b"))
-    other = WorkerStart(0, 0, 1, {"a": "z", "b": "y"}, ("a", "b"))
-    assert [found.path for found in repeated([first, later, other])] == ["b"]
