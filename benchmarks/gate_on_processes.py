@@ -1,6 +1,6 @@
 """How often real gates are wrong: `gpuadvisor gate` beside a process that comes and goes.
 
-    python benchmarks/gate_on_processes.py TABLE.jsonl --lanes 10 --cores 3 --seconds 540
+    python benchmarks/gate_on_processes.py TABLE.jsonl --lanes 30 --cores 1 --seconds 1500
     python benchmarks/gate_on_processes.py TABLE.jsonl --device cuda --gates same=30,3%=10,kernel=3
     python benchmarks/gate_on_processes.py TABLE.jsonl --show
 
@@ -12,7 +12,8 @@ part of a period that are both drawn for that gate: 4 s to 5 min, a tenth to nin
 
 Gates are appended to TABLE.jsonl as they end, and the same command goes on where it was cut off. A
 gate that the time was too short for is noted, too, and comes first in the next session with the
-same neighbour: else long ones, which are the doubtful ones, would be missing from the table.
+same neighbour: else long ones, which are the doubtful ones, would be missing from the table. Give
+a session half an hour: a gate may need 56 starts of the script, beside a process that slows them.
 
 Lanes run side by side, each on cores of its own (`taskset`) and with a GPUADVISOR_HOME of its own;
 with `--device cuda` each on a GPU of its own. A machine has one lock for its CPU, so that studies
@@ -27,6 +28,7 @@ import argparse
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -47,12 +49,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.gate_decision import interval
 
 SCRIPT = Path(__file__).with_name("gated_script.py")
-USUAL = {"cpu": "same=200,5%=30,1%=100", "cuda": "same=30,3%=10,kernel=3,graph_break=3"}
+USUAL = {"cpu": "same=200,5%=20,1%=100", "cuda": "same=30,3%=10,kernel=3,graph_break=3"}
 VERDICTS = {0: "pass", 4: "fail", 6: "inconclusive", 7: "refused"}
 PERIODS_S, DUTIES = (4.0, 300.0), (0.1, 0.9)
 """Of the process beside a gate; periods are drawn with equal chances of each factor."""
 SHORTEST_S = 30.0
 """Time left below which no gate is begun: none ends in it."""
+WHOLE = 0.8
+"""Part of a session for which a gate was run that it would hardly end in another one like it."""
 PATIENCE_S = 20.0
 """Time that a gate has to clean up when it is told to end."""
 NEIGHBOUR = """
@@ -128,14 +132,20 @@ class Table:
         with self._lock, self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
-    def missing(self, wanted: Sequence[Task]) -> list[Task]:
-        """Return what is still to be done, what was cut off first."""
-        lines = self.lines()
-        done = {key_of(line) for line in lines if line["verdict"] != "cut off"}
-        cut = {key_of(line) for line in lines}
-        return sorted(
-            (task for task in wanted if task.key not in done), key=lambda t: t.key not in cut
-        )
+    def missing(self, wanted: Sequence[Task], seconds: float) -> list[Task]:
+        """Return what is still to be done: first what was cut off, last what takes too long."""
+        cut: dict[tuple[str, int, str, bool], float] = {}
+        done = set()
+        for line in self.lines():
+            if line["verdict"] == "cut off":
+                cut[key_of(line)] = max(line["wall_s"], cut.get(key_of(line), 0.0))
+            else:
+                done.add(key_of(line))
+
+        def turn(task: Task) -> int:
+            return 1 if task.key not in cut else 2 if cut[task.key] > WHOLE * seconds else 0
+
+        return sorted((task for task in wanted if task.key not in done), key=turn)
 
 
 @dataclass
@@ -149,12 +159,17 @@ class Lane:
     folder: Path
     stop: threading.Event
     until_s: float
+    options: Sequence[str]
+    """Further ones of the gates."""
 
     def __post_init__(self) -> None:
         home = {"GPUADVISOR_HOME": str(self.folder / "home")}
         cache = {"XDG_CACHE_HOME": str(self.folder / "cache")}
         visible = {"CUDA_VISIBLE_DEVICES": str(self.number) if self.device == "cuda" else ""}
         self._environment = {**os.environ, **home, **cache, **visible}
+        if paths := os.environ.get("PYTHONPATH"):  # a lane has a folder of its own
+            absolute = [str(Path(each).resolve()) for each in paths.split(os.pathsep)]
+            self._environment["PYTHONPATH"] = os.pathsep.join(absolute)
         self._pinned = ["taskset", "-c", ",".join(map(str, self.cores))]
         self._calibration: dict[str, float] = {}
 
@@ -183,7 +198,7 @@ class Lane:
         )
         command = [*self._pinned, *(self.wrap or ()), *program, "gate", "--json"]
         command += ["--base-folder", str(base), "--head-folder", str(head)]
-        command += ["--seed", str(task.number), "train.py"]
+        command += ["--seed", str(task.number), *self.options, "train.py"]
         began_s = time.monotonic()
         with self._beside(task):
             status, out, error = self._finished(command)
@@ -198,7 +213,7 @@ class Lane:
             "device": task.device,
             "neighbour": task.neighbour if task.has_neighbour else None,
             "verdict": verdict,
-            "reason": found.get("reason") or error.strip()[-300:],
+            "reason": found.get("reason") or (error.strip().splitlines() or [""])[-1],
             "failed": {
                 name: each["detail"] for name, each in metrics.items() if each["verdict"] == "fail"
             },
@@ -213,6 +228,7 @@ class Lane:
             "injected": extra,
             "calibration": self._calibration,
             "wall_s": time.monotonic() - began_s,
+            "options": list(self.options),
             "cores": len(self.cores),
             "lock": "namespace" if self.wrap is not None else "renamed",
             "environment": found.get("environment"),
@@ -358,7 +374,8 @@ def main() -> None:
     parser.add_argument("--gates", help=f"kinds and numbers in all (default: {USUAL['cpu']})")
     parser.add_argument("--lanes", type=int, default=1, help="gates side by side")
     parser.add_argument("--cores", type=int, default=2, help="of each lane")
-    parser.add_argument("--seconds", type=float, default=540.0, help="for this session")
+    parser.add_argument("--seconds", type=float, default=1500.0, help="for this session")
+    parser.add_argument("--options", default="", help="further ones of `gpuadvisor gate`, quoted")
     parser.add_argument("--alone", action="store_true", help="without a process beside them")
     parser.add_argument("--show", action="store_true", help="only print the table")
     chosen = parser.parse_args()
@@ -372,7 +389,7 @@ def main() -> None:
         here = sorted(os.sched_getaffinity(0))
         if chosen.lanes * chosen.cores > len(here):
             parser.error(f"{chosen.lanes} lanes of {chosen.cores} cores: here are {len(here)}")
-        session(table, table.missing(wanted), chosen, here)
+        session(table, table.missing(wanted, chosen.seconds), chosen, here)
     print("\n".join(shown(table.lines())))
 
 
@@ -405,6 +422,7 @@ def session(
                 Path(above, str(number)),
                 stop,
                 until_s,
+                shlex.split(chosen.options),
             )
             for number in range(chosen.lanes)
         ]
