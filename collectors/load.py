@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,11 +64,16 @@ class LoadReading:
 class LoadMeter:
     """Says what disturbed one run, from readings at both ends of what was measured of it."""
 
-    def __init__(self, device: Device, stat: Path = Path("/proc/stat")) -> None:
-        """To be made before the run's first process: who uses the GPU then is somebody else."""
+    def __init__(
+        self, device: Device, stat: Path = Path("/proc/stat"), ours: Collection[int] = ()
+    ) -> None:
+        """To be made before the run's first process: who uses the GPU then is somebody else.
+
+        But for `ours`, by process ids as the driver has them.
+        """
         self._device = device
         self._stat = stat
-        self._others = _gpu_processes(device)
+        self._others = _gpu_processes(device).difference(ours)
         self._begin: LoadReading | None = None
         self._end: LoadReading | None = None
 

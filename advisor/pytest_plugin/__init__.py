@@ -7,7 +7,9 @@ detail (PYTEST_DONT_REWRITE).
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentTypeError
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -173,6 +175,10 @@ def _check_together(config: pytest.Config) -> None:
         for other in ("gpu_benchmark_disable", "gpu_benchmark_skip", *asked):
             if other != option and config.getoption(other):
                 refuse(option, f"with --{other.replace('_', '-')}")
+    if path := config.getoption("gpu_benchmark_json"):
+        folder = next(each for each in Path(path).absolute().parents if each.exists())
+        if Path(path).is_dir() or not os.access(folder, os.W_OK):
+            raise pytest.UsageError(f"--gpu-benchmark-json: {path} cannot be written")
     for option in ("gpuadvisor_link", "gpuadvisor_setup_cmd"):
         if config.getoption(option) and not config.getoption("gpuadvisor_base"):
             refuse(option, "without --gpuadvisor-base: it is for folders of two versions")

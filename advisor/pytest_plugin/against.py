@@ -29,7 +29,9 @@ def compare_with_base(asked: Asked) -> Compared:
                     asked.tell(f"the set-up of {place.name} printed:\n{done.output}")
                     raise UsageError(f"the set-up of {place.name} failed: {done.problem}")
                 folder = here.folder / name
-                sides[name] = Side(config, done.side, place.top, place.root, here.device, folder)
+                sides[name] = Side(
+                    config, done.side, place.top, place.root, here.device, folder, here.ours
+                )
             rootpath, top = config.rootpath.resolve(), sides["base"].top.resolve()
             if not rootpath.is_relative_to(top):
                 raise UsageError(

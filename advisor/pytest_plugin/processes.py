@@ -18,7 +18,7 @@ import pytest
 
 from gpuadvisor.collectors import programs
 from gpuadvisor.collectors.clocks import ClockSampler
-from gpuadvisor.collectors.energy import other_processes
+from gpuadvisor.collectors.energy import ComputeProcess, other_processes
 from gpuadvisor.collectors.interpreter import TargetPython, inspect_python
 from gpuadvisor.collectors.load import LoadMeter
 from gpuadvisor.collectors.script.request import Command
@@ -69,6 +69,8 @@ class Machine:
     """pytest, without its arguments."""
     folder: Path
     """A folder that goes with it."""
+    ours: frozenset[int] = frozenset()
+    """Ids of processes on the GPU that are our own."""
 
 
 @contextmanager
@@ -81,14 +83,29 @@ def machine(asked: Asked) -> Iterator[Machine]:
         python = inspect_python(sys.executable)
     device = devices_for(python, 1)[0]
     with reserved([device]), _folder() as folder:
-        if others := other_processes(device, [os.getpid()]):
+        ours, others = on_gpu(device)
+        if others:
             names = ", ".join(f"{each.name or 'process'} ({each.pid})" for each in others[:3])
             raise RefusedError(
                 f"others use {device.name} at the same time: {names}; wait until it is free, or "
                 "choose another GPU with CUDA_VISIBLE_DEVICES"
             )
         command = Command(python.executable, "pytest", is_module=True)
-        yield Machine(python, device, command, folder)
+        yield Machine(python, device, command, folder, ours)
+
+
+def on_gpu(device: Device) -> tuple[frozenset[int], list[ComputeProcess]]:
+    """Return the ids by which the driver knows this process on a GPU, and the others there.
+
+    This one is among them where a conftest or a module of tests asked torch for something of the
+    GPU. In a container with its own process numbers it is not known by which: the first counts.
+    """
+    running = other_processes(device) or []
+    theirs = other_processes(device, [os.getpid()]) or []
+    torch = sys.modules.get("torch")
+    if len(theirs) == len(running) and torch is not None and torch.cuda.is_initialized():
+        theirs = running[1:]
+    return frozenset(each.pid for each in running) - {each.pid for each in theirs}, theirs
 
 
 @contextmanager
@@ -114,6 +131,8 @@ class Side:
     device: Device
     folder: Path
     """Folder for what is asked of its processes, and for what they answer."""
+    ours: frozenset[int] = frozenset()
+    """Ids of processes on the GPU that are our own all the time."""
     timeout_s: float = field(default=FIRST_TIMEOUT_S, init=False)
 
     def run(self, only: Sequence[str]) -> SideRun:
@@ -124,7 +143,8 @@ class Side:
         line = self.line(only)
         if line is None:
             return SideRun({}, "it has no such file")
-        meter, began, limit_s = LoadMeter(self.device), time.monotonic(), self.timeout_s
+        meter = LoadMeter(self.device, ours=self.ours)
+        began, limit_s = time.monotonic(), self.timeout_s
         clock = ClockSampler(self.device)
         meter.begin()
         clock.begin()

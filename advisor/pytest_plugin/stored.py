@@ -202,7 +202,7 @@ def _process(asked: Asked, here: Machine) -> Callable[[Sequence[str]], SideRun]:
     """Return what runs benchmarks of the user's own folder in a fresh process."""
     top = asked.config.rootpath
     side = ready(Place(Path.cwd()), here.command, Own(), here.python, {})
-    return Side(asked.config, side, top, top, here.device, here.folder / "own").run
+    return Side(asked.config, side, top, top, here.device, here.folder / "own", here.ours).run
 
 
 def _file(asked: Asked) -> Path:

@@ -1,5 +1,6 @@
 """The wheel, alone in a clean environment without torch: what a user of pip gets."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -134,3 +135,33 @@ def test_another_environments_torch_is_used(clean, tmp_path):
     words = ["doctor", "--python", sys.executable]
     doctor = done(clean / "gpuadvisor", *words, cwd=tmp_path, env={"GPUADVISOR_HOME": "home"})
     assert "Ready to tune" in doctor
+
+
+BOTH = """
+def test_ours(gpu_benchmark): assert gpu_benchmark(int, "7") == 7
+def test_theirs(benchmark): assert benchmark(int, "7") == 7
+def test_both(benchmark, gpu_benchmark): assert benchmark(int, "7") == gpu_benchmark(int, "7")
+"""
+
+
+def test_its_pytest_plugin_beside_others(clean, tmp_path):
+    """pytest-benchmark and pytest-cov find their own options, and the first reads our results."""
+    site = tmp_path / "site"
+    tools = ["pytest", "pytest-benchmark", "pytest-cov", "pytest-xdist"]
+    done(clean / "python", "-m", "pip", "install", "--target", site, *tools)
+    (tmp_path / "test_it.py").write_text(BOTH)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    quick = ["--benchmark-max-time=0.01", "--gpu-benchmark-max-time=0.01"]
+    written = ["--benchmark-json=theirs.json", "--gpu-benchmark-json=ours.json"]
+    line = [clean / "python", "-m", "pytest", "--cov=test_it", *quick]
+    env = {"PYTHONPATH": str(site), "GPUADVISOR_HOME": str(tmp_path)}
+    said = done(*line, *written, cwd=tmp_path, env=env)
+    assert "3 passed" in said and "gpu-benchmark: 2 tests" in said and "benchmark: 2 tests" in said
+    ours, theirs = (json.loads((tmp_path / f"{n}.json").read_text()) for n in ("ours", "theirs"))
+    assert ours.keys() == theirs.keys()
+    for one, other in zip(ours["benchmarks"], theirs["benchmarks"], strict=True):
+        assert one.keys() == other.keys() and one["stats"].keys() == other["stats"].keys()
+    compare = [clean / "python", "-m", "pytest_benchmark", "compare", "ours.json", "theirs.json"]
+    assert "test_ours" in done(*compare, cwd=tmp_path, env=env)
+    refused = run(*line, "-n2", cwd=tmp_path, env=env)
+    assert refused.returncode == 1 and "does not run under pytest-xdist" in refused.stdout

@@ -223,6 +223,7 @@ def test_what_is_wrong_is_said(text, sentence, run):
         (["--gpu-benchmark-record", "-p", "numbers_of_processes"], "*-benchmark-record*-n0*"),
         (["--gpu-benchmark-check", "--gpu-benchmark-record"], "*-record*with --*-check*"),
         (["--gpuadvisor-base=main", "--gpu-benchmark-disable"], "*-base*with --*-disable*"),
+        (["--gpu-benchmark-json=."], "*-json: . cannot be written*"),
         (["--gpuadvisor-link=data"], "*-link cannot be had without --gpuadvisor-base*"),
         (["--gpu-benchmark-columns=min,best"], "*there is no column best, but min, *"),
         (["--gpu-benchmark-group-by=file"], "*nothing is grouped by file, but by group, *"),
@@ -290,6 +291,30 @@ def test_a_sides_process_gets_the_users_options_and_its_own_files(pytester):
     assert "--pdb" not in line and line.index("-x") < line.index("--maxfail=0")
     assert f"--confcutdir={worktree}/tests" in line and f"--rootdir={worktree}" in line
     assert side.line(["test_new.py::test_new"]) is None
+
+
+OWN = """
+import sys
+from types import SimpleNamespace
+from gpuadvisor.collectors.devices import list_gpus
+from gpuadvisor.collectors.load import LoadMeter
+from gpuadvisor.pytest_plugin.processes import on_gpu
+gpu, = list_gpus()
+
+def told(used):
+    sys.modules["torch"] = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: used))
+    ours, others = on_gpu(gpu)
+    meter = LoadMeter(gpu, ours=ours)
+    meter.begin(), meter.end()
+    return [*ours], [each.pid for each in others], meter.disturbance()
+"""
+
+
+def test_pytest_itself_may_be_on_the_gpu_also_in_a_container(ask):
+    environ = {"FAKE_NVML_MODELS": "h100", "FAKE_NVML_PIDS": "1"}
+    used, unused = ask(OWN, "[told(True), told(False)]", **environ)
+    assert used == [[1], [], ""]
+    assert unused == [[], [1], "another process used the GPU (1)"]
 
 
 LIGHT = """
