@@ -61,13 +61,14 @@ class Repository:
             )
         done = _git(folder, "rev-parse", "--show-toplevel")
         if done.returncode:
-            why = f"{folder} is not in a git repository"
+            here = folder.resolve()
+            why = f"{here} is not in a git repository: run it in a checkout"
             if "dubious ownership" in done.stderr:
-                why = f"git does not trust the owner of {folder} (safe.directory)"
-            raise UsageError(
-                f"{why}: run it in a checkout, or compare two folders with --base-folder and "
-                "--head-folder"
-            )
+                why = (
+                    f"git does not trust the owner of {here}: if you do, `git config --global "
+                    f"--add safe.directory {here}`"
+                )
+            raise UsageError(f"{why}, or compare two folders with --base-folder and --head-folder")
         root = Path(done.stdout.strip())
         return cls(root, folder.resolve().relative_to(root.resolve()))
 
@@ -90,7 +91,8 @@ class Repository:
                 "`git fetch --unshallow` (GitHub: actions/checkout with `fetch-depth: 0`; GitLab: "
                 "`GIT_DEPTH: 0`)"
             )
-        raise UsageError(f"there is no commit {name} in {self.root}: get it with `{fetch}`")
+        get = f"get it with `{fetch}`" if self.remotes() else "`git log --all` lists what there is"
+        raise UsageError(f"there is no commit {name} in {self.root}: {get}")
 
     def base_of(self, base: Version, head: Version) -> Version:
         """Return where the head left the base: what the base got since is none of the head's doing.

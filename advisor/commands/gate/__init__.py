@@ -134,21 +134,25 @@ def _worst(failures: Sequence[tuple[str, AdvisorError]]) -> AdvisorError:
 def _benchmarks(args: argparse.Namespace) -> dict[str, GateOptions]:
     """Return what is asked, by the benchmarks' names; a script without a configuration has none."""
     from gpuadvisor.tuning.gate.configuration import find_configuration
+    from gpuadvisor.tuning.preparation import check_script
 
     name = args.script or ""
     lines = args.base_cmd or args.head_cmd
     if args.is_module or lines or name.endswith(".py") or Path(name or "/lost").is_file():
         return {"": _options(args, _command(args), {})}
+    if args.rest:
+        raise UsageError(
+            "what follows -- are a script's arguments: name the script before them; those of a "
+            "configured benchmark are its `args`"
+        )
     configuration = find_configuration(Path.cwd())
     if configuration is None:
         if name:
-            return {"": _options(args, _command(args), {})}
+            check_script(command_of(args))
         raise UsageError(
             "name a script, or describe benchmarks in [tool.gpuadvisor.gate] of pyproject.toml: "
-            "docs/gate.md shows how"
+            "`gpuadvisor gate init SCRIPT` does, and docs/gate.md says what they may say"
         )
-    if args.rest:
-        raise UsageError("arguments after -- are a script's; those of a benchmark are its `args`")
     chosen = configuration.chosen(name)
     share = 1 / len(configuration.benchmarks)
     return {

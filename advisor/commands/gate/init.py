@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         if there:
             raise UsageError(
                 f"{' and '.join(there)} {'are' if there[1:] else 'is'} there already: --print "
-                "shows what is new, --force replaces it"
+                "shows what to add by hand, --force replaces it"
             )
     benchmark = _benchmark(args, command)
     folder = "" if repository.inside == Path() else repository.inside.as_posix()

@@ -50,7 +50,8 @@ def _sections(found: Bisected) -> Iterator[Section]:
     else:
         words = f"First bad commit: {newest.name}, {newest.commit}."
         yield Section("", [Paragraph(words, "bad")])
-    yield Section("", [Paragraph(f"{_reason(found.proof)}.")])
+    reason = _reason(found.proof)
+    yield Section("", [Paragraph(f"{reason[:1].upper()}{reason[1:]}.")])
     columns = [
         Column("Compared", lambda step: step.commit.name),
         Column("Verdict", lambda step: str(step.verdict), left=True),

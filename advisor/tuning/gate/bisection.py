@@ -41,7 +41,7 @@ def bisect(
         f"{len(commits)} commits: one gate shows whether {bad} is worse, and "
         f"{steps(len(commits))} more find where, or a few more if some cannot tell"
     )
-    options = replace(options, base=first.commit, head=last.commit)
+    options = replace(options, base=good, head=last.commit)
     proof = gate(options, progress, cancelled)
     if proof.verdict is not GateVerdict.FAIL:
         shown = "is not worse" if proof.verdict is GateVerdict.PASS else "is not shown to be worse"

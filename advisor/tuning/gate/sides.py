@@ -141,8 +141,8 @@ def differences(base: ReadySide, head: ReadySide) -> tuple[str, ...]:
     for side in (base, head):
         if side.asked:
             return (
-                f"{side.asked} is called {side.command.script} in {side.side.name}, by git's "
-                "likeness: these two are compared",
+                f"git takes {side.command.script} in {side.side.name} for {side.asked}: these two "
+                "are compared",
             )
     if base.side.command[0] != head.side.command[0] or _software(base.python) != _software(
         head.python
@@ -197,12 +197,14 @@ def _real(path: Path) -> Path:
 
 
 def _check_folders(two: Sequence[Command], folders: Sequence[Path], are_given: bool) -> None:
-    """Raise UsageError where neither folder has the script, or one lacks its own.
+    """Raise UsageError where a folder is not there, neither has the script, or one lacks its own.
 
-    One that only one of them has is lost in the head, or new in it.
+    A script that only one of them has is lost in the head, or new in it.
     """
     missing = []
     for command, folder in zip(two, folders, strict=True):
+        if not folder.is_dir():
+            raise UsageError(f"there is no folder {folder}")
         if are_given and Path(command.script).is_absolute() and not command.is_module:
             raise UsageError(f"{command.script}: give its path relative to the two folders")
         try:
@@ -222,7 +224,7 @@ def _check_versions(
 ) -> None:
     """Raise UsageError where neither version has the script, or one lacks its own.
 
-    One that only one of them has is lost in the head, or new in it; `command` is that of the head.
+    A script that only one of them has is lost in the head, or new in it; `command` is the head's.
     """
     lacking = [
         (version, path)
@@ -231,13 +233,16 @@ def _check_versions(
     ]
     if scripts[0] != scripts[1]:
         for version, path in lacking:
-            raise UsageError(f"{path} is not in {version.name} ({version.commit[:12]})")
+            raise UsageError(
+                f"{path} is not in {version.name} ({version.commit[:12]}): name what that version "
+                "has, or another one"
+            )
     elif len(lacking) == 2:
         check_script(command)
-        raise UsageError(
-            f"{scripts[0]} is neither in {base.name} nor in {head.name}: git does not hold it; "
-            "`git add` it first"
-        )
+        way = "commit it first, or leave out --head"
+        if not head.is_committed:
+            way = f"git ignores it, which `git add --force {scripts[0]}` ends"
+        raise UsageError(f"{scripts[0]} is neither in {base.name} nor in {head.name}: {way}")
 
 
 def _told(pointers: Sequence[str]) -> tuple[str, ...]:

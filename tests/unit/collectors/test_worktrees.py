@@ -138,6 +138,9 @@ class TestSentences:
         [("origin/main", "git fetch origin main"), ("v9", "git fetch --all --tags")],
     )
     def test_no_such_commit(self, repo, name, fetch):
+        with pytest.raises(UsageError, match="`git log --all` lists what there is"):
+            Repository.around(repo).version(name)
+        git(repo, "remote", "add", "origin", "https://example.org/a.git")
         with pytest.raises(
             UsageError, match=f"there is no commit {name} in .*: get it with `{fetch}`"
         ):

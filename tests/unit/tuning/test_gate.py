@@ -513,7 +513,10 @@ def test_a_profile_that_fails_leaves_the_verdict(machine, gated, monkeypatch):
         (["--base", "HEAD"], "lost.py", "there is no script lost.py"),
         (["--base", "HEAD"], "lost", "there is no script lost"),
         (["--base", "HEAD"], None, "name a script, or describe benchmarks in [tool.gpuadvisor"),
-        (["--base", "HEAD"], "ignored.py", "ignored.py is neither in HEAD nor in the work tree"),
+        (["--base", "HEAD"], "ignored.py", "`git add --force ignored.py`"),
+        (["--base", "HEAD", "--head", "HEAD"], "new.py", "new.py is neither in HEAD nor in HEAD: "),
+        (["--base-folder", "a", "--head-folder", "."], "train.py", "there is no folder a"),
+        (["--base", "HEAD"], "trian", "there is no script trian in"),
         (["--base", "HEAD", "--base-cmd", "python new.py"], "train.py", "new.py is not in HEAD"),
         (["--base", "HEAD", "--link", "x"], "train.py", "--link x: there is no"),
         (["--base", "HEAD", "--limit", "1"], "train.py", "(1) has to be smaller than --limit (1)"),
@@ -589,7 +592,7 @@ def test_a_script_that_git_finds_under_another_name_is_compared_with_that(machin
     assert (status, document["pairs"]) == (0, 4)
     commands = [document[side]["command"][-1] for side in ("base", "head")]
     assert commands == ["old.py", "benches/new.py"]
-    assert "by git's likeness: these two are compared" in document["notes"][0]
+    assert ": these two are compared" in document["notes"][0]
 
 
 def test_of_two_folders_too_one_may_have_a_new_script(gated, tmp_path):
