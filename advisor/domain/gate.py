@@ -65,7 +65,7 @@ class Difference:
     title: str = ""
     """What people call it."""
     unit: str = ""
-    """Of the figures: `ms`, `s`, `bytes`, `J`; empty for a number."""
+    """Unit of the figures: `ms`, `s`, `bytes`, `J`; empty for a number."""
     base: tuple[float, ...] = ()
     head: tuple[float, ...] = ()
     """Figures of the runs of each side that were compared, in the order of pairs."""

@@ -39,7 +39,9 @@ SHOWN_LETTERS = 300
 TENTHS_BELOW = 10.0
 """Changes, in percent, of which tenths are shown."""
 WIDEST = 100.0
-"""Ratio of an interval's ends from which it says nothing: two pairs give ends of many digits."""
+"""Ratio of an interval's ends from which it is not shown. Counted with `decision.compare` and two
+known runs, 300 times each: where runs of one version differ by 10 % (standard deviation), 4 in 10
+intervals of two pairs are wider, with ends of up to 100 digits, and none of four pairs is."""
 
 
 def print_gate(found: GateResult, console: Console) -> None:

@@ -16,7 +16,7 @@ from gpuadvisor.reports.gate.quantities import values
 FILE = "gpuadvisor-gate.bencher.json"
 NS_PER_S = 1e9
 MOST_LETTERS = 1000
-"""Of a benchmark's name; Bencher takes 1,024 bytes."""
+"""Letters of a benchmark's name that are kept; Bencher takes 1,024 bytes."""
 
 
 def render(outcomes: Sequence[Outcome]) -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuadvisor.domain.gate import GateVerdict
-from gpuadvisor.tuners.gate.bisecting import first_bad, steps
+from gpuadvisor.tuning.gate.bisection import first_bad, steps
 
 
 def found(count, bad_from, untold=()):
