@@ -1,8 +1,9 @@
 """Compare two versions of a script, and fail where the new one is slower or needs more memory.
 
-Exit status: 0 when it got no worse; 4 when it did, or does not run any more; 6 when neither was
-shown, or the old version does not run; 7 when the GPU is busy or held down; 2 for a wrong command
-line or a missing commit; 3 when the script fails in both; 129, 130, 131 or 143 when interrupted.
+Exit status: 0 when it got no worse, or is new; 4 when it did, or does not run any more; 6 when
+neither was shown, or the old version does not run; 7 when the GPU is busy or held down; 2 for a
+wrong command line or a missing commit; 3 when the script fails in both; 129, 130, 131 or 143 when
+interrupted.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -41,11 +41,3 @@ def middle(found: Difference, side: str) -> str:
     """Return the median of them for people, or a hyphen where there are none."""
     known = found.base if side == "base" else found.head
     return UNITS[found.unit].show(median(known)) if known else "-"
-
-
-def all_metrics(differences: Iterable[Difference]) -> dict[str, Difference]:
-    """Return one difference of each metric, by its name, in the order in which they come."""
-    found: dict[str, Difference] = {}
-    for each in differences:
-        found.setdefault(each.metric, each)
-    return found

@@ -92,10 +92,11 @@ def both_places(*benchmarks: GateOptions) -> Iterator[tuple[Place, Place, tuple[
             check_script(two[1])  # a name that is wrong anywhere is what the user has to mend first
         raise
     (base_version, head_version), notes = _versions(options, repository)
+    lacking = []
     for two in commands:
         scripts = [_script_in(repository, command, here) for command in two]
-        _check_versions(repository, scripts, base_version, head_version, two[1])
-    renamed = repository.renamed(base_version, head_version)
+        lacking += _lacking(repository, scripts, base_version, head_version, two[1])
+    renamed = repository.renamed(base_version, head_version) if lacking else {}
     renames = ({new: old for old, new in renamed.items()}, renamed)
     with repository.checked_out(base=base_version, head=head_version) as roots:
         places = []
@@ -211,20 +212,21 @@ def _check_folders(two: Sequence[Command], folders: Sequence[Path], are_given: b
             check_script(replace(command, folder=str(folder.resolve())))
         except UsageError as error:
             missing.append(error)
-    if len(missing) == 2 or (missing and two[0].script != two[1].script):
+    names = {os.path.normpath(command.script) for command in two}
+    if len(missing) == 2 or (missing and len(names) == 2):
         raise missing[-1]
 
 
-def _check_versions(
+def _lacking(
     repository: Repository,
     scripts: Sequence[Path | None],
     base: Version,
     head: Version,
     command: Command,
-) -> None:
-    """Raise UsageError where neither version has the script, or one lacks its own.
+) -> list[tuple[Version, Path]]:
+    """Return which version lacks the script: it is new in the head, or lost there.
 
-    A script that only one of them has is lost in the head, or new in it; `command` is the head's.
+    UsageError where neither has it, or one lacks what it alone was given; `command` is the head's.
     """
     lacking = [
         (version, path)
@@ -243,6 +245,7 @@ def _check_versions(
         if not head.is_committed:
             way = f"git ignores it, which `git add --force {scripts[0]}` ends"
         raise UsageError(f"{scripts[0]} is neither in {base.name} nor in {head.name}: {way}")
+    return lacking
 
 
 def _told(pointers: Sequence[str]) -> tuple[str, ...]:

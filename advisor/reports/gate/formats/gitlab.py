@@ -13,7 +13,7 @@ from statistics import median
 
 from gpuadvisor.domain.gate import Difference
 from gpuadvisor.reports.gate.outcome import Outcome
-from gpuadvisor.reports.gate.quantities import UNITS, all_metrics, values
+from gpuadvisor.reports.gate.quantities import UNITS, values
 
 FILE = "gpuadvisor-gate.metrics.txt"
 _SIDES = ("base", "head")
@@ -23,13 +23,13 @@ def render(outcomes: Sequence[Outcome]) -> str:
     """Return the medians of both versions; where nothing was compared, only the end of the file."""
     named = _named(outcomes)
     known = {label: _differences(each) for label, each in named.items()}
-    metrics = all_metrics(each for found in known.values() for each in found.values())
+    metrics = {each.metric: each for found in known.values() for each in found.values()}
     lines = [line for metric in metrics.values() for line in _family(metric, known)]
     return "\n".join([*lines, "# EOF"]) + "\n"
 
 
 def _differences(outcome: Outcome) -> dict[str, Difference]:
-    return all_metrics(outcome.found.differences) if outcome.found else {}
+    return {each.metric: each for each in outcome.found.differences} if outcome.found else {}
 
 
 def _family(
