@@ -86,7 +86,8 @@ class Outputs:
         outcome = outcome_of(self.name, found, self.script)
         self.outcomes.append(outcome)
         if found.verdict is GateVerdict.FAIL:
-            return RegressionError(f"regression: {outcome.why}")
+            kind = "failure" if found.broken else "regression"
+            return RegressionError(f"{kind}: {outcome.why}")
         if found.verdict is GateVerdict.INCONCLUSIVE:
             return InconclusiveError(f"inconclusive: {outcome.why}")
         return None

@@ -164,8 +164,8 @@ def _remarks(found: GateResult) -> Iterator[str]:
         )
     if found.broken is not None and found.base.commit is not None and found.runs:
         yield (
-            "a work tree holds what is committed, and of --head all that git does not ignore: "
-            "files that the script reads besides can be given with --link"
+            "a version has the files that git has of it, and your work tree those that git does "
+            "not ignore, too: what else the script reads can be given with --link"
         )
 
 

@@ -576,7 +576,7 @@ def test_a_script_that_the_head_has_lost_is_a_failure(machine, gated):
     Path("large.py").unlink()
     status, out, err = gated("--base", "HEAD", script=None)
     assert status == 4
-    assert "large: regression: the work tree lacks large.py, which HEAD has" in err
+    assert "large: failure: the work tree lacks large.py, which HEAD has" in err
     assert "Pass: compared with HEAD, step time" in " ".join(out.split())
     assert "--link" not in out
 
