@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Settings
-from gpuadvisor.domain.rehearsal import Branch, LoopKind, Touch
+from gpuadvisor.domain.rehearsal import Branch, Life, LoopKind, Touch
 from gpuadvisor.domain.study import Aspect, Equivalence, Rehearsal, Trial, TrialState
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import PARTING
@@ -167,12 +167,22 @@ def _doubt_branches(found: Findings) -> None:
     found.doubt = found.doubt or next(iter(unseen), "")
     if found.doubt or is_whole(lives.first):
         return
-    reached = [branch for life in every for branch in life.branches]
-    taken = {(branch.place, branch.what) for branch in reached if branch.taken}
-    for branch in reached:
-        if (branch.place, branch.what) not in taken and _matters(found, branch):
-            found.doubt = f"{branch.place}, `{branch.what}`, was never lived"
+    unchanged, planned = _taken(lives.first, lives.second), _taken(lives.plan, lives.numerics)
+    for branch in (branch for life in every for branch in life.branches):
+        where = (branch.place, branch.what)
+        if where in unchanged and where in planned:
+            continue
+        if _matters(found, branch):
+            whom = "under the plan" if where in unchanged else "by the unchanged script"
+            by = f" {whom}" if where in unchanged | planned else ""
+            found.doubt = f"{branch.place}, `{branch.what}`, was never lived{by}"
             return
+
+
+def _taken(*lives: Life | None) -> set[tuple[str, str]]:
+    """Return place and condition of each branch that one of these lives took."""
+    reached = [branch for life in lives if life for branch in life.branches]
+    return {(branch.place, branch.what) for branch in reached if branch.taken}
 
 
 def _matters(found: Findings, branch: Branch) -> bool:

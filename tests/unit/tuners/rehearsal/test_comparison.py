@@ -455,12 +455,19 @@ class TestSilence:
         assert found.agrees
         assert missing(found) == why
 
-    def test_a_branch_that_the_plan_s_life_took(self):
-        branch = Branch("a.py, line 34", "bad >= 3", (Touch.MODEL,), False, False)
+    @pytest.mark.parametrize("touch", [Touch.MODEL, Touch.ROWS])
+    @pytest.mark.parametrize("side", ["first", "plan"])
+    def test_a_branch_that_one_side_took_alone(self, side, touch):
+        branch = Branch("a.py, line 34", "half < 0.1", (touch,), False, False)
         shortened = Loop("a.py, line 9", LoopKind.EPOCHS, 90, 2, True)
-        first = life(branches=(branch,), loops=(shortened,))
-        plan = replace(first, branches=(replace(branch, taken=True),))
-        assert missing(rehearsed(plan, first, settings=BF16)) is None
+        losses = (1.0, 0.5) if touch is Touch.MODEL else ()  # a training script may stop early
+        first = life(branches=(branch,), loops=(shortened,), losses=losses)
+        lives = {"first": first, "plan": first}
+        lives[side] = replace(first, branches=(replace(branch, taken=True),))
+        settings = DOUBLE if touch is Touch.ROWS else BF16
+        found = rehearsed(lives["plan"], lives["first"], first, settings=settings)
+        whom = "under the plan" if side == "first" else "by the unchanged script"
+        assert found.doubt == f"a.py, line 34, `half < 0.1`, was never lived {whom}"
 
     @pytest.mark.parametrize("losses", [(), (1.0, 0.5)])
     def test_an_early_end_of_inference_and_of_training(self, losses):
