@@ -54,7 +54,8 @@ CLEAR = 2.0
 the steps is one standard error, however long it was."""
 MOST_CAUSES, MOST_INSIDE = 8, 3
 INSIDE_SHARE = 0.2
-"""Part of a function's difference from which on something that it calls is named. [own]"""
+"""Part of a function's difference from which on something that it calls is named; if it runs more
+or less often, which is no chance, `LEAST_SHARE` is enough. [own]"""
 GPU_EXPLAINS = 0.5
 """Part of the gate's slow-down from which on kernels and copies are taken for its cause, and what
 the CPU does meanwhile for waiting. [own]"""
@@ -233,7 +234,10 @@ def _limits(base: Profiled, head: Profiled, of_ms: float) -> Iterator[str]:
         if not len(each.functions.step_ns):
             yield f"the {side}'s profile has no steps"
     if disturbance := head.disturbance or base.disturbance:
-        yield f"while a version was profiled, {disturbance}, which shows in it"
+        yield (
+            f"while a version was profiled, {disturbance}: what takes longer without running more "
+            "often may be that"
+        )
     if of_ms <= 0:
         yield "steps do not take longer in the profiles"
 
@@ -311,7 +315,7 @@ def _function_causes(base: Profiled, head: Profiled) -> Iterator[Cause]:
             source = f"{function.file}:{function.line}" if function.line else function.file
             made = _cause(CauseKind.FUNCTION, function.name, *whole)
             counts = [part.count for part in parts.get("", whole)]
-            inside = [e for e in calls if e.more_ms / made.more_ms >= INSIDE_SHARE]
+            inside = [e for e in calls if e.more_ms / made.more_ms >= _least_inside(e)]
             inside.sort(key=lambda each: -abs(each.more_ms))
             yield replace(
                 made,
@@ -320,6 +324,10 @@ def _function_causes(base: Profiled, head: Profiled) -> Iterator[Cause]:
                 source=source,
                 inside=tuple(inside[:MOST_INSIDE]),
             )
+
+
+def _least_inside(call: Cause) -> float:
+    return INSIDE_SHARE if call.base_count == call.head_count else LEAST_SHARE
 
 
 def _cause(kind: CauseKind, name: str, before: FunctionPart, after: FunctionPart) -> Cause:

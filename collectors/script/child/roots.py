@@ -77,16 +77,17 @@ class Roots:
             for target, _ in self._registry.root_preparers:
                 target.refuse(reason)
             raise RuntimeError(reason)
-        original, known = self._original, self._known
+        original, known, adopt = self._original, self._known, self.adopt
         is_compiling = self._torch.compiler.is_compiling
 
+        # The module is `self`, as torch's profiler reads it from what stands here, with stacks.
         @functools.wraps(original)
-        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not is_compiling():
-                seen = known.get(id(module))
-                if seen is None or seen() is not module:
-                    self.adopt(module)
-            return original(module, *args, **kwargs)
+                seen = known.get(id(self))
+                if seen is None or seen() is not self:
+                    adopt(self)
+            return original(self, *args, **kwargs)
 
         self._torch.nn.Module.__call__ = self._looking = call
         _tell_dynamo(original, call)

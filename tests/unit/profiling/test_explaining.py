@@ -96,6 +96,12 @@ def test_one_stall_is_no_cause_however_long():
     assert found.unexplained_ms == pytest.approx(9 / 4)
 
 
+def test_of_what_a_function_calls_new_things_are_named_when_they_are_small():
+    head = [BASE[0], (FORWARD, [("aten::add", 1100), ("aten::sort", 60), ("aten::exp", 10)])]
+    (cause,) = explanation_of(profiled(BASE), profiled(head), 0.4).causes
+    assert [each.name for each in cause.inside] == ["aten::add", "aten::sort"]
+
+
 def test_a_function_that_moved_in_its_file_is_the_same():
     moved = [(frame.replace("(7)", "(99)"), calls) for frame, calls in BASE]
     assert explanation_of(profiled(BASE), profiled(moved), 0.4).causes == ()
@@ -157,7 +163,7 @@ def test_findings_that_only_the_head_has():
 
 def test_what_else_used_the_machine_is_said():
     found = explanation_of(profiled(BASE), profiled(SLOW, disturbance="others used 2 cores"), 0.4)
-    assert "While a version was profiled, others used 2 cores, which shows in it." in lead(found)
+    assert "While a version was profiled, others used 2 cores: what takes longer" in lead(found)
 
 
 def test_files_of_the_project_are_told_from_others(tmp_path):
