@@ -64,7 +64,7 @@ class RunProcesses:
                 _children_before = {child.pid for child in _children()}
                 _adopt_orphans(True)
             try:
-                self.first = self._forked(template, environment) or subprocess.Popen(
+                self.first = self._forked(template, environment, argv, folder) or subprocess.Popen(
                     argv,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
@@ -81,11 +81,17 @@ class RunProcesses:
                 if not _runs:
                     _adopt_orphans(False)
 
-    def _forked(self, template: Template | None, environment: Mapping[str, str]) -> Forked | None:
+    def _forked(
+        self,
+        template: Template | None,
+        environment: Mapping[str, str],
+        argv: Sequence[str],
+        folder: str | None,
+    ) -> Forked | None:
         if template is None:
             return None
         try:
-            forked = template.fork(environment)
+            forked = template.fork(environment, argv, folder)
         except NoTemplateError:
             return None
         # The kernel shows the environment with which a process was started, not forked.

@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -25,7 +25,14 @@ from gpuadvisor.collectors.script.request import Command, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.scratch import View, scratch
 from gpuadvisor.collectors.script.specification import VARIABLE, Shortening, Specification
-from gpuadvisor.collectors.script.templates import Forked, NoTemplateError, Start, Template, noted
+from gpuadvisor.collectors.script.templates import (
+    Forked,
+    NoTemplateError,
+    Phase,
+    Start,
+    Template,
+    noted,
+)
 from gpuadvisor.domain.rehearsal import Life
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.interruption import to_its_end
@@ -148,23 +155,42 @@ def start_template(request: RunRequest, imports: Path) -> Template:
     `imports` is what a run of the script has noted of its imports. NoTemplateError where it cannot
     be had. When it is no longer used, it is to be closed.
     """
+    return _template(request, noted(imports))
+
+
+def start_common_template(requests: Sequence[RunRequest], phases: Sequence[Phase]) -> Template:
+    """Start a process of which runs like any of the requested ones can be forked.
+
+    They are runs of several versions of a script; `phases` is what these import in common.
+    NoTemplateError where it cannot be had. When it is no longer used, it is to be closed.
+    """
+    starts = [_start_of(each, each.specification).anywhere() for each in requests]
+    if any(start != starts[0] for start in starts):
+        raise NoTemplateError("interpreters or environments of both versions differ")
+    return _template(requests[0], phases, moves=True)
+
+
+def _template(request: RunRequest, phases: Sequence[Phase], moves: bool = False) -> Template:
     if not hasattr(os, "memfd_create"):
         raise NoTemplateError("that needs Linux")
     if request.scratch:
         raise NoTemplateError("each run has a view of the file system of its own")
-    environment = _environment_of(request, request.specification)
-    if environment["PYTHONHASHSEED"] == "random":
+    start = _start_of(request, request.specification)
+    if start.environment["PYTHONHASHSEED"] == "random":
         raise NoTemplateError("$PYTHONHASHSEED asks for other hashes in each process")
-    command, cores = request.command, request.specification.cores
-    start = Start.of(command.line(), environment, command.folder, cores)
-    phases = noted(imports)
     try:
-        return Template(start, phases, request.limits.startup_s)
+        return Template(start, phases, request.limits.startup_s, moves)
     except NoTemplateError:
         if len(phases) < 2:
             raise
     # What is imported after torch is not always fit for it.
-    return Template(start, phases[:1], request.limits.startup_s)
+    return Template(start, phases[:1], request.limits.startup_s, moves)
+
+
+def _start_of(request: RunRequest, specification: Specification) -> Start:
+    environment = _environment_of(request, specification)
+    command = request.command
+    return Start.of(command.line(), environment, command.folder, specification.cores)
 
 
 def _environment_of(request: RunRequest, specification: Specification) -> dict[str, str]:
@@ -245,7 +271,7 @@ class _Run:
         environment = _environment_of(request, self._specification)
         line, folder, template = request.command.line(), request.command.folder, request.template
         start = Start.of(line, environment, folder, request.specification.cores)
-        if template is not None and template.start != start:
+        if template is not None and not template.serves(start):
             template = None
         return RunProcesses(line, environment, folder, template)
 

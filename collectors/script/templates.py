@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from select import select
 from typing import IO, Any
@@ -24,6 +25,8 @@ FORK_S = 10.0
 """Longest wait for a fork, which takes 10 to 50 ms."""
 CHANGES = (VARIABLE, RUN_VARIABLE)
 """Variables that are others in each run."""
+PATH = "PYTHONPATH"
+"""Variable by which the interpreter finds modules, other ones in each version of a script."""
 
 living: set[int] = set()
 """Process ids of all templates."""
@@ -46,6 +49,36 @@ def noted(path: Path) -> list[Phase]:
     return phases
 
 
+def in_common(notes: Sequence[Sequence[Phase]], own: Sequence[str]) -> list[Phase]:
+    """Return what several scripts import alike, until the first difference.
+
+    So each of them has been where the template then is. What lies in one of the folders `own` is no
+    library. NoTemplateError where they differ before torch is there.
+    """
+    folders = tuple(folder.rstrip("/") + "/" for folder in own)
+    common: list[Phase] = []
+    for several in zip(*notes, strict=False):
+        if any(each["changed"] != several[0]["changed"] for each in several):
+            break
+        lists = [[tuple(m) for m in each["modules"]] for each in several]
+        libraries = [[m for m in each if not m[1].startswith(folders)] for each in lists]
+        alike = [each[0] for each in takewhile(_are_same, zip(*libraries, strict=False))]
+        never = {name for each in lists for name, _ in each} - {name for name, _ in alike}
+        is_whole = all(len(each) == len(alike) for each in libraries)
+        if not common and "torch" not in dict(alike):
+            break
+        common.append({**several[0], "modules": alike, "never": sorted(never)})
+        if not is_whole:
+            break
+    if not common:
+        raise NoTemplateError("both versions do not import the same until torch is there")
+    return common
+
+
+def _are_same(several: Sequence[object]) -> bool:
+    return all(each == several[0] for each in several)
+
+
 @dataclass(frozen=True)
 class Start:
     """What decides how a process begins; runs of which it is the same can share a template."""
@@ -66,6 +99,12 @@ class Start:
     ) -> Start:
         kept = {name: value for name, value in environment.items() if name not in CHANGES}
         return cls(tuple(line), kept, folder, tuple(cores))
+
+    def anywhere(self) -> Start:
+        """Return what it has in common with a start of another script, elsewhere."""
+        kept = self.line[:3] if self.line[1] == "-m" else self.line[:1]
+        environment = {name: value for name, value in self.environment.items() if name != PATH}
+        return Start(kept, environment, None, self.cores)
 
 
 class Forked:
@@ -97,9 +136,15 @@ class Forked:
 class Template:
     """One such process; it ends with `close`, and with gpuadvisor however that ends."""
 
-    def __init__(self, start: Start, phases: Sequence[Phase], wait_s: float) -> None:
-        """Start it and wait until it has imported; NoTemplateError where it cannot be one."""
+    def __init__(
+        self, start: Start, phases: Sequence[Phase], wait_s: float, moves: bool = False
+    ) -> None:
+        """Start it and wait until it has imported; NoTemplateError where it cannot be one.
+
+        Where it `moves`, its runs may be of other scripts, arguments, folders and $PYTHONPATH.
+        """
         self.start = start
+        self._moves = moves
         self.run = uuid.uuid4().hex
         """Its own identity, which processes that a run forks seem to have, too."""
         orders, self._orders = os.pipe()
@@ -138,18 +183,28 @@ class Template:
                 self.close()
                 raise
 
-    def fork(self, environment: Mapping[str, str]) -> Forked:
+    def serves(self, start: Start) -> bool:
+        """Say whether a run that begins so can be forked from it."""
+        if self._moves:
+            return start.anywhere() == self.start.anywhere()
+        return start == self.start
+
+    def fork(
+        self, environment: Mapping[str, str], line: Sequence[str], folder: str | None
+    ) -> Forked:
         """Return a new run's first process; NoTemplateError where there is none.
 
         It becomes a child of this process, which must adopt orphans, and is not to be reaped by
         others before this returns.
         """
-        with tempfile.TemporaryDirectory(prefix="gpuadvisor-fork-") as folder:
-            path = Path(folder, "output")
+        with tempfile.TemporaryDirectory(prefix="gpuadvisor-fork-") as own:
+            path = Path(own, "output")
             os.mkfifo(path, 0o600)
             output = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            changes = {name: environment[name] for name in CHANGES}
-            order = {"output": str(path), "environment": changes}
+            changes = {name: environment[name] for name in (*CHANGES, PATH)}
+            order: dict[str, Any] = {"output": str(path), "environment": changes}
+            if self._moves:
+                order |= {"folder": folder or str(Path.cwd()), "line": list(line)}
             try:
                 os.write(self._orders, (json.dumps(order) + "\n").encode())
                 pid = int(self._answer(FORK_S)["pid"])

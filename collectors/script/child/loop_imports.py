@@ -134,7 +134,7 @@ def is_own(path: str) -> bool:
         if text.startswith(library_folders()):
             return False
     folders = {os.getcwd()}
-    if main := getattr(sys.modules.get("__main__"), "__file__", None) or _script():
+    if main := getattr(sys.modules.get("__main__"), "__file__", None) or main_script():
         folders.add(os.path.dirname(os.path.realpath(main)))
     return os.path.realpath(path).startswith(
         tuple(os.path.join(os.path.realpath(folder), "") for folder in folders)
@@ -149,7 +149,7 @@ def library_folders() -> tuple[str, ...]:
     as theirs would be taken for a library's.
     """
     own = [os.getcwd()]
-    if main := getattr(sys.modules.get("__main__"), "__file__", None) or _script():
+    if main := getattr(sys.modules.get("__main__"), "__file__", None) or main_script():
         own.append(os.path.dirname(os.path.realpath(main)))
     return (*_standard_folders(), *_installed_folders(tuple(sys.path), tuple(own)))
 
@@ -182,7 +182,7 @@ def _with_slash(*folders: str) -> tuple[str, ...]:
     return tuple(os.path.join(folder, "") for folder in folders)
 
 
-def _script() -> str | None:
+def main_script() -> str | None:
     """Return the path of the script that this process was started with, if it runs one."""
     arguments: list[str] = getattr(sys, "argv", None) or []
     if not arguments or not os.path.isfile(arguments[0]):
@@ -197,10 +197,35 @@ def take_over_main(rewrite: Rewrite) -> None:
     zip file, and leaves it to `runpy` if so. That happens after this, with the script's arguments
     and nothing but the start-up files run.
     """
-    script = _script()
-    if script is None:
-        return
+    script = main_script()
 
+    def rewritten(path: str) -> Callable[[], CodeType] | None:
+        code = None
+        with suppress(OSError), open(path, "rb") as file:
+            code = rewrite(file.read(), path, False)
+        return None if code is None else lambda: code
+
+    if script is not None:
+        _run_main(script, None, rewritten)
+
+
+def run_instead(started: str, path: str) -> None:
+    """Have another script run in the place of the one that this process was started with.
+
+    Called before the interpreter looks at its script; both paths are absolute.
+    """
+
+    def code() -> CodeType:
+        with open(path, "rb") as file:
+            return compile(file.read(), path, "exec", dont_inherit=True)
+
+    _run_main(started, path, lambda _: code)
+
+
+def _run_main(
+    script: str, instead: str | None, load: Callable[[str], Callable[[], CodeType] | None]
+) -> None:
+    """Run what `load` gives for a script's path, as that script or as another one `instead`."""
     asked = False
 
     def hook(path: str) -> Any:
@@ -208,25 +233,26 @@ def take_over_main(rewrite: Rewrite) -> None:
         if asked or os.path.abspath(path) != script:
             raise ImportError
         asked = True  # not removed: the interpreter is walking through the list
-        code = None
-        with suppress(OSError), open(path, "rb") as file:
-            code = rewrite(file.read(), path, False)
+        code = load(path)
         if code is None:
             raise ImportError
-        _run_once(code, path)
+        _run_once(code, path, instead or path)
         return object()
 
     sys.path_hooks.insert(0, hook)
 
 
-def _run_once(code: CodeType, path: str) -> None:
-    """Put what `python path` does in the place of what runs the main module of a folder."""
+def _run_once(code: Callable[[], CodeType], asked: str, path: str) -> None:
+    """Put what `python path` does in the place of what runs the main module of a folder.
+
+    `asked` is the path for which the interpreter takes it.
+    """
     original = runpy._run_module_as_main  # type: ignore[attr-defined]
 
     def run(*_: Any) -> None:
         runpy._run_module_as_main = original  # type: ignore[attr-defined]
-        sys.path_importer_cache.pop(path, None)
-        if sys.path[:1] == [path]:
+        sys.path_importer_cache.pop(asked, None)
+        if sys.path[:1] == [asked]:
             if sys.flags.isolated or getattr(sys.flags, "safe_path", False):
                 del sys.path[0]
             else:
@@ -235,7 +261,7 @@ def _run_once(code: CodeType, path: str) -> None:
         names["__file__"], names["__cached__"] = path, None
         names["__loader__"] = SourceFileLoader("__main__", path)
         try:
-            exec(code, names)
+            exec(code(), names)
         except BaseException as error:
             if error.__traceback__ is not None:  # without this frame; Python 3.10 shows it still
                 error.__traceback__ = error.__traceback__.tb_next

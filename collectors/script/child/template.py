@@ -6,7 +6,7 @@ script. Each run is a fork of it that goes on from there, so that the interprete
 gpuadvisor to find out, by comparing a run with one in a fresh process.
 """
 
-# ruff: noqa: PTH115, PTH117, PTH208
+# ruff: noqa: PTH100, PTH109, PTH115, PTH117, PTH118, PTH208
 # Paths are texts here, as the import system's are.
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from types import FunctionType
@@ -30,6 +30,7 @@ from gpuadvisor.collectors.script.child.imported import (
     is_library,
     library_origin,
 )
+from gpuadvisor.collectors.script.child.loop_imports import main_script, run_instead
 
 THREADS_END_S = 0.5
 """How long threads that a fork has ended may take to be gone from the kernel's list."""
@@ -94,7 +95,7 @@ class Template:
             before = _state_of_torch() if number else None
             with _as_in(phase):
                 known = set(sys.modules)
-                _import(phase["modules"])
+                _import(phase["modules"], phase.get("never", ()))
             # What a library changes itself when it is imported, it has changed here, too.
             now, then = changed_since(began), phase["changed"]
             if others := [k for k in now.keys() | then.keys() if now.get(k) != then.get(k)]:
@@ -124,6 +125,8 @@ class Template:
             os.dup2(output, 2)
             if output > 2:
                 os.close(output)
+            if "folder" in order:
+                _move(order)
             os.environ.update(order["environment"])
             deadline = time.monotonic() + ADOPTION_S
             while os.getppid() != self._parent:
@@ -145,7 +148,35 @@ class Template:
             leave(1)
 
 
-def _import(modules: list[tuple[str, str]]) -> None:
+def _move(order: Mapping[str, Any]) -> None:
+    """Take another folder, script, arguments and $PYTHONPATH than this process was started with.
+
+    The interpreter has read its arguments, and a part of `sys.path`; the rest it does by itself.
+    """
+    started = main_script()
+    before = _python_path(os.environ)
+    os.chdir(order["folder"])
+    after = _python_path(order["environment"])
+    library, *entries = sys.path  # the harness's own, until it has begun
+    rest = [entry for entry in entries if entry not in before]
+    sys.path[:] = [library, *after, *rest]
+    arguments = order["line"][1:]
+    sys.orig_argv[1:] = arguments
+    if arguments[0] == "-m":
+        sys.argv[1:] = arguments[2:]
+        return
+    sys.argv[:] = arguments
+    if started is not None:
+        run_instead(started, os.path.join(os.getcwd(), arguments[0]))  # as the interpreter
+
+
+def _python_path(environment: Mapping[str, str]) -> list[str]:
+    """Return what a $PYTHONPATH adds to `sys.path`, without the harness, which comes first."""
+    entries = environment["PYTHONPATH"].split(os.pathsep)[1:]
+    return [os.path.abspath(entry) for entry in dict.fromkeys(entries)]
+
+
+def _import(modules: list[tuple[str, str]], never: Collection[str]) -> None:
     """Import modules in this order, and check that they are the ones that the script imports."""
     before = set(sys.modules)
     path = list(sys.path)
@@ -164,6 +195,8 @@ def _import(modules: list[tuple[str, str]]) -> None:
             continue
         if isinstance(file, str) and os.path.isabs(file) and not is_library(file):
             raise UnfitError(f"what it imports loads {name}, which is the script's own")
+        if name in never:
+            raise UnfitError(f"what it imports loads {name}, of which versions have their own")
         if name in expected and library_origin(name, module) != expected[name]:
             raise UnfitError(f"{name} comes from another place than in the script")
 

@@ -1,6 +1,7 @@
 """A run that is forked is what a fresh process would be, and leaves as little behind."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,7 +16,11 @@ import pytest
 
 from gpuadvisor.collectors.script import processes, templates
 from gpuadvisor.collectors.script.request import Command, Limits, RunRequest
-from gpuadvisor.collectors.script.runner import run_script, start_template
+from gpuadvisor.collectors.script.runner import (
+    run_script,
+    start_common_template,
+    start_template,
+)
 from gpuadvisor.collectors.script.specification import Specification
 from gpuadvisor.collectors.script.templates import NoTemplateError
 from gpuadvisor.domain.device import Device
@@ -119,6 +124,39 @@ def test_a_fork_is_what_a_fresh_process_is(tmp_path, begin, is_module, monkeypat
         assert state == fresh_state
         assert forked.output.splitlines()[1:] == ["at its end"]
         assert (forked.state, forked.reason) == (fresh.state, fresh.reason)
+
+
+@pytest.mark.parametrize("is_module", [False, True])
+def test_a_fork_of_another_version_is_what_a_fresh_process_of_it_is(tmp_path, is_module):
+    versions = []
+    for name in ("base", "head"):
+        folder = tmp_path / name
+        (folder / "src").mkdir(parents=True)
+        (folder / "src" / "package.py").write_text(f"version = {name!r}")
+        write(folder, STATE + "    import package; print(package.version, package.__file__)\n")
+        wanted = request(folder, name, is_module=is_module)
+        path = os.pathsep.join([str(folder / "src"), str(tmp_path / name), "relative"])
+        versions.append(replace(wanted, environment={"PYTHONPATH": path, "GIVEN": "1"}))
+    if not is_module:
+        (tmp_path / "head" / "script.py").rename(tmp_path / "head" / "renamed.py")
+        renamed = replace(versions[1].command, script="./renamed.py")
+        versions[1] = replace(versions[1], command=renamed)
+    template = start_common_template(versions, json.loads(notes(tmp_path, FRACTIONS).read_text()))
+    try:
+        for wanted in (*versions, versions[0]):
+            fresh, forked = run_script(wanted), run_script(replace(wanted, template=template))
+            assert (fresh.forked, forked.forked) == (False, True)
+            states = []
+            for run in (fresh, forked):
+                had, state = json.loads(run.output.splitlines()[0])
+                assert had is run.forked
+                state.pop("command")  # the kernel shows the template's
+                states.append(state)
+            assert states[0] == states[1]
+            assert forked.output.splitlines()[1:] == fresh.output.splitlines()[1:]
+            assert f"\n{wanted.command.args[0]} " in forked.output
+    finally:
+        template.close()
 
 
 ENDS = [
@@ -317,6 +355,26 @@ def test_what_imports_print_is_printed_by_each_run(tmp_path, begin):
     for _ in range(2):
         outcome = run_script(replace(wanted, template=template))
         assert outcome.output.splitlines() == ["hello", "beware", "script"]
+
+
+def test_a_library_that_loads_what_versions_may_have_of_their_own_is_not_imported_ahead(tmp_path):
+    (phase,) = json.loads(notes(tmp_path, FRACTIONS).read_text())
+    write(tmp_path, "")
+    with pytest.raises(NoTemplateError, match="loads decimal, of which versions have their own"):
+        start_common_template([request(tmp_path)], [{**phase, "never": ["decimal"]}])
+    assert not templates.living
+
+
+def test_versions_that_begin_otherwise_are_not_forked_from_one_process(tmp_path):
+    wanted = request(tmp_path)
+    others = [
+        replace(wanted, environment={"A": "1"}),
+        replace(wanted, command=replace(wanted.command, python="/usr/bin/python3")),
+        request(tmp_path, is_module=True),
+    ]
+    for other in others:
+        with pytest.raises(NoTemplateError, match="environments of both versions differ"):
+            start_common_template([wanted, other], [])
 
 
 def test_what_the_script_sets_before_it_imports_torch_keeps_it_from_being_forked(tmp_path):
