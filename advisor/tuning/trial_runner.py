@@ -127,9 +127,12 @@ class TrialRunner:
     delay_s: Callable[[], float] = lambda: 0.0
     """Returns how much later than usual the next run of a proof is measured."""
     notes: str | None = None
-    """Where the unchanged script's first run notes what it imports; None for nowhere."""
+    """Where the unchanged script's first run notes what it imports, or the next one of a proof
+    whose runs are forked; None for nowhere."""
     template: Template | None = None
     """What runs are forked from that are no proof; None for fresh processes."""
+    proofs_fork: bool = False
+    """Whether those of a proof are forked, too: both of its sides, from the same process."""
     start_saved_s: float = 0.0
     """Time by which a fork of it begins sooner than a fresh process."""
     beside: tuple[Application, ...] = ()
@@ -226,10 +229,9 @@ class TrialRunner:
             schedule=schedule,
         )
         is_first = validator.baseline is None
-        if is_first and phase == "baseline":
+        if (is_first and phase == "baseline") or self.proofs_fork:
             specification = replace(specification, notes=self.notes)
-        known = [self.knobs[name] for name in settings if name in self.knobs]
-        may_fork = phase != "proof" and all(knob.forkable for knob in known)
+        may_fork = (phase != "proof" or self.proofs_fork) and self.may_fork(settings)
         room_s = self.room_s(settings) if settings or is_first else None
         return RunRequest(
             replace(side.command, args=with_arguments(side.command.args, settings)),
@@ -244,6 +246,10 @@ class TrialRunner:
             on_event=lambda event: self._tell(number, event),
             cancelled=self.cancelled,
         )
+
+    def may_fork(self, settings: Settings) -> bool:
+        """Say whether settings are the same in a process that has imported before."""
+        return all(self.knobs[name].forkable for name in settings if name in self.knobs)
 
     def _tell(self, number: int, event: Event) -> None:
         if event["event"] == "waiting" and self.validator.baseline is None:

@@ -114,6 +114,12 @@ def explain(number: int, gpu: str) -> tuple[Severity, str]:
     return known.severity, f"{gpu} reported Xid {number}, {known.meaning}: {known.remedy}."
 
 
+def is_of_script(number: int) -> bool:
+    """Say whether a Xid error comes from what ran on the GPU, and not from the GPU itself."""
+    known = CATALOGUE.get(number)
+    return known is not None and (known.remedy == _SCRIPT or known.severity is Severity.INFO)
+
+
 class XidWatch:
     """Waits for the errors of the GPUs that were listed when it began."""
 

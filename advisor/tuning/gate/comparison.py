@@ -11,7 +11,9 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from gpuadvisor.collectors.environment import environment
+from gpuadvisor.collectors.gpu_errors import GpuErrors
 from gpuadvisor.collectors.interpreter import TargetPython
+from gpuadvisor.collectors.script.templates import NoTemplateError
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.explanation import EXPLAINED, Explanation
 from gpuadvisor.domain.gate import GateResult, GateRun, GateVerdict
@@ -20,6 +22,7 @@ from gpuadvisor.tuners.gate.comparing import Compared, Comparing
 from gpuadvisor.tuners.gate.decision import LOOKS
 from gpuadvisor.tuners.gate.metrics import check_names
 from gpuadvisor.tuning.gate.counting import Counting
+from gpuadvisor.tuning.gate.forking import DependsError
 from gpuadvisor.tuning.gate.options import GateOptions
 from gpuadvisor.tuning.gate.runs import GateProgress, Runs
 from gpuadvisor.tuning.gate.setting_up import SetUp, SetUps
@@ -39,6 +42,8 @@ from gpuadvisor.tuning.preparation import (
 from gpuadvisor.tuning.trial_runner import Side
 
 SIDES = ("base", "head")
+STARTUP = "startup"
+"""Name of the metric that only fresh processes have."""
 Explain = Callable[[Side, Side, GateOptions, GateResult], Explanation]
 """Says why the head of a gate that failed is slower than its base, while both are still there."""
 
@@ -81,8 +86,11 @@ def gates(
         reserved([device]),
         both_places(*benchmarks) as (*places, notes),
         TemporaryDirectory(prefix="gpuadvisor-gate-") as above,
+        closing(GpuErrors(device)) as errors,
     ):
         setups = SetUps(Path(above), progress.on_message, cancelled)
+        own = {place.folder: str(place.root or place.folder) for place in places}
+        roots = tuple(own.values()) if len(own) == 2 else ()
         for options in benchmarks:
             try:
                 refuse_contention(device)
@@ -92,7 +100,7 @@ def gates(
                 said = (*notes, *differences(base, head))
                 for note in said:
                     progress.on_message(note)
-                made = _Gate(options, device, base, head, progress, cancelled, said)
+                made = _Gate(options, device, base, head, progress, cancelled, said, roots, errors)
                 result = made.run(done)
                 yield result if explain is None else made.explained(result, explain)
             except (RefusedError, ScriptError) as error:
@@ -123,13 +131,28 @@ class _Gate:
     progress: GateProgress
     cancelled: Callable[[], bool]
     notes: tuple[str, ...]
+    own: tuple[str, ...]
+    """Folders in which nothing is a library, but both versions have their own."""
+    errors: GpuErrors
+    """What the driver tells of the GPU meanwhile."""
 
     def __post_init__(self) -> None:
         self._began_s = time.monotonic()
         counting = Counting(self.device, self.options.metrics)
-        self._runs = Runs(self.options, self.device, self.progress, self.cancelled, counting)
+        options, progress, cancelled = self.options, self.progress, self.cancelled
+        self._runs = Runs(
+            options, self.device, progress, cancelled, counting, self.errors, saves=True
+        )
+        self._said: list[str] = []
+        """What the user should know of how both versions were run."""
 
     def run(self, setups: Sequence[SetUp]) -> GateResult:
+        try:
+            return self._run_both(setups)
+        finally:
+            self._runs.end_forks()
+
+    def _run_both(self, setups: Sequence[SetUp]) -> GateResult:
         self._runs.outputs |= dict(zip(SIDES, (each.output for each in setups), strict=True))
         failed = zip(SIDES, (each.problem for each in setups), strict=True)
         problems = {side: f"set-up failed: {why}" for side, why in failed if why}
@@ -141,7 +164,38 @@ class _Gate:
         if problems := {side: why for side, run in first.items() if (why := run.problem)}:
             return self._broken(problems)
         self._check_samples(first)
-        compared = Comparing(
+        compared = self._compared(first)
+        if compared.failed is not None:
+            return self._broken({compared.failed.side: compared.failed.problem}, compared)
+        return self._result(compared.verdict, "", compared)
+
+    def _compared(self, first: Mapping[str, GateRun]) -> Compared:
+        """Return what pairs of runs show: of forked ones, unless forking is found to matter."""
+        if STARTUP not in self.options.metrics:
+            try:
+                self._runs.fork({side: self._side(side) for side in SIDES}, self.own)
+            except NoTemplateError as error:
+                self._said.append(f"each run imports anew: {error}")
+        try:
+            compared = self._comparing(first).go()
+        except DependsError as error:
+            self._runs.end_forks()
+            why = f"each run imports anew: in a process that had imported before, {error}"
+            self._said.append(why)
+            self.progress.on_message(why)
+            return self._comparing(first).go()
+        if not (forked := self._runs.how_forked):
+            return compared
+        self._said.append(forked)
+        # Of forked runs it lacks what was imported before.
+        rest = tuple(each for each in compared.differences if each.metric != STARTUP)
+        why = f"runs were forked: --metric {STARTUP} has fresh ones measured"
+        return replace(
+            compared, differences=rest, unmeasured=(*compared.unmeasured, (STARTUP, why))
+        )
+
+    def _comparing(self, first: Mapping[str, GateRun]) -> Comparing:
+        return Comparing(
             self._run,
             tuple(first.values()),
             self.options.tolerance,
@@ -151,10 +205,7 @@ class _Gate:
             self.progress.on_message,
             self.options.metrics,
             self.options.error_share,
-        ).go()
-        if compared.failed is not None:
-            return self._broken({compared.failed.side: compared.failed.problem}, compared)
-        return self._result(compared.verdict, "", compared)
+        )
 
     def explained(self, result: GateResult, explain: Explain) -> GateResult:
         """Return a result with why the head is slower, where a time or energy of it failed."""
@@ -248,7 +299,7 @@ class _Gate:
             compared.pairs,
             tuple(self._runs.all),
             None,
-            (*self.notes, *nothing, *self._saved(compared)),
+            (*self.notes, *nothing, *self._said, *self._saved(compared)),
             replace(here, git_commit=None, git_dirty=None),
             time.monotonic() - self._began_s,
             unmeasured=compared.unmeasured,

@@ -1,25 +1,31 @@
-"""Runs of versions in fresh processes, one after the other on one device, as gates compare them."""
+"""Runs of versions, one after the other on one device, as gates compare them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gpuadvisor.collectors.clocks import ClockSampler
+from gpuadvisor.collectors.gpu_errors import GpuErrors
 from gpuadvisor.collectors.script.request import Event, RunOutcome
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.gate import GateRun
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Level, Settings
+from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.errors import RefusedError
 from gpuadvisor.tuners.gate.comparing import SHORT
+from gpuadvisor.tuners.gate.metrics.p95 import LEAST_STEPS
+from gpuadvisor.tuners.gate.metrics.step_time import WAITS
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.proof import Delay
 from gpuadvisor.tuning.gate.counting import Counting
-from gpuadvisor.tuning.gate.options import GateOptions
+from gpuadvisor.tuning.gate.forking import Forks
+from gpuadvisor.tuning.gate.options import MEASURE_S, GateOptions
 from gpuadvisor.tuning.trial_runner import Side, Silent, TrialRunner
 from gpuadvisor.tuning.validator import TrialValidator
 
@@ -27,7 +33,14 @@ FIRST = Schedule(warmup_s=0.0, measure_s=0.2, min_steps=2)
 """The first run of a version only shows whether it works. It is not compared: it finds caches of
 files, byte code and compiled kernels empty."""
 SHORT_S = 2.0
-"""Time for which a run is measured that only shows a difference of a factor: four windows."""
+"""Time for which a run is measured that only shows a difference of a factor, or of a script whose
+windows hardly differ: four windows."""
+STEADY = 0.001
+"""Relative standard error of the mean of so short a run, from how its windows differ, below which
+twice as many tell no more: runs differ by 0.2 to 0.8 % on a quiet GPU, so it is a sixteenth of the
+variance of the quietest at most."""
+MIN_WINDOWS = 6
+"""Windows below which how they differ is not known: of eight in 4 s, two may be too long to end."""
 OF_GPU = "GPU"
 """Word by which `collectors.load` tells what disturbed the GPU, not the CPU."""
 
@@ -55,9 +68,13 @@ class Runs:
     cancelled: Callable[[], bool]
     counting: Counting | None = None
     """Counts what steps do; None where nobody asks."""
+    errors: GpuErrors | None = None
+    """What the driver tells of the GPU meanwhile; None where nobody listens."""
     all: list[GateRun] = field(default_factory=list)
     outputs: dict[str, str] = field(default_factory=dict)
     """The end of what each side's last run printed."""
+    saves: bool = False
+    """Whether runs are forked, and measured for less time, where that is found to be no matter."""
 
     def __post_init__(self) -> None:
         self._clock = ClockSampler(self.device)
@@ -66,6 +83,7 @@ class Runs:
         self._validator = TrialValidator(Objective.THROUGHPUT, Level.BALANCED, None, self._knobs)
         listen: Callable[[GateProgress, ClockSampler], _Ears] = _Ears
         self._ears = listen(self.progress, self._clock)
+        self._is_steady = False
         self._runner = TrialRunner(
             self._knobs,
             self._validator,
@@ -79,18 +97,43 @@ class Runs:
                 [run.trial for run in self.all if run.place != "first"]  # they differ anyway
             ),
         )
+        self._forks = Forks(self._runner) if self.saves else None
+
+    def fork(self, versions: Mapping[str, Side], own: Sequence[str]) -> None:
+        """Have further runs of these sides begin in a process that has imported libraries already.
+
+        In the folders `own` nothing is a library. Both have to have had their first run.
+        NoTemplateError where that cannot be done.
+        """
+        if self._forks is not None:
+            self._forks.begin(versions, own)
+
+    @property
+    def how_forked(self) -> str:
+        """What the user should know of how runs are forked; empty where they are not."""
+        return self._forks.told if self._forks is not None else ""
+
+    def end_forks(self) -> None:
+        """Have further runs begin in fresh processes, as at first."""
+        if self._forks is not None:
+            self._forks.close()
 
     def run(self, version: Side, side: str, place: str) -> GateRun:
         """Run a version once, as one of the sides `base` and `head`.
 
         The limits of all further runs follow the first one of the base that was measured. Raises
-        Interrupted if it was cancelled.
+        Interrupted if it was cancelled, and DependsError where a forked run did otherwise than
+        fresh ones, and RefusedError where the GPU had an error.
         """
         self.progress.on_run_start(side, place)
         self._clock.end()
         self._runner.schedule = self._schedule(place)
-        # A new process for each; the phase is one in which none is forked and delays are drawn.
+        if self._forks is not None:
+            self._forks.before(side, place)
+        # The phase is one in which delays are drawn.
         trial, outcome = self._run(version, place)
+        for error in self.errors.take() if self.errors is not None else ():
+            raise RefusedError(f"{error.rstrip('.')}; versions cannot be compared on it now")
         self.outputs[side] = outcome.output
         if trial.measurement is not None:  # a plan's results and headroom are for `verify`
             trial = replace(trial, state=TrialState.COMPLETE, reason="")
@@ -101,6 +144,11 @@ class Runs:
         run = GateRun(side, trial, self._clock.end(), place)
         self.all.append(run)
         self.progress.on_run_end(run)
+        if self._forks is not None and not self._forks.after(side, place, outcome):
+            self.progress.on_message("a step of a forked run cost something else: it is run again")
+            return self.run(version, side, place)
+        if place == "known" and trial.measurement is not None:
+            self._is_steady |= self.saves and self._is_enough(trial.measurement)
         return run
 
     def _run(self, version: Side, place: str) -> tuple[Trial, RunOutcome]:
@@ -125,6 +173,18 @@ class Runs:
                 trial = replace(trial, measurement=found)
             return trial, outcome
 
+    def _is_enough(self, measurement: Measurement) -> bool:
+        """Say whether runs that are measured for `SHORT_S` tell as much as longer ones."""
+        options, count = self.options, len(measurement.window_step_ms)
+        if options.measure_s != MEASURE_S or options.metrics or count < MIN_WINDOWS:
+            return False
+        steps = len(measurement.step_ms)
+        loses_p95 = steps >= LEAST_STEPS > steps * SHORT_S / options.measure_s
+        if loses_p95 or measurement.data_wait_share > WAITS:
+            return False
+        windows = SHORT_S / Schedule().window_s
+        return measurement.noise / math.sqrt(windows) < STEADY
+
     def resizes(self, settings: Settings) -> bool:
         """Say whether settings of a plan may change how much work a step is."""
         return any(n.startswith(ARGUMENT_PREFIX) or self._knobs[n].progressive for n in settings)
@@ -137,7 +197,7 @@ class Runs:
         if place == "first":
             return FIRST
         measure_s = self.options.measure_s
-        if place.endswith(SHORT):
+        if place.endswith(SHORT) or self._is_steady:
             measure_s = min(measure_s, SHORT_S)
         usual = Schedule(measure_s=measure_s)
         return replace(usual, max_measure_s=max(usual.max_measure_s, measure_s))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from gpuadvisor.domain.gate import MetricRole
+from gpuadvisor.domain.gate import Difference, GateRun, MetricRole
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.tuners.gate.metric import Read, Statistical
+from gpuadvisor.tuners.gate.metric import Evidence, Read, Statistical
 
 
 class PeakMemory(Statistical):
@@ -18,8 +19,18 @@ class PeakMemory(Statistical):
     role = MetricRole.DECIDES
     floor = 64 * 2**20  # two cuBLAS workspaces of a Hopper GPU
 
+    def compare(self, evidence: Evidence, share: float) -> Difference:
+        # The resident set of a forked process lacks what of libraries nobody has used since.
+        forked = {_is_forked(run) for base, head, _ in evidence.pairs for run in (base, head)}
+        known = [run for run in evidence.known if _is_forked(run) in forked]
+        return super().compare(replace(evidence, known=known), share)
+
     def reader(self, runs: Sequence[Measurement]) -> Read:
         return lambda run: float(run.peak_memory_bytes)
+
+
+def _is_forked(run: GateRun) -> bool:
+    return run.trial.start_saved_s is not None
 
 
 METRIC = PeakMemory()

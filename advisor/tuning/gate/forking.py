@@ -1,0 +1,144 @@
+"""Runs of both versions that begin in one process which has imported libraries already.
+
+The first run of each version notes what it imports. One process imports what both do alike, until
+the first difference and nothing of their own code, and runs of both are forked from it: what the
+memory of libraries looks like is then the same for both, too. Forked runs are compared with fresh
+ones, and where anything differs all are fresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from gpuadvisor.collectors.script.request import RunOutcome
+from gpuadvisor.collectors.script.runner import start_common_template
+from gpuadvisor.collectors.script.templates import NoTemplateError, Template, in_common, noted
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import Objective
+from gpuadvisor.tuners.gate.comparing import SHORT
+from gpuadvisor.tuning.forking import computed, difference
+from gpuadvisor.tuning.trial_runner import Side, TrialRunner
+
+RETRIES = 1
+"""Forked runs of the base whose cost may differ from a fresh one's: a machine that does something
+else for a moment makes one run slow."""
+
+
+class DependsError(Exception):
+    """What a forked run did otherwise than fresh ones, as a clause."""
+
+
+class Forks:
+    """Has a gate's runs forked from one process, and looks whether that is no matter."""
+
+    def __init__(self, runner: TrialRunner) -> None:
+        self._runner = runner
+        self._folder = TemporaryDirectory(prefix="gpuadvisor-imports-")
+        self._template: Template | None = None
+        self._fresh: dict[str, list[RunOutcome]] = {}
+        self._alike: set[str] = set()
+        """Sides of which a forked run was compared already."""
+        self._retries = 0
+        runner.proofs_fork = True
+
+    @property
+    def told(self) -> str:
+        """What the user should know of forked runs; empty where there are none."""
+        if self._template is None:
+            return ""
+        how = "runs were forked from a process that had imported what both versions import alike"
+        same = "; compared with fresh ones, they computed the same, and the base's cost the same"
+        return how + same * (len(self._alike) == 2)
+
+    def begin(self, versions: Mapping[str, Side], own: Sequence[str]) -> None:
+        """Start the process from which runs of these versions are forked.
+
+        In the folders `own` nothing is a library. NoTemplateError where it cannot be had.
+        """
+        if not all(self._runner.may_fork(side.settings) for side in versions.values()):
+            raise NoTemplateError("what a plan sets is set before anything is imported")
+        requests = [self._runner.request(side, "proof") for side in versions.values()]
+        phases = in_common([noted(self._notes(side)) for side in versions], own)
+        self._template = start_common_template(requests, phases)
+
+    def before(self, side: str, place: str) -> None:
+        """Decide how the next run begins."""
+        is_first = place == "first"
+        self._runner.notes = str(self._notes(side)) if is_first else None
+        # Of the base one fresh run is measured as the forked ones are.
+        known = len(self._fresh.get("base", ())) > 1
+        self._runner.template = self._template if known or place != "known" else None
+
+    def after(self, side: str, place: str, outcome: RunOutcome) -> bool:
+        """Return whether a run counts; DependsError where a forked one differs from fresh ones.
+
+        It counts for nothing where only its cost differs, for the first time.
+        """
+        run = outcome.measurement
+        if run is None:
+            if outcome.forked:
+                raise DependsError(f"it could not be measured ({outcome.reason})")
+            return True
+        if not outcome.forked:
+            if self._runner.template is not None:
+                raise DependsError("the process from which runs were forked has ended")
+            self._fresh.setdefault(side, []).append(outcome)
+            return True
+        if place.endswith(SHORT) or side in self._alike:
+            return True  # what a fork may do is no factor of two, which fresh runs showed
+        fresh = self._fresh["base"]
+        costs = [each.measurement for each in fresh[1:] if each.measurement is not None]
+        if side == "head":
+            why = computed(self._as_base(self._fresh["head"][0]), run)
+        else:
+            why = difference(fresh, (), outcome, Objective.THROUGHPUT)
+            slower = not why and difference(fresh, costs, outcome, Objective.THROUGHPUT)
+            if slower and self._retries < RETRIES:
+                self._retries += 1
+                return False
+            why = why or slower or ""
+        if why:
+            raise DependsError(why)
+        self._alike.add(side)
+        if side == "base" and costs:
+            self._tell(costs[0].startup_s, run.startup_s)
+        return True
+
+    def _tell(self, fresh_s: float, forked_s: float) -> None:
+        self._runner.start_saved_s = fresh_s - forked_s
+        self._runner.progress.on_message(
+            "runs are forked from a process that has imported what both versions import: the first "
+            f"step comes after {forked_s:.1f} s, not {fresh_s:.1f} s"
+        )
+
+    def _as_base(self, fresh: RunOutcome) -> list[Measurement]:
+        """Return the head's only fresh run twice, with what two fresh runs of the base agree on."""
+        assert fresh.measurement is not None  # none without is kept
+        traces = [each.measurement.trace for each in self._fresh["base"] if each.measurement][:2]
+        trace = replace(
+            fresh.measurement.trace,
+            losses=fresh.measurement.trace.losses[: _agreed(*(t.losses for t in traces))],
+            outputs=fresh.measurement.trace.outputs[: _agreed(*(t.outputs for t in traces))],
+        )
+        return 2 * [replace(fresh.measurement, trace=trace)]
+
+    def close(self) -> None:
+        """End the process; further runs are fresh."""
+        self._runner.template = self._runner.notes = None
+        self._folder.cleanup()
+        if self._template is not None:
+            self._template.close()
+            self._template = None
+
+    def _notes(self, side: str) -> Path:
+        return Path(self._folder.name) / f"{side}.json"
+
+
+def _agreed(one: Sequence[object], two: Sequence[object]) -> int:
+    """Return how many first values are the same; NaN is equal to NaN here."""
+    pairs = zip(one, two, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: repr(pair[0]) == repr(pair[1]), pairs))

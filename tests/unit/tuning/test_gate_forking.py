@@ -1,0 +1,219 @@
+"""Gates whose runs are forked: only where that is shown to be no matter, and of both versions."""
+
+import json
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpuadvisor import cli
+from gpuadvisor.collectors.interpreter import TargetPython
+from gpuadvisor.collectors.script.templates import NoTemplateError, in_common
+from gpuadvisor.domain.measurement import StepWindow, Trace
+from gpuadvisor.domain.study import TrialState
+from gpuadvisor.tuning import preparation, trial_runner
+from gpuadvisor.tuning.gate import comparison, forking, setting_up
+from tests.simulation import measurement
+from tests.unit.tuning.test_gate import GPU, Machine, commit, git, write
+
+
+class Process:
+    """Stands for the process from which runs are forked."""
+
+    closed = 0
+
+    def close(self):
+        Process.closed += 1
+
+
+class Forking(Machine):
+    """Its runs note what they import; a forked one may do something else."""
+
+    def __init__(self):
+        super().__init__()
+        self.forked, self.measured_s = [], []
+        self.made = None
+        """What each run measures, where its text does not say it."""
+        self.imports = {"base": ["torch"], "head": ["torch"]}
+        self.does = lambda number, side, outcome: outcome
+        """What becomes of a forked run, by its number and side."""
+
+    def run(self, request, *meters):
+        outcome = super().run(request, *meters)
+        side = "base" if "base" in request.command.folder else "head"
+        if request.specification.notes:
+            modules = [(name, f"/site-packages/{name}.py") for name in self.imports[side]]
+            phase = {"modules": modules, "path": [], "main": "train.py", "changed": {}}
+            Path(request.specification.notes).write_text(json.dumps([phase]))
+        self.forked.append(request.template is not None)
+        self.measured_s.append(request.specification.schedule.measure_s)
+        changed = replace(self.made or outcome.measurement, trace=Trace((1.0, 0.5)))
+        outcome = replace(outcome, measurement=changed, forked=self.forked[-1])
+        return self.does(sum(self.forked), side, outcome) if outcome.forked else outcome
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    made = Forking()
+    (tmp_path / "repo").mkdir()
+    monkeypatch.chdir(tmp_path / "repo")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    git("init", "--quiet", "-b", "main")
+    python = TargetPython("/usr/bin/python", "3.12.3", torch="2.9.0")
+    monkeypatch.setattr(trial_runner, "run_script", made.run)
+    for module in (comparison, setting_up):
+        monkeypatch.setattr(module, "target_python", lambda command: python)
+    monkeypatch.setattr(comparison, "devices_for", lambda python, jobs: [GPU])
+    monkeypatch.setattr(comparison, "reserved", lambda devices: nullcontext())
+    monkeypatch.setattr(preparation, "other_processes", lambda device: [])
+    monkeypatch.setattr(forking, "start_common_template", lambda requests, phases: Process())
+    Process.closed = 0
+    commit("100 1000")
+    return made
+
+
+@pytest.fixture
+def gated(machine, capsys):
+    """Gate a head that takes so long; returns the status and the document."""
+
+    def gated(*words, head="100.1 1000"):
+        write(head)
+        status = cli.main(["gate", "--base", "HEAD", "--json", *words, "train.py"])
+        assert git("worktree", "list").count("\n") == 0
+        return status, json.loads(capsys.readouterr().out)
+
+    return gated
+
+
+@pytest.mark.parametrize(("head", "status", "count"), [("100.1 1000", 0, 12), ("300 1000", 4, 6)])
+def test_all_but_the_runs_they_are_compared_with_are_forked(machine, gated, head, status, count):
+    found, document = gated(head=head)
+    assert (found, len(machine.forked)) == (status, count)
+    fresh = 3 if count == 12 else 2  # a factor of two is no matter of how a process began
+    assert machine.forked == [False] * fresh + [True] * (count - fresh)
+    assert Process.closed == 1
+    (note,) = [note for note in document["notes"] if "forked" in note]
+    assert ("compared with fresh ones" in note) is (count == 12)
+    assert "startup" in [each["metric"] for each in document["unmeasured"]]
+
+
+def test_start_up_is_that_of_fresh_processes(machine, gated):
+    status, document = gated("--metric", "startup")
+    assert status == 0
+    assert not any(machine.forked)
+    assert "startup" in [each["metric"] for each in document["metrics"]]
+
+
+def slower(times, sides=("base", "head"), until=99):
+    def does(number, side, outcome):
+        if side not in sides or number > until:
+            return outcome
+        taken = measurement([100 * times] * 8, trace=outcome.measurement.trace)
+        return replace(outcome, measurement=taken)
+
+    return does
+
+
+def other_losses(number, side, outcome):
+    other = replace(outcome.measurement, trace=Trace((1.0, 0.25)))
+    return replace(outcome, measurement=other) if side == "head" else outcome
+
+
+def crash(number, side, outcome):
+    return replace(outcome, state=TrialState.CRASHED, reason="CUDA", measurement=None)
+
+
+@pytest.mark.parametrize(
+    ("does", "why", "forks"),
+    [
+        (slower(1.1), "a step cost 1.10 times as much", 2),
+        (other_losses, "loss 2 was another", None),
+        (crash, "it could not be measured (CUDA)", 1),
+        (lambda *each: replace(each[2], forked=False), "the process from which runs were", 1),
+    ],
+)
+def test_where_it_matters_all_pairs_are_fresh(machine, gated, does, why, forks):
+    machine.does = does
+    status, document = gated()
+    assert status == 0
+    assert machine.forked[-10:] == [False] * 10
+    assert forks is None or sum(machine.forked) == forks
+    assert Process.closed == 1
+    assert [note for note in document["notes"] if "each run imports anew" in note and why in note]
+    assert "startup" in [each["metric"] for each in document["metrics"]]
+
+
+def test_one_slow_run_is_no_difference(machine, gated):
+    machine.does = slower(1.1, until=1)
+    status, _ = gated()
+    assert (status, machine.forked) == (0, [False] * 3 + [True] * 10)
+
+
+def test_versions_that_import_other_libraries(machine, gated):
+    machine.imports["head"] = ["os_settings", "torch"]
+    status, document = gated()
+    assert (status, any(machine.forked)) == (0, False)
+    assert "each run imports anew: both versions do not import the same" in document["notes"][-1]
+
+
+def windowed(*ms):
+    """A run of these windows of half a second."""
+    return replace(measurement([50] * 80), windows=tuple(StepWindow(10, each / 100) for each in ms))
+
+
+STEADY = [50, 50.1, 49.9, 50, 50.1, 49.9, 50, 50]
+
+
+@pytest.mark.parametrize(
+    ("run", "words", "measured"),
+    [
+        (windowed(*STEADY), (), {2.0}),
+        (windowed(*STEADY), ("--measure", "3"), {3.0}),
+        (windowed(*STEADY), ("--metric", "startup"), {4.0}),
+        (windowed(*STEADY[:4]), (), {4.0}),
+        (windowed(*STEADY[:-1], 51), (), {4.0}),
+        (replace(windowed(*STEADY), step_ms=(15.0,) * 250), (), {4.0}),
+        (replace(windowed(*STEADY), step_ms=(5.0,) * 800), (), {2.0}),
+    ],
+)
+def test_runs_whose_windows_hardly_differ_are_measured_for_less(
+    machine, gated, run, words, measured
+):
+    machine.made = run
+    assert gated(*words)[0] == 0
+    assert set(machine.measured_s[3:]) == measured
+    assert machine.measured_s[2] in (3.0, 4.0)
+
+
+def noted(*modules, changed=None):
+    return {"modules": [[*each] for each in modules], "changed": changed or {}, "path": ["/x"]}
+
+
+TORCH, NUMPY, OTHER = (
+    (name, f"/usr/site-packages/{name}.py") for name in ("torch", "numpy", "other")
+)
+OWN = ("package", "/tree/head/site-packages/package.py")
+COMMON = [
+    ("the same", [[noted(TORCH), noted(NUMPY)]] * 2, [[TORCH], [NUMPY]], [[], []]),
+    ("more after torch", [[noted(TORCH), noted(NUMPY)], [noted(TORCH), noted(NUMPY, OTHER)]],
+     [[TORCH], [NUMPY]], [[], ["other"]]),
+    ("another order", [[noted(TORCH), noted(NUMPY, OTHER)], [noted(TORCH), noted(OTHER, NUMPY)]],
+     [[TORCH], []], [[], ["numpy", "other"]]),
+    ("what one sets later", [[noted(TORCH), noted(NUMPY)],
+     [noted(TORCH), noted(NUMPY, changed={"$A": "1"})]], [[TORCH]], [[]]),
+    ("its own package", [[noted(OWN, TORCH)], [noted(OWN, TORCH)]], [[TORCH]], [["package"]]),
+    ("an own one instead", [[noted(NUMPY, TORCH)], [noted(TORCH)]], None, None),
+    ("what one sets first", [[noted(TORCH)], [noted(TORCH, changed={"$A": "1"})]], None, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("notes", "modules", "never"), [c[1:] for c in COMMON])
+def test_what_both_import_until_the_first_difference_is_imported_ahead(notes, modules, never):
+    if modules is None:
+        with pytest.raises(NoTemplateError):
+            in_common(notes, ["/tree/base", "/tree/head"])
+        return
+    phases = in_common(notes, ["/tree/base", "/tree/head"])
+    assert [each["modules"] for each in phases] == modules
+    assert [each["never"] for each in phases] == never
