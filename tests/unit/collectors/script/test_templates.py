@@ -68,7 +68,7 @@ def begin():
 
 
 STATE = """
-    import atexit, gc, json, os, resource, signal, sys, threading, time
+    import atexit, gc, json, os, resource, signal, subprocess, sys, threading, time
     imported = "fractions" in sys.modules
     import random
     names = sorted(name for name in os.environ if not name.startswith("GPUADVISOR_"))
@@ -79,7 +79,8 @@ STATE = """
         "main": sorted(name for name in vars(sys.modules["__main__"]) if name.startswith("__")),
         "environment": {name: os.environ[name] for name in names},
         "exported": sorted(
-            word.partition("=")[0] for word in os.popen("env").read().splitlines()
+            word.partition("=")[0]
+            for word in subprocess.check_output("env", text=True).splitlines()
         ),
         "folder": os.getcwd(), "input": sys.stdin.read(), "descriptors": sorted(
             (int(n), os.path.exists(f"/proc/self/fd/{n}") and os.stat(int(n)).st_mode >> 12)
