@@ -160,6 +160,36 @@ def test_a_fork_of_another_version_is_what_a_fresh_process_of_it_is(tmp_path, is
         template.close()
 
 
+def test_a_package_that_is_installed_from_a_versions_folder_is_never_imported_ahead(tmp_path):
+    libraries = tmp_path / "site-packages"
+    libraries.mkdir()
+    (libraries / "torch.py").touch()
+    folders = [tmp_path / "base", tmp_path / "head"]
+    versions, imports = [], []
+    for folder in folders:
+        (folder / "src" / "package.dist-info").mkdir(parents=True)  # taken for a library by that
+        (folder / "src" / "package.py").write_text(f"version = {folder.name!r}")
+        write(
+            folder,
+            "import sys; had = {'torch', 'package'} & {*sys.modules}\n"
+            "import package, torch; print(had, package.version)",
+        )
+        wanted = request(folder)
+        path = os.pathsep.join(map(str, (folder / "src", libraries)))
+        versions.append(replace(wanted, environment={"PYTHONPATH": path}))
+        imports.append(folder / "imports.json")
+        noting = replace(wanted.specification, notes=str(imports[-1]))
+        run_script(replace(versions[-1], specification=noting))
+    assert "package" in dict(json.loads(imports[0].read_text())[0]["modules"])
+    phases = templates.in_common([*map(templates.noted, imports)], [*map(str, folders)])
+    template = start_common_template(versions, phases)
+    try:
+        printed = [run_script(replace(each, template=template)).output for each in versions]
+    finally:
+        template.close()
+    assert printed == ["{'torch'} base", "{'torch'} head"]
+
+
 ENDS = [
     "import sys; sys.exit(3)",
     "raise ValueError('no data')",

@@ -1,0 +1,111 @@
+"""What whole gates of a script with steps of 50 ms cost, in starts of the script and seconds.
+
+    python benchmarks/gate_cost.py [--gates 5] [--slower 0 3 150] [--fresh]
+
+To be run on a quiet machine: what others do there makes runs longer and, as they then differ, more.
+Each gate compares two folders, whose script takes so many percent longer in the second one. A step
+waits for 50 ms, on the GPU where there is one. With `--fresh` no run is forked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.domain.gate import GateResult, GateRun
+from gpuadvisor.tuning.gate.comparison import gate
+from gpuadvisor.tuning.gate.options import GateOptions
+
+STEP_S = 0.05
+SCRIPT = """
+import time
+import numpy
+import torch
+
+STEP_S = {step_s}
+on_gpu = torch.cuda.is_available()
+device = "cuda" if on_gpu else "cpu"
+torch.set_num_threads(1)
+model = torch.nn.Linear(64, 64).to(device)
+optimizer = torch.optim.AdamW(model.parameters())
+batch = torch.rand(64, 64, device=device)
+for _ in range(100_000):
+    model(batch).square().mean().backward()
+    torch.cuda._sleep(int(STEP_S * 1.8e9)) if on_gpu else time.sleep(STEP_S)  # at 1.8 GHz
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+class Quiet:
+    """Shows nothing of a gate while it lasts."""
+
+    def on_message(self, sentence: str) -> None:
+        """Show it nowhere."""
+
+    def on_run_start(self, side: str, place: str) -> None:
+        """Show it nowhere."""
+
+    def on_run_end(self, run: GateRun) -> None:
+        """Show it nowhere."""
+
+
+def compared(folder: Path, slower: float, fresh: bool) -> GateResult:
+    """Return the result of one gate whose head is slower by so much, as a ratio."""
+    for name, step_s in (("base", STEP_S), ("head", STEP_S * (1 + slower))):
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "train.py").write_text(SCRIPT.format(step_s=step_s))
+    options = GateOptions(
+        Command(sys.executable, "train.py", folder=str(folder)),
+        folders=(folder / "base", folder / "head"),
+        metrics=("startup",) if fresh else (),
+    )
+    return gate(options, Quiet())
+
+
+def tell(slower: float, results: Sequence[GateResult]) -> None:
+    """Print what gates of one kind took."""
+    verdicts = Counter(str(result.verdict) for result in results)
+    starts, seconds = ([*map(of, results)] for of in (lambda r: len(r.runs), lambda r: r.wall_s))
+    runs = [run for result in results for run in result.runs]
+    print(f"\n{100 * slower:g} % slower: {dict(verdicts)}")
+    for what, values in (("starts", starts), ("seconds", seconds)):
+        print(
+            f"  {what:10} {median(values):6.1f} in the median ({min(values):g} to {max(values):g})"
+        )
+    for what, forked in (("fresh", False), ("forked", True)):
+        kind = [run.trial for run in runs if (run.trial.start_saved_s is not None) is forked]
+        begun = [trial.measurement.startup_s for trial in kind if trial.measurement]
+        if begun:
+            whole = median(trial.wall_s for trial in kind)
+            print(
+                f"  {len(kind) / len(results):4.1f} {what:6} a gate: {median(begun):.1f} s to the "
+                f"first step, {whole:.1f} s in all"
+            )
+    for note in dict.fromkeys(note for result in results for note in result.notes):
+        print(f"  {note}")
+
+
+def main() -> None:
+    """Run the gates, and print what each kind of them took."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--gates", type=int, default=5)
+    parser.add_argument("--slower", type=float, nargs="+", default=[0.0, 3.0, 150.0])
+    parser.add_argument("--fresh", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        for percent in options.slower:
+            results = [
+                compared(Path(folder), percent / 100, options.fresh) for _ in range(options.gates)
+            ]
+            tell(percent / 100, results)
+
+
+if __name__ == "__main__":
+    main()
