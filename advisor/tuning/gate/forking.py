@@ -90,7 +90,9 @@ class Forks:
             return True
         if place.endswith(SHORT) or side in self._alike:
             return True  # what a fork may do is no factor of two, which fresh runs showed
-        fresh = self._fresh["base"]
+        fresh = self._fresh["base"][:2]
+        if len(fresh) < 2:
+            raise DependsError("there are no fresh runs to compare with, as they failed")
         costs = [each.measurement for each in fresh[1:] if each.measurement is not None]
         if side == "head":
             why = computed(self._as_base(self._fresh["head"][0]), run)
@@ -118,7 +120,7 @@ class Forks:
     def _as_base(self, fresh: RunOutcome) -> list[Measurement]:
         """Return the head's only fresh run twice, with what two fresh runs of the base agree on."""
         assert fresh.measurement is not None  # none without is kept
-        traces = [each.measurement.trace for each in self._fresh["base"] if each.measurement][:2]
+        traces = [each.measurement.trace for each in self._fresh["base"][:2] if each.measurement]
         trace = replace(
             fresh.measurement.trace,
             losses=fresh.measurement.trace.losses[: _agreed(*(t.losses for t in traces))],
