@@ -37,8 +37,8 @@ SHORT_S = 2.0
 windows hardly differ: four windows."""
 STEADY = 0.001
 """Relative standard error of the mean of so short a run, from how its windows differ, below which
-twice as many tell no more: runs differ by 0.2 to 0.8 % on a quiet GPU, so it is a sixteenth of the
-variance of the quietest at most."""
+twice as many tell little more: runs differ by 0.2 to 0.8 % on a quiet GPU, and with medians of half
+as many windows their variance is a fifth larger where they differ least."""
 MIN_WINDOWS = 6
 """Windows below which how they differ is not known: of eight in 4 s, two may be too long to end."""
 OF_GPU = "GPU"
