@@ -45,7 +45,7 @@ def go_ahead(session: Session, items: Sequence[pytest.Item], option: str) -> Non
             terminal.write_line(f"gpu-benchmark: {sentence}")
 
     if not items:
-        tell("no test uses gpu_benchmark, so there is nothing to compare")
+        tell("no test uses gpu_benchmark, so there is nothing to run for that")
         return
     try:
         with stoppable() as stop:

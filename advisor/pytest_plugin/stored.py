@@ -140,7 +140,8 @@ def runs_of(
     first = run(tests)
     failed = {test: f"it gave no time{_why(first)}" for test in tests if test not in first.times_s}
     found: dict[str, list[RecordedRun]] = {test: [] for test in tests if test not in failed}
-    tell(f"{len(found)} benchmarks in {count} processes of pytest, about {first.wall_s:.0f} s each")
+    what = f"{len(found)} benchmark{'s' * (len(found) != 1)}"
+    tell(f"{what} in {count} processes of pytest, about {first.wall_s:.0f} s each")
     missing = dict.fromkeys(found, 0)
     repeated = 0
     while lacking := [test for test, runs in found.items() if len(runs) < count]:
