@@ -7,7 +7,7 @@ interpreters, plans and command lines are ways to have two that differ.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -76,57 +76,79 @@ def both_places(*benchmarks: GateOptions) -> Iterator[tuple[Place, Place, tuple[
     Work trees go with the block. UsageError where a version is not there, or a script that only one
     side is given, or one that neither side has.
     """
+    if benchmarks[0].base is None:
+        yield *_folders(benchmarks), ()
+    else:
+        with _work_trees(benchmarks) as (places, notes):
+            yield *places, notes
+
+
+def _folders(benchmarks: Sequence[GateOptions]) -> tuple[Place, Place]:
+    """Return the user's two folders, or twice the folder where the user is."""
+    options = benchmarks[0]
+    here = Path(options.command.folder or ".")
+    folders = options.folders or (here, here)
+    for each in benchmarks:
+        _check_folders(each.commands(), folders, bool(options.folders))
+    base, head = (
+        Place(folder.resolve(), str(folder) if options.folders else "") for folder in folders
+    )
+    return base, head
+
+
+@contextmanager
+def _work_trees(
+    benchmarks: Sequence[GateOptions],
+) -> Iterator[tuple[tuple[Place, Place], tuple[str, ...]]]:
+    """Yield a work tree of each version until the block ends, and what the user should know."""
     options, commands = benchmarks[0], [each.commands() for each in benchmarks]
     here = Path(options.command.folder or ".")
-    if options.base is None:
-        base, head = options.folders or (here, here)
-        for two in commands:
-            _check_folders(two, (base, head), bool(options.folders))
-        named = bool(options.folders)
-        yield Place(base.resolve(), str(base) * named), Place(head.resolve(), str(head) * named), ()
-        return
     try:
         repository = Repository.around(here)
     except UsageError:
         for two in commands:
             check_script(two[1])  # a name that is wrong anywhere is what the user has to mend first
         raise
-    (base_version, head_version), notes = _versions(options, repository)
+    versions, notes = _versions(options, repository)
     lacking = []
     for two in commands:
         scripts = [_script_in(repository, command, here) for command in two]
-        lacking += _lacking(repository, scripts, base_version, head_version, two[1])
-    renamed = repository.renamed(base_version, head_version) if lacking else {}
+        lacking += _lacking(repository, scripts, *versions, two[1])
+    renamed = repository.renamed(*versions) if lacking else {}
     renames = ({new: old for old, new in renamed.items()}, renamed)
-    with repository.checked_out(base=base_version, head=head_version) as roots:
-        places = []
-        for version, root, other_names in zip(
-            (base_version, head_version), roots.values(), renames, strict=True
-        ):
-            folder = root / repository.inside
-            folder.mkdir(parents=True, exist_ok=True)
-            for link in dict.fromkeys(link for each in benchmarks for link in each.links):
-                _link(repository.root / repository.inside / link, folder / link)
-            commit = version.commit if version.is_committed else None
-            places.append(Place(folder, version.name, commit, root, repository.root, other_names))
-        pointers = repository.lfs_pointers(roots["head"])
-        yield places[0], places[1], (*notes, *_told(pointers))
+    links = dict.fromkeys(link for each in benchmarks for link in each.links)
+    with repository.checked_out(base=versions[0], head=versions[1]) as roots:
+        base, head = (
+            _place(repository, version, root, links, names)
+            for version, root, names in zip(versions, roots.values(), renames, strict=True)
+        )
+        yield (base, head), (*notes, *_told(repository.lfs_pointers(roots["head"])))
+
+
+def _place(
+    repository: Repository,
+    version: Version,
+    root: Path,
+    links: Iterable[str],
+    renames: Mapping[Path, Path],
+) -> Place:
+    """Return where a version runs in its work tree, with what git does not hold."""
+    folder = root / repository.inside
+    folder.mkdir(parents=True, exist_ok=True)
+    for link in links:
+        _link(repository.root / repository.inside / link, folder / link)
+    commit = version.commit if version.is_committed else None
+    return Place(folder, version.name, commit, root, repository.root, renames)
 
 
 def ready(
     place: Place, command: Command, own: Own, python: TargetPython, settings: Settings
 ) -> ReadySide:
     """Return a side that can be run: what it has of its own, in its place."""
-    script, asked = command.script, ""
-    if place.root is not None and place.top is not None and not command.is_module:
-        top = place.top.resolve()
-        here = top / place.folder.relative_to(place.root)
-        path = _real(here / script)
-        script = os.path.relpath(path, here)
-        other = place.renames.get(path.relative_to(top)) if path.is_relative_to(top) else None
-        if other is not None and not os.path.lexists(place.folder / script):
-            script, asked = os.path.relpath(top / other, here), script
-    there = command.is_module or os.path.lexists(place.folder / script)
+    script, asked, there = command.script, "", True
+    if not command.is_module:
+        script, asked = _script_at(place, command.script)
+        there = os.path.lexists(place.folder / script)
     command = replace(command, python=python.executable, script=script, folder=str(place.folder))
     line = replace(command, args=with_arguments(command.args, settings)).line()
     name = ", ".join(filter(None, (place.name, own.name))) or command.script
@@ -137,22 +159,40 @@ def ready(
     return ReadySide(side, command, python, environment, settings, "" if there else script, asked)
 
 
+def _script_at(place: Place, script: str) -> tuple[str, str]:
+    """Return a script's path from the folder where a side runs, and what it was asked for as.
+
+    The latter is empty, unless the side has it under another name.
+    """
+    if place.root is None or place.top is None:
+        return script, ""
+    top = place.top.resolve()
+    here = top / place.folder.relative_to(place.root)
+    path = _real(here / script)
+    found = os.path.relpath(path, here)
+    other = place.renames.get(path.relative_to(top)) if path.is_relative_to(top) else None
+    if other is None or os.path.lexists(place.folder / found):
+        return found, ""
+    return os.path.relpath(top / other, here), found
+
+
 def differences(base: ReadySide, head: ReadySide) -> tuple[str, ...]:
     """Return what the user should know of how both sides differ."""
-    for side in (base, head):
-        if side.asked:
-            return (
-                f"git takes {side.command.script} in {side.side.name} for {side.asked}: these two "
-                "are compared",
-            )
+    renamed = [
+        f"git takes {side.command.script} in {side.side.name} for {side.asked}: these two are "
+        "compared"
+        for side in (base, head)
+        if side.asked
+    ]
     if base.side.command[0] != head.side.command[0] or _software(base.python) != _software(
         head.python
     ):
-        return tuple(f"{side.side.name} is {_software(side.python)}" for side in (base, head))
+        software = [f"{side.side.name} is {_software(side.python)}" for side in (base, head)]
+        return (*renamed, *software)
     same = (base.command, base.environment, base.settings)
     if same == (head.command, head.environment, head.settings):
         return ("both sides are the same: what differs is noise",)
-    return ()
+    return tuple(renamed)
 
 
 def _software(python: TargetPython) -> str:
