@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from gpuadvisor.cli import build_parser
-from gpuadvisor.reports.gate.outcome import WORDS
+from gpuadvisor.reports.gate.outcome import WORST
 
 ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
@@ -63,7 +63,7 @@ def test_the_action_gives_only_options_that_there_are():
 def test_every_input_of_the_action_is_used():
     used = set(re.findall(r"inputs\.([a-z-]+)", (ROOT / "action.yml").read_text("utf-8")))
     assert used == set(ACTION["inputs"])
-    for name in set(WORDS) - {"pass"}:
+    for name in set(WORST) - {"pass"}:
         assert name in ACTION["inputs"]["allow"]["description"]
 
 

@@ -214,7 +214,6 @@ def _print(made: Outputs) -> None:
     from gpuadvisor.commands._output import output
     from gpuadvisor.printable import printable
     from gpuadvisor.reports.gate.document import print_gate
-    from gpuadvisor.reports.gate.outcome import WORDS
 
     if any(each.path == STANDARD_OUTPUT for each in made.wanted):
         return
@@ -224,7 +223,8 @@ def _print(made: Outputs) -> None:
         if outcome.found is not None:
             print_gate(outcome.found, output())
         elif len(made.outcomes) > 1:
-            output().print(Text(printable(f"{WORDS[outcome.ending]}: {outcome.why}.")))
+            headline = f"{outcome.ending.capitalize()}: {outcome.why}."
+            output().print(Text(printable(headline)))
 
 
 def _write(made: Outputs) -> list[UsageError]:

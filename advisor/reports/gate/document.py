@@ -25,11 +25,12 @@ from gpuadvisor.reports.strict_json import strict
 if TYPE_CHECKING:
     from rich.console import Console
 
-HEADLINES = {
-    GateVerdict.PASS: ("Pass", "good"),
-    GateVerdict.FAIL: ("Fail", "bad"),
-    GateVerdict.INCONCLUSIVE: ("Inconclusive", "strong"),
+STYLES = {
+    GateVerdict.PASS: "good",
+    GateVerdict.FAIL: "bad",
+    GateVerdict.INCONCLUSIVE: "strong",
 }
+"""How paragraphs that say a verdict look."""
 VERSION = 2
 """Version of the JSON."""
 SHOWN_LINES = 15
@@ -95,8 +96,8 @@ def gate_json(found: GateResult) -> dict[str, Any]:
 
 def sections(found: GateResult) -> Iterator[Section]:
     """Yield what a gate found: the verdict, the metrics, why it is slower, and remarks."""
-    headline, style = HEADLINES[found.verdict]
-    yield Section("", [Paragraph(f"{headline}: {why(found)}.", style)])
+    headline = f"{str(found.verdict).capitalize()}: {why(found)}."
+    yield Section("", [Paragraph(headline, STYLES[found.verdict])])
     if found.differences:
         columns = [
             Column("", lambda row: row.title),

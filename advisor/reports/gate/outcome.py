@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,16 +11,8 @@ from gpuadvisor.errors import AdvisorError, RefusedError, ScriptError
 from gpuadvisor.printable import printable
 from gpuadvisor.reports.gate.document import gate_json, sentence, why
 
-WORDS: Mapping[str, str] = {
-    "pass": "Pass",
-    "fail": "Fail",
-    "inconclusive": "Inconclusive",
-    "refused": "Refused",
-    "error": "Error",
-}
-"""The endings as a headline says them."""
 WORST = ("fail", "error", "refused", "inconclusive", "pass")
-"""What several benchmarks come to: the first of these that one of them ended in."""
+"""How a gate may end. Several benchmarks come to the first of these that one of them ended in."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +20,7 @@ class Outcome:
     """How the gate of one benchmark ended."""
 
     name: str
-    """The benchmark's: that of its script where it has none."""
+    """Name of the benchmark; of its script where it has none."""
     ending: str
     """`pass`, `fail`, `inconclusive`; `refused` where the machine is in no state to compare,
     `error` where what is asked for cannot be done or the script fails in both versions."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpuadvisor.reports.gate.outcome import WORDS, Case, Outcome, cases, plain
+from gpuadvisor.reports.gate.outcome import Case, Outcome, cases, plain
 
 FILE = "-"
 LEVELS = {"pass": "notice", "inconclusive": "warning", "refused": "warning"}
@@ -25,7 +25,8 @@ def _lines(outcome: Outcome) -> Iterator[str]:
     whole = [Case("gate", "Gate", outcome.ending, outcome.why)]
     for case in [each for each in cases(outcome) if each.ending != "pass"] or whole:
         level = LEVELS.get(case.ending, "error")
-        title = _escaped(f"gpuadvisor gate, {plain(outcome.name)}: {WORDS[case.ending]}")
+        ending = case.ending.capitalize()
+        title = _escaped(f"gpuadvisor gate, {plain(outcome.name)}: {ending}")
         title = title.replace(":", "%3A").replace(",", "%2C")
         yield f"::{level} title={title}::{_escaped(plain(f'{case.why}.'))}"
 

@@ -12,7 +12,7 @@ from gpuadvisor.domain.gate import GateResult, GateRun
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.document import Column, Document, Folded, Section, Table
 from gpuadvisor.reports.gate.document import printed, sections
-from gpuadvisor.reports.gate.outcome import WORDS, Outcome
+from gpuadvisor.reports.gate.outcome import Outcome
 from gpuadvisor.reports.render_markdown import markdown
 
 FILE = "gpuadvisor-gate.md"
@@ -39,7 +39,7 @@ def _benchmark(outcome: Outcome, with_runs: bool) -> str:
         _, *rest = sections(outcome.found)
         rest += [_runs(outcome.found)] if with_runs and outcome.found.runs else []
     name = f"gpuadvisor gate {outcome.name}"
-    return markdown(Document((name,), rest, (f"{WORDS[outcome.ending]}:", f"{outcome.why}.")))
+    return markdown(Document((name,), rest, (f"{outcome.ending.capitalize()}:", f"{outcome.why}.")))
 
 
 def _runs(found: GateResult) -> Section:
