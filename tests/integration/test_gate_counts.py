@@ -67,7 +67,7 @@ def test_steps_are_counted_after_those_that_are_measured(measured):
 def test_what_cannot_be_counted_is_said(measured, tmp_path):
     found, _, _, counting = measured
     gone = counting.counted(replace(found, applied=()), tmp_path)
-    assert gone.applied[-1].detail == "the script ended before its steps were counted"
+    assert gone.applied[-1].detail == "no steps of torch followed those that were measured"
     assert gone.counts == found.counts
 
 

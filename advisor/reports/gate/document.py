@@ -18,7 +18,7 @@ from gpuadvisor.printable import printable
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.document import Bullets, Column, Listing, Paragraph, Section, Table
 from gpuadvisor.reports.gate.explanation import explanation_json, explanation_sections
-from gpuadvisor.reports.gate.quantities import middle
+from gpuadvisor.reports.gate.quantities import middle, number
 from gpuadvisor.reports.render_text import print_sections
 from gpuadvisor.reports.strict_json import strict
 
@@ -183,7 +183,7 @@ def _effort(found: GateResult) -> str:
 def _change(found: Difference) -> str:
     if not found.unit:
         more = median(found.head) - median(found.base) if found.head and found.base else 0.0
-        return f"{more:+.4g}{_new(found)}" if more else "none"
+        return f"{number(more, '+') if more else 'none'}{_new(found)}"
     return f"{_signed(found.ratio)} ({_interval(found)})"
 
 
@@ -265,6 +265,11 @@ def _run(run: GateRun) -> dict[str, Any]:
         "data_wait_share": measured and measured.data_wait_share,
         "peak_memory_bytes": measured and measured.peak_memory_bytes,
         "startup_s": measured and measured.startup_s,
+        "counts": [
+            {"kind": kind, "name": name, "counts": list(each)}
+            for kind, names in (measured.counts if measured else {}).items()
+            for name, each in names.items()
+        ],
         "sm_clock_mhz": run.sm_clock_mhz,
         "disturbance": trial.disturbance or None,
         "wall_s": trial.wall_s,

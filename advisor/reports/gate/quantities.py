@@ -22,12 +22,17 @@ class Unit:
     """Writes a figure in this unit for people."""
 
 
+def number(value: float, sign: str = "") -> str:
+    """Return a number for people: a count with all its digits, with `sign` as in a format."""
+    return f"{value:{sign},.0f}" if value.is_integer() else f"{value:{sign}.4g}"
+
+
 UNITS: Mapping[str, Unit] = {
     "ms": Unit("seconds", 1e-3, figures.milliseconds),
     "s": Unit("seconds", 1.0, lambda value: figures.milliseconds(value and 1e3 * value)),
     "bytes": Unit("bytes", 1.0, figures.memory),
     "J": Unit("joules", 1.0, figures.energy),
-    "": Unit("", 1.0, lambda value: "-" if value is None else f"{value:.4g}"),
+    "": Unit("", 1.0, lambda value: "-" if value is None else number(value)),
 }
 
 

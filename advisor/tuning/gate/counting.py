@@ -7,15 +7,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gpuadvisor.collectors.kineto import reader
-from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.gate import GateRun
 from gpuadvisor.domain.knobs import Application, AppliedKnob
 from gpuadvisor.domain.measurement import Counts, Measurement
 from gpuadvisor.errors import AdvisorError
-from gpuadvisor.rules.facts.counts import counts
-from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.tuners.gate.metric import PROFILER, Traced
 from gpuadvisor.tuners.gate.metrics import chosen
 
@@ -64,7 +60,7 @@ class Counting:
             return _refused(measurement, self._stopped or (told.detail if told else ""))
         trace = folder / TRACE
         if told is None or not trace.is_file():
-            return _refused(measurement, "the script ended before its steps were counted")
+            return _refused(measurement, "no steps of torch followed those that were measured")
         if json.loads(told.detail)["steps"] < FEWEST_STEPS:
             return _refused(measurement, f"fewer than {FEWEST_STEPS} steps could be counted")
         try:
@@ -75,6 +71,12 @@ class Counting:
 
 
 def _counts(trace: Path) -> dict[str, Counts]:
+    # numpy takes longer to import than the rest of a command that counts nothing.
+    from gpuadvisor.collectors.kineto import reader
+    from gpuadvisor.columns import MemoryProfile
+    from gpuadvisor.rules.facts.counts import counts
+    from gpuadvisor.rules.facts.summary import Facts
+
     profile = MemoryProfile()
     profile.finish(reader.read(trace, profile))
     return counts(Facts(profile))

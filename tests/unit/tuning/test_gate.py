@@ -84,13 +84,20 @@ class Machine:
             return RunOutcome(
                 state, "it raised ValueError", None, "Traceback ...", 1.0, "t.py, line 1"
             )
-        cost_ms, memory_mib = map(float, text.split())
+        counts = [a for a in request.specification.applications if a.knob == PROFILER]
+        if counts and text.endswith("no profiler"):
+            request.on_event({"event": "measured"})
+            return RunOutcome(TrialState.CRASHED, "killed by SIGSEGV", None, "", 8.0)
+        cost_ms, memory_mib = map(float, text.split()[:2])
         factor = float(request.environment.get("TIMES", 1)) * (1 + len(request.command.args))
         factor *= 2 if "slow" in request.command.python else 1
-        settings = [a for a in request.specification.applications if a.knob != PROFILER]
-        factor /= 1 + len(settings)
+        factor /= 1 + len(request.specification.applications) - len(counts)
         factor *= 1 + self.random.gauss(0, self.spread)
-        measured = measurement([cost_ms * factor] * 8, peak_memory_bytes=int(memory_mib * 2**20))
+        measured = measurement(
+            [cost_ms * factor] * 8,
+            peak_memory_bytes=int(memory_mib * 2**20),
+            counts={"graph_breaks": {"print": (1,)}},
+        )
         return RunOutcome(TrialState.COMPLETE, "", measured, "", 8.0, disturbance=self.disturbance)
 
 
@@ -160,6 +167,17 @@ def test_it_takes_twelve_runs_where_that_is_enough(machine, gated):
     write("101 1000")
     gated("--base", "HEAD")
     assert len(machine.requests) == 12
+
+
+def test_a_script_that_fails_with_the_profiler_is_gated_without(machine, gated):
+    commit("100 1000 no profiler")
+    write("101 1000 no profiler")
+    status, out, _ = gated("--base", "HEAD", "--json")
+    why = {each["metric"]: each["reason"] for each in json.loads(out)["unmeasured"]}
+    assert status == 0
+    assert why["kernels"] == "with torch's profiler the script fails: killed by SIGSEGV"
+    counted = [bool(each.specification.applications) for each in machine.requests]
+    assert counted == [True] + [False] * 12  # the first run again, and eleven more
 
 
 def test_a_commit_beside_another(gated):
