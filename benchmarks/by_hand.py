@@ -5,7 +5,8 @@
 
 By hand means: each value of each knob alone, all together that paid, and greedy, in the order of
 gain; four fresh processes each, in random order with the unchanged script. Only settings of the
-default level count, and only where the losses and outputs agree, by the product's own comparison.
+default level count, and only where the product's own comparison of losses and outputs finds nothing
+wrong; it leaves losses that part as chaos makes them to a rehearsal, which is not made here.
 What fails is not run again. Without `--thorough` neither is what is clearly slower after one run or
 no faster after two, and loaders are left alone while nobody waits for them. Where time is short
 each value has its turn before any has its second.

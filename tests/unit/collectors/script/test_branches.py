@@ -176,7 +176,7 @@ LATE = {
     "an attribute": (["args.bad = bad", "if args.bad > 2: data.level = 2"], "args.bad > 2", "data"),
     "an attribute of an answer": (["if step().real > 2: data.level = 2"], "step().real", "data"),
     "a text": (["word = str(loss)", "if word.endswith('9'): data.level = 2"], "word.", "data"),
-    "another name": (["own = loader.dataset", "if bad > 2: own.level = 2"], "bad > 2", "data"),
+    "another name": (["own, n = loader.dataset, 1", "if bad > 2: own.a = 2"], "bad > 2", "data"),
     "data by their name": (["if bad > 2: args.dataset.level = 2"], "bad > 2", "data"),
     "a loader by its name": (["if bad > 2: args.dataloader.level = 2"], "bad > 2", "data"),
     "an answer's use": (["if bad > 2: best = data.items.pop()"], "bad > 2", "data"),
@@ -440,6 +440,7 @@ HARMLESS = {
     ),
     "a function for another process": ([], "def run(*_): data.level = 2\nmath.spawn(run)\n"),
     "how many weights": (["if bad > 2: print(sum(p.numel() for p in model.parameters()))"], ""),
+    "how many in each": (["if bad > 2: print([p.numel() for p in model.parameters()])"], ""),
     "a sum over few": (["print(sum(x for x in (1, 2) if x > bad))"], ""),
     "a method for each sample": (
         [],
@@ -515,7 +516,10 @@ HARMLESS = {
     "what a machine has": (["if not math.cuda.is_available(): model.weight.zero_()"], ""),
     "what a batch has": (["if hasattr(loss, 'mask'): model.weight.zero_()"], ""),
     "an option's text": (
-        ["if opt.lower() == 'sgd' or opt.startswith('s') or opt.endswith('s'): model.half_()"],
+        [
+            "if opt.lower() == 's' or opt.startswith('s') or opt.endswith('s'):",
+            "    model.weight.zero_()",
+        ],
         "opt = 'adam'",
     ),
     "a process of its own": ([], "def run(*_): data.level = 2\nmath.Process(target=run)\n"),
