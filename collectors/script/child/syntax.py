@@ -138,7 +138,7 @@ def assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 def stored_names(target: ast.expr) -> Iterator[str]:
     """Yield the names, or the last ones of paths, that an assignment gives a value to."""
-    if isinstance(target, (ast.Tuple, ast.List)):
+    if isinstance(target, ast.Tuple):
         for each in target.elts:
             yield from stored_names(each)
     elif isinstance(target, (ast.Name, ast.Attribute)):
