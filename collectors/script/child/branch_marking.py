@@ -21,13 +21,10 @@ from gpuadvisor.domain.rehearsal import Touch
 
 BRANCH, VALUE = "__gpuadvisor_branch__", "__gpuadvisor_stored__"
 """Built-in functions that the runtime provides, as `loop_rewriting.LOOP` is one."""
-FAILURES = frozenset({
-    "", "BaseException", "Exception", "ImportError", "KeyboardInterrupt", "MemoryError",
-    "ModuleNotFoundError", "OSError", "OutOfMemoryError", "RuntimeError", "SystemExit",
-})  # fmt: skip
+FAILURES = frozenset({"Exception", "KeyboardInterrupt", "OutOfMemoryError", "RuntimeError"})
 """Exceptions that tell of an accident. A run that has none does not take their branch."""
-ANYTHING = frozenset({"", "BaseException", "Exception"})
-"""What catches each exception that the script raises itself."""
+ANYTHING = frozenset({"", "Exception"})
+"""What catches each exception that the script raises itself; nothing is written in `except:`."""
 _LEAVING = (ast.Break, ast.Continue, ast.Return, ast.Raise)
 _TRIES: Any = (ast.Try, getattr(ast, "TryStar", ast.Try))
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -119,9 +116,9 @@ class Marker:
             node.body = self.statements(node.body)
             for handler in node.handlers:
                 caught = set(map(last_name, _members(handler.type)))
-                text = f"except {ast.unparse(handler.type)}" if handler.type else ""
+                text = f"except {ast.unparse(handler.type)}" if handler.type else "except"
                 is_meant = bool(caught & raised) or bool(raised and caught & ANYTHING)
-                is_meant |= bool(text) and not caught & FAILURES
+                is_meant |= handler.type is not None and not caught & FAILURES
                 handler.body = self._branch(handler, handler.body, text, before, is_meant)
             node.orelse, node.finalbody = map(self.statements, (node.orelse, node.finalbody))
         elif isinstance(node, ast.Match):
@@ -330,8 +327,8 @@ def _statement_of(call: ast.Call) -> ast.Expr:
     return ast.copy_location(ast.Expr(call), call)
 
 
-def _members(node: ast.expr | None) -> Sequence[ast.expr]:
-    return node.elts if isinstance(node, ast.Tuple) else [] if node is None else [node]
+def _members(node: ast.expr | None) -> Sequence[ast.expr | None]:
+    return node.elts if isinstance(node, ast.Tuple) else [node]
 
 
 def _always_leaves(body: list[ast.stmt]) -> bool:

@@ -146,6 +146,11 @@ LATE = {
         "except Exception",
         "data",
     ),
+    "an assertion and all exceptions": (
+        ["try: assert bad < 2", "except: data.level = 2"],
+        "except",
+        "data",
+    ),
     "an exit": (["if bad > 2: raise SystemExit", "if bad > 3: exit()"], "bad > 3", "rows"),
     "what may be taken": (
         ["import itertools as i", "for x in i.takewhile(lambda x: x > bad, [1]): step()"],
@@ -467,7 +472,10 @@ HARMLESS = {
         "except StopIteration: pass\n",
     ),
     "a type": (["if isinstance(loss, str): model.weight.zero_()"], ""),
-    "an accident": (["try: step()", "except RuntimeError: model.weight.grad = None"], ""),
+    **{
+        f"an accident: {error}": (["try: step()", f"except {error}: model.weight.grad = None"], "")
+        for error in ("RuntimeError", "Exception", "torch.OutOfMemoryError", "KeyboardInterrupt")
+    },
     "a value that changes": (["data.level = epoch"], ""),
     "a function that is never called": ([], "def f(loss):\n    if loss: data.level = 2\n"),
     "a loop over layers": (
