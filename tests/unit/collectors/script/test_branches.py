@@ -38,7 +38,8 @@ def reported(monkeypatch):
     def run(text):
         progress = Progress()
         watch = loops.begin(Shortening("", batches=4, steps=4, epochs=2, later=0), progress)
-        done = rewrite(textwrap.dedent(text), "/home/user/train.py", 0)
+        failing = SimpleNamespace(send=lambda _, detail: pytest.fail(detail))
+        done = rewrite(textwrap.dedent(text), "/home/user/train.py", 0, channel=failing)
         watch.add(done.sites, done.learns, done.marks)
         optimizer = SimpleNamespace()
 
@@ -514,13 +515,15 @@ HARMLESS = {
     "a learning rate beside a model": (["model.train()", "if bad > 2: args.rate = 0.1"], ""),
     "a table that is changed": (
         ["ACTIONS[epoch % 2] = keep", "ACTIONS.append(epoch)"],
-        "def keep(x): pass\ndef harder(x): x.level = 2\nACTIONS = [keep, harder]\n",
+        "def keep(x): pass\ndef harder(x): data.level = 2\nACTIONS = [keep, harder]\n",
     ),
     "a loop that ends within": (["if bad > 2:", "    for x in (1,): break"], ""),
     **{
         f"weights' {size}": ([f"if bad > 2: print(model.weight.{size})"], "")
         for size in ("device", "dtype", "shape", "size")
     },
+    "something that is told of data": (["if bad > 2: print(data, loss)"], ""),
+    "something that is stored somewhere": (["if bad > 2: setattr(*best)"], ""),
     "a queue": (["args.get()"], ""),
     "weights by epoch": (["model.weight[epoch * 0]"], ""),
     "a log that samples use": (
