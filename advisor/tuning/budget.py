@@ -12,10 +12,11 @@ from enum import Enum, auto
 
 from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.knobs import Settings
-from gpuadvisor.domain.study import Aspect, Trial, TrialState
+from gpuadvisor.domain.study import Trial
 from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.statistics import LOOKS, pairs_needed
+from gpuadvisor.tuning.durations import Durations
 
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 LONGEST_S = 30 * 24 * 3600
@@ -27,10 +28,6 @@ REHEARSAL_SHARE = 1 / 3
 """Most of the whole budget that a rehearsal may take, and that is kept back for it."""
 USUAL_REHEARSAL_S = 200.0
 """Most that a rehearsal takes where the budget is in trials: a third of the default budget."""
-LIFE_TRIALS = 1.75
-"""Trials that a life lasts: beside the start and some steps it has a second epoch's start, an
-evaluation and checkpoints. ResNet-50 of pytorch/examples: 30 s beside 17 s on an H200. Epochs
-after the second are lived only where the time that is allowed has room for them."""
 PROOF_SHARE = 0.3
 """Most of the whole budget that is kept back for more of a proof than its first look."""
 TURNED_SHARE = 0.4
@@ -85,10 +82,6 @@ TRIED_AGAIN = 1.5
 """Times what the first values of all knobs take that a search takes: it tries other values, and
 once more beside better settings what brought nothing. Without this, one of five simulated studies
 with such a budget had no room for its last knob."""
-WARM = 1 / 2
-"""Part of what a knob's first start takes longer that its later ones take, about: compilers find on
-disk what they compiled before, and tune anew what they do not keep."""
-
 MEASURE_SHARE = 1 / 150
 """Part of a time budget that one run measures for, between the bounds below: longer budgets buy
 quieter figures."""
@@ -167,16 +160,10 @@ class Budget:
 
     def __init__(self, limit: BudgetLimit, knobs: Mapping[str, Knob]) -> None:
         self._limit = limit
-        self._knobs = knobs
+        self.durations = Durations(knobs)
         self._began_s = time.monotonic()
-        self._walls_s: dict[frozenset[tuple[str, object]], float] = {}
-        """Time of the last run of some settings."""
-        self._starts_s: dict[frozenset[tuple[str, object]], float] = {}
-        """Start-up, in seconds, of settings by those of them that decide how long it takes."""
         self._searched = 0
         self._proof_pairs = LOOKS[0]
-        self._delay_s = self._turning_s = 0.0
-        self._life_trials = LIFE_TRIALS
         self._proving = 0
         self._phase = "baseline"
         self._phase_began_s = self._began_s
@@ -200,15 +187,8 @@ class Budget:
         self._phase, self._phase_began_s = name, now_s
 
     def record(self, trial: Trial) -> None:
-        """Learn what a trial took. One that did not reach its end says little of those that do."""
-        slow = self._slow(trial.settings)
-        wall_s = trial.wall_s + (trial.start_saved_s or 0.0)  # what is to come may be fresh
-        # Runs of a proof wait by chance before they are measured, which `_delay_s` stands for.
-        if wall_s > 0 and trial.state is TrialState.COMPLETE and trial.phase != "proof":
-            self._walls_s[frozenset(trial.settings.items())] = wall_s
-            self._starts_s[slow] = wall_s
-        elif slow and trial.state is not TrialState.PRUNED:
-            self._starts_s[slow] = max(self.expected_s(trial.settings), wall_s)
+        """Learn what a trial took, and count it."""
+        self.durations.record(trial)
         if trial.phase == "search":
             self._searched += 1
         if trial.phase == "proof":
@@ -222,34 +202,9 @@ class Budget:
         pairs = pairs_needed(math.log(USUAL_GAIN), spread)
         self._proof_pairs = min(pairs or MOST_PAIRS, MOST_PAIRS)
 
-    def expect_delay(self, seconds: float) -> None:
-        """Learn how long runs of a proof wait on average before they are measured."""
-        self._delay_s = seconds
-
-    def expect_turning(self, seconds: float) -> None:
-        """Learn how much longer a run of a proof takes that times both sides in turns; 0 for none.
-
-        Pairs are kept back for its first look: where runs differ much, fewer show nothing.
-        """
-        self._turning_s = seconds
-
     def expected_s(self, settings: Settings) -> float:
         """Return how long a trial of these settings will probably take."""
-        known, slow = frozenset(settings.items()), self._slow(settings)
-        if known in self._walls_s:
-            return self._walls_s[known]
-        if slow in self._starts_s:
-            return self._starts_s[slow]
-        plain = self._walls_s.get(frozenset(), 30.0)
-        return plain + sum(self._knobs[name].first_start_s for name, _ in slow)
-
-    def _slow(self, settings: Settings) -> frozenset[tuple[str, object]]:
-        """Return the settings that decide how long a start takes: those that compile."""
-        return frozenset(
-            (name, value)
-            for name, value in settings.items()
-            if name in self._knobs and self._knobs[name].first_start_s
-        )
+        return self.durations.run_s(settings)
 
     @property
     def left_s(self) -> float | None:
@@ -278,14 +233,16 @@ class Budget:
             if self.phase == "proof":
                 return self._proving + len(batch) <= PROOF_RUNS
             return self.phase != "search" or self._searched + len(batch) <= self._limit.trials
-        delay_s = self._delay_s if self.phase == "proof" else 0.0
+        delay_s = self.durations.delay_s if self.phase == "proof" else 0.0
         lasting_s = sorted((self.expected_s(each) + delay_s for each in batch), reverse=True)
         # With the longest first, each group of trials lasts as long as its first.
         needed_s = sum(lasting_s[::parallel])
         reserve_s = max(map(self._reserve_s, batch), default=0.0)
         if self.phase == "search" and not self._searched:
             # A study that tried nothing has kept its reserve for nothing.
-            least_s = max((self._least_proof_s(settings) for settings in batch), default=0.0)
+            least_s = max(
+                (self.durations.first_look_s(settings) for settings in batch), default=0.0
+            )
             reserve_s = min(reserve_s, least_s - self._overdraft_s)
         return (self.left_s or 0.0) - needed_s >= reserve_s
 
@@ -295,7 +252,7 @@ class Budget:
             return True
         jitter_s = JITTER * self._limit.seconds
         room_s = (self.left_s or 0.0) + self._overdraft_s + jitter_s
-        return room_s >= self._least_proof_s(settings)
+        return room_s >= self.durations.first_look_s(settings)
 
     @property
     def _overdraft_s(self) -> float:
@@ -310,10 +267,10 @@ class Budget:
         None where that is no matter: the budget is in trials, or the runs of a proof may take as
         long as they need, as nobody knows how long that is.
         """
-        is_known = frozenset(settings.items()) in self._walls_s
+        is_known = self.durations.has_run(settings)
         if self.left_s is None or (self.phase == "proof" and not is_known):
             return None
-        least_s = SLOW_RUN * (self.expected_s(settings) + self._delay_s)
+        least_s = SLOW_RUN * (self.expected_s(settings) + self.durations.delay_s)
         return max(self.left_s - self._reserve_s(settings), least_s)
 
     def has_room_for_profile(self) -> bool:
@@ -331,12 +288,12 @@ class Budget:
         share_s = (COMPILING_SHARE if compiles else SCREENING_SHARE) * self._limit.seconds
         run_s = self.expected_s({})
         # A trial of all that it finds, and the first look of its proof.
-        left_s = (self.left_s or 0.0) - self._least_proof_s({}) - run_s
+        left_s = (self.left_s or 0.0) - self.durations.first_look_s({}) - run_s
         more = LOOKS[1] - LOOKS[0] if self._proof_pairs > LOOKS[0] else 0
-        second_look_s = more * self._pair_s({})
+        second_look_s = more * self.durations.pair_s({})
         rehearsal_s = self._rehearsal_reserve_s({})
         if rehearsal_s:
-            rehearsal_s += SPARE_LIVES * self._life_trials * run_s
+            rehearsal_s += SPARE_LIVES * self.durations.spare_life_s()
         room_s = 0.0
         for kept_s in (second_look_s + rehearsal_s, second_look_s, 0.0):
             room_s = min(share_s, left_s - kept_s)
@@ -348,38 +305,29 @@ class Budget:
         """Return how long a loader may be timed alone now, its start included; 0 if in trials."""
         if self._limit.seconds is None:
             return 0.0
-        later_s = self._least_proof_s({}) + self.expected_s({})
+        later_s = self.durations.first_look_s({}) + self.expected_s({})
         return max(0.0, min(LOADER_SHARE * self._limit.seconds, (self.left_s or 0.0) - later_s))
 
-    def rehearsal_s(
-        self, settings: Settings, again: bool = False, is_proven: bool = False
-    ) -> float:
+    def rehearsal_s(self, settings: Settings, is_proven: bool = False) -> float:
         """Return how long a rehearsal of these settings may take now; 0 where there is no room.
 
         What the first look of a proof needs is left out, and what a usual proof needs where there
-        is time for both. `again` where the unchanged script's lives are known, `is_proven` where
-        the proof was made before: then it may take more than its share, for nothing else is as
-        urgent.
+        is time for both. `is_proven` where the proof was made before: then it may take more than
+        its share, for nothing else is as urgent.
         """
         if self._limit.seconds is None:
             return USUAL_REHEARSAL_S
-        needed_s = self._lives_s(settings, 0 if again else 2)
+        needed_s = self.durations.lives_s(settings)
         share_s = REHEARSAL_SHARE * self._limit.seconds
         left_s = self.left_s or 0.0
         if is_proven:
             most_s = usual_s = left_s + self._overdraft_s
         else:
-            most_s = left_s - self._least_proof_s(settings)
+            most_s = left_s - self.durations.first_look_s(settings)
             usual_s = left_s - self._proof_s(settings)
         if needed_s > (most_s if is_proven else min(share_s, most_s)):
             return 0.0
         return most_s if needed_s > share_s else max(needed_s, min(share_s, usual_s))
-
-    def record_rehearsal(self, settings: Settings, wall_s: float) -> None:
-        """Learn what all lives of a rehearsal took."""
-        usual_s = self._lives_s(settings) / self._life_trials
-        if wall_s > 0:
-            self._life_trials = wall_s / usual_s
 
     def advice(self) -> str | None:
         """Return a sentence if the budget is too small for a study of this script, else None."""
@@ -416,7 +364,9 @@ class Budget:
 
     def deciding_s(self, settings: Settings, rehearsed: bool) -> float:
         """Return how long the first look of a proof takes, and a rehearsal where there was none."""
-        return self._least_proof_s(settings) + (0.0 if rehearsed else self._lives_s(settings))
+        return self.durations.first_look_s(settings) + (
+            0.0 if rehearsed else self.durations.lives_s(settings)
+        )
 
     def _reserve_s(self, settings: Settings) -> float:
         """Return what ablation, rehearsal and proof will take if these settings turn out best."""
@@ -427,11 +377,11 @@ class Budget:
         if self.phase == "search" and self.reserve is Reserve.NOTHING:
             return self._still_possible_s()
         if self.phase == "search" and self.reserve is Reserve.LEAST and not self.stands_on:
-            return self._least_proof_s(settings) + rehearsal_s
+            return self.durations.first_look_s(settings) + rehearsal_s
         reserve_s = self._proof_s(settings) + rehearsal_s
         if self.phase == "ablation":
             return reserve_s
-        return reserve_s + min(ABLATION_SHARE * budget_s, self._ablation_s(settings))
+        return reserve_s + min(ABLATION_SHARE * budget_s, self.durations.ablation_s(settings))
 
     def _still_possible_s(self) -> float:
         """Return what the least proof of what looks best takes, and its rehearsal if that fits.
@@ -441,54 +391,23 @@ class Budget:
         settings = self.stands_on
         if not settings or not self.has_room_for_proof(settings):
             return 0.0
-        least_s, rehearsal_s = self._least_proof_s(settings), self._rehearsal_reserve_s(settings)
+        least_s, rehearsal_s = (
+            self.durations.first_look_s(settings),
+            self._rehearsal_reserve_s(settings),
+        )
         both = least_s + rehearsal_s <= (self.left_s or 0.0)
         return least_s + rehearsal_s if both else least_s
 
     def _rehearsal_reserve_s(self, settings: Settings) -> float:
         """Return what a rehearsal will take; nothing is kept back for one that may not be made."""
-        lives_s = self._lives_s(settings)
+        lives_s = self.durations.lives_s(settings)
         return lives_s if lives_s <= REHEARSAL_SHARE * (self._limit.seconds or 0.0) else 0.0
-
-    def _least_proof_s(self, settings: Settings) -> float:
-        """Return how long it takes to the first look of a proof."""
-        return LOOKS[0] * self._pair_s(settings)
-
-    def _pair_s(self, settings: Settings) -> float:
-        return self._again_s(settings) + self.expected_s({}) + 2 * self._delay_s
-
-    def _again_s(self, settings: Settings) -> float:
-        """Return how long a run of these settings will take when they have run already."""
-        expected_s, slow = self.expected_s(settings), self._slow(settings)
-        if not slow or slow in self._starts_s:
-            return expected_s
-        return expected_s - (1 - WARM) * sum(self._knobs[name].first_start_s for name, _ in slow)
 
     def _proof_s(self, settings: Settings) -> float:
         """Return how long a usual proof takes, if that is no more than its share."""
-        usual_s = self._proof_pairs * self._pair_s(settings)
-        budget_s = self._limit.seconds or 0.0
-        turned_s = LOOKS[0] * (self._pair_s(settings) + 2 * self._turning_s)
+        durations, budget_s = self.durations, self._limit.seconds or 0.0
         return max(
-            self._least_proof_s(settings),
-            min(PROOF_SHARE * budget_s, usual_s),
-            min(TURNED_SHARE * budget_s, turned_s) if self._turning_s else 0.0,
+            durations.first_look_s(settings),
+            min(PROOF_SHARE * budget_s, self._proof_pairs * durations.pair_s(settings)),
+            min(TURNED_SHARE * budget_s, durations.turned_look_s(settings)),
         )
-
-    def _ablation_s(self, settings: Settings) -> float:
-        """Return how long an ablation takes; one setting alone needs none."""
-        return (2 + len(settings)) * self._again_s(settings) if len(settings) > 1 else 0.0
-
-    def _lives_s(self, settings: Settings, unchanged: int = 2) -> float:
-        """Return how long the lives of a rehearsal take, so many of them the unchanged script's.
-
-        Where only some of the settings reach the data, the others may live alone, too.
-        """
-        reach = [n for n in settings if n in self._knobs and _reaches_data(self._knobs[n])]
-        lives = 2 if 0 < len(reach) < len(settings) else 1
-        trials_s = unchanged * self.expected_s({}) + lives * self._again_s(settings)
-        return self._life_trials * trials_s
-
-
-def _reaches_data(knob: Knob) -> bool:
-    return Aspect.BATCHES in knob.reaches

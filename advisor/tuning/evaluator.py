@@ -144,7 +144,7 @@ class ScriptEvaluator:
         self._spread = spread
         self._budget.expect_spread(spread)
         if self._is_worth_turning and self._objective is Objective.THROUGHPUT:
-            self._budget.expect_turning(self._turning_of({}).expected_s)
+            self._budget.durations.turning_s = self._turning_of({}).expected_s
 
     def remember(self, trials: Sequence[Trial]) -> None:
         """Take over the trials of an earlier, interrupted session of this study."""
@@ -244,7 +244,7 @@ class ScriptEvaluator:
 
     def _expect_delay(self) -> None:
         delay_s = self._delay.mean_s(self.trials)
-        self._budget.expect_delay(delay_s + self._turning_s)
+        self._budget.durations.delay_s = delay_s + self._turning_s
 
     def _tell(self, known: Trial) -> None:
         """Count and show a run of an earlier session where this one needs it first."""

@@ -45,8 +45,6 @@ class Prover:
     """What is left of the settings that were proven last, and all that was ever taken out."""
     _proofs: int = 0
     """Proofs that were made: of several, each has to be surer."""
-    _has_lived: bool = False
-    """Whether the unchanged script's lives are known."""
 
     def prove(
         self, settings: Settings, contributions: tuple[Contribution, ...] = ()
@@ -107,9 +105,8 @@ class Prover:
 
         def rehearse(some: Settings) -> Rehearsal:
             self._rehearser.allowed_s = self._allowed_s(settings)
-            self._has_lived = True
             found = self._rehearser.rehearse(some, step_ms)
-            self.budget.record_rehearsal(some, found.wall_s)
+            self.budget.durations.record_rehearsal(some, found.wall_s)
             return found
 
         self.rehearsed = harmless_part(
@@ -126,7 +123,7 @@ class Prover:
 
     def _allowed_s(self, settings: Settings) -> float:
         """Return how long a rehearsal of proven settings may take now."""
-        return self.budget.rehearsal_s(settings, self._has_lived, is_proven=True)
+        return self.budget.rehearsal_s(settings, is_proven=True)
 
     @cached_property
     def _rehearser(self) -> Rehearser:

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from gpuadvisor.domain.knobs import Effect
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.budget import (
     ABLATION_SHARE,
     JITTER,
-    LIFE_TRIALS,
     PROOF_SHARE,
     REHEARSAL_SHARE,
     TRIED_AGAIN,
@@ -18,11 +18,14 @@ from gpuadvisor.tuning.budget import (
     Budget,
     BudgetLimit,
 )
+from gpuadvisor.tuning.durations import LIFE_TRIALS
 from gpuadvisor.tuning.trial_runner import limits_for
 from tests.simulation import Switch, measurement
 
 SLOW = Switch("compile")
-SLOW.first_start_s = 15.0
+SLOW.first_start_s = 40.0
+NHWC = Switch("nhwc")
+NHWC.effect = Effect.NUMERICS
 KNOBS = {"compile": SLOW, "tf32": Switch("tf32")}
 TF32 = {"tf32": True}
 
@@ -103,8 +106,18 @@ class TestTime:
     def test_a_trial_is_expected_to_last_as_the_last_of_its_kind(self, clock):
         made = budget_of("10m")
         assert made.expected_s(TF32) == 10
-        assert made.expected_s({"compile": True}) == 10 + 15
+        assert made.expected_s({"compile": True}) == 10 + 40
         made.record(trial(70.0, compile=True, tf32=True))
+        assert made.expected_s({"compile": True}) == 70
+
+    def test_what_compiles_does_so_anew_for_another_layout(self, clock):
+        made = Budget(
+            BudgetLimit.parse("10m"), {**KNOBS, "workers": Switch("workers"), "nhwc": NHWC}
+        )
+        made.record(trial(10.0, "baseline"))
+        made.record(trial(70.0, compile=True, nhwc=True))
+        made.record(trial(20.0, compile=True, nhwc=True))
+        assert made.expected_s({"compile": True, "nhwc": True, "workers": True}) == 20
         assert made.expected_s({"compile": True}) == 70
 
     def test_the_search_leaves_room_for_ablation_and_proof(self, clock):
@@ -142,14 +155,14 @@ class TestTime:
         made = budget_of("1000s")
         made.record(trial(10.0, tf32=True))
         room_s = made.room_s(TF32)
-        made.expect_delay(5.0)
+        made.durations.delay_s = 5.0
         assert made.room_s(TF32) == room_s - 2 * LOOKS[0] * 5
         made.record(trial(19.0, "proof", tf32=True))  # its own delay says nothing of the next run
         assert made.room_s(TF32) == room_s - 2 * LOOKS[0] * 5
         made.phase = "proof"
         clock[0] = 971
         assert not made.affordable([{}, TF32])
-        made.expect_delay(4.0)
+        made.durations.delay_s = 4.0
         assert made.affordable([{}, TF32])
 
     def test_the_unchanged_script_may_take_longer_than_what_is_tried(self, clock):
@@ -211,13 +224,13 @@ class TestTime:
         made.record(trial(10.0, tf32=True))
         made.expect_spread(0.2)
         usual_s = made.room_s(TF32)
-        made.expect_turning(4.0)
+        made.durations.turning_s = 4.0
         assert made.room_s(TF32) == usual_s, "it has more than that"
-        made.expect_turning(50.0)
+        made.durations.turning_s = 50.0
         assert made.room_s(TF32) == 1000 - LOOKS[0] * (20 + 2 * 50) - LIFE_TRIALS * 30
-        made.expect_turning(300.0)
+        made.durations.turning_s = 300.0
         assert made.room_s(TF32) == 1000 * (1 - TURNED_SHARE) - LIFE_TRIALS * 30
-        made.expect_turning(0.0)
+        made.durations.turning_s = 0.0
         assert made.room_s(TF32) == usual_s
 
     def test_the_proof_may_use_all_that_is_left(self, clock):
@@ -241,17 +254,19 @@ class TestTime:
         assert made.rehearsal_s(TF32, is_proven=True) == min(200, left_s + JITTER * 600)
         clock[0] = 600 + JITTER * 600 - lives_s + 1
         assert made.rehearsal_s(TF32, is_proven=True) == 0  # no time is left at all
+        made.durations.record_rehearsal({"other": True}, lives_s)  # the unchanged script lived
         clock[0] = 590
-        assert made.rehearsal_s(TF32, again=True, is_proven=True) > 0
+        assert made.rehearsal_s(TF32, is_proven=True) > 0
         clock[0] = 600 - LOOKS[0] * 20 - lives_s + 1
-        assert LIFE_TRIALS * 10 < made.rehearsal_s(TF32, again=True) < lives_s
+        assert LIFE_TRIALS * 10 < made.rehearsal_s(TF32) < lives_s
         assert budget_of("9 trials").rehearsal_s(TF32) == 200
 
     def test_lives_take_as_long_as_those_of_the_first_rehearsal(self, clock):
         made = budget_of("600s")
-        made.record_rehearsal(TF32, 90.0)
+        made.durations.record_rehearsal({"other": True}, 90.0)
         clock[0] = 600 - LOOKS[0] * 20 - 30
-        assert made.rehearsal_s(TF32, again=True) == 30
+        assert made.rehearsal_s(TF32) == 30
+        clock[0] += 1
         assert made.rehearsal_s(TF32) == 0
 
     def test_a_proof_is_begun_where_its_first_look_fits_or_nearly_so(self, clock):

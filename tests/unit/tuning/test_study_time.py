@@ -22,7 +22,8 @@ from gpuadvisor.reports import study_wording as wording
 from gpuadvisor.reports.study_wording import settings_tried
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning import budget, proving, rehearsal, study, trial_runner
-from gpuadvisor.tuning.budget import LIFE_TRIALS, OVERDRAFT, BudgetLimit
+from gpuadvisor.tuning.budget import OVERDRAFT, BudgetLimit
+from gpuadvisor.tuning.durations import LIFE_TRIALS
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.trial_runner import Silent
 from tests.simulation import measurement

@@ -176,7 +176,7 @@ class TestTimeNeeded:
     def needed(self, result, **known):
         budget = Budget(BudgetLimit(seconds=100.0), {})
         budget.record(replace(ran({}, phase="baseline"), wall_s=2.0))
-        budget.record_rehearsal({}, 30.0)
+        budget.durations.record_rehearsal({}, 30.0)
         result = replace(result, verdict=verdict_of(result))
         return time_needed(result, self.SPACE, budget, **known)
 

@@ -1,0 +1,152 @@
+"""How long the runs of a study, its proof and its rehearsal last, learned from its runs so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpuadvisor.domain.knobs import Effect, Settings
+from gpuadvisor.domain.study import Aspect, Trial, TrialState
+from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.statistics import LOOKS
+
+LIFE_TRIALS = 1.75
+"""Trials that a life lasts: beside the start and some steps it has a second epoch's start, an
+evaluation and checkpoints. ResNet-50 of pytorch/examples: 30 s beside 17 s on an H200. Epochs
+after the second are lived only where the time that is allowed has room for them."""
+COMPILING_S = 20.0
+"""Time that a knob usually adds to its first start from which it compiles the model, and does so
+anew for another precision, layout or size of batch: Inductor takes 40 s, cuDNN's choice of
+algorithms 8 s whatever else is set."""
+COMPILED_ANEW = (Effect.NUMERICS, Effect.TRAINING)
+"""Effects of knobs with which something else is compiled."""
+WARM = 1 / 2
+"""Part of what a knob's first start takes longer that its later ones take, about: compilers find on
+disk what they compiled before, and tune anew what they do not keep."""
+UNKNOWN_S = 30.0
+"""Time of a run before any was made."""
+
+_Key = frozenset[tuple[str, object]]
+
+
+class Durations:
+    """What was learned of how long runs last, and what follows for those to come, in seconds."""
+
+    def __init__(self, knobs: Mapping[str, Knob]) -> None:
+        self._knobs = knobs
+        self.delay_s = 0.0
+        """Time that runs of a proof wait on average before they are measured."""
+        self.turning_s = 0.0
+        """Time that a run of a proof takes longer where it times both sides in turns; 0 for none.
+        """
+        self._walls_s: dict[_Key, float] = {}
+        """Time of the last run of some settings."""
+        self._starts_s: dict[_Key, float] = {}
+        """Time of the last run with those settings that decide how long a start takes."""
+        self._slowest_s: dict[_Key, float] = {}
+        """Most that a run took with settings that make a start longer, whatever stood beside."""
+        self._life_trials = LIFE_TRIALS
+        self._lived: set[_Key] = set()
+        """Settings that had a rehearsal."""
+
+    def record(self, trial: Trial) -> None:
+        """Learn what a trial took. One that did not reach its end says little of those that do."""
+        slow = self._slow(trial.settings)
+        wall_s = trial.wall_s + (trial.start_saved_s or 0.0)  # what is to come may be fresh
+        # Runs of a proof wait by chance before they are measured, which `delay_s` stands for.
+        if wall_s > 0 and trial.state is TrialState.COMPLETE and trial.phase != "proof":
+            self._walls_s[frozenset(trial.settings.items())] = wall_s
+            self._starts_s[slow] = wall_s
+        elif slow and trial.state is not TrialState.PRUNED:
+            self._starts_s[slow] = max(self.run_s(trial.settings), wall_s)
+        if slow and slow in self._starts_s:
+            own = self._starting(trial.settings)
+            self._slowest_s[own] = max(self._slowest_s.get(own, 0.0), self._starts_s[slow])
+
+    def record_rehearsal(self, settings: Settings, wall_s: float) -> None:
+        """Learn what all lives of a rehearsal took, those of the unchanged script included."""
+        trials_s = 2 * self.run_s({}) + self._lives(settings) * self.again_s(settings)
+        if wall_s > 0:
+            self._life_trials = wall_s / trials_s
+        self._lived.add(frozenset(settings.items()))
+
+    def has_run(self, settings: Settings) -> bool:
+        """Say whether a run of these settings came to its end outside of a proof."""
+        return frozenset(settings.items()) in self._walls_s
+
+    def run_s(self, settings: Settings) -> float:
+        """Return how long a trial of these settings will probably take."""
+        known, slow = frozenset(settings.items()), self._slow(settings)
+        if known in self._walls_s:
+            return self._walls_s[known]
+        if slow in self._starts_s:
+            return self._starts_s[slow]
+        plain_s = self._walls_s.get(frozenset(), UNKNOWN_S)
+        # What was slow to start beside other settings is so beside these.
+        seen_s = self._slowest_s.get(self._starting(settings), 0.0)
+        return max(plain_s + self._first_start_s(settings), seen_s)
+
+    def again_s(self, settings: Settings) -> float:
+        """Return how long a run of these settings will take when they have run already."""
+        run_s, first_s = self.run_s(settings), self._first_start_s(settings)
+        slower_s = run_s - self._walls_s.get(frozenset(), UNKNOWN_S)
+        # What starts faster than that has found on disk what it compiled.
+        return run_s - (1 - WARM) * slower_s if first_s and slower_s >= first_s else run_s
+
+    def _first_start_s(self, settings: Settings) -> float:
+        return sum(self._knobs[name].first_start_s for name, _ in self._starting(settings))
+
+    def _starting(self, settings: Settings) -> _Key:
+        """Return the settings that make a start longer by themselves."""
+        known = [(name, value) for name, value in settings.items() if name in self._knobs]
+        return frozenset((n, value) for n, value in known if self._knobs[n].first_start_s)
+
+    def _slow(self, settings: Settings) -> _Key:
+        """Return the settings that decide how long a start takes: those that make it longer, and
+        beside one that compiles those that have something else compiled.
+        """
+        slow = self._starting(settings)
+        if all(self._knobs[name].first_start_s < COMPILING_S for name, _ in slow):
+            return slow
+        known = ((name, value) for name, value in settings.items() if name in self._knobs)
+        return slow | {(n, value) for n, value in known if self._knobs[n].effect in COMPILED_ANEW}
+
+    def pair_s(self, settings: Settings) -> float:
+        """Return how long a pair of a proof takes: a run of these settings, and one without."""
+        return self.again_s(settings) + self.run_s({}) + 2 * self.delay_s
+
+    def first_look_s(self, settings: Settings) -> float:
+        """Return how long it takes to the first look of a proof."""
+        return LOOKS[0] * self.pair_s(settings)
+
+    def turned_look_s(self, settings: Settings) -> float:
+        """Return how long that takes where both sides are timed in turns; 0 where they are not."""
+        if not self.turning_s:
+            return 0.0
+        return self.first_look_s(settings) + 2 * LOOKS[0] * self.turning_s
+
+    def ablation_s(self, settings: Settings) -> float:
+        """Return how long an ablation takes; one setting alone needs none."""
+        return (2 + len(settings)) * self.again_s(settings) if len(settings) > 1 else 0.0
+
+    def lives_s(self, settings: Settings) -> float:
+        """Return how long the lives of a rehearsal take; 0 where these settings had theirs.
+
+        The unchanged script lives twice for all rehearsals of a study together.
+        """
+        if frozenset(settings.items()) in self._lived:
+            return 0.0
+        unchanged_s = 0.0 if self._lived else 2 * self.run_s({})
+        trials_s = unchanged_s + self._lives(settings) * self.again_s(settings)
+        return self._life_trials * trials_s
+
+    def spare_life_s(self) -> float:
+        """Return how long one more life of the unchanged script takes."""
+        return self._life_trials * self.run_s({})
+
+    def _lives(self, settings: Settings) -> int:
+        """Return how often settings live: where only some of them reach the data, the others may
+        live alone, too.
+        """
+        known = [self._knobs[name] for name in settings if name in self._knobs]
+        reach = sum(Aspect.BATCHES in knob.reaches for knob in known)
+        return 2 if 0 < reach < len(settings) else 1
