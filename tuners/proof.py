@@ -79,6 +79,9 @@ class Proof:
 
     speedup: Speedup | None = None
     """Base's cost over head's; None when a side failed."""
+    surer: Speedup | None = None
+    """That with the wider interval of a further proof, for what is compared with it later; None
+    where no gain was shown."""
     failed: Trial | None = None
     """The run that ended the proof without an answer."""
     base: list[Trial] = field(default_factory=list)
@@ -103,6 +106,7 @@ def prove(
     earlier: int = 0,
     settled: Callable[[Speedup], bool] | None = None,
     shown: Callable[[], bool] = lambda: True,
+    least: float = 1.0,
 ) -> Proof:
     """Compare two sides in pairs of random order until that is decided or the budget ends.
 
@@ -110,12 +114,15 @@ def prove(
     call of `run` is to be a fresh process, on the same device for both. The first look's pairs
     are run whatever `affordable` says of one more pair: whoever begins a proof has kept room for
     them. The same `seed` gives the same order. `earlier` is the number of proofs of other heads in
-    the same study: with each, an interval has to be wider to be right as often. It ends when
-    `settled` is true of an interval, that is `is_settled` if not given. `shown` is called once, at
-    the first look that shows a gain but does not end it, and ends it by returning False.
+    the same study that showed nothing: with each, an interval has to be wider to be right as often.
+    It ends when `settled` is true of an interval, that is `is_settled` if not given. `shown` is
+    called once, at the first look that shows more than `least`, a ratio, but does not end it, and
+    ends it by returning False.
     """
-    known, settled = known or Known(), settled or is_settled
-    proving = _Proving(run, base, head, objective, affordable, known, earlier, settled, shown)
+    known, settled = known or Known(), settled or (lambda found: is_settled(found, least))
+    proving = _Proving(
+        run, base, head, objective, affordable, known, earlier, settled, shown, least
+    )
     return proving.go(orders(seed))
 
 
@@ -126,6 +133,7 @@ def prove_point(
     seed: str = "",
     earlier: int = 0,
     shown: Callable[[], bool] = lambda: True,
+    least: float = 1.0,
 ) -> Proof:
     """Compare a point of a space with the empty one; other arguments are those of `prove`."""
 
@@ -135,7 +143,7 @@ def prove_point(
     order = f"{seed} {sorted(point.items())}"
     known = known_runs(evaluator, point)
     may = evaluator.affordable
-    return prove(run, {}, point, objective, may, order, known, earlier, shown=shown)
+    return prove(run, {}, point, objective, may, order, known, earlier, None, shown, least)
 
 
 def known_runs(evaluator: Evaluator, point: Point) -> Known:
@@ -232,6 +240,7 @@ class _Proving(Generic[SideT]):
     earlier: int
     settled: Callable[[Speedup], bool]
     shown: Callable[[], bool]
+    least: float
 
     def __post_init__(self) -> None:
         self._proof = Proof()
@@ -270,7 +279,7 @@ class _Proving(Generic[SideT]):
                 found = self._speedup()
                 if self.settled(found):
                     break
-                if is_faster(found) and not is_shown:
+                if found.ci99_low > self.least and not is_shown:
                     is_shown = True
                     if not self.shown():
                         break
@@ -281,6 +290,8 @@ class _Proving(Generic[SideT]):
                 return proof
         proof.speedup = self._speedup()
         proof.needed = self._needed(proof.speedup)
+        if is_faster(proof.speedup):
+            proof.surer = self._speedup(self.earlier + 1)
         return proof
 
     def _may_repeat(self) -> bool:
@@ -291,19 +302,20 @@ class _Proving(Generic[SideT]):
         left = LOOKS[0] - len(self._pairs)
         return left <= 0 or self.affordable([self.base, self.head] * left)
 
-    def _speedup(self) -> Speedup:
+    def _speedup(self, earlier: int | None = None) -> Speedup:
         """Return what the pairs show; where all were timed in turns, too, whatever shows more.
 
-        Two ways of asking share what a look may use up.
+        Two ways of asking share what a look may use up. `earlier` replaces the number of proofs.
         """
+        earlier = self.earlier if earlier is None else earlier
         can_turn = len(self._in_turns) == len(self._pairs)
         error = error_of_look(len(self._pairs)) / (1 + can_turn)
         known = self._known_base, self._known_head
         later = self.known.at_another_time
-        apart = proven_ratio(self._pairs, *known, self.earlier, error, at_another_time=later)
+        apart = proven_ratio(self._pairs, *known, earlier, error, at_another_time=later)
         if not can_turn:
             return apart
-        turned = ratio_in_turns(self._pairs, self._in_turns, self.earlier, error)
+        turned = ratio_in_turns(self._pairs, self._in_turns, earlier, error)
         # Where the two exclude each other, something holds for one of them only.
         agree = turned.ci99_low <= apart.ci99_high and apart.ci99_low <= turned.ci99_high
         return turned if agree and _width(turned) < _width(apart) else apart
@@ -343,11 +355,15 @@ def still_needed(proof: Proof, speedup: Speedup, distance: float, spread: float)
     return Needed(more, more * pair_s)
 
 
-def is_settled(speedup: Speedup) -> bool:
-    """Say whether more pairs would change nothing that a user cares about."""
+def is_settled(speedup: Speedup, least: float = 1.0) -> bool:
+    """Say whether more pairs would change nothing that a user cares about.
+
+    `least` is the ratio that it has to exceed.
+    """
     half = (speedup.ci99_high - speedup.ci99_low) / 2
     narrow = half <= max(NARROW * speedup.ratio, NARROW_SHARE * (speedup.ratio - 1))
-    return (is_faster(speedup) and narrow) or is_no_gain(speedup)
+    is_more = speedup.ci99_low > least
+    return narrow if is_more else speedup.ci99_high < SMALLEST_GAIN * least
 
 
 def is_faster(speedup: Speedup | None) -> bool:

@@ -6,15 +6,16 @@ over five published search spaces, none was reliably within 5 % of the best in 5
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.tuners.space import Evaluator, Parameter, Point, Space
-from gpuadvisor.tuners.statistics import uncertainty
+from gpuadvisor.tuners.statistics import spread_of, uncertainty
 
 MIN_GAIN = 0.01
 """A trial must be better than the best so far by this share, and by its uncertainty, to be kept.
@@ -76,6 +77,8 @@ class OrderedSearch:
     baseline: Measurement
     """Measurement of the empty point."""
     best: Best = field(default_factory=lambda: Best({}, 1.0))
+    wanted: Collection[str] | None = None
+    """Names of the parameters to try; None for all."""
     trials: list[Trial] = field(default_factory=list)
     pointless: dict[str, str] = field(default_factory=dict)
     """Parameters that had nothing to cure, and why."""
@@ -86,6 +89,8 @@ class OrderedSearch:
     discouraged: dict[str, str] = field(default_factory=dict)
     """Parameters that were not tried because a cheaper form of them did harm, and which. They might
     have worked."""
+    ended: dict[str, str] = field(default_factory=dict)
+    """Why a progressive parameter went no further than the last value that was tried, in words."""
     on_best: Callable[[Best], None] = lambda best: None
     """Called with each new best."""
 
@@ -99,13 +104,22 @@ class OrderedSearch:
         might have worked."""
         self._promising: dict[str, int] = {}
         self._covered: dict[str, float] = {}
-        self._work(deque(_Item(parameter, 0) for parameter in self.space.parameters))
+        wanted = self.space.by_name if self.wanted is None else self.wanted
+        self._work(deque(_Item(p, 0) for p in self.space.parameters if p.name in wanted))
         self._work(deque(self._retries()))
         if not self.best.settings:  # there is time for what was spared, and nothing else to do
             self._harmful.clear()
             self._slowing.clear()
             self._work(deque(_Item(self.space[name], 0) for name in self.discouraged))
         return self.best
+
+    def keep(self, earlier: OrderedSearch) -> None:
+        """Take over what an earlier search found of parameters that this one has not."""
+        others = [name for name in earlier.left_out if name not in (self.wanted or ())]
+        self.left_out = [*others, *self.left_out]
+        self.pointless = {**earlier.pointless, **self.pointless}
+        self.discouraged = {**earlier.discouraged, **self.discouraged}
+        self.ended = {**earlier.ended, **self.ended}
 
     def _work(self, queue: deque[_Item]) -> None:
         while queue:
@@ -212,6 +226,8 @@ class OrderedSearch:
         self.on_best(self.best)
         if not item.parameter.progressive or grown >= PROGRESSIVE_GAIN:
             queue.appendleft(_Item(item.parameter, item.place + 1))
+        else:
+            self.ended[name] = f"the value before it brought {grown:.1%}, too little to go on"
         # Whatever is tried before the new bottleneck is cured would be measured through it.
         possible = {i.name: i for i in [*self._revived(), *self._bared()]}
         queue.extendleft(reversed(possible.values()))
@@ -259,9 +275,25 @@ class OrderedSearch:
             if trial.measurement and self._is_covered(trial) and not item.retry:
                 self._covered[name] = trial.measurement.data_wait_share
         useless = trial.state in (TrialState.NO_EFFECT, TrialState.UNSUPPORTED)
+        if parameter.progressive:
+            self.ended[name] = self._why_ended(trial, floor)
         stop = useless or parameter.progressive or item.retry
         if not stop and self._failures[name] < parameter.patience:
             queue.appendleft(_Item(parameter, item.place + 1, beside=item.beside))
+
+    def _why_ended(self, trial: Trial, floor: float) -> str:
+        """Return what a trial that was not kept says of its value: one of two single runs may be
+        faster by as much as such runs differ.
+        """
+        if trial.state is not TrialState.COMPLETE:
+            return f"the value before it came to no result: {str(trial.state).replace('_', ' ')}"
+        runs = [each.measurement for each in self.evaluator.trials if not each.settings]
+        spread = spread_of([run.mean_step_ms for run in runs if run is not None])
+        if (trial.gain or 0.0) * (1 + math.sqrt(2) * spread) < floor * (1 + MIN_GAIN):
+            return "the value before it did not pay"
+        return (
+            f"runs differ by {spread:.1%}, so one run did not show whether the value before it pays"
+        )
 
     def _note_harm(self, name: str, trial: Trial, floor: float) -> None:
         """Remember what made things slower or could not run, for what refines it."""

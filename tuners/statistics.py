@@ -29,8 +29,11 @@ a tenth."""
 LOOKS = tuple(LOOK_ERRORS)
 
 LATER_SHARE = 0.25
-"""Part of an interval's error that the next proof of the same study may use up. Any number of them
-claims a gain that is not there in 0.67 of 100 studies: the upper half of `ERROR` and a third."""
+"""Part of an interval's error that the next proof may use up after one that showed no gain. Any
+number of them claims a gain that is not there in 0.67 of 100 studies: the upper half of `ERROR` and
+a third. After one that did show a gain the next has the whole error of its place: where the first
+of several proofs in a row claims nothing false, the study's error was not touched (the fixed
+sequence procedure of clinical trials)."""
 
 BY_ORDER_ALONE = 8
 """Pairs from which their random order alone keeps a second job on the machine from passing for a

@@ -169,6 +169,9 @@ class Budget:
         self._phase_began_s = self._began_s
         self._proving_s = 0.0
         self.reserve = Reserve.USUAL
+        self.has_plan = False
+        """Whether a gain is proven: what is tried on top of it leaves room for its own proof and
+        rehearsal, or is not begun."""
         self.stands_on: Settings = {}
         """What looks best so far in the search; empty where nothing looks better."""
 
@@ -250,9 +253,22 @@ class Budget:
         """Say whether a proof of these settings can have its first look."""
         if self._limit.seconds is None:
             return True
-        jitter_s = JITTER * self._limit.seconds
+        if self.has_plan:
+            return (self.left_s or 0.0) >= self.deciding_s(settings)
+        # Lives last as long as is known before they begin: they are no reason to be late.
+        jitter_s = 0.0 if self.durations.has_lived else JITTER * self._limit.seconds
         room_s = (self.left_s or 0.0) + self._overdraft_s + jitter_s
         return room_s >= self.durations.first_look_s(settings)
+
+    def has_room_for_harm(self, settings: Settings) -> bool:
+        """Say whether a proof of these settings can have its first look, and another one what a
+        rehearsal then leaves of them, which it has to find out.
+        """
+        if self._limit.seconds is None:
+            return True
+        durations = self.durations
+        lives_s = durations.lives_s(settings) + durations.life_s({}) + durations.life_s(settings)
+        return (self.left_s or 0.0) >= 2 * durations.first_look_s(settings) + lives_s
 
     @property
     def _overdraft_s(self) -> float:
@@ -271,6 +287,8 @@ class Budget:
         if self.left_s is None or (self.phase == "proof" and not is_known):
             return None
         least_s = SLOW_RUN * (self.expected_s(settings) + self.durations.delay_s)
+        if self.has_plan:  # what is proven needs no more, so nothing goes on beyond the budget
+            least_s = min(least_s, self.left_s)
         return max(self.left_s - self._reserve_s(settings), least_s)
 
     def has_room_for_profile(self) -> bool:
@@ -293,7 +311,7 @@ class Budget:
         second_look_s = more * self.durations.pair_s({})
         rehearsal_s = self._rehearsal_reserve_s({})
         if rehearsal_s:
-            rehearsal_s += SPARE_LIVES * self.durations.spare_life_s()
+            rehearsal_s += SPARE_LIVES * self.durations.life_s({})
         room_s = 0.0
         for kept_s in (second_look_s + rehearsal_s, second_look_s, 0.0):
             room_s = min(share_s, left_s - kept_s)
@@ -362,14 +380,15 @@ class Budget:
             budget_s += 60.0
         return BudgetLimit(seconds=budget_s)
 
-    def deciding_s(self, settings: Settings, rehearsed: bool) -> float:
+    def deciding_s(self, settings: Settings) -> float:
         """Return how long the first look of a proof takes, and a rehearsal where there was none."""
-        return self.durations.first_look_s(settings) + (
-            0.0 if rehearsed else self.durations.lives_s(settings)
-        )
+        return self.durations.first_look_s(settings) + self.durations.lives_s(settings)
 
     def _reserve_s(self, settings: Settings) -> float:
         """Return what ablation, rehearsal and proof will take if these settings turn out best."""
+        if self.has_plan and settings:
+            is_proving = self.phase in ("rehearsal", "proof")
+            return (self.durations.lives_s if is_proving else self.deciding_s)(settings)
         if self.phase not in ("search", "ablation"):
             return 0.0
         budget_s = self._limit.seconds or 0.0

@@ -69,6 +69,11 @@ class Durations:
             self._life_trials = wall_s / trials_s
         self._lived.add(frozenset(settings.items()))
 
+    @property
+    def has_lived(self) -> bool:
+        """Whether there was a rehearsal, so that the unchanged script's lives are known."""
+        return bool(self._lived)
+
     def has_run(self, settings: Settings) -> bool:
         """Say whether a run of these settings came to its end outside of a proof."""
         return frozenset(settings.items()) in self._walls_s
@@ -135,13 +140,13 @@ class Durations:
         """
         if frozenset(settings.items()) in self._lived:
             return 0.0
-        unchanged_s = 0.0 if self._lived else 2 * self.run_s({})
+        unchanged_s = 0.0 if self.has_lived else 2 * self.run_s({})
         trials_s = unchanged_s + self._lives(settings) * self.again_s(settings)
         return self._life_trials * trials_s
 
-    def spare_life_s(self) -> float:
-        """Return how long one more life of the unchanged script takes."""
-        return self._life_trials * self.run_s({})
+    def life_s(self, settings: Settings) -> float:
+        """Return how long one more life of these settings takes, or of the unchanged script."""
+        return self._life_trials * self.again_s(settings)
 
     def _lives(self, settings: Settings) -> int:
         """Return how often settings live: where only some of them reach the data, the others may

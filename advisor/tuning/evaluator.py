@@ -76,7 +76,7 @@ class ScriptEvaluator:
             self._delay_s,
         )
         self._delay = Delay(str(options.seed))
-        self._spread = 0.0
+        self.spread = 0.0
         """Relative standard deviation of runs of the same settings."""
         self._in_proof: Settings | None = None
         """Settings whose proof is under way."""
@@ -141,7 +141,7 @@ class ScriptEvaluator:
 
     def expect_spread(self, spread: float) -> None:
         """Learn how much runs of the same settings differ, for what the proof will take."""
-        self._spread = spread
+        self.spread = spread
         self._budget.expect_spread(spread)
         if self._is_worth_turning and self._objective is Objective.THROUGHPUT:
             self._budget.durations.turning_s = self._turning_of({}).expected_s
@@ -227,7 +227,7 @@ class ScriptEvaluator:
     @property
     def _is_worth_turning(self) -> bool:
         """Whether runs differ so much that the first looks at pairs of them would miss 5 %."""
-        pairs = pairs_needed(math.log(USUAL_GAIN), self._spread)
+        pairs = pairs_needed(math.log(USUAL_GAIN), self.spread)
         return pairs is None or pairs > LOOKS[1]
 
     def _turning_of(self, head: Settings) -> Turning:

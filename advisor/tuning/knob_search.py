@@ -60,31 +60,41 @@ class KnobSearch:
         self.left_aside += new
         self._goes_on |= bool(new)
 
-    def find(self) -> Settings:
+    def find(self, proven: Best | None = None) -> Settings:
         """Search, and return what looks best; empty where nothing does, or there is no more to try.
 
-        What earlier rounds ran is not run again.
+        What earlier rounds ran is not run again. On top of what is `proven`, knobs are tried that
+        had no room before, and only what looks better is returned.
         """
-        self.budget.stands_on = {}
-        self.best = Best({}, 1.0)
-        self._standing = self.screening.start
-        space = self._left()
-        if not self._has_more(space):
+        self.best = proven or Best({}, 1.0)
+        self.budget.stands_on = self.best.settings
+        self._standing = self.best.settings or self.screening.start
+        space, last = self._left(), self._last
+        names = list(space.by_name)
+        if proven is not None:
+            tried = self._tried()
+            space, names = self.chosen.space, [name for name in names if name not in tried]
+        if not self._has_more(space, names):
             return {}
         self._goes_on = False
-        if not space.parameters or self._affordable(space, list(space.by_name)):
-            self._enter(space)
+        if not names or self._affordable(space, names):
+            self._enter(names)
         self.evaluator.search_again()
-        self._begin()
-        space = self._left()
+        if proven is None:
+            self._begin()
+            space = self._left()
+            names = list(space.by_name)
         search = OrderedSearch(
-            self.evaluator, space, self.baseline, self.best, on_best=self._on_best
+            self.evaluator, space, self.baseline, self.best, names, on_best=self._on_best
         )
         start, brought = self.best.settings, self.screening.brought
         alone = self.best.gain if len(start) == 1 else None
         search.brought.update((n, known) for n in start if (known := brought.get(n, alone)))
         self._last = search
         search.run()
+        if proven is not None and last is not None:
+            search.keep(last)
+            return self.best.settings if self.best is not proven else {}
         # Combinations of what brought nothing come after what had no room, and after the proof
         # that there is no gain, for which a last search has left nothing.
         is_last = self.budget.reserve is Reserve.NOTHING
@@ -130,24 +140,25 @@ class KnobSearch:
             settings = quickest if expected_s(quickest) < expected_s(settings) else {}
         return settings
 
-    def _has_more(self, space: Space) -> bool:
-        """Say whether another round can find what the last one did not."""
+    def _has_more(self, space: Space, names: Sequence[str]) -> bool:
+        """Say whether another round with these knobs can find what the last one did not."""
         if self._last is None:
             return True
         if self._goes_on:
-            return bool(space.parameters)
-        left = [n for n in (*self._last.left_out, *self._last.discouraged) if n in space]
+            return bool(names)
+        left = [n for n in (*self._last.left_out, *self._last.discouraged) if n in names]
         return self._affordable(space, left)
 
     def _affordable(self, space: Space, names: Sequence[str]) -> bool:
         """Say whether the budget has room for the first value of one of these knobs."""
         self.budget.phase = "search"
-        firsts = ({name: space[name].values[0]} for name in names)
+        best = self.best.settings
+        firsts = (space.combined(best, name, space[name].values[0]) for name in names)
         return any(self.evaluator.affordable([first]) for first in firsts)
 
-    def _enter(self, space: Space) -> None:
+    def _enter(self, names: Sequence[str]) -> None:
         tried = self._tried() if self._entered else set()
-        names = [name for name in space.by_name if name not in tried]
+        names = [name for name in names if name not in tried]
         what = f"{len(names)} knobs: {', '.join(names)}" if names else "no knobs"
         if self._entered:
             without = f" without {', '.join(self.left_aside)}" if self.left_aside else ""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from gpuadvisor.domain.knobs import Contribution, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.study import Rehearsal, StudyResult
+from gpuadvisor.domain.study import Rehearsal, Speedup, StudyResult, Trial
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import TOLERANCES
 from gpuadvisor.tuners.proof import is_faster, prove_point
 from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
+from gpuadvisor.tuners.statistics import LOOKS, pairs_needed
 from gpuadvisor.tuning.budget import Budget
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.options import TuneOptions
@@ -43,14 +45,23 @@ class Prover:
     """Takes a knob out of settings, with those that need it."""
     rehearsed: Rehearsed = field(default_factory=lambda: Rehearsed({}, None))
     """What is left of the settings that were proven last, and all that was ever taken out."""
-    _proofs: int = 0
-    """Proofs that were made: of several, each has to be surer."""
+    _fruitless: int = 0
+    """Proofs that showed no gain: after each, the next has to be surer."""
+    _shown: Settings = field(default_factory=dict)
+    """Settings whose gain the proof under way, or the last one, has shown."""
+    _proven: Settings = field(default_factory=dict)
+    """The best settings proven so far."""
+    _least: float = 1.0
+    """Ratio that those have at most."""
 
     def prove(
         self, settings: Settings, contributions: tuple[Contribution, ...] = ()
     ) -> StudyResult:
-        """Prove settings, and rehearse them as soon as a gain is shown; then the rest of them where
-        some do harm.
+        """Prove settings and rehearse them; then the rest of them where some do harm.
+
+        They are rehearsed as soon as a gain is shown, or before where it is likely and the time
+        would not suffice to prove what a rehearsal leaves of them, too. Where others were proven
+        before, what has to be shown is more than those bring.
         """
         if self.rehearsed.settings != settings:
             self.rehearsed = Rehearsed(settings, None, self.rehearsed.dropped)
@@ -59,12 +70,19 @@ class Prover:
         if not self.budget.has_room_for_proof(settings):
             self.note(f"the budget left no room to prove {format_settings(settings)}")
             return replace(self.undecided(), settings=settings)
+        if self._rehearses_first(settings) and not self._rehearse(settings):
+            return self._prove_rest(contributions)
         self.enter("proof", "fresh processes, best and baseline in turn")
-        objective, seed = self.options.objective, str(self.options.seed)
         proof = prove_point(
-            self.evaluator, settings, objective, seed, self._proofs, lambda: self._goes_on(settings)
+            self.evaluator,
+            settings,
+            self.options.objective,
+            str(self.options.seed),
+            self._fruitless,
+            lambda: self._goes_on(settings),
+            self._least,
         )
-        self._proofs += 1
+        self._fruitless += not is_faster(proof.speedup)
         if proof.failed is not None:
             which = "best" if proof.failed in proof.head else "unchanged script"
             self.note(
@@ -72,20 +90,70 @@ class Prover:
                 f"{format_settings(settings)}: {proof.failed.state}: {proof.failed.reason}"
             )
         result = proven(self.undecided(), settings, contributions, proof)
-        if is_faster(result.speedup) and self.rehearsed.rehearsal is None:
+        if self._is_better(result.speedup) and self.rehearsed.rehearsal is None:
+            self._shown = settings
             self._rehearse(settings)
         if self.rehearsed.settings != settings:
-            return self.prove(self.rehearsed.settings, contributions)
+            return self._prove_rest(contributions)
+        if self._is_better(result.speedup) and proof.surer is not None:
+            self._least = proof.surer.ci99_high
         rehearsal = self.rehearsed.rehearsal
         if rehearsal is None:
             return result
         rehearsal = as_trials_showed(rehearsal, proof.head)
         return replace(result, rehearsal=rehearsal, equivalence=rehearsal.equivalence)
 
+    def improve(
+        self, known: StudyResult, settings: Settings, contributions: tuple[Contribution, ...]
+    ) -> StudyResult:
+        """Prove settings that look better than a result's, and return theirs if they are.
+
+        They are if their interval lies above that of the known ones, both of pairs with the
+        unchanged script, and if no less of the script's life was rehearsed. The known ones' upper
+        end is that of a further proof of the study, which is too low in one of 800.
+        """
+        least, self._proven = self._least, known.settings
+        found = self.prove(settings, contributions)
+        is_verified = missing(found.rehearsal) is None or missing(known.rehearsal) is not None
+        if found.speedup is not None and found.speedup.ci99_low > least and is_verified:
+            return found
+        self._least = least
+        self.note(
+            f"{format_settings(settings)} looked better than {format_settings(known.settings)}, "
+            "which was not shown"
+        )
+        return known
+
+    def _prove_rest(self, contributions: tuple[Contribution, ...]) -> StudyResult:
+        """Prove what a rehearsal left of settings, unless it was proven before."""
+        rest = self.rehearsed.settings
+        return self.undecided() if rest == self._proven else self.prove(rest, contributions)
+
+    def _is_better(self, speedup: Speedup | None) -> bool:
+        return speedup is not None and speedup.ci99_low > self._least
+
+    def _rehearses_first(self, settings: Settings) -> bool:
+        """Say whether to rehearse settings before their proof.
+
+        Where the first look will probably show the gain, that costs nothing, and where they do harm
+        it saves their proof. Else they are proven first: what is no gain needs no rehearsal.
+        """
+        trial = self.typical(settings)
+        gain = (trial.gain or 1.0) / self._least if trial else 1.0
+        pairs = pairs_needed(math.log(gain) / 2, self.evaluator.spread)
+        return (
+            pairs == LOOKS[0]
+            and len(settings) > 1
+            and self.rehearsed.rehearsal is None
+            and not self.budget.has_room_for_harm(settings)
+            and self._allowed_s(settings) > 0
+        )
+
     def _goes_on(self, settings: Settings) -> bool:
         """Rehearse what a proof has shown to be faster, and say whether the proof goes on to know
         better how much.
         """
+        self._shown = settings
         if self.rehearsed.rehearsal is not None or not self._allowed_s(settings):
             return True
         goes_on = self._rehearse(settings) and self.evaluator.affordable([{}, settings])
@@ -98,20 +166,19 @@ class Prover:
 
         Return whether nothing does; else what is left has to be proven by itself.
         """
-        earlier, objective = self.rehearsed.dropped, self.options.objective
+        earlier = self.rehearsed.dropped
         self.enter("rehearsal", "a shortened life, to the script's end; nothing it writes remains")
-        best = typical([t for t in self.evaluator.trials if t.settings == settings], objective)
+        best = self.typical(settings)
         step_ms = best.measurement.mean_step_ms if best and best.measurement else None
 
         def rehearse(some: Settings) -> Rehearsal:
-            self._rehearser.allowed_s = self._allowed_s(settings)
+            left_s = self.budget.rehearsal_s(some, is_proven=True)
+            self._rehearser.allowed_s = self._allowed_s(some) or left_s
             found = self._rehearser.rehearse(some, step_ms)
             self.budget.durations.record_rehearsal(some, found.wall_s)
             return found
 
-        self.rehearsed = harmless_part(
-            rehearse, settings, self.without, lambda: self._allowed_s(settings) > 0
-        )
+        self.rehearsed = harmless_part(rehearse, settings, self.without, self._may_rehearse)
         for each in self.rehearsed.dropped:
             self.note(f"{each.knob} is left out: {each.problem.sentence}")
         self.rehearsed.dropped = earlier + self.rehearsed.dropped
@@ -121,9 +188,23 @@ class Prover:
         self.budget.phase = "proof"
         return self.rehearsed.settings == settings
 
+    def _may_rehearse(self, settings: Settings, is_sought: bool) -> bool:
+        """Say whether to rehearse what is left of settings, which leaves room for its proof.
+
+        To know what did harm is worth more than that: without, nothing can be proven at all.
+        """
+        if self._allowed_s(settings) > 0:
+            return True
+        return is_sought and self.budget.rehearsal_s(settings, is_proven=True) > 0
+
+    def typical(self, settings: Settings) -> Trial | None:
+        """Return the run of median cost of some settings; None where there is none."""
+        trials = [each for each in self.evaluator.trials if each.settings == settings]
+        return typical(trials, self.options.objective)
+
     def _allowed_s(self, settings: Settings) -> float:
-        """Return how long a rehearsal of proven settings may take now."""
-        return self.budget.rehearsal_s(settings, is_proven=True)
+        """Return how long a rehearsal of settings may take now, before their proof or after."""
+        return self.budget.rehearsal_s(settings, is_proven=settings == self._shown)
 
     @cached_property
     def _rehearser(self) -> Rehearser:

@@ -407,18 +407,19 @@ def harmless_part(
     rehearse: Callable[[Settings], Rehearsal],
     settings: Settings,
     without: Callable[[Settings, str], Settings],
-    affordable: Callable[[], bool] = lambda: True,
+    affordable: Callable[[Settings, bool], bool] = lambda settings, is_sought: True,
 ) -> Rehearsed:
     """Rehearse settings and take out what does harm, until a rehearsal finds nothing any more.
 
     Where several knobs can have caused a problem, each is taken out alone, the likeliest
     first; where none of them alone did, all are. `without` takes a knob out of settings, with
-    those that need it. A rest that could not be rehearsed for want of budget has no rehearsal.
+    those that need it. A rest that could not be rehearsed for want of budget has no rehearsal:
+    `affordable` says whether settings can be, and is told whether that has to show what did harm.
     """
     result, other = Rehearsed(settings, None), None
     while result.settings:
         if other is None or other.settings != result.settings:
-            if not affordable():
+            if not affordable(result.settings, False):
                 return replace(result, rehearsal=None)
             other = rehearse(result.settings)
         found = other
@@ -430,7 +431,7 @@ def harmless_part(
         kept = dict(result.settings)
         for name in suspects if len(suspects) > 1 else ():
             rest = without(result.settings, name)
-            if not rest or not affordable():
+            if not rest or not affordable(rest, True):
                 continue
             other = rehearse(rest)
             if problem.aspect not in {each.aspect for each in other.problems}:

@@ -25,6 +25,7 @@ from gpuadvisor.storage.home import home
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knob_space import Selection, select_knobs
 from gpuadvisor.tuners.proof import is_faster, is_no_gain
+from gpuadvisor.tuners.search import Best
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.arguments import ArgumentKnob
@@ -71,6 +72,10 @@ ProfileBaseline = Callable[[Command, Measurement, Device, tuple[int, ...]], Diag
 """Diagnoses the unchanged script on a GPU and these CPU cores, none of them for all. ScriptError
 where it cannot be profiled."""
 
+MOST_IMPROVEMENTS = 2
+"""Proofs on top of a proven gain. With the error that the comparison of each with what is proven
+has, a quarter of a half of 1 in 100, and that of all proofs, a study claims something false in 0.92
+of 100 cases at most."""
 SHOWN_SEVERITIES = (str(Severity.WARNING), str(Severity.CRITICAL))
 """Severities of the findings that are shown before the search; the others stand in the report."""
 
@@ -143,6 +148,8 @@ class _Study:
         self._no_room = "the budget had no room for it"
         self._expectations: tuple[Expectation, ...] = ()
         self._search: KnobSearch | None = None
+        self._proven: StudyResult | None = None
+        """What is proven so far; it is kept, whatever happens to what is tried on top of it."""
         self._prover = Prover(
             self.options,
             self._evaluator.side({}, self.devices[0]),
@@ -173,6 +180,8 @@ class _Study:
                 side = self._evaluator.side({}, self.devices[0])
                 self._note(self._forker.begin(side, baselines, self._budget.expected_runs))
                 result = self._decide(self._search)
+                if is_faster(result.speedup):
+                    result = self._improve(self._search, result)
                 self._note_left_out(self._search.wanting())
             except Interrupted as interruption:
                 result = self._interrupted(str(interruption))
@@ -283,6 +292,22 @@ class _Study:
             return result
         return self._prover.prove(self._candidate())
 
+    def _improve(self, search: KnobSearch, proven: StudyResult) -> StudyResult:
+        """Try on top of what is proven what there is still time to prove, and return the best.
+
+        Everything else is kept back before a run is begun: its own proof and rehearsal.
+        """
+        self._budget.has_plan = True
+        for _ in range(MOST_IMPROVEMENTS):
+            self._proven = proven
+            best = self._prover.typical(proven.settings)
+            if best is None or not search.find(Best(best.settings, best.gain or 1.0, best)):
+                break
+            settings, contributions = self._ablate(search)
+            proven = self._prover.improve(proven, settings, contributions)
+            search.leave_aside(name for name in settings if name not in proven.settings)
+        return proven
+
     def _note_left_out(self, wanting: Sequence[Settings]) -> None:
         """Say what the budget had no room for, and which would have."""
         if wanting:
@@ -341,6 +366,8 @@ class _Study:
     def _interrupted(self, why: str) -> StudyResult:
         if self._evaluator.validator.baseline is None:
             raise Interrupted(f"{why} before the unchanged script was measured")
+        if self._proven is not None:
+            return replace(self._proven, interrupted=why)
         best = self._search.best.settings if self._search else {}
         if best:
             self._note(f"best so far, not proven: {format_settings(best)}")
@@ -377,8 +404,7 @@ class _Study:
             verdict=verdict_of(result),
             expectations=tuple(with_measured(each, result) for each in self._expectations),
         )
-        rehearsed = self._prover.rehearsed.rehearsal is not None
-        needed_s = time_needed(result, self._space, self._budget, self._enough_s, rehearsed)
+        needed_s = time_needed(result, self._space, self._budget, self._enough_s)
         result = replace(result, needed_s=needed_s)
         if deserves_plan(result, self.options.plan):
             result = self._with_plan(result)

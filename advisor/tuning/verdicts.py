@@ -11,7 +11,7 @@ from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.proof import SMALLEST_GAIN, is_faster, is_no_gain
 from gpuadvisor.tuners.rehearsal.comparison import missing
 from gpuadvisor.tuners.search import OrderedSearch
-from gpuadvisor.tuners.space import Parameter, Space
+from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuning.budget import Budget
 
 SLOW_START_S = 100.0
@@ -28,9 +28,9 @@ def verdict_of(result: StudyResult) -> Verdict:
 
     A gain is called faster where enough of the script's life was rehearsed. That there is none is
     shown only where every knob that applies was tried, or screened as worthless, and the best of
-    them proven to be worth too little. A study that was interrupted has shown neither.
+    them proven to be worth too little, which a study that was interrupted has not.
     """
-    if is_faster(result.speedup) and result.best is not None and not result.interrupted:
+    if is_faster(result.speedup) and result.best is not None:
         rehearsed = missing(result.rehearsal) is None
         return Verdict.FASTER if rehearsed else Verdict.FASTER_UNVERIFIED
     if not _searched(result.trials):
@@ -108,14 +108,13 @@ def time_needed(
     space: Space,
     budget: Budget,
     enough_s: float | None = None,
-    rehearsed: bool = True,
 ) -> float | None:
     """Return how much longer it would probably take until a study is decided, in seconds.
 
     Of what looked better and was not proven, that is its proof. Else it is a run of each knob that
     was not tried, and a proof; where all were, what the proof says of itself. None where it is
     decided. `enough_s` is a whole budget that would have room for what was not tried, if one is
-    known. `rehearsed` says whether the script lived its whole life in short.
+    known.
     """
     decided = result.verdict not in (Verdict.INCONCLUSIVE, Verdict.NOT_TRIED)
     left = [{name: space[name].values[0]} for name in untried_knobs(result.untried)]
@@ -127,10 +126,10 @@ def time_needed(
     if is_proven and not left:
         return result.needed_s
     if result.settings and not is_proven:
-        return budget.deciding_s(result.settings, rehearsed)
+        return budget.deciding_s(result.settings)
     if left and enough_s is not None:
         return max(0.0, enough_s - result.wall_s)
-    return sum(map(budget.expected_s, left)) + budget.deciding_s(best, rehearsed)
+    return sum(map(budget.expected_s, left)) + budget.deciding_s(best)
 
 
 def not_tried(
@@ -150,7 +149,8 @@ def not_tried(
             elif name not in search.pointless:
                 found[name] = _why(name, search, no_room, interrupted) or "nothing led to it"
         elif not _is_useless(name, trials):
-            why = _why(name, search, no_room, interrupted) or _spared(parameter, tried[name])
+            why = _why(name, search, no_room, interrupted) or search.ended.get(name)
+            why = why or _spared(tried[name])
             left = (value for value in parameter.values if value not in tried[name])
             found.update({f"{name}={value}": why for value in left})
     return found
@@ -180,9 +180,7 @@ def _why(name: str, search: OrderedSearch, no_room: str, interrupted: str) -> st
     return "the study ended early" if interrupted else ""
 
 
-def _spared(parameter: Parameter, tried: Sequence[Value]) -> str:
+def _spared(tried: Sequence[Value]) -> str:
     """Return why the search left the other values of a parameter alone."""
-    if parameter.progressive:
-        return "the value before it did not pay"
     amount = f"{len(tried)} of its values" if len(tried) > 1 else "1 of its values"
     return f"the search tried {amount} and went on to other knobs"

@@ -91,6 +91,21 @@ def test_what_follows_a_gain_comes_when_it_is_first_shown(goes_on):
     assert found.pairs == (11 if goes_on else at[0] // 2)
 
 
+def test_what_is_no_better_than_a_known_plan_is_settled():
+    """A plan that is known to bring at most 1.6x is not bettered by one that brings 1.5x."""
+    noise = simulation.gaussian(random.Random(1), 0.005)
+    evaluator = SimulatedEvaluator(multiplied({"knob": 1.5}), noise=noise, baselines=3)
+    at = []
+    proof = prove_point(
+        evaluator, TUNED, Objective.THROUGHPUT, shown=lambda: at.append(1), least=1.6
+    )
+    assert is_faster(proof.speedup) and not at
+    assert proof.speedup.pairs <= 6
+    # What is compared with it later has to lie above an interval that is right more often.
+    assert proof.surer.ci99_low < proof.speedup.ci99_low
+    assert proof.surer.ci99_high > proof.speedup.ci99_high
+
+
 def test_no_gain_is_settled_too():
     proof, _ = proof_of(gain=-0.1, noise=simulation.gaussian(random.Random(1)))
     assert proof.speedup.pairs <= 6

@@ -18,6 +18,7 @@ from gpuadvisor.domain.knobs import AppliedKnob, Level, LoaderFacts, ScriptFacts
 from gpuadvisor.domain.measurement import Trace
 from gpuadvisor.domain.rehearsal import Call, Life
 from gpuadvisor.domain.study import TrialState, Verdict
+from gpuadvisor.errors import Interrupted
 from gpuadvisor.reports import study_wording as wording
 from gpuadvisor.reports.study_wording import settings_tried
 from gpuadvisor.tuners.statistics import LOOKS
@@ -305,6 +306,59 @@ def test_the_budget_that_is_said_to_have_room_for_what_was_left_out_has_it(
     assert enough.speedup is not None
 
 
+LATER = frozenset({"tf32", "compile_max_autotune"})
+"""In 20 minutes only the first of them has room beside all that a first proof may take."""
+
+
+def test_what_had_no_room_is_tried_on_top_of_what_is_proven(tune):
+    machine = Machine(5.0, {"tf32": 1.3, "compile_max_autotune": 1.2})
+    result, took_s = tune(machine, "20m", only=LATER)
+    assert (result.verdict, set(result.settings), result.untried) == (Verdict.FASTER, LATER, {})
+    assert result.speedup.ci99_low > 1.3
+    assert result.rehearsal.settings == result.settings
+    assert [set(names) for names in machine.lives] == [set(), set(), {"tf32"}, LATER]
+    assert took_s <= 1200
+
+
+@pytest.mark.parametrize(
+    ("machine", "said"),
+    [
+        ({"gains": {"tf32": 1.3, "compile_max_autotune": 1.015}}, "looked better"),
+        ({"gains": GAINS, "crashing": {"compile_max_autotune"}}, ""),
+        (
+            {
+                "gains": {"tf32": 1.3, "compile_max_autotune": 1.2},
+                "harmful": {"compile_max_autotune"},
+            },
+            "compile_max_autotune is left out",
+        ),
+    ],
+)
+def test_what_is_proven_is_kept_where_nothing_better_is_shown(tune, machine, said):
+    result, took_s = tune(Machine(5.0, **machine), "20m", only=LATER)
+    assert (result.verdict, result.settings) == (Verdict.FASTER, {"tf32": True})
+    assert result.rehearsal.settings == {"tf32": True}
+    assert result.speedup.ci99_low < 1.3 < result.speedup.ci99_high
+    assert "compile_max_autotune" in {n for t in result.trials for n in t.settings}
+    assert any(said in note for note in result.notes)
+    assert took_s <= 1200
+
+
+def test_what_is_proven_is_kept_where_the_rest_is_interrupted(tune, monkeypatch):
+    machine, plain = Machine(5.0, {"tf32": 1.3, "compile_max_autotune": 1.2}), Machine.run
+
+    def run(self, request, read_energy_j, load):
+        if request.specification.applications[-1:] and len(request.specification.applications) > 1:
+            raise Interrupted("interrupted")
+        return plain(self, request, read_energy_j, load)
+
+    monkeypatch.setattr(Machine, "run", run)
+    result, _ = tune(machine, "20m", only=LATER)
+    assert (result.verdict, result.settings) == (Verdict.FASTER, {"tf32": True})
+    assert (result.interrupted, bool(result.plan)) == ("interrupted", True)
+    assert result.untried == {"compile_max_autotune": "the study ended early"}
+
+
 def test_where_all_was_tried_in_vain_the_rest_of_the_budget_is_kept(tune):
     result, took_s = tune(Machine(5.0), "15m", only=frozenset({"tf32", "channels_last"}))
     assert (result.verdict, result.untried) == (Verdict.NO_GAIN, {})
@@ -325,10 +379,10 @@ def test_each_further_proof_of_a_study_is_surer(tune, monkeypatch):
     asked = []
     plain = proving.prove_point
 
-    def surely(evaluator, point, objective, seed, earlier, shown):
+    def surely(evaluator, point, objective, seed, earlier, shown, least):
         asked.append((set(point), earlier))
         machine.has_gains = False
-        proof = plain(evaluator, point, objective, seed, earlier, shown)
+        proof = plain(evaluator, point, objective, seed, earlier, shown, least)
         machine.has_gains = True
         return proof
 

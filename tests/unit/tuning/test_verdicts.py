@@ -18,6 +18,7 @@ from gpuadvisor.tuners.search import OrderedSearch
 from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.budget import Budget, BudgetLimit
+from gpuadvisor.tuning.durations import LIFE_TRIALS
 from gpuadvisor.tuning.results import proven, with_measured
 from gpuadvisor.tuning.verdicts import (
     candidate,
@@ -63,7 +64,7 @@ def proof_of(speedup, **changes):
         (proof_of(SLOWER), Verdict.NO_GAIN),
         (proof_of(NO_GAIN, untried={"workers=16": "in vain"}), Verdict.NO_GAIN),
         (proof_of(NO_GAIN, untried={"compile": "no room"}), Verdict.INCONCLUSIVE),
-        (proof_of(FASTER, rehearsal=rehearsal(), interrupted="Ctrl-C"), Verdict.INCONCLUSIVE),
+        (proof_of(FASTER, rehearsal=rehearsal(), interrupted="Ctrl-C"), Verdict.FASTER),
         (proof_of(NO_GAIN, interrupted="Ctrl-C"), Verdict.INCONCLUSIVE),
         (proof_of(WIDE), Verdict.INCONCLUSIVE),
         (ended(), Verdict.INCONCLUSIVE),
@@ -133,6 +134,19 @@ class TestNotTried:
         why = "the search tried 2 of its values and went on to other knobs"
         assert found == {"workers=8": why, "workers=16": why}
 
+    def test_values_beyond_one_of_which_a_run_decided_nothing(self):
+        noise = ([factor] * 8 for factor in (1.0, 1.2, 0.9, 1.05, 1.0))
+        evaluator = SimulatedEvaluator(lambda s: 100.0, noise, baselines=3)
+        space = Space((self.BATCH,))
+        found = not_tried(space, searched(space, evaluator), evaluator.trials, "no room", "")
+        assert set(found) == {"batch=128", "batch=256", "batch=512"}
+        (why,) = set(found.values())
+        assert why.startswith("runs differ by 14") and "did not show" in why
+
+    def test_values_beyond_one_that_brought_little(self):
+        found = left(Space((self.BATCH,)), lambda s: 97.0 if s else 100.0)
+        assert set(found.values()) == {"the value before it brought 3.1%, too little to go on"}
+
     def test_values_beyond_one_that_did_not_pay(self):
         found = left(Space((self.BATCH,)), lambda s: 80.0 if s.get("batch", 0) == 64 else 100.0)
         why = "the value before it did not pay"
@@ -173,10 +187,12 @@ class TestNotTried:
 class TestTimeNeeded:
     SPACE = Space((Parameter("compile", ("default",)), Parameter("tf32", (True,))))
 
-    def needed(self, result, **known):
+    def needed(self, result, rehearsed=True, **known):
         budget = Budget(BudgetLimit(seconds=100.0), {})
         budget.record(replace(ran({}, phase="baseline"), wall_s=2.0))
-        budget.durations.record_rehearsal({}, 30.0)
+        lived = (result.settings, {"compile": "default"}, candidate(result.trials))
+        for settings in lived if rehearsed else ():
+            budget.durations.record_rehearsal(settings, 0.0)
         result = replace(result, verdict=verdict_of(result))
         return time_needed(result, self.SPACE, budget, **known)
 
@@ -191,7 +207,7 @@ class TestTimeNeeded:
     def test_what_looked_better_needs_its_proof_and_not_what_is_left(self):
         result = ended(settings={"tf32": True}, untried={"compile": "no room"})
         assert self.needed(result, enough_s=540.0) == LOOKS[0] * 2 * 2
-        assert self.needed(result, enough_s=540.0, rehearsed=False) == LOOKS[0] * 2 * 2 + 30
+        assert self.needed(result, rehearsed=False) == LOOKS[0] * 2 * 2 + LIFE_TRIALS * 3 * 2
 
     def test_a_proof_that_had_no_room(self):
         assert self.needed(ended()) == LOOKS[0] * 2 * 2
