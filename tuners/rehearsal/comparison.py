@@ -170,12 +170,15 @@ def _doubt_branches(found: Findings) -> None:
     unchanged, planned = _taken(lives.first, lives.second), _taken(lives.plan, lives.numerics)
     for branch in (branch for life in every for branch in life.branches):
         where = (branch.place, branch.what)
-        if where in unchanged and where in planned:
-            continue
-        if _matters(found, branch):
+        name = f"{branch.place}, `{branch.what}`,"
+        if _ends_reading(found, branch):
+            # Where both lives end after the same rows, that is chance: the data was shortened.
+            found.doubt = f"{name} may end the reading after other rows where batches are larger"
+        elif not (where in unchanged and where in planned) and _matters(found, branch):
             whom = "under the plan" if where in unchanged else "by the unchanged script"
             by = f" {whom}" if where in unchanged | planned else ""
-            found.doubt = f"{branch.place}, `{branch.what}`, was never lived{by}"
+            found.doubt = f"{name} was never lived{by}"
+        if found.doubt:
             return
 
 
@@ -193,7 +196,10 @@ def _matters(found: Findings, branch: Branch) -> bool:
     is_data = Touch.DATA in branch.touches or Touch.ORDER in branch.touches
     if found.loader_knobs and (kept or (is_data and branch.in_pass)):
         return True
-    if Touch.MODEL in branch.touches and any(knob.changes_model for knob in knobs):
-        return True
+    return Touch.MODEL in branch.touches and any(knob.changes_model for knob in knobs)
+
+
+def _ends_reading(found: Findings, branch: Branch) -> bool:
+    """Say whether a branch may end an inference script's reading, under batches of another size."""
     # A training script stops early where it does not learn any more, with whatever batches.
     return Touch.ROWS in branch.touches and found.is_resized and not found.lives.first.losses

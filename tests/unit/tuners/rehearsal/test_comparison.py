@@ -455,27 +455,26 @@ class TestSilence:
         assert found.agrees
         assert missing(found) == why
 
-    @pytest.mark.parametrize("touch", [Touch.MODEL, Touch.ROWS])
     @pytest.mark.parametrize("side", ["first", "plan"])
-    def test_a_branch_that_one_side_took_alone(self, side, touch):
-        branch = Branch("a.py, line 34", "half < 0.1", (touch,), False, False)
+    def test_a_branch_that_one_side_took_alone(self, side):
+        branch = Branch("a.py, line 34", "bad >= 3", (Touch.MODEL,), False, False)
         shortened = Loop("a.py, line 9", LoopKind.EPOCHS, 90, 2, True)
-        losses = (1.0, 0.5) if touch is Touch.MODEL else ()  # a training script may stop early
-        first = life(branches=(branch,), loops=(shortened,), losses=losses)
+        first = life(branches=(branch,), loops=(shortened,))
         lives = {"first": first, "plan": first}
         lives[side] = replace(first, branches=(replace(branch, taken=True),))
-        settings = DOUBLE if touch is Touch.ROWS else BF16
-        found = rehearsed(lives["plan"], lives["first"], first, settings=settings)
+        found = rehearsed(lives["plan"], lives["first"], first, settings=BF16)
         whom = "under the plan" if side == "first" else "by the unchanged script"
-        assert found.doubt == f"a.py, line 34, `half < 0.1`, was never lived {whom}"
+        assert found.doubt == f"a.py, line 34, `bad >= 3`, was never lived {whom}"
 
+    @pytest.mark.parametrize("is_taken", [False, True])
     @pytest.mark.parametrize("losses", [(), (1.0, 0.5)])
-    def test_an_early_end_of_inference_and_of_training(self, losses):
-        branch = Branch("a.py, line 34", "half < 0.1", (Touch.ROWS,), False, False)
+    def test_an_early_end_of_inference_and_of_training(self, losses, is_taken):
+        branch = Branch("a.py, line 34", "half < 0.1", (Touch.ROWS,), is_taken, False)
         shortened = Loop("a.py, line 9", LoopKind.STEPS, None, 2, True)
         first = life(branches=(branch,), loops=(shortened,), losses=losses)
         found = rehearsed(first, first, settings=DOUBLE)
-        assert ("was never lived" in found.doubt) == (not losses)
+        assert ("may end the reading after other rows" in found.doubt) == (not losses)
+        assert not rehearsed(first, first, settings=BF16).doubt
 
     @pytest.mark.parametrize("passes", [1, 2])
     def test_many_samples_stand_for_a_second_epoch_only_where_there_is_none(self, passes):
