@@ -8,7 +8,8 @@ what changed. None of the script's code is run to take one, and its cost is boun
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -120,20 +121,27 @@ class StateWatch:
     def __init__(self, loader: int) -> None:
         self._loader = loader
         self._last: State | None = None
+        self._made: Callable[[], Any] = lambda: None
+        """Gives the DataLoader of the last pass, or None where it is gone."""
         self._epoch = -1
         self.unseen: dict[str, None] = {}
         """Paths that were never, or not wholly, looked at, in the order in which they came up."""
 
-    def pass_begins(self, state: State) -> list[StateChange]:
+    def pass_begins(self, loader: Any, state: State) -> list[StateChange]:
         """Take the state before a pass's first batch; return what changed since the last pass.
 
         Before the first pass that is what is held: handles and iterators that are open already.
+        Where the script makes its DataLoader anew for each pass, it is nothing: no worker lives
+        longer than the loader, so that those of the next pass see all that was changed.
         """
         self._epoch += 1
         last, self._last = self._last, state
+        is_same, self._made = self._made() is loader, weakref.ref(loader)
         self.unseen.update(dict.fromkeys(state.unseen))
         if last is None:
             return self._named(held(state), Moment.HELD)
+        if not is_same:
+            return []
         return self._named(changes(last, state), Moment.BETWEEN_EPOCHS)
 
     def pass_ends(self, state: State) -> list[StateChange]:

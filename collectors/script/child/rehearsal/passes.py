@@ -264,7 +264,7 @@ class States:
         with guarded(self._record, "look at a data set"):
             watch = self._watches.setdefault(place, StateWatch(place))
             state = state_of(loader_roots(loader))
-            self._write(watch.pass_begins(state))
+            self._write(watch.pass_begins(loader, state))
             for path, code in state.possible.items():
                 self._once("possible", loader=place, path=path, code=code)
             for path in watch.unseen:

@@ -428,18 +428,28 @@ def test_a_shared_object_counts_as_the_data_sets() -> None:
 
 def test_when_it_changed() -> None:
     dataset = Data(level=0, cache={}, stream=iter([1, 2]))
-    watch = StateWatch(2)
-    found = watch.pass_begins(state(dataset))
+    watch, loader = StateWatch(2), Data()
+    found = watch.pass_begins(loader, state(dataset))
     dataset.cache[1] = 1
     found += watch.pass_ends(state(dataset))
     dataset.level = 1
-    found += watch.pass_begins(state(dataset))
+    found += watch.pass_begins(loader, state(dataset))
     found += watch.pass_ends(state(dataset))
     assert [(c.loader, c.epoch, c.path, c.kind, c.moment, c.detail) for c in found] == [
         (2, 0, "dataset.stream", ITERATOR, Moment.HELD, "list_iterator"),
         (2, 0, "dataset.cache", CONTAINER, Moment.READING, "dict"),
         (2, 1, "dataset.level", VALUE, Moment.BETWEEN_EPOCHS, "int"),
     ]
+
+
+def test_no_worker_outlives_a_loader_that_is_made_for_one_pass() -> None:
+    dataset, watch = Data(level=0), StateWatch(0)
+    watch.pass_begins(Data(), state(dataset))
+    watch.pass_ends(state(dataset))
+    dataset.level = 1
+    assert watch.pass_begins(Data(), state(dataset)) == []
+    dataset.level = 2
+    assert [each.path for each in watch.pass_ends(state(dataset))] == ["dataset.level"]
 
 
 def test_the_state_of_a_real_loader() -> None:
