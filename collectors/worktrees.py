@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.errors import UsageError
 from gpuadvisor.interruption import to_its_end
 
@@ -193,23 +194,23 @@ class Repository:
 
         No hook of the user's runs. UsageError where git cannot check one out.
         """
-        above = Path(tempfile.mkdtemp(prefix="gpuadvisor-gate-"))
-        folders = {name: above / name for name in versions}
-        try:
-            for name, version in versions.items():
-                self._done(
-                    "worktree", "add", "--quiet", "--detach", str(folders[name]), version.commit
-                )
-                self._fill(folders[name], version)
-            yield folders
-        finally:
-            with to_its_end():
-                for folder in folders.values():
-                    # Twice: also where files of the script's are write-protected or locked.
-                    _git(self.root, "worktree", "remove", "--force", "--force", str(folder))
-                shutil.rmtree(above, ignore_errors=True)
-                for folder in folders.values():
-                    _forget(self.root, folder)
+        with run_folder() as above:
+            folders = {name: above / name for name in versions}
+            try:
+                for name, version in versions.items():
+                    self._done(
+                        "worktree", "add", "--quiet", "--detach", str(folders[name]), version.commit
+                    )
+                    self._fill(folders[name], version)
+                yield folders
+            finally:
+                with to_its_end():
+                    for folder in folders.values():
+                        # Twice: also where files of the script's are write-protected or locked.
+                        _git(self.root, "worktree", "remove", "--force", "--force", str(folder))
+                    for folder in folders.values():
+                        shutil.rmtree(folder, ignore_errors=True)
+                        _forget(self.root, folder)
 
     def _fill(
         self, tree: Path, version: Version, place: Path = Path(), git_folder: Path | None = None

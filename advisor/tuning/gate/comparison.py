@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 
 from gpuadvisor.collectors.environment import environment
 from gpuadvisor.collectors.gpu_errors import GpuErrors
 from gpuadvisor.collectors.interpreter import TargetPython
+from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.templates import NoTemplateError
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.explanation import EXPLAINED, Explanation
@@ -85,10 +84,10 @@ def gates(
     with (
         reserved([device]),
         both_places(*benchmarks) as (*places, notes),
-        TemporaryDirectory(prefix="gpuadvisor-gate-") as above,
+        run_folder() as above,
         closing(GpuErrors(device)) as errors,
     ):
-        setups = SetUps(Path(above), progress.on_message, cancelled)
+        setups = SetUps(above, progress.on_message, cancelled)
         own = {place.folder: str(place.root or place.folder) for place in places}
         roots = tuple(own.values()) if len(own) == 2 else ()
         for options in benchmarks:

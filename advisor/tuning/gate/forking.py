@@ -9,12 +9,13 @@ ones, and where anything differs all are fresh.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from gpuadvisor.collectors.script.request import RunOutcome
+from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.runner import start_common_template
 from gpuadvisor.collectors.script.templates import NoTemplateError, Template, in_common, noted
 from gpuadvisor.domain.measurement import Measurement
@@ -37,7 +38,8 @@ class Forks:
 
     def __init__(self, runner: TrialRunner) -> None:
         self._runner = runner
-        self._folder = TemporaryDirectory(prefix="gpuadvisor-imports-")
+        self._held = ExitStack()
+        self._folder = self._held.enter_context(run_folder())
         self._template: Template | None = None
         self._fresh: dict[str, list[RunOutcome]] = {}
         self._alike: set[str] = set()
@@ -131,13 +133,13 @@ class Forks:
     def close(self) -> None:
         """End the process; further runs are fresh."""
         self._runner.template = self._runner.notes = None
-        self._folder.cleanup()
+        self._held.close()
         if self._template is not None:
             self._template.close()
             self._template = None
 
     def _notes(self, side: str) -> Path:
-        return Path(self._folder.name) / f"{side}.json"
+        return self._folder / f"{side}.json"
 
 
 def _agreed(one: Sequence[object], two: Sequence[object]) -> int:
