@@ -371,7 +371,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("table", type=Path, help="JSON lines, which this appends to")
     parser.add_argument("--device", choices=tuple(USUAL), default="cpu")
-    parser.add_argument("--gates", help=f"kinds and numbers in all (default: {USUAL['cpu']})")
+    usual = USUAL["cpu"].replace("%", "%%")  # argparse formats its help
+    parser.add_argument("--gates", help=f"kinds and numbers in all (default: {usual})")
     parser.add_argument("--lanes", type=int, default=1, help="gates side by side")
     parser.add_argument("--cores", type=int, default=2, help="of each lane")
     parser.add_argument("--seconds", type=float, default=1500.0, help="for this session")

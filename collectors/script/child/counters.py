@@ -136,8 +136,9 @@ def dynamo_counts() -> dict[str, dict[str, int]]:
     """Return Dynamo's graph breaks by reason, its recompilations by frame and the number of kernels
     that Inductor generated, so far.
 
-    Of recompilations, those among the last 64 compilations: torch keeps no more (torch 2.4 to
-    2.13).
+    A frame that Dynamo gives up and leaves to Python counts as a graph break, too: a break within a
+    loop costs the whole frame, and is not among those that Dynamo counts. Of recompilations, those
+    among the last 64 compilations: torch keeps no more (torch 2.4 to 2.13).
     """
     module = sys.modules.get("torch._dynamo.utils")
     if module is None:
@@ -146,6 +147,13 @@ def dynamo_counts() -> dict[str, dict[str, int]]:
     for reason, count in dict(module.counters.get("graph_break", {})).items():
         headline = str(reason).partition("\n")[0][:MOST_LETTERS]
         breaks[headline] = breaks.get(headline, 0) + int(count)
+    frames = module.counters.get("frames", {})
+    if (given_up := int(frames.get("total", 0)) - int(frames.get("ok", 0))) > 0:
+        reasons = (
+            str(each).partition("\n")[0] for each in module.counters.get("unimplemented", ())
+        )
+        why = next((each for each in reasons if each[:MOST_LETTERS] not in breaks), "")
+        breaks[f"left to Python as a whole: {why}"[:MOST_LETTERS].rstrip(": ")] = given_up
     again: dict[str, int] = {}
     known = getattr(module, "get_compilation_metrics", list)
     for each in known():
