@@ -17,8 +17,9 @@ from pathlib import Path
 
 from gpuadvisor.collectors.telemetry.recording import read_recording
 from gpuadvisor.domain.telemetry import Frame
-from gpuadvisor.tui.watch.page import Page
+from gpuadvisor.tui.watch.app import Watch
 from gpuadvisor.tui.watch.state import WatchState
+from gpuadvisor.tui.watch.watched import Watched
 
 ROOT = Path(__file__).parents[1]
 RECORDING = ROOT / "examples" / "h100.gpr"
@@ -56,7 +57,7 @@ class Halted:
 async def draw() -> str:
     """Return the page as an SVG."""
     source = Halted()
-    page = Page(source, WatchState(source.label, host="", clock=lambda: 0.0))
+    page = Watch(Watched(source, WatchState(source.label, host="", clock=lambda: 0.0)))
     async with page.run_test(size=SIZE) as pilot:
         while not source.is_over.is_set():
             await pilot.pause(0.05)

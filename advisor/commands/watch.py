@@ -36,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         help="how fast a recording goes by; default: 1, as it was, and `inf`: at once",
     )
+    parser.add_argument(
+        "--read-only", action="store_true", help="send no signal to a process, whatever key is hit"
+    )
     parser.add_argument("--once", action="store_true", help="print what is known, and end")
     parser.add_argument(
         "--json", action="store_true", help="a line of JSON every second, or once with --once"
@@ -63,9 +66,13 @@ def run(args: argparse.Namespace) -> int:
             return _once(source, state, args)
         if args.json:
             return _stream(source, state, args)
-        from gpuadvisor.tui.watch import page
+        from gpuadvisor.tui.watch import app
+        from gpuadvisor.tui.watch.watched import Watched
 
-        return page.show(source, state)
+        store = None if args.replay else sources.stored()
+        return app.show(
+            Watched(source, state, store, args.replay, args.read_only or args.replay is not None)
+        )
     finally:
         source.close()
 

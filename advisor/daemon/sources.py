@@ -186,6 +186,19 @@ def choose(*, speed: float = 1.0, recording: Path | None = None) -> Source:
         return Live()
 
 
+def stored() -> Path | None:
+    """Return the folder of this user's store where there is one to read, also of a daemon that has
+    ended; None where there is none."""
+    from gpuadvisor.daemon.store import store_folder
+    from gpuadvisor.errors import StoreError
+
+    try:
+        folder = store_folder()
+    except StoreError:
+        return None
+    return folder if next(folder.glob("*.db"), None) else None
+
+
 def has_answered(frame: Frame) -> bool:
     """Return whether the driver has said what GPUs there are, or that it cannot: it is not merely
     starting or silent so far."""

@@ -8,9 +8,14 @@ import pytest
 
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, State, Unavailable
-from gpuadvisor.tui.watch.page import GpuTable, Help, Page
+from gpuadvisor.tui.watch.app import Watch
+from gpuadvisor.tui.watch.help import Help
+from gpuadvisor.tui.watch.page import Page
+from gpuadvisor.tui.watch.pages.overview import GpuTable
 from gpuadvisor.tui.watch.state import WatchState
+from gpuadvisor.tui.watch.watched import Watched
 from tests.telemetry import START_S, all_in, frame, sample
+from tests.unit.tui.watch.screens import screen_text
 
 PATIENCE_S = 30.0
 """For what comes at once unless something is broken."""
@@ -71,7 +76,7 @@ def same_everywhere(monkeypatch):
 
 def page(source, label="live"):
     """A page on which no time goes by but that of the frames."""
-    return Page(source, WatchState(label, host="node7", clock=lambda: 0.0))
+    return Watch(Watched(source, WatchState(label, host="node7", clock=lambda: 0.0)))
 
 
 async def until(pilot, is_true):
@@ -245,7 +250,7 @@ async def test_m_goes_through_the_metrics():
     app = page(Made(frame(0, sample())))
     async with app.run_test(size=(160, 45)) as pilot:
         await taken(1)(pilot)
-        table = app.query_one(GpuTable)
+        table = app.screen.query_one(GpuTable)
 
         def title():
             return str(table.ordered_columns[-1].label).split(",")[0]
@@ -262,11 +267,11 @@ async def test_enter_shows_and_hides_the_details_of_the_gpu_under_the_cursor():
     app = page(Made(frame(0, sample(), sample())))
     async with app.run_test(size=(80, 24)) as pilot:
         await taken(1)(pilot)
-        panel = app.query_one("#details")
+        panel = app.screen.query_one("#details")
         assert not panel.display
         await pilot.press("down", "enter")
         assert panel.display
-        assert app.query_one(GpuTable).selected == "GPU-1"
+        assert app.screen.query_one(GpuTable).selected == "GPU-1"
         await pilot.press("enter")
         assert not panel.display
 
@@ -282,7 +287,7 @@ async def test_the_cursor_stays_where_it_is_while_values_change_and_gpus_come():
         app.state.update(frames[1])
         app.draw()
         await pilot.pause()
-        table = app.query_one(GpuTable)
+        table = app.screen.query_one(GpuTable)
         assert (table.selected, table.row_count) == ("GPU-1", 3)
 
 
@@ -292,9 +297,58 @@ async def test_the_help_goes_with_any_key():
     async with app.run_test() as pilot:
         for key in ("x", "enter", "escape"):
             await pilot.press("question_mark")
-            assert isinstance(app.screen, Help)
+            await until(pilot, lambda: isinstance(app.screen, Help))
             await pilot.press(key)
-            assert not isinstance(app.screen, Help)
+            await until(pilot, lambda: not isinstance(app.screen, Help))
+
+
+@pytest.mark.asyncio
+async def test_each_page_opens_by_its_key_and_is_in_the_head_and_help():
+    app = page(Made(frame(0, sample())))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await taken(1)(pilot)
+        await until(pilot, lambda: app.pages)
+        for each in [*app.pages, app.pages[0]]:
+            await pilot.press(each.KEY)
+            await until(
+                pilot, lambda each=each: isinstance(app.screen, each) and app.screen.is_mounted
+            )
+            assert f" {each.KEY} {each.NAME} " in screen_text(app)
+            await pilot.press("question_mark")
+            await until(pilot, lambda: isinstance(app.screen, Help))
+            assert each.ABOUT in " ".join(screen_text(app).replace("│", "").split())
+            await pilot.press("escape")
+
+
+class Absent(Page):
+    """A page of what is not there."""
+
+    KEY = "9"
+    NAME = "absent"
+
+    @classmethod
+    def unavailable(cls, watched):
+        return "There is no store: `gpuadvisor daemon start`."
+
+    def compose_page(self):
+        raise AssertionError
+
+    def draw(self):
+        raise AssertionError
+
+
+@pytest.mark.asyncio
+async def test_a_page_that_lacks_what_it_needs_says_so_instead():
+    app = page(Made(frame(0, sample())))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await taken(1)(pilot)
+        await until(pilot, lambda: app.pages)
+        app.pages.append(Absent)
+        app.add_mode("9", Absent)
+        app.action_open("9")
+        await until(pilot, lambda: "There is no store" in screen_text(app))
+        await pilot.press("1")
+        await until(pilot, lambda: "H100" in screen_text(app))
 
 
 @pytest.mark.asyncio
@@ -324,7 +378,7 @@ async def test_gpus_that_go_away_do_not_end_it():
         assert app.is_running
         assert app.state.notice == "No GPU was found."
         assert "0 GPUs" in app.state.heading(80)
-        assert app.query_one(GpuTable).row_count == 0
+        assert app.screen.query_one(GpuTable).row_count == 0
 
 
 @pytest.mark.asyncio

@@ -1,0 +1,175 @@
+"""The program behind `gpuadvisor watch`: it takes in frames, and shows one page at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.screen import Screen
+
+from gpuadvisor.daemon.sources import has_answered
+from gpuadvisor.errors import AdvisorError
+from gpuadvisor.tui.watch import plain
+from gpuadvisor.tui.watch.feed import Feed
+from gpuadvisor.tui.watch.page import Page
+from gpuadvisor.tui.watch.pages.overview import Overview
+from gpuadvisor.tui.watch.watched import Watched
+
+AGES_EVERY_S = 1.0
+"""Without new values the page is drawn as often, as what is stale gets older."""
+TAKEN_FOR_S = 0.1
+"""How long frames are taken in before keys are looked at again."""
+CLOSE_S = 5.0
+"""How long the source may take to close; a sampler is killed within two seconds."""
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LATE_S = 0.5
+"""An age is drawn again only where no values came in this part of the time."""
+
+CSS = """
+Screen { overflow: hidden; background: ansi_default; color: ansi_default; }
+#head { height: 1; text-style: bold; }
+#notice { height: auto; max-height: 3; color: ansi_yellow; text-style: bold; }
+#unavailable { height: 1fr; padding: 1 2; }
+#keys { dock: bottom; height: 1; text-style: dim; }
+VerticalScroll, DataTable {
+    scrollbar-size-vertical: 1;
+    scrollbar-color: ansi_blue; scrollbar-color-hover: ansi_blue;
+    scrollbar-color-active: ansi_blue; scrollbar-background: ansi_default;
+    scrollbar-background-hover: ansi_default; scrollbar-background-active: ansi_default;
+}
+"""
+"""The layout, in the terminal's own colours."""
+
+
+class News(Message):
+    """Frames have come, or will come no more."""
+
+
+class Watch(App[int]):
+    """All pages of one source."""
+
+    CSS = CSS
+    ENABLE_COMMAND_PALETTE = False
+    # Each page is one of Textual's modes: it stays as it was left, with what lies over it.
+    DEFAULT_MODE = "1"
+    MODES: ClassVar[dict[str, str | Callable[[], Screen[None]]]] = {DEFAULT_MODE: Overview}
+    # With priority, so that they work whatever has the focus, and on the help as well.
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "quit", "quit", priority=True, tooltip="end, always; Ctrl-C as well"),
+        Binding("ctrl+c", "quit", priority=True, show=False),
+        Binding(
+            "question_mark,h",
+            "help",
+            "help",
+            key_display="?",
+            tooltip="this help; any key leaves it",
+        ),
+    ]
+
+    def __init__(self, watched: Watched) -> None:
+        super().__init__(ansi_color=True)
+        self.watched = watched
+        self.state = watched.state
+        self.feed = Feed(watched.source)
+        self.pages: list[type[Page]] = []
+        """All pages, once they are loaded: that waits for the first values."""
+        self.failure: Exception | None = None
+        """What is to be said once the page is gone."""
+        self._drawn_s = 0.0
+
+    def on_mount(self) -> None:
+        self.feed.start(lambda: self.post_message(News()))
+        self.set_interval(AGES_EVERY_S, self.get_older)
+
+    def on_unmount(self) -> None:
+        self.feed.stop()
+
+    def on_news(self) -> None:
+        """Take in what has come, and draw it."""
+        for frame in self.feed.waiting(TAKEN_FOR_S):
+            self.state.update(frame)
+            if not self.state.has_begun and has_answered(frame):
+                self._fail(plain.nothing(frame.problem or ""))
+                return
+        if self.feed.is_over and not self.state.has_ended:
+            self.state.end()
+            if self.feed.error is not None or not self.state.has_begun:
+                self._fail(self.feed.error or plain.nothing("there is no frame"))
+                return
+        self.draw()
+        if not self.pages:
+            self.call_after_refresh(self._load)
+
+    def get_older(self) -> None:
+        """Draw ages, where no values have just come."""
+        if time.monotonic() - self._drawn_s >= LATE_S * AGES_EVERY_S:
+            self.draw()
+
+    def draw(self) -> None:
+        """Draw the page that is shown; something else may lie over it."""
+        self._drawn_s = time.monotonic()
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, Page):
+                screen.redraw()
+                return
+
+    def action_open(self, key: str) -> None:
+        """Show the page of that key."""
+        self.switch_mode(key)
+
+    def action_help(self) -> None:
+        from gpuadvisor.tui.watch.help import Help, text
+
+        if isinstance(self.screen, Page):
+            self.push_screen(Help(text(self, self.screen)))
+
+    def stop(self, number: int) -> None:
+        """End because of a signal."""
+        self.exit(return_code=128 + number)
+
+    def _load(self) -> None:
+        """Find all pages, and give each its key."""
+        from gpuadvisor.tui.watch import pages
+
+        if self.pages:
+            return
+        self.pages = pages.load()
+        for page in self.pages:
+            if page.KEY != self.DEFAULT_MODE:  # which does not wait for the others
+                self.add_mode(page.KEY, page)
+            self.bind(page.KEY, f"open('{page.KEY}')", description=page.NAME, show=False)
+        self.draw()
+
+    def _fatal_error(self) -> None:
+        """End with a sentence, as everything here does; Textual's own prints a traceback."""
+        self.failure = self.failure or self._exception
+        self.panic()
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = error
+        self.exit(return_code=getattr(error, "exit_code", AdvisorError.exit_code))
+
+
+def show(watched: Watched) -> int:
+    """Show the pages until somebody ends it; return the exit status."""
+    app = Watch(watched)
+
+    async def run() -> None:
+        for number in ENDING:
+            asyncio.get_running_loop().add_signal_handler(number, app.stop, number)
+        await app.run_async()
+
+    try:
+        asyncio.run(run())
+    finally:
+        app.feed.stop()
+        app.feed.wait(CLOSE_S)
+    if app.failure is not None:
+        raise app.failure
+    return app.return_code or 0

@@ -1,0 +1,76 @@
+"""The help: what each key does, from the bindings themselves, and what the signs mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from textual.app import App, ComposeResult
+from textual.binding import Binding
+from textual.containers import VerticalScroll
+from textual.dom import DOMNode
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from gpuadvisor.tui.watch.page import Page
+
+SIGNS = """\
+…        not read yet
+n/a      this GPU or driver does not have it
+no perm  the driver does not allow it
+stale    it had a value, but the driver
+         does not answer: for how long
+lost     the GPU is gone from the bus
+?        beside a value: the other is unknown
+
+A picture's blank stands for no reading; zero
+is its lowest block. Rates are in bytes/s.
+"""
+OURS = __name__.partition(".")[0]
+
+
+def bindings_of(node: type[DOMNode]) -> Iterator[Binding]:
+    """Yield our own bindings of an app or page, the most special first."""
+    for cls in node.__mro__:
+        if cls.__module__.startswith(OURS):
+            for binding in Binding.make_bindings(cls.__dict__.get("BINDINGS", ())):
+                if binding.description:
+                    yield binding
+
+
+def text(app: App[int], page: Page) -> str:
+    """Return the help on a page."""
+    lines = [page.ABOUT, ""]
+    for node in (type(page), type(app)):
+        keys: dict[str, list[str]] = {}
+        for binding in bindings_of(node):
+            what = binding.tooltip or binding.description
+            keys.setdefault(what, []).append(app.get_key_display(binding))
+        lines += [f"{' '.join(names):<8} {what}" for what, names in keys.items()]
+        lines.append("")
+    return "\n".join(lines) + "\n" + SIGNS
+
+
+class Help(ModalScreen[None]):
+    """Covers the page until a key is pressed."""
+
+    DEFAULT_CSS = """
+    Help { align: center middle; background: ansi_default; }
+    Help > VerticalScroll {
+        width: 60; max-width: 100%; height: auto; max-height: 100%;
+        border: solid ansi_blue; padding: 0 1;
+    }
+    """
+
+    def __init__(self, said: str) -> None:
+        super().__init__()
+        self._said = said
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(can_focus=False):
+            yield Static(self._said, markup=False)
+
+    def on_key(self) -> None:
+        self.dismiss()
+
+    def on_click(self) -> None:
+        self.dismiss()

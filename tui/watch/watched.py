@@ -1,0 +1,34 @@
+"""What all pages of `gpuadvisor watch` look at: the source, what came of it, and what is chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuadvisor.daemon.sources import Source
+from gpuadvisor.domain.telemetry import Gpu
+from gpuadvisor.tui.watch.state import WatchState
+
+
+@dataclass
+class Watched:
+    """One for the whole program; pages read it, and change only what is chosen."""
+
+    source: Source
+    state: WatchState
+    """The newest values, processes and events, and the last minutes."""
+    store: Path | None = None
+    """The folder of a daemon's store, for `TelemetryReader`; None where there is none to read, and
+    with a recording, whose past is the recording's."""
+    recording: Path | None = None
+    """The recording that is shown, of `--replay`."""
+    read_only: bool = False
+    """Whether nothing may be done to processes: `--read-only`, and always with a recording."""
+    gpu: str | None = None
+    """The UUID of the GPU that was chosen last, on whatever page."""
+
+    @property
+    def chosen(self) -> Gpu | None:
+        """The GPU that was chosen, the first one where none was or it has gone."""
+        gpus = self.state.gpus
+        return next((gpu for gpu in gpus if gpu.uuid == self.gpu), gpus[0] if gpus else None)
