@@ -105,6 +105,12 @@ class GpuProcess:
     parent_pid: int | None = None
     started_s: float | None = None
     """Unix time."""
+    children_cpu_pct: float | None = None
+    """CPU time of its descendants that hold no GPU memory, such as a DataLoader's workers, in
+    percent of one core; None where it is not known."""
+    by_gpuadvisor: bool | None = None
+    """Whether gpuadvisor started it, as `run --plan` and `tune` do; None where this user may not
+    know."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,11 @@ from gpuadvisor.collectors.nvml import codes
 from gpuadvisor.domain.telemetry import Gpu, GpuProcess
 
 COMMAND_CHARACTERS = 300
+OUR_VARIABLE = b"GPUADVISOR_SPECIFICATION="
+"""The begin of the variable by which gpuadvisor tells a script its settings."""
+MOST_CHILDREN = 256
+"""Descendants of one process that are looked at, 12 us each: more loader workers than machines have
+cores."""
 CONTAINER_ID_CHARACTERS = 12
 """Length of a container's identifier, as `docker ps` shows it."""
 
@@ -59,6 +64,8 @@ class ProcessFacts:
         """What was read last, and the fields of a GpuProcess that do not change while it lives."""
         self._now: dict[int, dict[str, Any]] = {}
         """All that is known of the processes of this round: one may be on every GPU."""
+        self._children: dict[int, dict[int, _Stat]] = {}
+        """What was read last of the descendants of each process."""
         self._has_host_numbers = _namespace(proc) == _FIRST_NAMESPACE
 
     def describe(
@@ -76,6 +83,7 @@ class ProcessFacts:
         self._now.clear()
         for pid in self._known.keys() - pids:
             del self._known[pid]
+            self._children.pop(pid, None)
 
     def _facts(self, pid: int) -> dict[str, Any] | None:
         stat = _stat(pid)
@@ -92,7 +100,39 @@ class ProcessFacts:
         passed_s = stat.read_s - before.read_s
         used_s = (stat.cpu_ticks - before.cpu_ticks) / _TICKS_PER_S
         cpu_pct = 100 * used_s / passed_s if passed_s > 0 else None
-        return {**lasting, "cpu_pct": cpu_pct, "host_memory_bytes": stat.host_memory_bytes}
+        return {
+            **lasting,
+            "cpu_pct": cpu_pct,
+            "host_memory_bytes": stat.host_memory_bytes,
+            "children_cpu_pct": self._children_cpu_pct(pid),
+        }
+
+    def _children_cpu_pct(self, pid: int) -> float | None:
+        """Return the CPU time of descendants without GPU memory, in percent of a core; None at
+        first, and where the kernel does not list children. A new one counts from its second
+        reading on."""
+        found: dict[int, _Stat] = {}
+        above = [pid]
+        while above and len(found) < MOST_CHILDREN:
+            listed = _children(above.pop())
+            if listed is None:
+                return None
+            for child in listed:
+                stat = None if child in self._known or child in found else _stat(child)
+                if stat is not None:
+                    found[child] = stat
+                    above.append(child)
+        before = self._children.get(pid)
+        self._children[pid] = found
+        if before is None:
+            return None
+        used = 0.0
+        for child, now in found.items():
+            was = before.get(child)
+            if was is not None and was.began == now.began and now.read_s > was.read_s:
+                ticks = now.cpu_ticks - was.cpu_ticks
+                used += 100 * ticks / _TICKS_PER_S / (now.read_s - was.read_s)
+        return used
 
     def _lasting(self, pid: int) -> dict[str, Any] | None:
         import psutil
@@ -112,7 +152,16 @@ class ProcessFacts:
                 "container": self._container(pid),
                 "parent_pid": _quiet(process.ppid),
                 "started_s": _quiet(process.create_time),
+                "by_gpuadvisor": self._is_ours(pid),
             }
+
+    def _is_ours(self, pid: int) -> bool | None:
+        """Return whether gpuadvisor started a process; None where its environment is not ours."""
+        try:
+            given = (self._proc / str(pid) / "environ").read_bytes()
+        except OSError:
+            return None
+        return any(each.startswith(OUR_VARIABLE) for each in given.split(b"\0"))
 
     def _may_use_gpus(self, pid: int) -> bool:
         """Whether a process may be the one that NVML means: it has a device file of NVIDIA open."""
@@ -144,6 +193,18 @@ def _stat(pid: int) -> _Stat | None:
     except (OSError, ValueError, IndexError):
         return None
     return _Stat(time.monotonic(), began, ticks, pages * _PAGE_BYTES)
+
+
+def _children(pid: int) -> list[int] | None:
+    """Return the children that a process's first thread has started; none where it is gone, None
+    where the kernel does not say (CONFIG_PROC_CHILDREN)."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb", buffering=0) as file:  # noqa: PTH123 - the same
+            return [int(child) for child in file.read(4096).split()]
+    except FileNotFoundError:
+        return None if Path(f"/proc/{pid}/task/{pid}").exists() else []
+    except (OSError, ValueError):
+        return []
 
 
 def _namespace(proc: Path) -> str:

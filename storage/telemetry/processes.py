@@ -11,9 +11,10 @@ import math
 import os
 import pwd
 import socket
+import sqlite3
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 import msgspec
 
 from gpuadvisor.storage.telemetry.files import PROCESSES, day_path, reading
-from gpuadvisor.storage.telemetry.schema import PROCESS_COLUMNS, PROGRAM_COLUMNS
+from gpuadvisor.storage.telemetry.schema import PROCESS_COLUMNS, PROGRAM_COLUMNS, columns_in
 
 SOCKET = "daemon.sock"
 """The daemon's socket in the store's folder, or a link to it."""
@@ -110,14 +111,20 @@ def listed(folder: Path, since_s: float, until_s: float) -> Answer:
             first_s = ask(f"SELECT MIN(ts) {where}", span).fetchone()[0]
             until_s = max(more[0], math.nextafter(first_s, math.inf))
             span = (since_s, until_s)
-        columns = ", ".join(PROCESS_COLUMNS)
+        columns = _selected(connection, "processes", PROCESS_COLUMNS)
         rows = ask(f"SELECT ts, program, {columns} {where} ORDER BY ts, program", span).fetchall()
         programs = ask(
-            f"SELECT id, gpu, {', '.join(PROGRAM_COLUMNS)} FROM programs"
+            f"SELECT id, gpu, {_selected(connection, 'programs', PROGRAM_COLUMNS)} FROM programs"
             f" WHERE id IN (SELECT program {where})",
             span,
         ).fetchall()
         return Answer(until_s, {row[0]: row[1:] for row in programs}, rows)
+
+
+def _selected(connection: sqlite3.Connection, table: str, columns: Iterable[str]) -> str:
+    """Return what selects these columns; NULL for each that an older gpuadvisor did not write."""
+    there = columns_in(connection, table)
+    return ", ".join(name if name in there else f"NULL AS {name}" for name in columns)
 
 
 def serving(folder: Path) -> int | None:

@@ -143,6 +143,7 @@ PROGRAM_COLUMNS = {
     "is_host_pid": "INTEGER NOT NULL",
     "parent_pid": "INTEGER",
     "started_s": "REAL",
+    "by_gpuadvisor": "INTEGER",
 }
 """Fields of a `GpuProcess` that stay the same while it lives, and their types in `programs`."""
 PROCESS_COLUMNS = {
@@ -150,6 +151,7 @@ PROCESS_COLUMNS = {
     "sm_utilization_pct": "REAL",
     "cpu_pct": "REAL",
     "host_memory_bytes": "INTEGER",
+    "children_cpu_pct": "REAL",
 }
 """Fields of a `GpuProcess` that change while it lives, and their types in `processes`."""
 PROGRAM, PROCESS = attrgetter(*PROGRAM_COLUMNS), attrgetter(*PROCESS_COLUMNS)
@@ -202,6 +204,8 @@ FileTables = tuple[tuple[Table, ...], tuple[str, ...]]
 OF_INDEX: FileTables = (INDEX_TABLES, _INDEX_STATEMENTS)
 OF_DAY: FileTables = (DAY_TABLES, _DAY_STATEMENTS)
 OF_PROCESSES: FileTables = ((), _PROCESS_STATEMENTS)
+_GROWN = {"programs": PROGRAM_COLUMNS, "processes": PROCESS_COLUMNS}
+"""Tables that got columns since they were first written; all of those may be NULL."""
 
 
 def prepare(connection: sqlite3.Connection, path: Path, content: FileTables) -> None:
@@ -219,6 +223,10 @@ def prepare(connection: sqlite3.Connection, path: Path, content: FileTables) -> 
                 if column.name not in known:
                     added = f"ALTER TABLE {table.name} ADD COLUMN {column.name} {column.type}"
                     connection.execute(added)
+        for name, declared in _GROWN.items():
+            there = columns_in(connection, name)
+            for new in declared.keys() - there if there else ():
+                connection.execute(f"ALTER TABLE {name} ADD COLUMN {new} {declared[new]}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
@@ -231,7 +239,12 @@ def is_prepared(connection: sqlite3.Connection, path: Path) -> bool:
 
 def present(connection: sqlite3.Connection, table: Table) -> set[str]:
     """Return the columns that the file's table has; an older file lacks newer metrics."""
-    return {str(row[1]) for row in connection.execute(f"PRAGMA table_info({table.name})")}
+    return columns_in(connection, table.name)
+
+
+def columns_in(connection: sqlite3.Connection, table: str) -> set[str]:
+    """Return the columns of a table by its name; none where the file has no such table."""
+    return {str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")}
 
 
 def raw_values(
@@ -338,4 +351,7 @@ def event_of(row: Sequence[Any]) -> Event:
 def process_of(gpu: str, row: Sequence[Any]) -> GpuProcess:
     """Return the process of a row of PROGRAM_COLUMNS and PROCESS_COLUMNS."""
     fields = dict(zip((*PROGRAM_COLUMNS, *PROCESS_COLUMNS), row, strict=True))
-    return GpuProcess(gpu, **fields | {"is_host_pid": bool(fields["is_host_pid"])})
+    advised = fields["by_gpuadvisor"]
+    fields["is_host_pid"] = bool(fields["is_host_pid"])
+    fields["by_gpuadvisor"] = None if advised is None else bool(advised)
+    return GpuProcess(gpu, **fields)

@@ -195,7 +195,7 @@ def test_clients_that_drip_are_cut_and_the_next_is_served(server, asking, monkey
         dripping.join()
 
 
-VALUES = (7, "compute", "python", "ann", "a b", "c0", 0, 1, 1.5)
+VALUES = (7, "compute", "python", "ann", "a b", "c0", 0, 1, 1.5, 0)
 NAMED = dict(zip(PROGRAM_COLUMNS, VALUES, strict=True))
 
 
@@ -206,14 +206,18 @@ NAMED = dict(zip(PROGRAM_COLUMNS, VALUES, strict=True))
         ("ann", True, set()),
         ("bob", False, {"command"}),
         (None, False, {"command"}),
-        ("bob", True, {"name", "user", "command", "container", "parent_pid", "started_s"}),
+        (
+            "bob",
+            True,
+            {"name", "user", "command", "container", "parent_pid", "started_s", "by_gpuadvisor"},
+        ),
     ],
 )
 def test_who_is_told_what(user, hides, missing):
-    row = (1.0, 1, 2, 3, 4, 5)
+    row = (1.0, 1, 2, 3, 4, 5, 6)
     found = Answer(9.0, {1: ("GPU-0", *NAMED.values())}, [row])
     seen = told(found, user, hides, None)
-    told_row = (1.0, 1, 2, 3, None, None) if "name" in missing else row
+    told_row = (1.0, 1, 2, 3, None, None, None) if "name" in missing else row
     shown = {name: None if name in missing else value for name, value in NAMED.items()}
     assert seen.programs == {1: ("GPU-0", *shown.values())}
     assert (seen.rows, seen.until_s, seen.withheld is None) == ([told_row], 9.0, not missing)

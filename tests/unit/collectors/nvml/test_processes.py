@@ -145,3 +145,24 @@ def test_the_container_is_read_from_the_control_group(tmp_path, group, container
     (tmp_path / f"{os.getpid()}/cgroup").write_text(group)
     process = ProcessFacts(tmp_path).describe(FIRST, os.getpid(), "compute", None, None)
     assert process.container == container
+
+
+def test_the_cpu_time_of_children_without_gpu_memory_is_known_and_who_started_it(tmp_path):
+    """As of a DataLoader's workers, which the driver does not list."""
+    spin = "import subprocess, sys; w = subprocess.Popen([sys.executable, '-c', 'while 1: 0'])"
+    given = {**os.environ, "GPUADVISOR_SPECIFICATION": "{}"}
+    parent = [sys.executable, "-c", f"{spin}; print('on', flush=True); w.wait()"]
+    with subprocess.Popen(parent, stdout=subprocess.PIPE, env=given, start_new_session=True) as p:
+        try:
+            p.stdout.readline()
+            facts = ProcessFacts()
+            first = facts.describe(FIRST, p.pid, "compute", 1, None)
+            facts.forget_others({p.pid})
+            time.sleep(0.3)
+            second = facts.describe(FIRST, p.pid, "compute", 1, None)
+        finally:
+            os.killpg(p.pid, signal.SIGKILL)
+    assert (first.children_cpu_pct, second.children_cpu_pct > 0) == (None, True)
+    assert second.cpu_pct < second.children_cpu_pct
+    assert second.by_gpuadvisor is True
+    assert ProcessFacts().describe(FIRST, os.getpid(), "compute", 1, None).by_gpuadvisor is False

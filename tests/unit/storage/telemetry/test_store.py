@@ -27,6 +27,7 @@ from gpuadvisor.domain.telemetry import (
     Unavailable,
 )
 from gpuadvisor.errors import StoreError, UsageError
+from gpuadvisor.storage.telemetry.files import PROCESSES, day_paths
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 from tests.telemetry import START_S, all_in, frame, h100, sample
@@ -513,3 +514,21 @@ def test_a_number_beyond_sqlites_is_left_out_and_the_rest_is_stored(folder):
     (found,) = reader.frames(0)
     assert "memory_used_bytes" not in found.samples["GPU-0"].values
     assert found.samples["GPU-0"].values["power_w"] == 652.3
+
+
+def test_processes_of_a_file_from_before_a_column_are_read_and_gone_on_with(tmp_path):
+    process = GpuProcess("GPU-0", 77, "compute", 5 << 30, "python", children_cpu_pct=40.0)
+    full = replace(frame(0.0, sample()), processes=(process,))
+    stored(tmp_path, full)
+    (path,) = day_paths(tmp_path, kind=PROCESSES)
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE processes DROP COLUMN children_cpu_pct")
+        connection.execute("ALTER TABLE programs DROP COLUMN by_gpuadvisor")
+    connection.close()
+    (read,) = TelemetryReader(tmp_path).frames(0)
+    assert read.processes == (replace(process, children_cpu_pct=None),)
+    stored(tmp_path, replace(full, time_s=full.time_s + 1))
+    assert [each.processes[0].children_cpu_pct for each in TelemetryReader(tmp_path).frames(0)] == [
+        None,
+        40.0,
+    ]
