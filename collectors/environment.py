@@ -6,7 +6,6 @@ import os
 import platform
 import subprocess
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from gpuadvisor.collectors.devices import handle
 from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.collectors.nvml import library as nvml
 from gpuadvisor.domain.device import Device, Environment
+from gpuadvisor.version import __version__
 
 GIT_TIMEOUT_S = 5.0
 """Limit of one git command: a large work tree on a network disk must not delay a study."""
@@ -32,7 +32,7 @@ def environment(python: TargetPython, device: Device, script: str | Path) -> Env
         cuda=python.cuda,
         cudnn=python.cudnn,
         platform=platform.platform(),
-        gpuadvisor=version("gpuadvisor"),
+        gpuadvisor=__version__,
         **_gpu_state(device),
         **_work_tree(Path(script).absolute()),
     )
