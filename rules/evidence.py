@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # numpy is loaded with the facts of a profile, and the daemon
     from gpuadvisor.rules.facts.kernel_loads import Loads
     from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
     from gpuadvisor.rules.facts.ncu_kernels import KernelCounters
+    from gpuadvisor.rules.facts.ranks import Ranks
     from gpuadvisor.rules.facts.summary import Facts
 
 
@@ -61,6 +62,14 @@ class Evidence:
         reached = dram.value if dram is not None and dram.is_measured else None
         found = [KernelMetrics(kernel, device) for kernel in self.kernel_counters]
         return tuple((kernel, loads(kernel, reached)) for kernel in found)
+
+    @cached_property
+    def together(self) -> Ranks | None:
+        """All ranks of the run beside each other; None where only one is known."""
+        from gpuadvisor.rules.facts.ranks import ranks_of
+
+        known = self.ranks or (() if self.facts is None else (self.facts,))
+        return ranks_of(known) if any(each.communication for each in known) else None
 
     @cached_property
     def run_ns(self) -> float:

@@ -172,7 +172,9 @@ LAUNCH_SHAPES = table("kernels.registers")
 """Grid, block, registers and shared memory of each kernel."""
 COMMUNICATION = fact("communication")
 RANKS = Requirement(
-    lambda evidence: None if len(evidence.ranks) > 1 else "there is a profile of one rank only",
+    lambda evidence: (
+        None if evidence.together is not None else "there is a profile of one rank only"
+    ),
     "gpuadvisor import FOLDER (with a trace of each rank)",
 )
 SCRIPT = Requirement(

@@ -4,16 +4,15 @@ The kernels are those that `device_work` names so. Bus bandwidth is that of NCCL
 that must pass a link, over the kernel's time. A kernel also waits for the other ranks to come, so
 the fastest of a collective tells the link's speed, and the typical one includes the waiting.
 
-From traces of all ranks of a run follows the skew: a kernel of a synchronizing collective lasts
-from its rank's arrival until the last one has come and the data have passed, so the rank that came
-last has the shortest one. That needs no clock that the ranks share. Collectives are the same where
-name, process group and sequence number are.
+What several ranks of a run tell together stands in `ranks`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +28,7 @@ from gpuadvisor.rules.facts.intervals import (
     uncovered_ns,
 )
 from gpuadvisor.rules.facts.joins import latest_before
+from gpuadvisor.rules.facts.matching import Calls, plain
 
 TYPE_BYTES = {
     "double": 8, "long": 8, "int64": 8, "float64": 8, "complexfloat": 8, "complexdouble": 16,
@@ -189,84 +189,47 @@ def bus_factor(name: str, ranks: int) -> float | None:
     return None
 
 
-SYNCHRONIZING = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
-"""Parts of the names of collectives in which no rank can go on before all have come."""
+def collective_calls(profile: Profile, work: DeviceWork, device: int) -> Calls:
+    """Return what is known of each communication kernel of a device, in the order of begins.
 
-Key = tuple[str, str, int, int]
-"""Name, group, size of the group and sequence number."""
-
-
-@dataclass(frozen=True)
-class RankSkew:
-    """How late one rank came to the collectives that all ranks have in common."""
-
-    place: int
-    """Place of the rank's profile among those that were given."""
-    collectives: int
-    """Number of collectives in which the rank was the last to come."""
-    waited_ns: int
-    """The first one to come waited for it so long, in these collectives together."""
-    behind_next_ns: int
-    """How much later than the last but one the rank came, added up over these collectives."""
-    behind_typical_ns: int
-    """How much later than the median of the others the rank came, added up over these
-    collectives."""
-
-
-@dataclass(frozen=True)
-class CollectiveSkew:
-    """Who came late to the collectives that all ranks have in common."""
-
-    collectives: int
-    """Number of collectives that were found in all profiles."""
-    waited_ns: int
-    """The first one to come waited so long for the last, in all of them together."""
-    ranks: tuple[RankSkew, ...]
-    """The ranks, the one that others waited for longest first."""
-
-
-def collective_skew(ranks: Sequence[tuple[Profile, DeviceWork]]) -> CollectiveSkew | None:
-    """Return who came late; None where the profiles have no collective of all of them in common."""
-    found = [_durations(profile, work) for profile, work in ranks]
-    common = [
-        key for key in found[0] if key[2] == len(ranks) and all(key in each for each in found)
-    ]
-    if len(ranks) < 2 or not common:
-        return None
-    duration = np.array([[each[key] for key in common] for each in found], np.int64)
-    last = duration.argmin(axis=0)
-    ordered = np.sort(duration, axis=0)
-    waited = ordered[-1] - ordered[0]
-    behind_next = ordered[1] - ordered[0]
-    behind_typical = np.median(ordered[1:], axis=0) - ordered[0]
-    lost = (waited, behind_next, behind_typical)
-    every = [
-        RankSkew(place, int((last == place).sum()), *(int(ns[last == place].sum()) for ns in lost))
-        for place in range(len(ranks))
-    ]
-    every.sort(key=lambda each: -each.waited_ns)
-    return CollectiveSkew(len(common), int(waited.sum()), tuple(every))
-
-
-def _durations(profile: Profile, work: DeviceWork) -> dict[Key, int]:
-    """Return how long each synchronizing collective took that says which one it is."""
+    The name of the kernel tells what the trace does not.
+    """
     told = profile.columns("collectives")
-    kernels = np.flatnonzero(work.kind == Work.COMMUNICATION)
-    rows = described(work, told, kernels)
-    found: dict[Key, int] = {}
-    for kernel, row in zip(kernels.tolist(), rows.tolist(), strict=True):
-        key = _key(told, work.texts, row)
-        if key is not None:
-            found[key] = int(work.duration_ns[kernel])
-    return found
+    rows = np.flatnonzero((work.kind == Work.COMMUNICATION) & (work.device == device))
+    rows = rows[np.argsort(work.begin_ns[rows], kind="stable")]
+    found = described(work, told, rows)
+    is_told = found != UNKNOWN
+
+    def column(name: str) -> IntArray:
+        if not len(told[name]):
+            return np.full(len(rows), UNKNOWN, np.int64)
+        values: IntArray = np.where(is_told, told[name][np.maximum(found, 0)], UNKNOWN)
+        return values
+
+    names, groups = column("name").tolist(), column("group").tolist()
+    texts = work.texts
+    kinds = [
+        plain(texts[name]) if name != UNKNOWN and texts[name] else kernel_collective(texts[kernel])
+        for name, kernel in zip(names, work.name[rows].tolist(), strict=True)
+    ]
+    return Calls(
+        rows,
+        kinds,
+        [texts[group] if group != UNKNOWN else "" for group in groups],
+        column("group_size"),
+        column("sequence"),
+        column("in_elements"),
+    )
 
 
-def _key(told: Columns, texts: Sequence[str], row: int) -> Key | None:
-    if row == UNKNOWN or told["sequence"][row] == UNKNOWN:
-        return None
-    name = texts[told["name"][row]]
-    plain = name.lower().replace("_", "")
-    if not any(each in plain for each in SYNCHRONIZING):
-        return None
-    group = texts[told["group"][row]]
-    return name, group, int(told["group_size"][row]), int(told["sequence"][row])
+_KERNEL = re.compile(
+    r"(?:nccl|rccl)(?:Dev)?(?:Kernel)?_?([A-Za-z]+?)(?:Ring|Tree|LL|Kernel|_|\(|$)"
+)
+
+
+@lru_cache(maxsize=1024)
+def kernel_collective(name: str) -> str:
+    """Return `allreduce` of `ncclDevKernel_AllReduce_Sum_f32_RING_LL`; empty where it does not
+    tell."""
+    found = _KERNEL.search(name)
+    return plain(found[1]) if found else ""

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from gpuadvisor.domain.telemetry import Gpu
+from gpuadvisor.domain.telemetry_window import GpuWindow, Series, TelemetryWindow
 from tests.profiles import Made
 from tests.rules.building import H100, timeline
 
@@ -34,9 +36,25 @@ def reduces(gb_per_s, megabytes=64, size=8, gpus=8, world=8, name=H100.name):
     return evidence
 
 
+def watched(evidence, links, generation=4):
+    """The same with telemetry of the machine: so many links of NVLink are up."""
+    values = {"nvlink_links": links, "pcie_generation_max": generation, "pcie_width_max": 16}
+    series = {name: Series(3, *5 * [float(value)]) for name, value in values.items()}
+    gpus = tuple(GpuWindow(Gpu(f"GPU-{at}", at, "Tesla V100"), series) for at in range(2))
+    return replace(evidence, telemetry=TelemetryWindow(0.0, 10.0, gpus))
+
+
+def two_v100(gb_per_s):
+    return reduces(gb_per_s, size=2, gpus=2, world=2, name="Tesla V100-SXM2-32GB")
+
+
 FIRES = {
     "PCIe in place of NVLink": lambda: reduces(20),
     "just slow enough": lambda: reduces(224),
+    "a pair of GPUs of a board with NVSwitch": lambda: reduces(20, size=2),
+    "a GPU that has no NVLink": lambda: reduces(9, name="NVIDIA L40S"),
+    "telemetry tells the links": lambda: watched(two_v100(10), links=2),
+    "telemetry tells that there are none": lambda: watched(two_v100(10), links=0),
 }
 SILENT = {
     "as fast as usual": lambda: reduces(360),
@@ -44,5 +62,7 @@ SILENT = {
     "small messages": lambda: reduces(20, megabytes=7),
     "several machines": lambda: reduces(20, world=16, size=16),
     "a pair of GPUs": lambda: reduces(20, size=2, gpus=2, world=2),
-    "a GPU whose link is not known": lambda: reduces(20, name="NVIDIA L40S"),
+    "a GPU whose link is not known": lambda: reduces(20, name="Tesla V100-SXM2-32GB"),
+    "half of PCIe": lambda: reduces(16, name="NVIDIA L40S"),
+    "telemetry tells slower links": lambda: watched(two_v100(26), links=2),
 }

@@ -11,13 +11,13 @@ PASSES_US = 50
 RANKS = 4
 
 
-def rank(number, late_us, told=True, kind="allreduce", size=RANKS):
-    """Twenty steps: a rank that is late by `late_us(step)` computes longer and waits for none.
+def rank(number, late_us, told=True, kind="allreduce", size=RANKS, steps=20, clock_us=0):
+    """Steps: a rank that is late by `late_us(step)` computes longer and waits for none.
 
     `late_us` gives the lateness of each rank in a step.
     """
     made = Made()
-    for step in range(20):
+    for step in range(steps):
         late = late_us(step)
         begin = step * STEP_US
         arrives = begin + 400 + late[number]
@@ -37,7 +37,9 @@ def rank(number, late_us, told=True, kind="allreduce", size=RANKS):
             )
     evidence = timeline(made, H100)
     profile = evidence.facts.profile
-    profile.finish(replace(profile.header, rank=number, world_size=RANKS))
+    begins = 1_700_000_000_000_000_000 + round(1000 * clock_us * number)
+    header = replace(profile.header, rank=number, world_size=RANKS, begin_unix_ns=begins)
+    profile.finish(header)
     return evidence
 
 
@@ -55,6 +57,9 @@ FIRES = {
     "in three of four steps": lambda: ranks(
         lambda step: [0, 10, 250, 20] if step % 4 else [250, 10, 0, 20]
     ),
+    "collectives that no number tells apart": lambda: ranks(always, told=False),
+    "clocks that differ by hours": lambda: ranks(always, told=False, clock_us=4e9),
+    "in a few collectives": lambda: ranks(always, steps=6),
     "by little more than the next": lambda: ranks(lambda step: [0, 10, 60, 20]),
 }
 SILENT = {
@@ -63,7 +68,7 @@ SILENT = {
         lambda step: [250 if step % 4 == number else 0 for number in range(4)]
     ),
     "two that are equally late": lambda: ranks(lambda step: [0, 250, 250, 20]),
-    "collectives that do not say which": lambda: ranks(always, told=False),
+    "so few that it may be chance": lambda: ranks(always, steps=3),
     "some of the ranks": lambda: ranks(always, count=3),
     "broadcasts wait for nobody": lambda: ranks(always, kind="broadcast"),
 }

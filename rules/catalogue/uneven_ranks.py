@@ -1,0 +1,50 @@
+"""The ranks come to their collectives at different times, now one last and now another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.ranks import MATCHED
+from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS, RANKS, Requirement
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
+
+LEAST_SHARE = 0.05
+"""Least share of the run that a rank waits in the mean: that of exposed communication. [own]"""
+
+RULE = Rule(
+    Category.COMMUNICATION,
+    needs=(KERNELS, COMMUNICATION, RANKS, Requirement(*MATCHED)),
+    knobs=("batch_size",),
+)
+
+
+def check(evidence: Evidence) -> Iterator[RuleResult]:
+    """Find that the ranks wait for each other, whoever comes last."""
+    ranks = evidence.together
+    if ranks is None or not ranks.collectives:
+        return
+    told = [each for each in ranks.ranks if each.waiting_ns is not None]
+    waiting = [each.share(each.waiting_ns or 0) for each in told]
+    mean = sum(waiting) / len(waiting) if waiting else 0.0
+    if mean < LEAST_SHARE:
+        return
+    transfer = sum(each.share(each.transferring_ns or 0) for each in told) / len(told)
+    low, high = sorted((float(ranks.behind_mean_ns), float(ranks.behind_next_ns)))
+    yield RuleResult(
+        f"The ranks wait for each other for {mean:.0%} of the run ({min(waiting):.0%} to"
+        f" {max(waiting):.0%}), in {ranks.collectives:,} collectives to which they come at"
+        f" different times; what is sent takes {transfer:.0%}",
+        (
+            percent("waiting_for_the_last", mean, LEAST_SHARE),
+            percent("transfer", transfer),
+            Figure("last_behind_the_first", round(ranks.waited_ns / 1e6, 3), "ms"),
+        ),
+        "Give all ranks alike work: batches of equal length (sort or pack sequences), tables and"
+        " layers of equal cost; or synchronize less often by accumulating gradients (`no_sync`),"
+        " over which differences even out. Faster links and fewer bytes change nothing here.",
+        Estimate(low, high, {"communication/exposed": high}),
+        "By how much the last one comes later than the mean of the ranks (saved if work were spread"
+        " evenly), and than the last but one (if nobody were late alone).",
+    )

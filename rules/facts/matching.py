@@ -1,0 +1,403 @@
+"""Which collectives of several ranks are the same one, and how the ranks' clocks differ.
+
+Where a trace numbers the collectives of a process group, equal numbers are the same collective.
+Where it does not, their order tells: the ranks of a group begin the same collectives in the same
+order, and of a recording some may be missing at either end. Of all ways to lay two orders upon
+each other one counts in which names and sizes agree, and for which *one* difference of the clocks
+makes every collective overlap: none can end on a rank before it began on the last one. Of several
+the one is taken in which the ends, which all ranks reach together, differ most alike.
+
+The same ends give the difference of the clocks. What fits nowhere stays alone: nothing is concluded
+of it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpuadvisor.domain.profile import UNKNOWN
+from gpuadvisor.rules.facts.device_work import DeviceWork
+from gpuadvisor.rules.facts.intervals import BoolArray, FloatArray, IntArray
+
+FEWEST = 3
+"""Fewest collectives that two ranks must have in common: two agree by chance. [own]"""
+MOST_SHIFT = 256
+"""Collectives that one rank may have recorded before another one's first. [own]"""
+CLOSE_NS = 10_000
+"""Times on two clocks that are taken for the same: kernels' ends of one collective on 8 V100 of a
+machine differ by 1 to 9 us (facebookresearch/param's traces of DLRM)."""
+DRIFT = 2e-5
+"""How fast two clocks may drift apart: 20 us a second, ten times what NTP leaves. [own]"""
+MOST_APART = 0.05
+"""Largest share of the collectives that need not overlap: events with a wrong time. [own]"""
+MOST_SKEW = 0.5
+"""Largest part of a kernel's duration by which it may end before that of another rank. [own]"""
+FEWEST_FOR_DRIFT = 16
+"""Fewest collectives that tell that two clocks drift apart. [own]"""
+
+TOGETHER = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
+"""Parts of the names of collectives in which no rank can go on before all have come."""
+OPEN = ("sendrecv", "generic", "main", "")
+"""Kinds that do not tell whether all wait for all."""
+IN_PAIRS = ("send", "recv", "isend", "irecv")
+ALIKE = ("allreduce", "broadcast")
+"""Collectives that have one size on all ranks."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lane:
+    """Communication kernels of one rank that came one after the other, as one process group's do.
+
+    Times are the rank's own, since its profile's begin.
+    """
+
+    rank: int
+    """Place of the rank among those that were given."""
+    group: str
+    """Name of the process group; empty where it is not told, and the lane is a stream."""
+    size: int | None
+    """Number of ranks in the group."""
+    kinds: Sequence[str]
+    together: IntArray
+    """Whether no rank can go on before all have come: 1, 0, or UNKNOWN."""
+    token: IntArray
+    """What each is by name and size: an equal number for what is alike on all ranks."""
+    identity: IntArray | None
+    """A number for each one, the same on all ranks; None where nothing tells it."""
+    begin_ns: IntArray
+    end_ns: IntArray
+    rows: IntArray
+    """Rows of the rank's device work."""
+
+    def __len__(self) -> int:
+        return len(self.begin_ns)
+
+
+@dataclass(frozen=True, eq=False)
+class Matched:
+    """Collectives that were found on several ranks, a column each; a row for each rank."""
+
+    ranks: tuple[int, ...]
+    group: str
+    size: int | None
+    kinds: tuple[str, ...]
+    begin_ns: IntArray
+    """On the clock of the first of these ranks, as `end_ns`."""
+    end_ns: IntArray
+    rows: IntArray
+    """Rows of each rank's device work."""
+    is_together: BoolArray
+    """Whether no rank can go on before all have come; of columns."""
+
+
+@dataclass(frozen=True, eq=False)
+class Matching:
+    """All that could be matched."""
+
+    groups: tuple[Matched, ...]
+    clocks_ns: Mapping[int, int]
+    """What is to be added to a rank's times, to have those of the first rank that it is connected
+    with through collectives; no entry for a rank that nothing connects."""
+    alone: int
+    """Number of lanes that were found on no other rank."""
+
+
+@dataclass(eq=False)
+class Tokens:
+    """Numbers for what collectives are, the same on all ranks."""
+
+    numbers: dict[object, int] = field(default_factory=dict)
+
+    def number(self, key: object) -> int:
+        """Return the number of a key."""
+        return self.numbers.setdefault(key, len(self.numbers))
+
+
+@dataclass(frozen=True, eq=False)
+class Calls:
+    """What is told of the communication kernels of a rank, a row each, in the order of begins."""
+
+    rows: IntArray
+    kinds: Sequence[str]
+    groups: Sequence[str]
+    sizes: IntArray
+    sequence: IntArray
+    elements: IntArray
+
+
+def plain(name: str) -> str:
+    """Return `allgather` of `_all_gather_base`."""
+    return name.lower().replace("_", "").removesuffix("base")
+
+
+def _together_told(kinds: Sequence[str]) -> IntArray:
+    """Return whether no rank can go on before all have come, as the kinds tell: the kernels with
+    which older versions of NCCL send and receive were those of all-to-all as well."""
+    told = {
+        kind: 1 if any(each in kind for each in TOGETHER) else UNKNOWN if kind in OPEN else 0
+        for kind in set(kinds)
+    }
+    return np.array([told[kind] for kind in kinds], np.int64)
+
+
+def lanes(rank: int, work: DeviceWork, calls: Calls, tokens: Tokens) -> Iterator[Lane]:
+    """Yield the lanes of one rank: of process groups where they are told, else of streams."""
+    if not len(calls.rows):
+        return
+    keys: dict[object, list[int]] = defaultdict(list)
+    streams = work.stream[calls.rows].tolist()
+    for place, (kind, group) in enumerate(zip(calls.kinds, calls.groups, strict=True)):
+        if kind not in IN_PAIRS:
+            keys[(group, int(calls.sizes[place])) if group else streams[place]].append(place)
+    for key, places in keys.items():
+        at = np.array(places, np.int64)
+        kinds = [calls.kinds[place] for place in places]
+        what = [
+            tokens.number((kind, int(size) if any(each in kind for each in ALIKE) else UNKNOWN))
+            for kind, size in zip(kinds, calls.elements[at].tolist(), strict=True)
+        ]
+        group, size = key if isinstance(key, tuple) else ("", UNKNOWN)
+        rows = calls.rows[at]
+        yield Lane(
+            rank, group, size if size > 0 else None, kinds, _together_told(kinds),
+            np.array(what, np.int64), _identity(kinds, calls.sequence[at].tolist(), tokens),
+            work.begin_ns[rows], work.end_ns[rows], rows,
+        )  # fmt: skip
+
+
+def _identity(kinds: Sequence[str], sequence: Sequence[int], tokens: Tokens) -> IntArray | None:
+    """Return a number for each collective of a group; of several kernels of one by their order."""
+    if UNKNOWN in sequence:
+        return None
+    times: dict[object, int] = defaultdict(int)
+    found = []
+    for key in zip(kinds, sequence, strict=True):
+        found.append(tokens.number((*key, times[key])))
+        times[key] += 1
+    return np.array(found, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """How one lane lies upon another."""
+
+    first: IntArray
+    """Places in the one, and of the same collectives in the other."""
+    second: IntArray
+    clocks_ns: IntArray
+    """What is to be added to the other's times, at each collective: clocks may drift."""
+    spread_ns: float
+    """How far the ends differ from that, their median."""
+
+    @property
+    def clock_ns(self) -> int:
+        return int(np.median(self.clocks_ns))
+
+
+class _Clocks:
+    """Differences of clocks, as far as collectives have told them."""
+
+    def __init__(self, ranks: int) -> None:
+        self.root = list(range(ranks))
+        self.offset_ns = [0] * ranks
+
+    def difference_ns(self, one: int, other: int) -> int | None:
+        """Return what is to be added to the times of the other; None where nothing connects."""
+        if self.root[one] != self.root[other]:
+            return None
+        return self.offset_ns[other] - self.offset_ns[one]
+
+    def connect(self, one: int, other: int, difference_ns: int) -> None:
+        """Take the difference of two clocks."""
+        old, new = self.root[other], self.root[one]
+        if old == new:
+            return
+        more = self.offset_ns[one] + difference_ns - self.offset_ns[other]
+        for rank, root in enumerate(self.root):
+            if root == old:
+                self.root[rank] = new
+                self.offset_ns[rank] += more
+
+
+@dataclass(eq=False)
+class _Group:
+    """Lanes of several ranks that go together, with how each lies upon the first one."""
+
+    lead: Lane
+    fits: list[tuple[Lane, _Fit]] = field(default_factory=list)
+    latest_ns: IntArray = field(init=False)
+    """When the last one came to each collective, on the clock of the first lane."""
+    first_end_ns: IntArray = field(init=False)
+
+    @property
+    def ranks(self) -> set[int]:
+        return {self.lead.rank, *(lane.rank for lane, _ in self.fits)}
+
+    def __post_init__(self) -> None:
+        self.latest_ns = self.lead.begin_ns.copy()
+        self.first_end_ns = self.lead.end_ns.copy()
+
+    def add(self, lane: Lane, fit: _Fit) -> None:
+        """Take another lane; from now on all of them have to overlap."""
+        self.fits.append((lane, fit))
+        begin, end = (times[fit.second] + fit.clocks_ns for times in (lane.begin_ns, lane.end_ns))
+        self.latest_ns[fit.first] = np.maximum(self.latest_ns[fit.first], begin)
+        self.first_end_ns[fit.first] = np.minimum(self.first_end_ns[fit.first], end)
+
+    def common(self, also: IntArray | None = None) -> IntArray:
+        """Return the places in the first lane of the collectives that all of them have."""
+        found = np.arange(len(self.lead)) if also is None else also
+        for _, fit in self.fits:
+            found = np.intersect1d(found, fit.first, assume_unique=True)
+        return found
+
+
+def match(every: Sequence[Lane], begin_unix_ns: Sequence[int | None]) -> Matching:
+    """Return the collectives that lanes of several ranks have in common.
+
+    `begin_unix_ns` is when each rank's profile begins by its own clock, None where it is not told.
+    """
+    clocks = _Clocks(len(begin_unix_ns))
+    groups: list[_Group] = []
+    # Those of most ranks tell the clocks, which tell apart the small groups that look alike.
+    for lane in sorted(every, key=lambda each: (-(each.size or 0), -len(each), each.rank)):
+        fits = [(group, fit) for group in groups
+                if (fit := _fit(group, lane, clocks, begin_unix_ns)) is not None]  # fmt: skip
+        if not fits:
+            groups.append(_Group(lane))
+            continue
+        group, fit = min(fits, key=lambda each: each[1].spread_ns)
+        group.add(lane, fit)
+        clocks.connect(group.lead.rank, lane.rank, fit.clock_ns)
+    matched = tuple(_matched(each, len(begin_unix_ns)) for each in groups if each.fits)
+    connected = {rank for each in matched for rank in each.ranks}
+    return Matching(
+        matched,
+        {rank: clocks.offset_ns[rank] for rank in sorted(connected)},
+        sum(not each.fits for each in groups),
+    )
+
+
+def _fit(group: _Group, lane: Lane, clocks: _Clocks, begins: Sequence[int | None]) -> _Fit | None:
+    """Return how a lane lies upon those of a group; None where it is of another one."""
+    lead = group.lead
+    is_same = (lead.group, lead.size) == (lane.group, lane.size)
+    if not is_same or lane.rank in group.ranks or len(group.ranks) >= (lead.size or len(begins)):
+        return None
+    begun, other = begins[lead.rank], begins[lane.rank]
+    told = None if begun is None or other is None else other - begun
+    known = clocks.difference_ns(lead.rank, lane.rank)
+    if lead.identity is not None and lane.identity is not None:
+        _, first, second = np.intersect1d(lead.identity, lane.identity, return_indices=True)
+        order = np.argsort(first)
+        found = _judged(group, lane, first[order], second[order], known)
+    else:
+        found = _by_order(group, lane, known, told)
+    return found if found is not None and len(group.common(found.first)) >= FEWEST else None
+
+
+def _by_order(group: _Group, lane: Lane, known: int | None, told: int | None) -> _Fit | None:
+    fits = [
+        fit
+        for first, second in _overlays(group.lead.token, lane.token)
+        if (fit := _judged(group, lane, first, second, known)) is not None
+    ]
+    if not fits:
+        return None
+    best = min(fit.spread_ns for fit in fits)
+    near = [fit for fit in fits if fit.spread_ns <= 1.5 * best + CLOSE_NS / 2]
+
+    def distance(fit: _Fit) -> tuple[float, int]:
+        return (0.0 if told is None else abs(fit.clock_ns - told), -len(fit.first))
+
+    return min(near, key=distance)
+
+
+def _overlays(one: IntArray, other: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield the places that lie upon each other wherever names and sizes agree throughout."""
+    least = max(FEWEST, min(len(one), len(other)) // 2)
+    for shift in range(-min(MOST_SHIFT, len(other)), min(MOST_SHIFT, len(one)) + 1):
+        start, stop = max(shift, 0), min(len(one), len(other) + shift)
+        if stop - start < least or one[start] != other[start - shift]:
+            continue
+        if np.array_equal(one[start:stop], other[start - shift : stop - shift]):
+            first = np.arange(start, stop)
+            yield first, first - shift
+
+
+def _judged(
+    group: _Group, lane: Lane, first: IntArray, second: IntArray, known: int | None
+) -> _Fit | None:
+    """Return a fit; None where no difference of the clocks makes these collectives overlap and end
+    together."""
+    lead = group.lead
+    if len(first) < FEWEST:
+        return None
+    together = lead.together[first]
+    chosen = together == (1 if (together == 1).any() else UNKNOWN)
+    if not chosen.any():
+        return None
+    one, other = first[chosen], second[chosen]
+    ends = lead.end_ns[one] - lane.end_ns[other]
+    clock = _clock_ns(lead.end_ns[one], ends, lead.end_ns[first])
+    tolerance = float(CLOSE_NS)
+    if known is not None and abs(float(np.median(clock)) - known) > CLOSE_NS:
+        clock = np.full(len(first), known, np.int64)
+        tolerance += DRIFT * float(np.ptp(lead.begin_ns[one]))
+    clocks, clock = clock, clock[chosen]
+    begin, end = lane.begin_ns[other] + clock, lane.end_ns[other] + clock
+    apart = (end < group.latest_ns[one] - tolerance) | (begin > group.first_end_ns[one] + tolerance)
+    shorter = np.minimum(end - begin, lead.end_ns[one] - lead.begin_ns[one])
+    apart |= np.abs(ends - clock) > tolerance + MOST_SKEW * shorter
+    if apart.mean() > MOST_APART:
+        return None
+    return _Fit(first, second, clocks, float(np.median(np.abs(ends - clock))))
+
+
+def _matched(group: _Group, ranks: int) -> Matched:
+    common = group.common()
+    lead = group.lead
+    begins, ends, rows = [lead.begin_ns[common]], [lead.end_ns[common]], [lead.rows[common]]
+    for lane, fit in group.fits:
+        at = fit.second[np.searchsorted(fit.first, common)]
+        clock = fit.clocks_ns[np.searchsorted(fit.first, common)]
+        begins.append(lane.begin_ns[at] + clock)
+        ends.append(lane.end_ns[at] + clock)
+        rows.append(lane.rows[at])
+    kinds = tuple(lead.kinds[place] for place in common.tolist())
+    begin, end = np.stack(begins), np.stack(ends)
+    return Matched(
+        (lead.rank, *(lane.rank for lane, _ in group.fits)),
+        lead.group, lead.size, kinds, begin, end, np.stack(rows),
+        _together(lead.together[common], begin, end, is_all=len(begins) == ranks),
+    )  # fmt: skip
+
+
+def _clock_ns(at_ns: IntArray, ends_ns: IntArray, wanted_ns: IntArray) -> IntArray:
+    """Return the difference of two clocks at some times, from the differences of ends at others:
+    one, or a line where they drift."""
+    edge = max(len(ends_ns) // 4, 1)
+    early, late = float(np.median(ends_ns[:edge])), float(np.median(ends_ns[-edge:]))
+    lasted = float(np.median(at_ns[-edge:]) - np.median(at_ns[:edge]))
+    if len(ends_ns) < FEWEST_FOR_DRIFT or abs(late - early) < 2 * CLOSE_NS or lasted <= 0:
+        return np.full(len(wanted_ns), int(np.median(ends_ns)), np.int64)
+    slope = min(max((late - early) / lasted, -DRIFT), DRIFT)
+    line: FloatArray = slope * (at_ns - at_ns[0])
+    begin = float(np.median(ends_ns - line))
+    moved: IntArray = (begin + slope * (wanted_ns - at_ns[0])).astype(np.int64)
+    return moved
+
+
+def _together(told: IntArray, begin_ns: IntArray, end_ns: IntArray, *, is_all: bool) -> BoolArray:
+    """Return in which collectives no rank went on before all had come; of a kind that does not tell
+    only where all ranks of the run were in all of them: else one may have sent to another."""
+    overlap: BoolArray = begin_ns.max(axis=0) <= end_ns.min(axis=0) + CLOSE_NS
+    certain, unsure = told == 1, told == UNKNOWN
+    if is_all and unsure.any() and overlap[unsure].mean() >= 1 - MOST_APART:
+        certain |= unsure
+    known: BoolArray = certain & overlap
+    return known

@@ -1,0 +1,269 @@
+"""Ranks beside each other: who came last, told from traces alone, however the clocks differ."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuadvisor.rules.facts.communication import kernel_collective
+from gpuadvisor.rules.facts.ranks import ranks_of
+from gpuadvisor.rules.facts.summary import Facts
+from tests.profiles import Made
+
+NAMES = {
+    "allreduce": "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+    "sendrecv": "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
+    "broadcast": "ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+}
+TRANSFER_US = 40.0
+
+
+@dataclass
+class Kernel:
+    name: str
+    begin_us: float
+    end_us: float
+    group: str
+    size: int
+    sequence: int
+    elements: int
+
+
+@dataclass
+class Simulated:
+    """Ranks that compute and meet in collectives, on one true clock."""
+
+    ranks: int
+    now_us: list = field(default_factory=list)
+    kernels: list = field(default_factory=list)
+    computed: list = field(default_factory=list)
+    arrivals: list = field(default_factory=list)
+    """Of each collective of all ranks, when each came."""
+    counts: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.now_us = [0.0] * self.ranks
+        self.kernels = [[] for _ in range(self.ranks)]
+        self.computed = [[] for _ in range(self.ranks)]
+
+    def compute(self, rank, us):
+        self.computed[rank].append((self.now_us[rank], us))
+        self.now_us[rank] += us
+
+    def meet(self, members, kind="allreduce", group="0", elements=1000, jitter_us=0.0):
+        """All members wait for the last one; then the data pass."""
+        begins = [self.now_us[rank] for rank in members]
+        end = max(begins) + TRANSFER_US
+        sequence = self.counts[group, members] = self.counts.get((group, members), 0) + 1
+        for place, rank in enumerate(members):
+            mine = end + jitter_us * (place % 3)
+            kernel = (NAMES[kind], begins[place], mine, group, len(members), sequence, elements)
+            self.kernels[rank].append(Kernel(*kernel))
+            self.now_us[rank] = mine
+        if len(members) == self.ranks:
+            self.arrivals.append(begins)
+
+    def facts(self, rank, told=True, clock_us=0.0, missing=0, knows_time=True, **header):
+        """Return what a trace of one rank tells, without its first collectives."""
+        made = Made()
+        kept = self.kernels[rank][missing:]
+        first = kept[0].begin_us
+        for begin, us in self.computed[rank]:
+            if begin >= first:
+                made.kernel("gemm", (begin - first, us), correlation=made.correlation())
+        for each in kept:
+            correlation = made.correlation()
+            runs = each.begin_us - first, each.end_us - each.begin_us
+            stream = 20 if each.size == self.ranks else 30
+            made.kernel(each.name, runs, correlation=correlation, stream=stream)
+            if told:
+                made.row(
+                    "collectives", correlation=correlation, begin_ns=round(1000 * runs[0]),
+                    name=kernel_collective(each.name), in_elements=each.elements,
+                    group=each.group, group_size=each.size, sequence=each.sequence,
+                )  # fmt: skip
+        begins = 10**18 + round(1000 * (first + clock_us)) if knows_time else None
+        return Facts(made.profile(rank=rank, begin_unix_ns=begins,
+                                  **{"world_size": self.ranks, **header}))  # fmt: skip
+
+
+def counted(simulated, skip=0):
+    """Return by own count how often each rank came last, and how long was waited in all."""
+    arrivals = simulated.arrivals[skip:]
+    last = [0] * simulated.ranks
+    for each in arrivals:
+        last[each.index(max(each))] += 1
+    return last, sum(max(each) - min(each) for each in arrivals)
+
+
+def steps(works, jitter_us=0.0):
+    """A step for each row of works: what each rank computes before all meet."""
+    simulated = Simulated(len(works[0]))
+    for number, row in enumerate(works):
+        for rank, us in enumerate(row):
+            simulated.compute(rank, us)
+        everyone = tuple(range(simulated.ranks))
+        simulated.meet(everyone, jitter_us=jitter_us, elements=1000 + number % 2)
+    return simulated
+
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def works(seed, ranks=None):
+    """Return what each rank computes in each step, all different."""
+    drawn = random.Random(seed)
+    ranks = ranks or drawn.randint(2, 5)
+    return [drawn.sample(range(100, 2000, 3), ranks) for _ in range(drawn.randint(6, 14))]
+
+
+@settings(max_examples=25, deadline=None)
+@given(seeds, st.booleans())
+def test_who_came_last_however_the_clocks_differ(seed, told):
+    rows = works(seed)
+    clocks_us = [random.Random(seed + rank).randint(-(10**9), 10**9) for rank in range(5)]
+    simulated = steps(rows)
+    found = ranks_of([
+        simulated.facts(rank, told, clocks_us[rank]) for rank in range(simulated.ranks)
+    ])  # fmt: skip
+    last, waited_us = counted(simulated)
+    assert found.unmatched is None
+    assert found.collectives == len(rows)
+    assert {each.place: each.last for each in found.late} == {
+        rank: times for rank, times in enumerate(last) if times
+    }
+    assert found.waited_ns == pytest.approx(1000 * waited_us, abs=1000 * len(rows))
+    for rank, each in enumerate(found.ranks):
+        own = sum(max(row) - row[rank] for row in simulated.arrivals)
+        assert each.waiting_ns == pytest.approx(1000 * own, abs=1000 * len(rows))
+        assert each.transferring_ns == pytest.approx(
+            1000 * TRANSFER_US * len(rows), abs=1000 * len(rows)
+        )
+        assert each.waiting_ns + each.transferring_ns <= each.exposed_ns
+
+
+@settings(max_examples=25, deadline=None)
+@given(seeds, st.booleans())
+def test_recordings_that_begin_at_different_collectives(seed, told):
+    rows = works(seed)
+    missing = [random.Random(seed + rank).randint(0, 2) for rank in range(5)]
+    simulated = steps(rows, jitter_us=1.5)
+    found = ranks_of([
+        simulated.facts(rank, told, missing=missing[rank]) for rank in range(simulated.ranks)
+    ])  # fmt: skip
+    skipped = max(missing[: simulated.ranks])
+    assert found.collectives == len(rows) - skipped
+    last, _ = counted(simulated, skipped)
+    assert {each.place: each.last for each in found.late} == {
+        rank: times for rank, times in enumerate(last) if times
+    }
+
+
+@settings(max_examples=10, deadline=None)
+@given(seeds, st.sets(st.integers(0, 7), min_size=1, max_size=6))
+def test_of_ranks_without_a_trace_nothing_is_concluded(seed, absent):
+    simulated = steps(works(seed, ranks=8)[:6])
+    found = ranks_of([simulated.facts(rank) for rank in range(8) if rank not in absent])
+    here = 8 - len(absent)
+    assert found.absent == len(absent)
+    assert found.late == ()
+    assert found.unmatched == f"{here} of 8 ranks are here, and another one may come later still"
+    assert all(each.waiting_ns is not None for each in found.ranks), (
+        "how long those waited is known"
+    )
+
+
+@settings(max_examples=15, deadline=None)
+@given(seeds, st.booleans(), st.integers(-(10**6), 10**6))
+def test_groups_within_a_run_are_told_apart(seed, told, clock_us):
+    """Two pairs whose collectives look alike, one of which works longer, and one group of all."""
+    drawn = random.Random(seed)
+    simulated = Simulated(4)
+    rows = []
+    for _ in range(8):
+        slow = drawn.choice((0, 2))
+        row = [drawn.randint(300, 600) + 2000 * (rank // 2 * 2 == slow) for rank in range(4)]
+        rows.append(row)
+        for rank, us in enumerate(row):
+            simulated.compute(rank, us)
+        simulated.meet((0, 1), group="pair")
+        simulated.meet((2, 3), group="pair")
+        simulated.meet((0, 1, 2, 3), group="all")
+    found = ranks_of([simulated.facts(rank, told, clock_us * rank) for rank in range(4)])
+    pairs = sum(abs(row[0] - row[1]) + abs(row[2] - row[3]) for row in rows)
+    both = sum(max(each) - min(each) for each in simulated.arrivals)
+    assert found.collectives == 3 * len(rows)
+    assert found.waited_ns == pytest.approx(1000 * (pairs + both), abs=3000 * len(rows))
+
+
+def test_stages_of_a_pipeline_have_no_straggler():
+    """Each stage sends to the next one: who receives waits, which is no lateness of all."""
+    simulated = Simulated(4)
+    for _ in range(12):
+        for stage in range(3):
+            simulated.compute(stage, 500)
+            simulated.meet((stage, stage + 1), "sendrecv", group="pipe")
+        simulated.compute(3, 500)
+    found = ranks_of([simulated.facts(rank, told=False) for rank in range(4)])
+    assert found.collectives == 0 or all(each.chance > 0.05 for each in found.late)
+
+
+def test_traces_of_different_steps_are_not_laid_upon_each_other():
+    one = steps([[500, 600, 900]] * 4 + [[100, 1900, 300]] * 4)
+    other = steps([[1900, 100, 1500]] * 5 + [[100, 200, 1200]] * 3)
+    found = ranks_of([
+        one.facts(0, told=False), one.facts(1, told=False),
+        other.facts(2, told=False, missing=3),
+    ])  # fmt: skip
+    assert found.collectives == 0
+    assert found.unmatched is not None
+
+
+def test_the_gpus_of_one_trace_are_its_ranks():
+    simulated = steps([[100, 900], [200, 800], [150, 700], [300, 1000]])
+    made = Made()
+    for device in range(2):
+        for each in simulated.kernels[device]:
+            made.kernel(each.name, (each.begin_us, each.end_us - each.begin_us), device=device)
+    found = ranks_of([Facts(made.profile())])
+    assert [each.name for each in found.ranks] == ["GPU 0", "GPU 1"]
+    assert [(each.place, each.last) for each in found.late] == [(1, 4)]
+
+
+def test_one_rank_is_none():
+    assert ranks_of([steps([[100, 200]] * 4).facts(0)]) is None
+
+
+def test_clocks_that_drift():
+    """20 us a second over two minutes: 2.4 ms, against waits of less than one."""
+    simulated = Simulated(2)
+    for step in range(400):
+        simulated.compute(0, 300_000)
+        simulated.compute(1, 300_000 + (700 if step % 3 else -700))
+        simulated.meet((0, 1))
+    for kernel in simulated.kernels[1]:
+        kernel.begin_us *= 1 + 2e-5
+        kernel.end_us *= 1 + 2e-5
+    found = ranks_of([simulated.facts(rank, told=False) for rank in range(2)])
+    last, waited_us = counted(simulated)
+    assert {each.place: each.last for each in found.late} == dict(enumerate(last))
+    assert found.waited_ns == pytest.approx(1000 * waited_us, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "allreduce"),
+        ("ncclKernel_AllReduce_TREE_LL_Sum_half(ncclDevComm*, unsigned long)", "allreduce"),
+        ("ncclAllReduceRingLLKernel_sum_f32(ncclColl)", "allreduce"),
+        ("ncclKernel_ReduceScatter_RING_LL_Sum_bf16", "reducescatter"),
+        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "sendrecv"),
+        ("rccl_main_kernel(ncclDevComm*)", "main"),
+        ("ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)", "generic"),
+        ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>", ""),
+    ],
+)
+def test_what_the_name_of_a_kernel_tells(name, kind):
+    assert kernel_collective(name) == kind
