@@ -167,7 +167,7 @@ class Latest(Accumulator[_Newest]):
             return None
         time_s, value = known
         age_s = (self.time_s if now_s is None else now_s) - time_s
-        state = State.OK if age_s <= _PATIENCE_S[metric] else State.STALE
+        state = State.OK if age_s <= PATIENCE_S[metric] else State.STALE
         return Reading(value, state, time_s)
 
     def value(self, device: str, metric: str, now_s: float | None = None) -> Number | None:
@@ -180,10 +180,10 @@ class Latest(Accumulator[_Newest]):
         if known is None:
             return None
         age_s = (self.time_s if now_s is None else now_s) - known[0]
-        return known[1] if age_s <= _PATIENCE_S[metric] else None
+        return known[1] if age_s <= PATIENCE_S[metric] else None
 
 
-_PATIENCE_S = {
+PATIENCE_S = {
     name: max(
         STALE_AFTER_S,
         MISSED_READINGS * max(metric.interval.period_s, SamplingInterval.NORMAL.period_s),

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import fcntl
 import math
-import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from gpuadvisor.domain.metrics import BY_NAME, HOST_METRICS, Kind, Metric
-from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, Number
+from gpuadvisor.domain.metrics import BY_NAME, HOST_METRICS
+from gpuadvisor.domain.moment import Moment
+from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu
+from gpuadvisor.domain.timeline import HOUR_S, Timeline
+from gpuadvisor.storage.telemetry.charts import timelines
 from gpuadvisor.storage.telemetry.files import (
     day_paths,
-    device_names,
     gpus_of_days,
     reading,
     rows,
     times,
+    times_of_days,
 )
 from gpuadvisor.storage.telemetry.frames import FrameReader
+from gpuadvisor.storage.telemetry.moments import moment
 from gpuadvisor.storage.telemetry.processes import ProcessReader, serving
 from gpuadvisor.storage.telemetry.schema import (
     ALL_GPUS,
@@ -28,16 +31,12 @@ from gpuadvisor.storage.telemetry.schema import (
     EVENT_COLUMNS,
     GPU_TABLES,
     HOST_TABLES,
-    HOUR_S,
     INDEX,
     LISTED_GPUS,
-    MINUTE_S,
     PROCESS_COLUMNS,
     PROGRAM_COLUMNS,
-    Table,
     event_of,
     gpu_of,
-    present,
 )
 from gpuadvisor.storage.telemetry.tables import Rows, chunks_of, files_of, process_chunks
 from gpuadvisor.storage.telemetry.writer import LOCK
@@ -48,18 +47,6 @@ AUTO_RAW_S = 2 * HOUR_S
 AUTO_MINUTES_S = 7 * 86400.0
 """Longest table of minutes by `auto`; longer ones are of hours."""
 _PROCESS_COLUMNS = PROGRAM_COLUMNS | PROCESS_COLUMNS
-
-
-class Point(NamedTuple):
-    """A metric in a span of time."""
-
-    time_s: float
-    """When the span began, Unix time."""
-    mean: float
-    """Mean of a gauge; the last value of a counter."""
-    min: Number
-    """Least value of a gauge; the first value of a counter."""
-    max: Number
 
 
 class TelemetryReader:
@@ -132,35 +119,40 @@ class TelemetryReader:
         )
         return [event_of(row) for row in reversed(found)]
 
-    def chart(
+    def span(self) -> tuple[float, float] | None:
+        """Return the Unix times of the oldest and the newest row, raw or not; None without any."""
+        found = times_of_days(self.folder, "MIN") + times_of_days(self.folder, "MAX")
+        with reading(self.folder / INDEX) as connection:
+            for table in (*GPU_TABLES[1:], *HOST_TABLES[1:]):
+                found += times(connection, "MIN", (table.name,))
+                found += (at + table.period_s for at in times(connection, "MAX", (table.name,)))
+        return (min(found), max(found)) if found else None
+
+    def timelines(
         self,
         metric: str,
-        gpus: Sequence[str] | None,
+        devices: Sequence[str] | None,
         since_s: float,
         until_s: float,
-        points: int = 1440,
-    ) -> Mapping[str, list[Point]]:
-        """Return a metric over time by the GPU's UUID (HOST for the machine's metrics).
+        columns: int,
+        *,
+        now_s: float | None = None,
+        at_least_s: float = 0.0,
+    ) -> dict[str, Timeline]:
+        """Return a metric by the GPU's UUID (HOST for the machine's), thinned to about so many
+        columns, each of `at_least_s` seconds; `devices` None means all.
 
-        It is read from the coarsest rows that still give about so many `points` each.
+        What is missing before `now_s`, the time of this machine unless given, is a gap.
         """
-        known = BY_NAME[metric]
-        is_host = known in HOST_METRICS
-        raw, minutes, hours = HOST_TABLES if is_host else GPU_TABLES
-        step_s = (until_s - since_s) / points
-        # What is not rolled up yet is finer.
-        chains = [(raw,), (minutes, raw), (hours, minutes, raw)]
-        if step_s >= MINUTE_S:
-            chains = chains[1:] if step_s < HOUR_S else [chains[2], chains[1]]
-        wanted = [g.uuid for g in self.all_gpus() if gpus is None or g.uuid in gpus]
-        chosen = _Selection(known, [HOST] if is_host else wanted, step_s)
-        for chain in chains:
-            if spans := _along(self.folder, chain, chosen, since_s, until_s):
-                break
-        found: dict[str, list[Point]] = {device: [] for device in chosen.devices}
-        for device, time_s, total, weight, low, high in spans:
-            found[device].append(Point(time_s, total / weight, low, high))
-        return found
+        if devices is None:
+            is_host = BY_NAME[metric] in HOST_METRICS
+            devices = [HOST] if is_host else [gpu.uuid for gpu in self.all_gpus()]
+        now_s = time.time() if now_s is None else now_s
+        return timelines(self.folder, metric, devices, since_s, until_s, columns, now_s, at_least_s)
+
+    def moment(self, time_s: float) -> Moment:
+        """Return what was known at a Unix time: the newest values, processes, and open events."""
+        return moment(self, time_s)
 
     def table(
         self,
@@ -229,85 +221,6 @@ class TelemetryReader:
     def _index(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         with reading(self.folder / INDEX) as connection:
             return rows(connection, query, values)
-
-
-# -- charts ----------------------------------------------------------------------------------------
-
-
-class _Selection(NamedTuple):
-    metric: Metric
-    devices: Sequence[str]
-    step_s: float
-
-
-_Span = tuple[str, float, float, float, Number, Number]
-"""GPU's UUID or HOST, begin, the sum of weighted means, the weights, the least and the greatest."""
-
-
-def _along(
-    folder: Path, chain: Sequence[Table], chosen: _Selection, since_s: float, until_s: float
-) -> list[_Span]:
-    """Read the first table, and from where it ends the next one of the chain."""
-    spans: list[_Span] = []
-    for table in chain:
-        end_s = until_s
-        if table.period_s:  # first: of what is rolled up meanwhile, the next table has all
-            span = "WHERE ts >= ? AND ts < ?"
-            with reading(folder / INDEX) as connection:
-                found_s = times(connection, "MAX", (table.name,), span, (since_s, until_s))
-            if not found_s:
-                return []
-            end_s = min(found_s[0] + table.period_s, until_s)
-        for path in files_of(folder, table, since_s, end_s):
-            with reading(path) as connection:
-                if connection and chosen.metric.name in present(connection, table):
-                    found = _spans(connection, table, chosen, since_s, end_s)
-                    spans = _together(spans, found) if spans else found
-        since_s = end_s
-    return spans
-
-
-def _spans(
-    connection: sqlite3.Connection, table: Table, chosen: _Selection, since_s: float, until_s: float
-) -> list[_Span]:
-    """Return a table's rows of one metric, in order of time and joined to steps."""
-    mean, low, high = _expressions(table, chosen.metric)
-    weight = "polls" if table.period_s else "1"
-    step_s = max(chosen.step_s, table.period_s)
-    at, total, grouping = "ts", f"{mean} * {weight}", "ORDER BY ts"
-    if step_s > table.period_s:
-        at = f"CAST(ts / {step_s!r} AS INTEGER) * {step_s!r}"
-        total, weight, low, high = f"SUM({total})", f"SUM({weight})", f"MIN({low})", f"MAX({high})"
-        grouping = "GROUP BY 1, 2 ORDER BY 2"
-    names = device_names(connection)
-    numbers = [number for number, device in names.items() if device in chosen.devices]
-    marks = ", ".join("?" * len(numbers))
-    query = (
-        f"SELECT gpu, {at}, {total}, {weight}, {low}, {high} FROM {table.name} WHERE ts >= ?"
-        f" AND ts < ? AND gpu IN ({marks}) AND {chosen.metric.name} IS NOT NULL {grouping}"
-    )
-    found = rows(connection, query, (since_s, until_s, *numbers))
-    return [(names[number], *span) for number, *span in found]
-
-
-def _together(earlier: list[_Span], later: list[_Span]) -> list[_Span]:
-    """Return all spans, joining those that two tables, or two days, have parts of."""
-    parts = {span[:2]: span for span in later}
-    first_s = min((span[1] for span in later), default=0.0)
-    for place, span in enumerate(earlier):
-        if span[1] >= first_s and (other := parts.pop(span[:2], None)):
-            low, high = min(span[4], other[4]), max(span[5], other[5])
-            earlier[place] = (*span[:2], span[2] + other[2], span[3] + other[3], low, high)
-    return earlier + list(parts.values())
-
-
-def _expressions(table: Table, metric: Metric) -> tuple[str, str, str]:
-    name = metric.name
-    if table.period_s and metric.kind is Kind.GAUGE:
-        return name, f"min_{name}", f"max_{name}"
-    if table.period_s and metric.kind is Kind.COUNTER:
-        return name, f"first_{name}", name
-    return name, name, name
 
 
 def _oldest_s(folder: Path, since_s: float, until_s: float) -> float:

@@ -17,6 +17,7 @@ from typing import Any
 from gpuadvisor.domain.accumulators import Accumulator
 from gpuadvisor.domain.metrics import BY_NAME, Kind, Metric
 from gpuadvisor.domain.telemetry import Frame, Number, Sample
+from gpuadvisor.domain.timeline import HOUR_S, MINUTE_S
 from gpuadvisor.storage.telemetry.files import day_path, day_paths, device_names, reading, times
 from gpuadvisor.storage.telemetry.schema import (
     DAY_NAMES,
@@ -25,8 +26,6 @@ from gpuadvisor.storage.telemetry.schema import (
     GPU_TABLES,
     HOST_MINUTES,
     HOST_TABLES,
-    HOUR_S,
-    MINUTE_S,
     Table,
     raw_values,
 )

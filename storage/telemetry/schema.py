@@ -33,6 +33,7 @@ from gpuadvisor.domain.metrics import (
 )
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Frame, Gpu, GpuProcess, Number
+from gpuadvisor.domain.timeline import HOUR_S, MINUTE_S
 from gpuadvisor.storage.sqlite_file import check_version, strict
 
 Row = tuple[Any, ...]
@@ -111,8 +112,6 @@ class Table:
         return f"CREATE TABLE IF NOT EXISTS {self.name} ({body}) WITHOUT ROWID{{and_strict}}"
 
 
-MINUTE_S = 60.0
-HOUR_S = 3600.0
 _FAST = tuple(metric for metric in GPU_METRICS if metric.interval is SamplingInterval.FAST)
 
 GPU_SAMPLES = Table("gpu_samples", GPU_METRICS, 0.0)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gpuadvisor.domain.telemetry import HOST, Event, Frame
+from gpuadvisor.domain.timeline import HOUR_S, MINUTE_S
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.home import writable_folder
 from gpuadvisor.storage.locks import Held, locked
@@ -34,9 +35,7 @@ from gpuadvisor.storage.telemetry.rollups import Minute, RolledRow, minute_of
 from gpuadvisor.storage.telemetry.schema import (
     GPU_MINUTES,
     HOST_MINUTES,
-    HOUR_S,
     INDEX,
-    MINUTE_S,
     fitted,
 )
 from gpuadvisor.storage.telemetry.written import FAST_KEPT_S, DayFile, IndexFile, ProcessFile

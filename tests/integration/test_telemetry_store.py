@@ -83,7 +83,7 @@ READER = """
         newest_s = reader.newest_s() or START_S
         list(reader.frames(newest_s - 5))
         for span_s in (60, 3600, 86400):
-            reader.chart("power_w", None, newest_s - span_s, newest_s + 1, 240)
+            reader.timelines("power_w", None, newest_s - span_s, newest_s + 1, 240)
         for resolution in ("raw", "minute", "hour"):
             list(reader.table(newest_s - 60, newest_s + 1, resolution).rows)
         reader.events(newest_s - 60)
@@ -203,12 +203,10 @@ def test_a_minute_that_is_rolled_up_meanwhile_is_in_a_chart_once(folder, monkeyp
             writer.append([frame(MINUTE_BEGIN + at, sample(power_w=float(at)))])
         last = [frame(MINUTE_BEGIN + 130, sample(power_w=130.0))]
         as_it_asks(monkeypatch, words, lambda: writer.append(last))
-        points = TelemetryReader(folder).chart("power_w", None, begin_s, begin_s + 180, 3)["GPU-0"]
-    assert [(each.time_s - begin_s, each.mean) for each in points] == [
-        (0, 25),
-        (60, 85),
-        (120, 125),
-    ]
+        reader = TelemetryReader(folder)
+        found = reader.timelines("power_w", None, begin_s, begin_s + 180, 3)["GPU-0"]
+    assert (found.begin_s, found.step_s) == (begin_s, 60)
+    assert [column.mean for column in found.columns] == [25, 85, 125]
 
 
 def test_frames_that_come_while_a_follower_takes_its_time(folder):

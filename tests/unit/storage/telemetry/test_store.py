@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from gpuadvisor.domain.metrics import GPU_METRICS, SamplingInterval
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import (
-    HOST,
     Event,
     Frame,
     GpuProcess,
@@ -110,7 +109,8 @@ def test_a_gpu_that_is_gone_leaves_the_list_and_keeps_its_rows(folder):
     )
     assert reader.gpus() == (h100(0),)
     assert set(reader.all_gpus()) == {h100(0), h100(1)}
-    assert reader.chart("power_w", None, START_S, START_S + 9, points=9)["GPU-1"][0].mean == 652.3
+    (first, *_) = reader.timelines("power_w", None, START_S, START_S + 9, 9)["GPU-1"].columns
+    assert first.mean == 652.3
 
 
 def test_each_days_file_is_whole_without_an_index_and_beside_a_new_one(folder):
@@ -288,7 +288,7 @@ def test_statistics_are_within_the_values(tmp_path_factory, values):
     assert above <= 0.05 * len(values)
 
 
-# -- charts and tables -------------------------------------------------------------------------
+# -- tables ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -303,27 +303,6 @@ def three_hours(tmp_path_factory):
             if at % 60 == 0:
                 writer.tend()
     return TelemetryReader(folder)
-
-
-@pytest.mark.parametrize("points", [3, 18, 180, 1000])
-def test_a_chart_is_the_same_whatever_rows_it_is_read_from(three_hours, points):
-    until_s = START_S + 3 * 3600
-    chart = three_hours.chart("power_w", None, START_S, until_s, points)
-    assert set(chart) == {"GPU-0", "GPU-1"}
-    assert {point.mean for point in chart["GPU-1"]} == {100.0}
-    first = chart["GPU-0"]
-    assert points * 0.9 <= len(first) <= points * 1.1 + 2
-    assert [p.time_s for p in first] == sorted(p.time_s for p in first)
-    assert all(p.min <= p.mean <= p.max for p in first)
-    assert sum(p.mean for p in first) / len(first) == pytest.approx(295, rel=0.1)
-    assert max(p.max for p in first) == 590
-
-
-def test_a_chart_of_one_gpu_and_of_the_machine(three_hours):
-    until_s = START_S + 600
-    assert set(three_hours.chart("power_w", ["GPU-1"], START_S, until_s)) == {"GPU-1"}
-    machine = three_hours.chart("cpu_pct", None, START_S, until_s)
-    assert {point.mean for point in machine[HOST]} == {12.5}
 
 
 @pytest.mark.parametrize(("span_s", "resolution"), [(3600, "raw"), (3 * 3600, "minute")])
@@ -429,7 +408,7 @@ def test_what_is_no_store_is_empty_or_a_sentence(tmp_path):
     reader = TelemetryReader(tmp_path / "none")
     assert (reader.gpus(), reader.newest_s(), reader.events(0)) == ((), None, [])
     assert list(reader.frames(0)) == []
-    assert reader.chart("power_w", None, 0, 1) == {}
+    assert reader.timelines("power_w", None, 0, 1, 80) == {}
     assert list(reader.table(0, 1).rows) == []
     (tmp_path / "index.db").write_text("not a database, and long enough to be taken for one" * 20)
     with pytest.raises(StoreError, match="is not a SQLite database"):
@@ -496,7 +475,7 @@ def test_a_file_without_a_newer_metric_is_read_and_gets_its_column(folder):
     assert "power_w" not in old.samples["GPU-0"].values
     table = reader.table(0, 2e9, "raw", metrics=["power_w", "temperature_c"])
     assert [row[2:] for row in table.rows] == [(None, 67)]
-    assert reader.chart("power_w", None, START_S, START_S + 60, points=60) == {"GPU-0": []}
+    assert reader.timelines("power_w", None, START_S, START_S + 60, 60)["GPU-0"].is_empty
     stored(folder, frame(1, sample()))
     assert [f.samples["GPU-0"].values.get("power_w") for f in reader.frames(0)] == [None, 652.3]
 

@@ -1,0 +1,138 @@
+"""The state of a machine at a moment, from the finest rows that are still there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.accumulators import Latest, Reading
+from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Kind
+from gpuadvisor.domain.moment import LOOK_BACK_S, PROCESSES_LOOK_BACK_S, Moment, readings_of
+from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, GpuProcess, Number, State
+from gpuadvisor.storage.telemetry.files import day_paths, device_names, reading, rows, times
+from gpuadvisor.storage.telemetry.schema import (
+    DAY_NAMES,
+    GPU_TABLES,
+    HOST_TABLES,
+    INDEX,
+    Table,
+    present,
+)
+
+if TYPE_CHECKING:
+    from gpuadvisor.storage.telemetry.reader import TelemetryReader
+
+_NAMES = {True: [m.name for m in HOST_METRICS], False: [m.name for m in GPU_METRICS]}
+
+
+def moment(reader: TelemetryReader, time_s: float) -> Moment:
+    """Return what was known at a Unix time; StoreError where a file fails."""
+    after_s = math.nextafter(time_s, math.inf)
+    gpus = reader.all_gpus()
+    lasting = tuple(e for e in reader.events(time_s, after_s) if _lasts(e, time_s))
+    latest = Latest()
+    for frame in reader.follow(time_s - LOOK_BACK_S, with_processes=False).read(after_s):
+        latest.add(frame)
+    if latest.time_s:
+        processes, listed_s, why = _processes(reader, time_s)
+        listed = latest.gpus or gpus
+        devices = {device: _NAMES[device == HOST] for device in latest.devices}
+        return Moment(
+            time_s,
+            listed,
+            readings_of(latest, devices, time_s),
+            processes=processes,
+            listed_s=listed_s,
+            why_no_processes=why,
+            events=lasting,
+            problem=latest.problem,
+        )
+    return _of_row(reader, gpus, time_s, lasting)
+
+
+def _lasts(event: Event, time_s: float) -> bool:
+    return event.began_s <= time_s and (event.ended_s is None or event.ended_s >= time_s)
+
+
+def _processes(
+    reader: TelemetryReader, time_s: float
+) -> tuple[tuple[GpuProcess, ...] | None, float | None, str | None]:
+    """Return the list before the moment, when it was made, and why it is not whole, if so."""
+    since_s, after_s = time_s - PROCESSES_LOOK_BACK_S, math.nextafter(time_s, math.inf)
+    listed: list[float] = []
+    for path in day_paths(reader.folder, since_s, after_s):
+        with reading(path) as connection:
+            span = "WHERE ts >= ? AND ts < ?"
+            listed += times(connection, "MAX", ("listings",), span, (since_s, after_s))
+    if not listed:
+        return None, None, "No processes were listed then."
+    found: Frame | None = None
+    for frame in reader.frames(max(listed), math.nextafter(max(listed), math.inf)):
+        found = frame
+    processes = None if found is None else found.processes
+    why = reader.withheld
+    if processes is None and why is None:
+        why = "The file with the processes of that day is gone."
+    return processes, max(listed), why
+
+
+def _of_row(
+    reader: TelemetryReader, gpus: tuple[Gpu, ...], time_s: float, events: tuple[Event, ...]
+) -> Moment:
+    """Return the moment from the minute, or the hour, that has it in it.
+
+    Only where the finer rows of that time are gone: else the time was a gap, and what was read
+    before or after it in the same hour is nothing of the moment.
+    """
+    gone = "Processes are kept as long as single sweeps: `retention.raw`, 48 h unless set."
+    if _is_before_all(reader, time_s, DAY_NAMES):
+        for place in (1, 2):
+            if found := _rows(reader, (GPU_TABLES[place], HOST_TABLES[place]), time_s):
+                readings, ranges = found
+                row_s = GPU_TABLES[place].period_s
+                return Moment(
+                    time_s, gpus, readings, ranges, row_s, why_no_processes=gone, events=events
+                )
+            if not _is_before_all(reader, time_s, (GPU_TABLES[1].name, HOST_TABLES[1].name)):
+                break
+    return Moment(time_s, gpus, why_no_processes="Nothing was measured then.", events=events)
+
+
+def _is_before_all(reader: TelemetryReader, time_s: float, tables: Sequence[str]) -> bool:
+    """Say whether the time is before all rows of these tables."""
+    is_raw = tuple(tables) == DAY_NAMES
+    paths = day_paths(reader.folder) if is_raw else [reader.folder / INDEX]
+    for path in paths:
+        with reading(path) as connection:
+            if any(first <= time_s for first in times(connection, "MIN", tables)):
+                return False
+    return True
+
+
+def _rows(
+    reader: TelemetryReader, tables: Sequence[Table], time_s: float
+) -> tuple[dict[str, dict[str, Reading]], dict[str, dict[str, tuple[Number, Number]]]] | None:
+    """Return the readings and their ranges by device and metric of the rows that have the time."""
+    readings: dict[str, dict[str, Reading]] = {}
+    ranges: dict[str, dict[str, tuple[Number, Number]]] = {}
+    with reading(reader.folder / INDEX) as connection:
+        names = device_names(connection)
+        for table in tables:
+            begin_s = time_s // table.period_s * table.period_s
+            known = present(connection, table) if connection else set()
+            columns = [column.name for column in table.columns if column.name in known]
+            query = f"SELECT gpu, {', '.join(columns)} FROM {table.name} WHERE ts = ?"
+            for number, *values in rows(connection if columns else None, query, (begin_s,)):
+                row = dict(zip(columns, values, strict=True))
+                device = names[number]
+                for metric in table.metrics:
+                    value = row.get(metric.name)
+                    if value is None:
+                        continue
+                    found = Reading(value, State.OK, begin_s)
+                    readings.setdefault(device, {})[metric.name] = found
+                    if metric.kind is Kind.GAUGE:
+                        low, high = row[f"min_{metric.name}"], row[f"max_{metric.name}"]
+                        ranges.setdefault(device, {})[metric.name] = (low, high)
+    return (readings, ranges) if readings else None

@@ -1,0 +1,168 @@
+"""The past is the same whoever kept it: a store, the memory of a sampler, a recording."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpuadvisor.collectors.telemetry.recording import Recorder
+from gpuadvisor.daemon.past import Memory, StoreAndMemory, of_recording
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import HOST, Event, GpuProcess, State, Unavailable
+from gpuadvisor.errors import StoreError, UsageError
+from gpuadvisor.storage.telemetry.reader import TelemetryReader
+from gpuadvisor.storage.telemetry.retention import Retention
+from gpuadvisor.storage.telemetry.writer import TelemetryWriter
+from tests.telemetry import START_S, frame, sample
+from tests.telemetry_store import Clock, stored
+
+HOT = Event("temperature", START_S + 40, "GPU 0 is hot.", Severity.WARNING, "GPU-0", START_S + 55)
+LOST = {"power_w": Unavailable(State.LOST, START_S + 30, "gone")}
+TRAINING = GpuProcess("GPU-0", 4711, "compute", 2**30, "python", "anna", "python train.py")
+
+
+def frames():
+    """A minute and a half: a spike, a gap of ten seconds, a GPU that is lost for a while."""
+    made = []
+    for at in range(90):
+        if 60 < at < 70:
+            continue
+        watts = 700.0 if at == 17 else 400.0
+        lost = LOST if 30 <= at < 50 else None
+        each = frame(at, sample(power_w=watts), sample(lost))
+        listed = (TRAINING,) if at % 5 == 0 and at < 50 else () if at % 5 == 0 else None
+        made.append(replace(each, processes=listed))
+    return made
+
+
+def remembered(found=None):
+    memory = Memory()
+    for each in frames() if found is None else found:
+        memory.take(each, [HOT] if each.time_s == HOT.began_s else [])
+    return memory
+
+
+@pytest.fixture(scope="module")
+def pasts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("past")
+    return {"memory": remembered(), "store": stored(folder, *frames(), events=[HOT])}
+
+
+@pytest.mark.parametrize("kind", ["memory", "store"])
+def test_a_chart_has_the_spike_and_the_gap(pasts, kind):
+    past = pasts[kind]
+    found = past.timelines("power_w", None, START_S, START_S + 90, 30, now_s=START_S + 90)
+    first = found["GPU-0"]
+    spikes = [place for place, c in enumerate(first.columns) if c and c.high == 700.0]
+    at = first.begin_s + first.step_s * spikes[0] - START_S
+    assert len(spikes) == 1 and at <= 17 < at + first.step_s
+    missing_s = sum(first.step_s if c is None else c.missing_s for c in first.columns[1:])
+    assert missing_s == pytest.approx(9, abs=0.1)
+    assert found["GPU-1"].columns[12] is None
+
+
+@pytest.mark.parametrize("metric", ["power_w", "throttle_reasons", "energy_j", "cpu_pct"])
+def test_a_store_and_a_memory_draw_the_same(pasts, metric):
+    asked = (metric, None, START_S + 3, START_S + 88, 20)
+    one, other = (past.timelines(*asked, now_s=START_S + 90) for past in pasts.values())
+    assert one == other
+
+
+@pytest.mark.parametrize("at", [0, 17.5, 33, 45, 65, 89])
+def test_a_store_and_a_memory_know_the_same_of_a_moment(pasts, at):
+    one, other = (past.moment(START_S + at) for past in pasts.values())
+    assert one.readings["GPU-0"]["power_w"] == other.readings["GPU-0"]["power_w"]
+    assert one.readings == other.readings
+    assert (one.processes, one.listed_s) == (other.processes, other.listed_s)
+    assert one.events == other.events
+
+
+def test_a_moment_has_the_values_processes_and_events_of_then(pasts):
+    then = pasts["store"].moment(START_S + 45.5)
+    assert then.readings["GPU-0"]["power_w"].value == 400.0
+    assert then.readings["GPU-1"]["power_w"].state is State.LOST
+    assert then.readings[HOST]["cpu_pct"].is_ok
+    assert then.processes == (TRAINING,)
+    assert then.listed_s == START_S + 45
+    assert then.events == (HOT,)
+    assert then.row_s == 0
+
+
+def test_in_a_gap_values_are_stale_and_no_list_is_taken_for_it(pasts):
+    then = pasts["store"].moment(START_S + 66)
+    assert then.readings["GPU-0"]["power_w"].state is State.STALE
+    assert pasts["store"].moment(START_S + 3600).is_known is False
+    assert pasts["store"].moment(START_S - 60).is_known is False
+    assert pasts["memory"].moment(START_S - 60).is_known is False
+
+
+def test_a_moment_whose_sweeps_are_gone_has_the_minute_and_then_the_hour(tmp_path):
+    clock, begin_s = Clock(), START_S // 3600 * 3600
+    kept = Retention(raw_s=3600.0, minutes_s=7200.0)
+    with TelemetryWriter(tmp_path, clock=clock, kept=kept) as writer:
+        for begin in range(0, 5 * 3600, 600):
+            times = [begin_s + begin + at for at in range(0, 600, 30)]
+            clock.now_s = times[-1]
+            watts = [100.0 if at % 60 else 300.0 for at in times]
+            writer.append(
+                [
+                    frame(at - START_S, sample(power_w=each))
+                    for at, each in zip(times, watts, strict=True)
+                ]
+            )
+            writer.tend()
+    reader = TelemetryReader(tmp_path)
+    minute = reader.moment(begin_s + 3 * 3600 + 90)
+    assert (minute.row_s, minute.readings["GPU-0"]["power_w"].value) == (60, 200.0)
+    assert minute.ranges["GPU-0"]["power_w"] == (100.0, 300.0)
+    assert minute.readings["GPU-0"]["power_w"].since_s == begin_s + 3 * 3600 + 60
+    assert minute.processes is None and "48 h" in minute.why_no_processes
+    hour = reader.moment(begin_s + 1800)
+    assert (hour.row_s, hour.readings["GPU-0"]["power_w"].since_s) == (3600, begin_s)
+    sweep = reader.moment(begin_s + 5 * 3600 - 40)
+    assert (sweep.row_s, sweep.readings["GPU-0"]["power_w"].value) == (0, 300.0)
+
+
+def test_a_live_sampler_goes_on_where_the_store_of_a_daemon_ended(tmp_path):
+    found = frames()
+    store = stored(tmp_path, *found[:40], events=[HOT])
+    past = StoreAndMemory(store, remembered(found[40:]))
+    asked = ("power_w", ["GPU-0"], START_S, START_S + 90, 30)
+    whole = remembered().timelines(*asked, now_s=START_S + 90)["GPU-0"]
+    made = past.timelines(*asked, now_s=START_S + 90)["GPU-0"]
+    assert [c and c[:2] for c in made.columns] == [c and c[:2] for c in whole.columns]
+    assert past.span() == (START_S, START_S + 89)
+    assert past.moment(START_S + 20).readings["GPU-0"]["power_w"].value == 400.0
+    assert past.events(START_S) == [HOT]
+
+
+def test_a_damaged_store_does_not_hide_the_last_minutes(tmp_path):
+    (tmp_path / "index.db").write_text("no database, and long enough to be taken for one" * 30)
+    past = StoreAndMemory(TelemetryReader(tmp_path), remembered())
+    made = past.timelines("power_w", ["GPU-0"], START_S, START_S + 60, 20)["GPU-0"]
+    assert not made.is_empty
+    with pytest.raises(StoreError, match="is not a SQLite database"):
+        past.timelines("power_w", ["GPU-0"], START_S - 3600, START_S, 20)
+
+
+def test_memory_is_of_the_last_minutes_and_forgets_when_the_clock_is_set_back():
+    memory = Memory(kept_s=20)
+    for each in frames():
+        memory.take(each, ())
+    assert memory.span() == (START_S + 69, START_S + 89)
+    kept = memory.devices["GPU-0"].series["power_w"].times
+    assert START_S + 66 <= kept[0] <= START_S + 70
+    memory.take(frame(-3600, sample()), ())
+    assert memory.span() == (START_S - 3600, START_S - 3600)
+
+
+def test_a_recording_has_the_events_that_its_frames_make(tmp_path):
+    path = tmp_path / "night.gpr"
+    with Recorder(path, "test") as recorder:
+        for at in range(20):
+            hot = sample(temperature_c=86 if at > 5 else 60)
+            recorder.write(frame(at, hot))
+    memory = of_recording(path)
+    assert memory.span() == (START_S, START_S + 19)
+    assert [event.kind for event in memory.events(START_S)] == ["temperature"]
+    with pytest.raises(UsageError):
+        of_recording(tmp_path / "none.gpr")
