@@ -1,11 +1,13 @@
 """How often real gates are wrong: `gpuadvisor gate` beside a process that comes and goes.
 
     python benchmarks/gate_on_processes.py TABLE.jsonl --lanes 30 --cores 1 --seconds 1500
+    python benchmarks/gate_on_processes.py TABLE.jsonl --device light --lanes 7 --cores 2
     python benchmarks/gate_on_processes.py TABLE.jsonl --device cuda --gates same=30,3%=10,kernel=3
     python benchmarks/gate_on_processes.py TABLE.jsonl --show
 
-Two folders hold the same training of torch (`gated_script.py`), whose steps of 50 ms are real work;
-that of the head has some per cent more of it where it is to be slower. How much that is, is timed
+Two folders hold the same training of torch (`gated_script.py`), whose steps of 50 ms are real work,
+or steps of 10 ms in numpy (`gated_light_script.py`), of which an hour holds more gates; that of the
+head has some per cent more of it where it is to be slower. How much that is, is timed
 in each lane before its first gate, and what all gates of a kind measured stands in the table, too.
 Each gate is one command of the real program. Beside it, on the same cores, a process works for a
 part of a period that are both drawn for that gate: 4 s to 5 min, a tenth to nine tenths of it.
@@ -48,8 +50,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.gate_decision import interval
 
-SCRIPT = Path(__file__).with_name("gated_script.py")
-USUAL = {"cpu": "same=200,5%=20,1%=100", "cuda": "same=30,3%=10,kernel=3,graph_break=3"}
+SCRIPTS = {"cpu": "gated_script.py", "light": "gated_light_script.py", "cuda": "gated_script.py"}
+"""What is gated on each device; `light` is the CPU, and numpy, which starts sooner than torch."""
+USUAL = {
+    "cpu": "same=200,5%=20,1%=100",
+    "light": "same=200,5%=20,1%=100",
+    "cuda": "same=30,3%=10,kernel=3,graph_break=3",
+}
 VERDICTS = {0: "pass", 4: "fail", 6: "inconclusive", 7: "refused"}
 PERIODS_S, DUTIES = (4.0, 300.0), (0.1, 0.9)
 """Of the process beside a gate; periods are drawn with equal chances of each factor."""
@@ -137,10 +144,10 @@ class Table:
         cut: dict[tuple[str, int, str, bool], float] = {}
         done = set()
         for line in self.lines():
-            if line["verdict"] == "cut off":
-                cut[key_of(line)] = max(line["wall_s"], cut.get(key_of(line), 0.0))
-            else:
+            if line["verdict"] in VERDICTS.values():
                 done.add(key_of(line))
+            else:
+                cut[key_of(line)] = max(line["wall_s"], cut.get(key_of(line), 0.0))
 
         def turn(task: Task) -> int:
             return 1 if task.key not in cut else 2 if cut[task.key] > WHOLE * seconds else 0
@@ -170,6 +177,7 @@ class Lane:
         if paths := os.environ.get("PYTHONPATH"):  # a lane has a folder of its own
             absolute = [str(Path(each).resolve()) for each in paths.split(os.pathsep)]
             self._environment["PYTHONPATH"] = os.pathsep.join(absolute)
+        self._script = Path(__file__).with_name(SCRIPTS[self.device])
         self._pinned = ["taskset", "-c", ",".join(map(str, self.cores))]
         self._calibration: dict[str, float] = {}
 
@@ -249,14 +257,14 @@ class Lane:
             changed[task.kind] = True
         for folder, settings in ((base, usual), (head, changed)):
             folder.mkdir(parents=True, exist_ok=True)
-            shutil.copy(SCRIPT, folder / "train.py")
+            shutil.copy(self._script, folder / "train.py")
             (folder / "settings.json").write_text(json.dumps(settings), "utf-8")
         return injected
 
     def _calibrate(self) -> None:
         place = self.folder / "base"
         place.mkdir(parents=True)
-        shutil.copy(SCRIPT, place / "train.py")
+        shutil.copy(self._script, place / "train.py")
         (place / "settings.json").write_text(json.dumps({"device": self.device}), "utf-8")
         status, out, error = self._finished(
             [*self._pinned, sys.executable, str(place / "train.py"), "--calibrate"]
@@ -382,7 +390,7 @@ def main() -> None:
     chosen = parser.parse_args()
     table = Table(chosen.table)
     if not chosen.show:
-        has_neighbour = not chosen.alone and chosen.device == "cpu"
+        has_neighbour = not chosen.alone and chosen.device != "cuda"
         try:
             wanted = tasks(chosen.gates or USUAL[chosen.device], chosen.device, has_neighbour)
         except ValueError as error:
