@@ -13,7 +13,7 @@ from gpuadvisor.domain.study import TrialState
 from gpuadvisor.printable import printable
 from gpuadvisor.reports import figures
 
-_PLACES = {"first": "does it run", "known": "how much its runs differ"}
+_PLACES = {"first": "does it run", "known": "how much its runs differ", "counted": "what it counts"}
 
 
 class ConsoleGateProgress:

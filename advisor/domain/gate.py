@@ -101,8 +101,9 @@ class GateRun:
     """Mean SM clock while it was measured; None where nobody could read it."""
     place: str = ""
     """`first` for the run that shows whether the script works at all, `known` for one that only
-    says how much runs differ, `pair 3` or `pair 1, short` for one that was compared. A pair that
-    was disturbed comes again under the same number, and the last one counts."""
+    says how much runs differ, `counted` for one that was made for its counts alone, `pair 3` or
+    `pair 1, short` for one that was compared. A pair that was disturbed comes again under the same
+    number, and the last one counts."""
 
     @property
     def problem(self) -> str:

@@ -10,6 +10,7 @@ import pytest
 from gpuadvisor.collectors.devices import list_gpus
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.collectors.script.runner import run_script
+from gpuadvisor.tuners.gate.metrics import chosen
 from gpuadvisor.tuning.gate.counting import STEPS, Counting
 from tests.integration import program, runs
 
@@ -34,7 +35,7 @@ def measured(tmp_path_factory):
     """A run on the CPU, the events that it sent, and what was counted after it."""
     folder = tmp_path_factory.mktemp("counted")
     (folder / "train.py").write_text(TRAIN.replace("DEVICE", "'cpu'"))
-    counting, events = Counting(runs.CPU, ["operators", "allocated_bytes"]), []
+    counting, events = Counting(runs.CPU, chosen((), ("operators", "allocated_bytes"))), []
     assert counting.wants("first", [])
     assert not counting.wants("pair 1", [])
     request = runs.request(
@@ -69,6 +70,28 @@ def test_what_cannot_be_counted_is_said(measured, tmp_path):
     gone = counting.counted(replace(found, applied=()), tmp_path)
     assert gone.applied[-1].detail == "no steps of torch followed those that were measured"
     assert gone.counts == found.counts
+
+
+@pytest.mark.slow
+def test_counts_alone_are_the_same_steps_however_fast_they_are(tmp_path):
+    """Each tenth step has two operators more, which are as many as the change adds."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    for folder, more in ((old, ""), (new, ".relu()")):
+        folder.mkdir()
+        text = TRAIN.replace("DEVICE", "'cpu'").replace("x @ weight", f"(x @ weight){more}")
+        (folder / "train.py").write_text(text)
+    words = ("gate", "--only", "operators,allocated_bytes", "--json", "--base-folder", str(old))
+    same = program.run(tmp_path, *words, "--head-folder", str(old), "train.py")
+    assert same.status == 0, same.err
+    found = json.loads(same.out)
+    counts = [run["counts"] for run in found["runs"]]
+    assert len(counts) == 4 and all(each == counts[0] for each in counts)
+    assert {each["ratio"] for each in found["metrics"]} == {1.0}
+    changed = program.run(tmp_path, *words, "--head-folder", str(new), "train.py")
+    assert changed.status == 4, changed.err
+    metrics = {each["metric"]: each for each in json.loads(changed.out)["metrics"]}
+    assert metrics["operators"]["detail"] == "+1 aten::relu; +1 aten::threshold_backward"
+    assert {each["verdict"] for each in metrics.values()} == {"fail"}
 
 
 GATED = """

@@ -9,8 +9,15 @@ from gpuadvisor.domain.gate import Difference, GateRun, GateVerdict, MetricRole
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.gate.decision import LIMIT, LOOKS, TOLERANCE, chance_to_tell
-from gpuadvisor.tuners.gate.metric import Evidence, Metric, measured
-from gpuadvisor.tuners.gate.metrics import check_names, chosen
+from gpuadvisor.tuners.gate.metric import (
+    COUNT_RUNS,
+    FAILING,
+    Counted,
+    Evidence,
+    Metric,
+    measured,
+)
+from gpuadvisor.tuners.gate.metrics import are_counts, check_names, chosen
 from gpuadvisor.tuners.gate.obstacle import obstacle
 from gpuadvisor.tuners.proof import MAX_REPEATED, orders
 
@@ -34,6 +41,13 @@ window of half a second. Simulated beside second jobs that slow everything down 
 and go every 10 s to 5 min, an unchanged version did so in at most 4 of 3000 gates."""
 OBVIOUS_WINDOWS = 1.8
 """Ratio of the head's fastest window to the base's slowest."""
+COUNTED = "counted"
+"""Place of a run that is made for its counts alone."""
+CONFIRMING = FAILING[0] + FAILING[1] - (2 + KNOWN)
+"""Such runs after which a count that looks worse has failed: by turns of head and base."""
+MOST_COUNTED = 2 * (COUNT_RUNS - 1) - 1
+"""Such runs after which counts that are not exact are judged: six of the head then."""
+NOT_NEEDED = "a count had failed before: --metric step_time has times compared, too"
 SHORT = ", short"
 """End of the place of a run that is measured for a short time, as the versions differ so much."""
 FUTILE = 0.05
@@ -103,24 +117,41 @@ class Comparing:
     """Told once, as soon as it is seen, what will keep the pairs from deciding."""
     asked: Collection[str] = ()
     """Names of metrics that the verdict rests on too, besides those that it rests on anyway."""
+    only: Collection[str] = ()
+    """Names of metrics besides which, and those that are asked for, none is compared; empty for
+    the usual ones."""
     error_share: float = 1.0
     """Part of one gate's error that it may make, where several gates make it together."""
+    same_steps: bool = False
+    """Whether runs are counted in the same steps of the script."""
     known: list[GateRun] = field(default_factory=list, init=False)
     """Runs of the base that are no part of a pair."""
     _pairs: list[tuple[GateRun, GateRun, bool]] = field(default_factory=list, init=False)
     """Base, head, and whether the base came first."""
+    _counted: list[GateRun] = field(default_factory=list, init=False)
+    """Runs of both that were made for their counts alone."""
 
     def __post_init__(self) -> None:
-        check_names(tuple(self.asked))
-        self._metrics = chosen(self.asked)
+        check_names((*self.asked, *self.only))
+        self._metrics = chosen(self.asked, self.only)
+        self._decisive = {*self.asked, *self.only}
+        self._has_time = any(metric.primary for metric in self._metrics)
 
     def go(self) -> Compared:
+        if are_counts(self._metrics):
+            self._look_at_base()
+            return self._count(MOST_COUNTED)
         found, repeated, failures, told = Compared(), 0, 0, ""
         order = orders(self.seed)
         again: bool | None = None
-        hurry = self._is_slower(*self._firsts())
-        most = MAX_REPEATED if hurry else self._look_at_base()
+        hurry = self._has_time and self._is_slower(*self._firsts())
+        most: int | None = None
         while len(self._pairs) < LOOKS[-1]:
+            if most is None and not hurry:
+                most = self._look_at_base()
+                counted = self._count(CONFIRMING)
+                if counted.failed is not None or self._is_enough(counted):
+                    return counted
             base_first = next(order) if again is None else again
             if hurry and self._pairs:
                 base_first = not self._pairs[-1][2]
@@ -139,9 +170,8 @@ class Comparing:
                 (r.trial.disturbance for r in runs.values() if r.trial.disturbance), ""
             )
             if disturbance:
-                if hurry:  # what is obvious has to be so on a quiet machine
-                    hurry, most = False, self._look_at_base()
-                may = repeated < most
+                hurry = False  # what is obvious has to be so on a quiet machine
+                may = repeated < (MAX_REPEATED if most is None else most)
                 repeated += may
                 self.on_disturbed(disturbance, may)
                 if may:
@@ -151,16 +181,48 @@ class Comparing:
             if hurry and len(self._pairs) == OBVIOUS_PAIRS:
                 if self._is_obvious():
                     return self._obviously(self._look())
-                hurry, most = False, self._look_at_base()
+                hurry = False
+                continue
             if len(self._pairs) in LOOKS:
                 found = self._look()
                 if found.is_decided or found.hopeless:
                     break
-            if not (told or hurry) and (told := obstacle(self._evidence())):
+            if not (told or hurry) and (told := self._obstacle()):
                 self.on_obstacle(told)
         if found.verdict is GateVerdict.INCONCLUSIVE and found.differences:
-            return replace(found, obstacle=obstacle(self._evidence()))
+            return replace(found, obstacle=self._obstacle())
         return found
+
+    def _obstacle(self) -> str:
+        return obstacle(self._evidence()) if self._has_time else ""
+
+    def _count(self, most: int) -> Compared:
+        """Return what counts show, after up to so many runs that are made for them alone.
+
+        Those are made while one looks worse, or, where nothing but counts is compared, is not
+        exact. Other metrics are not measured in what is returned.
+        """
+        failures = 0
+        while True:
+            found = self._look(counts=True)
+            is_open = any(
+                each.verdict is GateVerdict.INCONCLUSIVE if each.exact else most == MOST_COUNTED
+                for each in found.differences
+            )
+            if not is_open or len(self._counted) >= most:
+                return found
+            run = self.run(("head", "base")[len(self._counted) % 2], COUNTED)
+            if measured(run) is not None:
+                self._counted.append(run)
+                continue
+            failures += 1
+            if failures > MAX_FAILURES:
+                return replace(found, failed=run)
+
+    def _is_enough(self, counted: Compared) -> bool:
+        """Say whether counts have failed, and nothing that takes pairs was asked for."""
+        waits = any(m.name in self._decisive and not isinstance(m, Counted) for m in self._metrics)
+        return counted.verdict is GateVerdict.FAIL and not waits
 
     def _look_at_base(self) -> int:
         """Run the base alone a few times; return how many disturbed pairs are run again.
@@ -171,8 +233,9 @@ class Comparing:
         self.known = [run for run in runs if run.trial.state is TrialState.COMPLETE]
         evidence = self._evidence()
         for metric in self._metrics if evidence.base else ():
-            if metric.name in self.asked and (why := metric.lacks(evidence)):
-                raise UsageError(f"--metric {metric.name} cannot be measured: {why}")
+            if metric.name in self._decisive and (why := metric.lacks(evidence)):
+                option = "--metric" if metric.name in self.asked else "--only"
+                raise UsageError(f"{option} {metric.name} cannot be measured: {why}")
         disturbed = sum(bool(run.trial.disturbance) for run in self.known)
         return 0 if 2 * disturbed > len(self.known) else MAX_REPEATED
 
@@ -207,19 +270,24 @@ class Comparing:
         )
         return replace(found, differences=(worse, *found.differences[1:]))
 
-    def _look(self) -> Compared:
+    def _look(self, counts: bool = False) -> Compared:
+        """Return what all runs so far show of each metric, or only of `counts`."""
         evidence = self._evidence()
         sharing = [m for m in self._metrics if m.statistical and self._role(m) != "reported"]
         others = max(1, sum(not metric.primary for metric in sharing))
         found, unmeasured, unanswered = [], [], False
         hopeless = False
         for metric in self._metrics:
-            if why := metric.lacks(evidence):
+            why = metric.lacks(evidence)
+            if counts and not why:
+                is_there = isinstance(metric, Counted) and all(metric.sides(evidence))
+                why = "" if is_there else NOT_NEEDED
+            if why:
                 unmeasured.append((metric.name, why))
-                unanswered |= metric.name in self.asked
+                unanswered |= metric.name in self._decisive
                 continue
             share = PRIMARY_SHARE if metric.primary else (1 - PRIMARY_SHARE) / others
-            share *= self.error_share
+            share = self.error_share * (share if self._has_time else 1 / others)
             difference = replace(metric.compare(evidence, share), role=self._role(metric))
             found.append(difference)
             hopeless |= self._is_hopeless(metric, difference, share)
@@ -229,10 +297,18 @@ class Comparing:
         )
 
     def _evidence(self) -> Evidence:
-        return Evidence(self.known, self._pairs, self.tolerance, self.limit, self.first)
+        return Evidence(
+            self.known,
+            self._pairs,
+            self.tolerance,
+            self.limit,
+            self.first,
+            self._counted,
+            self.same_steps,
+        )
 
     def _role(self, metric: Metric) -> MetricRole:
-        return MetricRole.DECIDES if metric.name in self.asked else metric.role
+        return MetricRole.DECIDES if metric.name in self._decisive else metric.role
 
     def _is_hopeless(self, metric: Metric, found: Difference, share: float) -> bool:
         """Say whether a metric that the verdict rests on will hardly be decided."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
+from gpuadvisor.domain.gate import Difference, GateVerdict, MetricRole
 from gpuadvisor.tuners.gate.decision import LOOK_ERRORS, LOOKS, PASS_ERRORS
-from gpuadvisor.tuners.gate.metric import Evidence, Read
+from gpuadvisor.tuners.gate.metric import Counted, Evidence, Read
+from gpuadvisor.tuners.gate.metrics import load_metrics
 from gpuadvisor.tuners.gate.metrics.step_time import METRIC, WAITS
 
 LEAST_PAIRS = 2
@@ -22,6 +24,28 @@ LONGEST_S = 300.0
 """Longest measurement of a run that is proposed: 24 pairs of such runs take four hours."""
 HALF = 0.5
 """Part of what runs differ by, from which something is called a cause of it."""
+
+ANY = (
+    "a quieter machine, locked clocks or a larger --limit decide it; nothing was shown to be worse"
+)
+"""What helps where a figure that is timed stayed open, and nobody knows why."""
+OTHER_COUNTS = (
+    "runs of one version do not count the same, by random shapes or an autotuner's choice: fix its "
+    "seeds, or compare without {}"
+)
+"""What helps where a count stayed open; it is called so."""
+
+
+def left_open(differences: Iterable[Difference]) -> str:
+    """Return what would help to decide figures that a verdict rests on; empty where all are."""
+    left = [
+        each
+        for each in differences
+        if each.verdict is GateVerdict.INCONCLUSIVE and each.role is MetricRole.DECIDES
+    ]
+    if counts := [each.metric for each in left if isinstance(load_metrics()[each.metric], Counted)]:
+        return OTHER_COUNTS.format(", ".join(counts))
+    return ANY if left else ""
 
 
 def obstacle(evidence: Evidence) -> str:

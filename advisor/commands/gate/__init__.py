@@ -21,6 +21,7 @@ from gpuadvisor.commands.gate._arguments import (
     add_bounds,
     add_folders,
     add_measuring,
+    add_only,
     options_of,
 )
 from gpuadvisor.commands.gate._outputs import add_outputs, at_work, outputs, place_in_repository
@@ -38,6 +39,7 @@ WORST = (4, 3, 7, 6)
 EPILOG = """examples:
   gpuadvisor gate --base origin/main train.py -- --epochs 1
   gpuadvisor gate --base v1.2 --head HEAD --json train.py > gate.json
+  gpuadvisor gate --base main --only operators,graph_breaks train.py    # counts: no timing, no GPU
   gpuadvisor gate --base main --output junit --output markdown=gate.md train.py
   gpuadvisor gate --base main --setup-cmd "python setup.py build_ext --inplace" train.py
   gpuadvisor gate --base origin/main    # all benchmarks of [tool.gpuadvisor.gate] in pyproject.toml
@@ -81,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"{of} command, as 'A=1 python train.py --flag', instead of the script",
         )
     add_folders(group)
-    add_bounds(parser)
+    add_only(add_bounds(parser))
     add_measuring(parser).add_argument(
         "--no-explain",
         action="store_true",

@@ -57,8 +57,8 @@ def add_limits(arguments: Arguments) -> None:
         arguments.add_argument(f"--{name}", metavar="PERCENT", type=float, help=words)
 
 
-def add_bounds(parser: argparse.ArgumentParser) -> None:
-    """Declare `--tolerance`, `--limit` and `--metric`."""
+def add_bounds(parser: argparse.ArgumentParser) -> Arguments:
+    """Declare `--tolerance`, `--limit` and `--metric`; return their group."""
     group = parser.add_argument_group("how closely")
     add_limits(group)
     help_ = "let the verdict rest on this, too: startup, losses, p95, ... (docs/gate.md)"
@@ -69,6 +69,19 @@ def add_bounds(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="metrics",
         help=f"{help_}; may be repeated",
+    )
+    return group
+
+
+def add_only(arguments: Arguments) -> None:
+    """Declare `--only`."""
+    arguments.add_argument(
+        "--only",
+        metavar="NAMES",
+        action="append",
+        default=[],
+        help="compare nothing but these, as operators,graph_breaks: counts alone take four starts "
+        "and no quiet machine",
     )
 
 
@@ -111,11 +124,13 @@ def options_of(
         if value is not None:
             others[field] = value / units
     metrics = (*values.get("metrics", ()), *getattr(args, "metrics", ()))
+    given_only = [name for each in getattr(args, "only", ()) for name in each.split(",") if name]
     return GateOptions(
         command,
         links=(*values.get("link", ()), *getattr(args, "link", ())),
         seed=getattr(args, "seed", 0),
         metrics=tuple(dict.fromkeys(metrics)),
+        only=tuple(dict.fromkeys(name.strip() for name in given_only or values.get("only", ()))),
         **others,
     )
 

@@ -14,6 +14,7 @@ from gpuadvisor.commands.gate._arguments import (
     add_bounds,
     add_folders,
     add_measuring,
+    add_only,
     options_of,
 )
 from gpuadvisor.commands.gate._outputs import at_work
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_script_arguments(parser)
     add_folders(parser)
-    add_bounds(parser)
+    add_only(add_bounds(parser))
     add_measuring(parser)
     add_json(parser)
 

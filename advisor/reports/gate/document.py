@@ -129,13 +129,13 @@ def sentence(found: Difference) -> str:
         return f"{name}: {middle(found, 'head')} after {middle(found, 'base')}{_new(found)}"
     if found.verdict is GateVerdict.FAIL:
         return (
-            f"{name} is {_signed(found.ratio)} ({interval}), more than the "
+            f"{name} is {_signed(found.ratio)}{interval}, more than the "
             f"{_share(found.tolerance)} that is tolerated{_new(found)}"
         )
     if found.verdict is GateVerdict.PASS:
         return f"{name} is {_signed(found.ratio)}, and not worse by {_limit(found)}"
     return (
-        f"{name} is {_signed(found.ratio)} ({interval}): neither a regression of more than "
+        f"{name} is {_signed(found.ratio)}{interval}: neither a regression of more than "
         f"{_share(found.tolerance)} nor that it is below {_share(found.limit)} is shown"
     )
 
@@ -153,16 +153,14 @@ def _remarks(found: GateResult) -> Iterator[str]:
                 f"run; as measured it is {_signed(each.unadjusted)}"
             )
     if found.unmeasured:
-        each_why = (f"{name.replace('_', ' ')} ({why})" for name, why in found.unmeasured)
+        of_reason: dict[str, list[str]] = {}
+        for name, why in found.unmeasured:
+            of_reason.setdefault(why, []).append(name.replace("_", " "))
+        each_why = (f"{', '.join(names)} ({why})" for why, names in of_reason.items())
         yield f"not measured: {'; '.join(each_why)}"
     disturbed = [run.trial.disturbance for run in found.runs if run.trial.disturbance]
-    if disturbed:
+    if disturbed and (found.pairs or found.broken):  # counts are the same beside anything
         yield f"something else used the machine beside {len(disturbed)} runs: {disturbed[-1]}"
-    if found.verdict is GateVerdict.INCONCLUSIVE and found.differences:
-        yield (
-            "a quieter machine, locked clocks or a larger --limit decide it; nothing was shown to "
-            "be worse"
-        )
     if found.broken is not None and found.base.commit is not None and found.runs:
         yield (
             "a version has the files that git has of it, and your work tree those that git does "
@@ -184,7 +182,7 @@ def _change(found: Difference) -> str:
     if not found.unit:
         more = median(found.head) - median(found.base) if found.head and found.base else 0.0
         return f"{number(more, '+') if more else 'none'}{_new(found)}"
-    return f"{_signed(found.ratio)} ({_interval(found)})"
+    return f"{_signed(found.ratio)}{_interval(found)}"
 
 
 def _verdict(found: Difference) -> str:
@@ -192,9 +190,12 @@ def _verdict(found: Difference) -> str:
 
 
 def _interval(found: Difference) -> str:
+    """Return the interval of a change in brackets; empty where it is exact."""
+    if found.exact:
+        return ""
     if found.high > WIDEST * found.low:
-        return "too few runs for an interval"
-    return f"{_signed(found.low)} to {_signed(found.high)}"
+        return " (too few runs for an interval)"
+    return f" ({_signed(found.low)} to {_signed(found.high)})"
 
 
 def _signed(ratio: float) -> str:

@@ -19,7 +19,8 @@ from gpuadvisor.domain.gate import GateResult, GateRun, GateVerdict
 from gpuadvisor.errors import AdvisorError, RefusedError, ScriptError, UsageError
 from gpuadvisor.tuners.gate.comparing import Compared, Comparing
 from gpuadvisor.tuners.gate.decision import LOOKS
-from gpuadvisor.tuners.gate.metrics import check_names
+from gpuadvisor.tuners.gate.metrics import check_names, chosen
+from gpuadvisor.tuners.gate.obstacle import left_open
 from gpuadvisor.tuning.gate.counting import Counting
 from gpuadvisor.tuning.gate.forking import DependsError
 from gpuadvisor.tuning.gate.options import GateOptions
@@ -75,7 +76,7 @@ def gates(
     ScriptError because of which there is none. `explain` is asked why a time or energy failed; the
     verdict stands whatever it says. Work trees are gone when it is closed.
     """
-    check_names(tuple(name for each in benchmarks for name in each.metrics))
+    check_names(tuple(name for each in benchmarks for name in (*each.metrics, *each.only)))
     first = benchmarks[0]
     settings = [settings_of(own) for own in first.own]
     found = {python: target_python(each) for each in first.commands() if (python := each.python)}
@@ -137,8 +138,9 @@ class _Gate:
 
     def __post_init__(self) -> None:
         self._began_s = time.monotonic()
-        counting = Counting(self.device, self.options.metrics)
         options, progress, cancelled = self.options, self.progress, self.cancelled
+        metrics = chosen(options.metrics, options.only)
+        counting = Counting(self.device, metrics)
         self._runs = Runs(
             options, self.device, progress, cancelled, counting, self.errors, saves=True
         )
@@ -170,7 +172,9 @@ class _Gate:
 
     def _compared(self, first: Mapping[str, GateRun]) -> Compared:
         """Return what pairs of runs show: of forked ones, unless forking is found to matter."""
-        if STARTUP not in self.options.metrics:
+        if self._runs.only_counts:  # a few starts, none of them timed
+            return self._comparing(first).go()
+        if STARTUP not in (*self.options.metrics, *self.options.only):
             try:
                 self._runs.fork({side: self._side(side) for side in SIDES}, self.own)
             except NoTemplateError as error:
@@ -188,6 +192,8 @@ class _Gate:
         self._said.append(forked)
         # Of forked runs it lacks what was imported before.
         rest = tuple(each for each in compared.differences if each.metric != STARTUP)
+        if len(rest) == len(compared.differences):
+            return compared
         why = f"runs were forked: --metric {STARTUP} has fresh ones measured"
         return replace(
             compared, differences=rest, unmeasured=(*compared.unmeasured, (STARTUP, why))
@@ -203,7 +209,9 @@ class _Gate:
             self._runs.disturbed,
             self.progress.on_message,
             self.options.metrics,
+            self.options.only,
             self.options.error_share,
+            self._runs.same_steps,
         )
 
     def explained(self, result: GateResult, explain: Explain) -> GateResult:
@@ -275,8 +283,9 @@ class _Gate:
 
     def _saved(self, compared: Compared) -> Iterator[str]:
         """Yield what kept a comparison from being decided, and what ending early has saved."""
-        if compared.obstacle:
-            yield compared.obstacle
+        if compared.verdict is GateVerdict.INCONCLUSIVE and not compared.failed:
+            helps = compared.obstacle or left_open(compared.differences)
+            yield from filter(None, [helps])
         if compared.hopeless:
             left = LOOKS[-1] - compared.pairs
             pair_s = 2 * median(run.trial.wall_s for run in self._runs.all)

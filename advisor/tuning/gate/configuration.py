@@ -45,11 +45,12 @@ SHARED: Mapping[str, Check] = {
     "timeout": NUMBER,
     "samples-per-step": NUMBER,
     "metrics": TEXTS,
+    "only": TEXTS,
     "link": TEXTS,
     "setup-cmd": TEXT,
 }
 """Keys of the table and of its benchmarks: the options of the command that are called so, but for
-`metrics`, several `--metric`."""
+`metrics`, several `--metric`, and `only`, its names."""
 OWN: Mapping[str, Check] = {"name": TEXT, "script": TEXT, "module": TEXT, "args": TEXTS}
 """Keys of a benchmark alone."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from gpuadvisor.domain.gate import GateRun
 from gpuadvisor.domain.knobs import Application, AppliedKnob
 from gpuadvisor.domain.measurement import Counts, Measurement
 from gpuadvisor.errors import AdvisorError
-from gpuadvisor.tuners.gate.metric import PROFILER, Traced
-from gpuadvisor.tuners.gate.metrics import chosen
+from gpuadvisor.tuners.gate.comparing import COUNTED
+from gpuadvisor.tuners.gate.metric import PROFILER, Metric, Traced
 
 APPLIER = "gpuadvisor.collectors.script.child.torch_profiler:AFTERWARDS"
 TRACE = "counted.json"
@@ -22,17 +22,17 @@ STEPS = 5
 """Steps that are counted: what every second one does is seen twice, what one in ten does once."""
 FEWEST_STEPS = 3
 """Steps below which the usual one is not known."""
-BEFORE_PAIRS = ("first", "known")
+BEFORE_PAIRS = ("first", "known", COUNTED)
 """Places of the runs that are counted."""
 
 
 class Counting:
     """Has runs counted where a metric asks for that, and reads what was counted."""
 
-    def __init__(self, device: Device, asked: Collection[str]) -> None:
+    def __init__(self, device: Device, metrics: Iterable[Metric]) -> None:
         self._metrics = [
             metric
-            for metric in chosen(asked)
+            for metric in metrics
             if isinstance(metric, Traced) and (device.is_gpu or not metric.needs_gpu)
         ]
         self._stopped = ""

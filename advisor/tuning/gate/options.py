@@ -78,6 +78,9 @@ class GateOptions:
     """What the base and the head have of their own."""
     metrics: tuple[str, ...] = ()
     """Names of metrics that the verdict rests on, besides those that it rests on anyway."""
+    only: tuple[str, ...] = ()
+    """Names of metrics besides which, and those in `metrics`, none is compared; empty for the usual
+    ones."""
 
     def __post_init__(self) -> None:
         if self.tolerance >= self.limit:

@@ -18,7 +18,8 @@ from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Level, Settings
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.errors import RefusedError
-from gpuadvisor.tuners.gate.comparing import SHORT
+from gpuadvisor.tuners.gate.comparing import COUNTED, SHORT
+from gpuadvisor.tuners.gate.metrics import are_counts, chosen
 from gpuadvisor.tuners.gate.metrics.p95 import LEAST_STEPS
 from gpuadvisor.tuners.gate.metrics.step_time import WAITS
 from gpuadvisor.tuners.knobs import load_knobs
@@ -32,6 +33,9 @@ from gpuadvisor.tuning.validator import TrialValidator
 FIRST = Schedule(warmup_s=0.0, measure_s=0.2, min_steps=2)
 """The first run of a version only shows whether it works. It is not compared: it finds caches of
 files, byte code and compiled kernels empty."""
+COUNTS = Schedule(warmup_s=0.0, queue_limit=0, window_s=0.0, max_measure_s=0.0)
+"""A run that is counted and not timed: its steps are the same ones in every run, however fast the
+machine is. Three follow the first four, or the last compilation; those after them are counted."""
 SHORT_S = 2.0
 """Time for which a run is measured that only shows a difference of a factor, or of a script whose
 windows hardly differ: four windows."""
@@ -84,6 +88,7 @@ class Runs:
         listen: Callable[[GateProgress, ClockSampler], _Ears] = _Ears
         self._ears = listen(self.progress, self._clock)
         self._is_steady = False
+        self.only_counts = are_counts(chosen(self.options.metrics, self.options.only))
         self._runner = TrialRunner(
             self._knobs,
             self._validator,
@@ -93,11 +98,16 @@ class Runs:
             self.options.timeout_s,
             cancelled=self.cancelled,
             progress=self._ears,
-            delay_s=lambda: self._delay.next_s(
-                [run.trial for run in self.all if run.place != "first"]  # they differ anyway
-            ),
+            delay_s=self._delay_s,
         )
         self._forks = Forks(self._runner) if self.saves else None
+
+    def _delay_s(self) -> float:
+        """Return how much later than usual the next run is measured."""
+        if self.only_counts:
+            return 0.0
+        apart = ("first", COUNTED)  # they differ anyway
+        return self._delay.next_s([run.trial for run in self.all if run.place not in apart])
 
     def fork(self, versions: Mapping[str, Side], own: Sequence[str]) -> None:
         """Have further runs of these sides begin in a process that has imported libraries already.
@@ -107,6 +117,11 @@ class Runs:
         """
         if self._forks is not None:
             self._forks.begin(versions, own)
+
+    @property
+    def same_steps(self) -> bool:
+        """Whether runs are counted in the same steps of the script."""
+        return self.only_counts and self.options.measure_s == MEASURE_S
 
     @property
     def how_forked(self) -> str:
@@ -176,7 +191,8 @@ class Runs:
     def _is_enough(self, measurement: Measurement) -> bool:
         """Say whether runs that are measured for `SHORT_S` tell as much as longer ones."""
         options, count = self.options, len(measurement.window_step_ms)
-        if options.measure_s != MEASURE_S or options.metrics or count < MIN_WINDOWS:
+        says_more = options.metrics or options.only
+        if options.measure_s != MEASURE_S or says_more or count < MIN_WINDOWS:
             return False
         steps = len(measurement.step_ms)
         loses_p95 = steps >= LEAST_STEPS > steps * SHORT_S / options.measure_s
@@ -194,13 +210,14 @@ class Runs:
         return self._validator.untried(settings)
 
     def _schedule(self, place: str) -> Schedule:
-        if place == "first":
-            return FIRST
         measure_s = self.options.measure_s
+        if self.only_counts:
+            return COUNTS if self.same_steps else replace(_schedule(measure_s), warmup_s=0.0)
+        if place in ("first", COUNTED):
+            return FIRST
         if place.endswith(SHORT) or self._is_steady:
             measure_s = min(measure_s, SHORT_S)
-        usual = Schedule(measure_s=measure_s)
-        return replace(usual, max_measure_s=max(usual.max_measure_s, measure_s))
+        return _schedule(measure_s)
 
     def disturbed(self, disturbance: str, repeated: bool, what: str = "this pair is") -> None:
         """Raise RefusedError where something else has the GPU or holds it down; else say it."""
@@ -211,6 +228,11 @@ class Runs:
                 f"{disturbance}, also when runs were repeated: versions cannot be compared so; "
                 "wait until the GPU is free and cool, or choose another one"
             )
+
+
+def _schedule(measure_s: float) -> Schedule:
+    usual = Schedule(measure_s=measure_s)
+    return replace(usual, max_measure_s=max(usual.max_measure_s, measure_s))
 
 
 class _Ears(Silent):

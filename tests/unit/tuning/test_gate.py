@@ -22,6 +22,7 @@ from gpuadvisor.profiling import recording
 from gpuadvisor.tuners.gate.metric import PROFILER
 from gpuadvisor.tuning import preparation, trial_runner
 from gpuadvisor.tuning.gate import comparison, setting_up
+from gpuadvisor.tuning.gate.runs import COUNTS
 from tests.simulation import measurement
 from tests.unit.reports.test_profile_json import documented, leaves
 
@@ -96,7 +97,8 @@ class Machine:
         measured = measurement(
             [cost_ms * factor] * 8,
             peak_memory_bytes=int(memory_mib * 2**20),
-            counts={"graph_breaks": {"print": (1,)}},
+            counts={"graph_breaks": {"print": (int([*text.split(), "1"][2]),)}},
+            compiles=1,
         )
         return RunOutcome(TrialState.COMPLETE, "", measured, "", 8.0, disturbance=self.disturbance)
 
@@ -170,14 +172,54 @@ def test_it_takes_twelve_runs_where_that_is_enough(machine, gated):
 
 
 def test_a_script_that_fails_with_the_profiler_is_gated_without(machine, gated):
-    commit("100 1000 no profiler")
-    write("101 1000 no profiler")
+    commit("100 1000 1 no profiler")
+    write("101 1000 1 no profiler")
     status, out, _ = gated("--base", "HEAD", "--json")
     why = {each["metric"]: each["reason"] for each in json.loads(out)["unmeasured"]}
     assert status == 0
     assert why["kernels"] == "with torch's profiler the script fails: killed by SIGSEGV"
     counted = [bool(each.specification.applications) for each in machine.requests]
     assert counted == [True] + [False] * 12  # the first run again, and eleven more
+
+
+def test_a_count_that_fails_is_told_before_anything_is_timed(machine, gated):
+    commit("100 1000 1")
+    write("100 1000 2")
+    status, out, _ = gated("--base", "HEAD")
+    words = " ".join(out.split())
+    assert (status, len(machine.requests)) == (4, 7)
+    assert "Fail: compared with HEAD, graph breaks: 2 after 1 (+1 print)." in words
+    assert "step time, peak memory" in words
+    assert "(a count had failed before: --metric step_time has times compared, too)" in words
+    assert gated("--base", "HEAD", "--metric", "step_time")[0] == 4
+    assert len(machine.requests) == 7 + 7 + 8
+
+
+@pytest.mark.parametrize(("head", "status", "starts"), [("1", 0, 4), ("0", 0, 4), ("2", 4, 7)])
+def test_counts_alone_are_compared_in_the_same_steps_of_few_starts(
+    machine, gated, head, status, starts
+):
+    commit("100 1000 1")
+    write(f"300 9000 {head}")
+    machine.disturbance = "others used 3.0 of 4 CPU cores, and none was idle"
+    found, out, _ = gated("--base", "HEAD", "--only", "graph_breaks,recompilations")
+    assert (found, len(machine.requests)) == (status, starts)
+    assert {each.specification.schedule for each in machine.requests} == {COUNTS}
+    words = " ".join(out.split())
+    assert "Graph breaks" in words and "Recompilations" in words
+    assert not re.search("Step time|Peak memory|used the machine|Not measured", words)
+
+
+def test_what_a_configuration_has_compared_only(machine, gated):
+    only = 'measure = 9\nonly = ["graph_breaks"]'
+    write(CONFIGURATION.replace("measure = 2", only), "pyproject.toml")
+    commit("100 1000 1")
+    assert gated("--base", "HEAD", "--json", script="small")[0] == 0
+    schedules = {each.specification.schedule for each in machine.requests}
+    assert {each.measure_s for each in schedules} == {9}
+    assert len(machine.requests) == 4
+    assert gated("--base", "HEAD", "--only", "step_time", script="small")[0] == 0
+    assert len(machine.requests) == 4 + 12
 
 
 def test_a_commit_beside_another(gated):
@@ -194,7 +236,9 @@ def test_runs_that_differ_much_are_inconclusive(machine, gated):
     status, out, err = gated("--base", "HEAD")
     assert status == 6
     assert "both are commit" in err
-    assert "nothing was shown to be worse" in " ".join(out.split())
+    words = " ".join(out.split())
+    assert "Runs of one version differ by" in words
+    assert "A quieter machine" not in words  # which says less
 
 
 def test_an_old_version_that_is_broken_is_no_regression(gated):
@@ -536,6 +580,7 @@ def test_a_profile_that_fails_leaves_the_verdict(machine, gated, monkeypatch):
         (["--base-folder", "a", "--head-folder", "."], "train.py", "there is no folder a"),
         (["--base", "HEAD"], "trian", "there is no script trian in"),
         (["--base", "HEAD", "--base-cmd", "python new.py"], "train.py", "new.py is not in HEAD"),
+        (["--base", "HEAD", "--only", "x"], "train.py", "there is no metric 'x': choose from"),
         (["--base", "HEAD", "--link", "x"], "train.py", "--link x: there is no"),
         (["--base", "HEAD", "--limit", "1"], "train.py", "(1) has to be smaller than --limit (1)"),
         (["--base", "HEAD", "--base-folder", "."], "train.py", "give --base-folder and --head-f"),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import cache
 from importlib import import_module
 
 from gpuadvisor.errors import UsageError
-from gpuadvisor.tuners.gate.metric import Metric
+from gpuadvisor.tuners.gate.metric import Counted, Metric
 
 
 @cache
@@ -23,11 +23,18 @@ def load_metrics() -> dict[str, Metric]:
     return {metric.name: metric for metric in found}
 
 
-def chosen(asked: Collection[str]) -> list[Metric]:
-    """Return the metrics that are measured where these are asked for."""
+def chosen(asked: Collection[str], only: Collection[str] = ()) -> list[Metric]:
+    """Return the metrics that are measured where these are asked for, or `only` these."""
     return [
-        metric for name, metric in load_metrics().items() if name in asked or not metric.on_request
+        metric
+        for name, metric in load_metrics().items()
+        if name in asked or name in only or not (only or metric.on_request)
     ]
+
+
+def are_counts(metrics: Iterable[Metric]) -> bool:
+    """Say whether all of these are counted, so that no run has to be timed."""
+    return all(isinstance(metric, Counted) for metric in metrics)
 
 
 def check_names(names: tuple[str, ...]) -> None:

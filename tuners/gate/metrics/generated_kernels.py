@@ -12,7 +12,8 @@ class GeneratedKernels(Counted):
     title = "Generated kernels"
 
     def lacks(self, evidence: Evidence) -> str:
-        has_some = all(self.kind in run.counts for run in evidence.all)
+        base, head = self.runs(evidence)
+        has_some = all(self.kind in run.counts for run in (*base, *head))
         return "" if has_some else "a version has none of Inductor"
 
 

@@ -13,7 +13,9 @@ class GraphBreaks(Counted):
     kind = "graph_breaks"
 
     def lacks(self, evidence: Evidence) -> str:
-        return "" if all(run.compiles for run in evidence.all) else "a version compiles nothing"
+        base, head = self.runs(evidence)
+        compile_all = all(run.compiles for run in (*base, *head))
+        return "" if compile_all else "a version compiles nothing"
 
 
 METRIC = GraphBreaks()
