@@ -13,6 +13,7 @@ from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.home import DATABASE, readable_folder
 from gpuadvisor.storage.sqlite_file import connect, explained, open_read_only, sentence
 from gpuadvisor.storage.telemetry.files import PROCESSES, day_paths, has_processes
+from gpuadvisor.storage.telemetry.jobs import JOBS
 from gpuadvisor.storage.telemetry.processes import user_name
 from gpuadvisor.storage.telemetry.schema import INDEX, is_prepared
 
@@ -44,13 +45,14 @@ def files(home: Path) -> list[Path]:
     """Return the database files of the store that exist; StoreError where they cannot be seen."""
     telemetry = readable_folder(home / TELEMETRY)
     days = (*day_paths(telemetry), *day_paths(telemetry, kind=PROCESSES))
-    return [path for path in (home / DATABASE, telemetry / INDEX, *days) if path.exists()]
+    lasting = (home / DATABASE, telemetry / INDEX, telemetry / JOBS)
+    return [path for path in (*lasting, *days) if path.exists()]
 
 
 def inspect(path: Path) -> Inspection:
     """Read a whole file and check that it is sound; it may be in use."""
     size = _size(path)
-    is_private = path.name == DATABASE or has_processes(path)
+    is_private = path.name in (DATABASE, JOBS) or has_processes(path)
     if is_private and not os.access(path, os.R_OK):
         why = f"not checked: only {user_name(path.stat().st_uid)} may read it"
         return Inspection(path, size, None, None, why)

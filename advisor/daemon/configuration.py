@@ -45,7 +45,7 @@ UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 8640
 LONGEST_S = 100 * 365 * 86400.0
 """A century stands for ever, and no time overflows that is added to today's."""
 LogLevel = Literal["debug", "info", "warning", "error"]
-CommandLines = Literal["full", "program", "none"]
+CommandLines = Literal["full", "script", "program", "hash", "none"]
 EventSeverity = Literal["info", "warning", "error"]
 """The severities that events have."""
 
@@ -267,7 +267,18 @@ class Retention(_Table, frozen=True):
     raw_s: HourOrMore = HourOrMore(48 * 3600.0)
     minutes_s: DayOrMore = DayOrMore(90 * 86400.0)
     command_lines: CommandLines = "full"
-    """What is stored of the command lines of processes: all, the first word, or nothing."""
+    """What is stored of the command lines of processes: all, up to the script, the first word, a
+    hash that tells equal ones, or nothing."""
+
+
+class Jobs(_Table, frozen=True):
+    """What of jobs is told to whom."""
+
+    others: bool = False
+    """Whether members of the group see other users' jobs, without their arguments."""
+    digest: Webhook | None = None
+    """A webhook that gets the digest."""
+    digest_every_s: DayOrMore = DayOrMore(7 * 86400.0)
 
 
 class _File(_Table, frozen=True):
@@ -275,6 +286,7 @@ class _File(_Table, frozen=True):
     prometheus: Prometheus | None = None
     alert: tuple[AlertRule, ...] = ()
     retention: Retention = Retention()
+    jobs: Jobs = Jobs()
 
 
 class Configuration(msgspec.Struct, frozen=True):
@@ -293,6 +305,7 @@ class Configuration(msgspec.Struct, frozen=True):
     """The endpoint for scrapes; None: there is none."""
     alerts: tuple[AlertRule, ...] = ()
     retention: Retention = Retention()
+    jobs: Jobs = Jobs()
 
 
 # Reading. ---------------------------------------------------------------------------------------
@@ -328,6 +341,7 @@ def read(given: Path | None) -> Configuration:
             for place, rule in enumerate(file.alert, 1)
         ),
         file.retention,
+        file.jobs,
     )
 
 
@@ -386,6 +400,7 @@ def _unknown_key(content: dict[str, Any]) -> str:
         "daemon": _Daemon,
         "prometheus": Prometheus,
         "retention": Retention,
+        "jobs": Jobs,
     }
     found: list[tuple[str, Any, type[_Table]]] = [
         ("", content, _File),

@@ -22,6 +22,7 @@ from gpuadvisor.daemon import configuration, log, sources
 from gpuadvisor.daemon.alerts import Alerts, Dispatchers, Identity
 from gpuadvisor.daemon.configuration import Address, Configuration, Prometheus
 from gpuadvisor.daemon.figures import Figures
+from gpuadvisor.daemon.jobs import WithJobs
 from gpuadvisor.daemon.sources import Source
 from gpuadvisor.daemon.store import Backlog, Writer, kept, running, store_folder
 from gpuadvisor.daemon.systemd import Notifier
@@ -171,7 +172,7 @@ class Service:
         log.set_level(new.log_level)
         self._alerts.reconfigure(new.alerts)
         self._backlog.keep(new.retention)
-        if (new.group, new.admin_group) != (before.group, before.admin_group):
+        if _shown_to(new) != _shown_to(before):
             share(self._setting.folder, new)
             if self._processes:
                 self._processes.close()
@@ -264,7 +265,7 @@ def _process_server(folder: Path, chosen: Configuration) -> ProcessServer | None
     from gpuadvisor.daemon.process_server import ProcessServer
 
     try:
-        return ProcessServer(folder, _group(chosen), chosen.admin_group)
+        return ProcessServer(folder, _group(chosen), chosen.admin_group, chosen.jobs.others)
     except OSError as error:
         LOG.warning(
             "no socket can be opened in %s (%s): other users will see no processes", folder, error
@@ -280,6 +281,10 @@ def share(folder: Path, chosen: Configuration) -> None:
         sharing.share(folder, _group(chosen))
     except StoreError as error:
         LOG.warning("%s", error)
+
+
+def _shown_to(chosen: Configuration) -> tuple[object, ...]:
+    return chosen.group, chosen.admin_group, chosen.jobs.others
 
 
 def _group(chosen: Configuration) -> int:
@@ -327,8 +332,9 @@ def run(chosen: Chosen) -> None:
             share(folder, configured)
             with TelemetryWriter(folder, kept=kept(configured.retention)) as writer:
                 setting = Setting(folder, sources.Live, chosen.read)
-                service = Service(setting, configured, writer, notifier, earlier(folder))
-                service.run(source, frames, asked)
+                with WithJobs(writer, folder) as both:
+                    service = Service(setting, configured, both, notifier, earlier(folder))
+                    service.run(source, frames, asked)
         finally:
             source.close()
 

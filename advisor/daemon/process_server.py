@@ -21,6 +21,7 @@ from gpuadvisor.daemon.bounded_server import REQUEST_S, BoundedServer
 from gpuadvisor.daemon.configuration import Group
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.telemetry.files import DAY_S, day_begin
+from gpuadvisor.storage.telemetry.jobs import JobsAnswer, hidden_use, stored_uses
 from gpuadvisor.storage.telemetry.processes import (
     SOCKET,
     Answer,
@@ -56,8 +57,11 @@ RUNTIME_VARIABLE = "RUNTIME_DIRECTORY"
 class ProcessServer:
     """The socket of a store, open until `close`; OSError where it cannot be opened."""
 
-    def __init__(self, folder: Path, group: int, admins: Group | None) -> None:
-        """Let members of a group (its number) ask; those of `admins` are told everything."""
+    def __init__(
+        self, folder: Path, group: int, admins: Group | None, shows_jobs: bool = False
+    ) -> None:
+        """Let members of a group (its number) ask; those of `admins` are told everything. With
+        `shows_jobs` all are told of others' jobs, without command lines."""
         self._path = folder / SOCKET
         self._path.unlink(missing_ok=True)  # that of a daemon that was killed
         where = self._path
@@ -65,7 +69,7 @@ class ProcessServer:
             where = Path(runtime) / SOCKET
             where.unlink(missing_ok=True)
             self._path.symlink_to(where)
-        self._server = _Server(where, folder, admins)
+        self._server = _Server(where, folder, admins, shows_jobs)
         self._where = where
         with contextlib.suppress(OSError):  # no member itself: then only its own group may ask
             os.chown(where, -1, group)
@@ -84,7 +88,8 @@ class _Server(BoundedServer, socketserver.UnixStreamServer):
     clients = CLIENTS
     busy_answer = msgspec.json.encode(Answer(is_busy=True))
 
-    def __init__(self, where: Path, folder: Path, admins: Group | None) -> None:
+    def __init__(self, where: Path, folder: Path, admins: Group | None, shows_jobs: bool) -> None:
+        self._shows_jobs = shows_jobs
         self._where = where
         self._folder = folder
         self._admins = admins
@@ -95,18 +100,34 @@ class _Server(BoundedServer, socketserver.UnixStreamServer):
         with short_address(self._where) as address:
             self.socket.bind(address)
 
-    def answer(self, question: Question, peer: socket.socket) -> Answer:
+    def answer(self, question: Question, peer: socket.socket) -> Answer | JobsAnswer:
         """Return what this client may see of the span."""
+        if question.about == "jobs":
+            return self._jobs(question, peer)
         if not question.since_s < question.until_s <= day_begin(question.since_s) + DAY_S:
             return Answer(problem="The span must be a part of one day.")
         try:
             found = listed(self._folder, question.since_s, question.until_s)
         except (StoreError, ValueError, OverflowError, OSError) as error:  # or the year 30,000
             return Answer(problem=str(error))
-        user, admins = peer_of(peer).user, self._admins
-        if user in (0, os.geteuid()) or (admins and admins.number in groups_of(peer)):
+        if self._sees_all(peer):
             return found
-        return told(found, None if user == NOBODY else user_name(user), self._hides, admins)
+        return told(found, _name(peer), self._hides, self._admins)
+
+    def _jobs(self, question: Question, peer: socket.socket) -> JobsAnswer:
+        try:
+            found = stored_uses(self._folder, question.since_s, question.until_s)
+        except (StoreError, ValueError, OverflowError, OSError) as error:
+            return JobsAnswer(problem=str(error))
+        if self._sees_all(peer):
+            return found
+        return told_jobs(found, _name(peer), self._shows_jobs and not self._hides)
+
+    def _sees_all(self, peer: socket.socket) -> bool:
+        user, admins = peer_of(peer).user, self._admins
+        if user in (0, os.geteuid()):
+            return True
+        return admins is not None and admins.number in groups_of(peer)
 
 
 class _Handler(socketserver.StreamRequestHandler):
@@ -120,7 +141,7 @@ class _Handler(socketserver.StreamRequestHandler):
         try:
             question = msgspec.json.decode(line, type=Question)
         except msgspec.DecodeError:
-            answer = Answer(problem="That is no question.")
+            answer: Answer | JobsAnswer = Answer(problem="That is no question.")
         else:
             answer = self.server.answer(question, self.request)
         self.wfile.write(msgspec.json.encode(answer))
@@ -148,6 +169,34 @@ def told(found: Answer, user: str | None, hides: bool, admins: str | None) -> An
     said = f"The {what} of others' processes are left out: only {', '.join(who)} may see them."
     withheld = None if is_complete else said
     return msgspec.structs.replace(found, programs=programs, rows=rows, withheld=withheld)
+
+
+def told_jobs(found: JobsAnswer, user: str | None, shows_others: bool) -> JobsAnswer:
+    """Return what a user is told of jobs: of others' no command line, or where they are not shown
+    at all only what they took of each GPU in an hour, together."""
+    place = 1 + [*PROGRAM_COLUMNS].index("user")
+    others = {n for n, each in found.programs.items() if user is None or each[place] != user}
+    if not others:
+        return found
+    if shows_others:
+        programs = {
+            n: _without({"command"}, ("gpu", *PROGRAM_COLUMNS), each) if n in others else each
+            for n, each in found.programs.items()
+        }
+        said = "The command lines of others' jobs are left out: only root and the daemon's user"
+        return msgspec.structs.replace(found, programs=programs, withheld=f"{said} may see them.")
+    return msgspec.structs.replace(
+        found,
+        programs={n: each for n, each in found.programs.items() if n not in others},
+        uses=[hidden_use(each) if each[2] in others else each for each in found.uses],
+        causes=[each for each in found.causes if each[2] not in others],
+        withheld="Others' jobs are left out: `others` in the daemon's configuration shows them.",
+    )
+
+
+def _name(peer: socket.socket) -> str | None:
+    user = peer_of(peer).user
+    return None if user == NOBODY else user_name(user)
 
 
 def _without(hidden: set[str], names: Iterable[str], row: Iterable[Any]) -> tuple[Any, ...]:

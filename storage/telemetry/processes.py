@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -44,6 +44,8 @@ class Question(msgspec.Struct, frozen=True):
 
     since_s: float
     until_s: float
+    about: Literal["processes", "jobs"] = "processes"
+    """What is asked for. Jobs may be of more than a day."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -161,7 +163,8 @@ class ProcessReader:
         is_closed = path.exists() and not os.access(path, os.R_OK)
         while since_s < until_s:
             if is_closed:
-                found = self._asked(path, Question(since_s, until_s))
+                question = Question(since_s, until_s)
+                found = asked(self._folder, path, question, Answer, "Processes on GPUs are")
             else:
                 found = listed(self._folder, since_s, until_s)
             self.withheld = found.problem or found.withheld or self.withheld
@@ -170,28 +173,45 @@ class ProcessReader:
                 return
             since_s = found.until_s
 
-    def _asked(self, path: Path, question: Question) -> Answer:
-        """Return what the daemon answers; a problem where it does not."""
-        deadline = time.monotonic() + PATIENCE_S
-        try:
-            while (found := self._answer(question)).is_busy and time.monotonic() < deadline:
-                time.sleep(RETRY_S)
-        except (FileNotFoundError, ConnectionRefusedError):
-            why = "it does not run"
-        except (OSError, msgspec.DecodeError):
-            why = "it does not answer"
-        else:
-            if not found.is_busy:
-                return found
-            why = "it has too many clients"
-        owner = user_name(path.stat().st_uid)
-        return Answer(
-            problem=f"Processes on GPUs are in files that only {owner} may read; others are told "
-            f"of them by the daemon, and {why}."
-        )
 
-    def _answer(self, question: Question) -> Answer:
-        with _connected(self._folder) as channel:
-            channel.sendall(msgspec.json.encode(question) + b"\n")
-            with channel.makefile("rb") as stream:
-                return msgspec.json.decode(stream.read(), type=Answer)
+class _Said(Protocol):
+    """What every answer can say."""
+
+    def __init__(self, *, problem: str | None) -> None: ...
+
+    @property
+    def is_busy(self) -> bool: ...
+
+
+S = TypeVar("S", bound=_Said)
+
+
+def asked(folder: Path, path: Path, question: Question, kind: type[S], what: str) -> S:
+    """Return what the daemon answers, an object of this kind; a problem where it does not.
+
+    `path` is the file that is closed to this user, and `what` begins the sentence that says so.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    try:
+        while (found := _answer(folder, question, kind)).is_busy and time.monotonic() < deadline:
+            time.sleep(RETRY_S)
+    except (FileNotFoundError, ConnectionRefusedError):
+        why = "it does not run"
+    except (OSError, msgspec.DecodeError):
+        why = "it does not answer"
+    else:
+        if not found.is_busy:
+            return found
+        why = "it has too many clients"
+    owner = user_name(path.stat().st_uid)
+    return kind(
+        problem=f"{what} in files that only {owner} may read; others are told "
+        f"of them by the daemon, and {why}."
+    )
+
+
+def _answer(folder: Path, question: Question, kind: type[S]) -> S:
+    with _connected(folder) as channel:
+        channel.sendall(msgspec.json.encode(question) + b"\n")
+        with channel.makefile("rb") as stream:
+            return msgspec.json.decode(stream.read(), type=kind)

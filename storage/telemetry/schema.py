@@ -130,8 +130,9 @@ DAY_TABLES = (GPU_SAMPLES, GPU_FAST, HOST_SAMPLES)
 DAY_NAMES = tuple(table.name for table in DAY_TABLES)
 INDEX_TABLES = (GPU_MINUTES, HOST_MINUTES, GPU_HOURS, HOST_HOURS)
 
-CommandLines = Literal["full", "program", "none"]
-"""What is stored of a process's command line: all of it, its first word, or nothing."""
+CommandLines = Literal["full", "script", "program", "hash", "none"]
+"""What is stored of a process's command line: all of it, up to its script, its first word, a hash
+by which equal ones are known, or nothing."""
 PROGRAM_COLUMNS = {
     "pid": "INTEGER NOT NULL",
     "kind": "TEXT NOT NULL",

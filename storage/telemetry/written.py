@@ -7,6 +7,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
@@ -224,8 +226,7 @@ class ProcessFile(WrittenFile):
 
     def _program(self, process: GpuProcess) -> int:
         if self._command_lines != "full":
-            first = (process.command or "").partition(" ")[0]
-            process = replace(process, command=first if self._command_lines == "program" else None)
+            process = replace(process, command=shortened(process.command, self._command_lines))
         row = (process.gpu, *schema.PROGRAM(process))
         if row not in self._programs:
             self._programs |= self._known_programs(process.pid)
@@ -242,6 +243,23 @@ class ProcessFile(WrittenFile):
         where = "" if pid is None else f" WHERE pid = {int(pid)}"
         query = f"SELECT id, gpu, {', '.join(PROGRAM_COLUMNS)} FROM programs{where}"
         return {tuple(row[1:]): row[0] for row in self.connection.execute(query)}
+
+
+def shortened(command: str | None, kept: CommandLines) -> str | None:
+    """Return what is stored of a command line. A hash is of the whole, without a key: who can guess
+    a command line can check the guess."""
+    if command is None or kept == "none":
+        return None
+    words = command.split(" ")
+    if kept == "program":
+        return words[0]
+    if kept == "hash":
+        return f"sha256:{sha256(command.encode('utf-8', 'replace')).hexdigest()[:16]}"
+    if kept == "script":
+        ends = (place for place, word in enumerate(words) if word.endswith(".py"))
+        modules = (place + 1 for place, word in enumerate(words[:-1]) if word == "-m")
+        return " ".join(words[: min(chain(ends, modules), default=0) + 1])
+    return command
 
 
 # -- what is kept for long -------------------------------------------------------------------------

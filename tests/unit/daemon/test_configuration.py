@@ -150,7 +150,8 @@ WRONG = [
     ),
     (
         '[retention]\ncommand_lines = "few"',
-        '`retention.command_lines` must be one of "full", "program", "none", not \'few\'.',
+        '`retention.command_lines` must be one of "full", "script", "program", "hash", "none", not'
+        " 'few'.",
     ),
     ('[retention]\nraw = "1s"', f"`retention.raw` must be a time from 1h, {TIME}, not '1s'."),
 ]

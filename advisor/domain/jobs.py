@@ -1,0 +1,225 @@
+"""Jobs: what was started together and used GPUs, with what it took of them and what slowed it down.
+
+A job is made of uses: what one process took of one GPU in one hour. Uses add up to what telemetry
+knows of the GPUs, since every second of each GPU is somebody's or `Unclaimed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+
+from gpuadvisor.domain.telemetry import GpuProcess
+
+SLICE_S = 20.0
+"""Length of what a cause is named for, in seconds: four listings of processes and twenty polls, and
+short beside the phases of a job."""
+UNTOLD = "untold"
+"""The cause of a slice for which telemetry cannot tell one."""
+
+
+class Unclaimed(str, Enum):
+    """Whose a GPU's time was that was no job's."""
+
+    FREE = "free"
+    """Nobody held memory on it, and no kernel ran."""
+    UNATTRIBUTED = "unattributed"
+    """Kernels ran, of no process that was listed: it was shorter than the time between listings."""
+    UNKNOWN = "unknown"
+    """The driver did not say which processes there were, or whether kernels ran."""
+    OTHERS = "others"
+    """Jobs of other users, of which this user may not know more."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass
+class Amounts:
+    """Sums over the time for which a process held a GPU. Time is divided where jobs shared it."""
+
+    seconds: float = 0.0
+    """GPU time: the job's part of the time for which it held the GPU."""
+    held_s: float = 0.0
+    """That time, undivided."""
+    shared_s: float = 0.0
+    """The part of `held_s` in which other jobs held memory on the same GPU."""
+    energy_j: float = 0.0
+    energy_s: float = 0.0
+    """The part of `seconds` for which power was known; so with the other `_s` below."""
+    memory_byte_s: float = 0.0
+    """Device memory integrated over the time for which it was known, `memory_s`."""
+    memory_s: float = 0.0
+    busy_s: float = 0.0
+    """Time in which a kernel ran: utilization integrated over `busy_known_s`."""
+    busy_known_s: float = 0.0
+    sm_s: float = 0.0
+    sm_known_s: float = 0.0
+    tensor_s: float = 0.0
+    tensor_known_s: float = 0.0
+    dram_s: float = 0.0
+    dram_known_s: float = 0.0
+    cpu_s: float = 0.0
+    """CPU time of the process, of one that is on several GPUs a part on each."""
+    cpu_known_s: float = 0.0
+    children_cpu_s: float = 0.0
+    """CPU time of its descendants without GPU memory."""
+    children_known_s: float = 0.0
+
+    def add(self, other: Amounts) -> None:
+        """Add another's sums to these."""
+        for name in QUANTITIES:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+QUANTITIES = tuple(each.name for each in fields(Amounts))
+"""The names of all sums."""
+
+
+@dataclass
+class Loss:
+    """The time for which one cause held, and how much of it could be gained at most."""
+
+    seconds: float = 0.0
+    """GPU time, divided where it was shared."""
+    lost_s: float = 0.0
+    """At most so much of it is lost, as far as telemetry shows."""
+
+
+@dataclass
+class Use:
+    """What a process took of one GPU in an hour, or what nobody did."""
+
+    hour_s: float
+    """Unix time at which the hour began."""
+    gpu: str
+    """UUID."""
+    process: GpuProcess | None
+    """Who it was, as far as that does not change while it lives; None for what is `unclaimed`."""
+    unclaimed: Unclaimed | None = None
+    first_s: float = 0.0
+    """Unix time from which it was there in this hour."""
+    last_s: float = 0.0
+    memory_max_bytes: int = 0
+    amounts: Amounts = field(default_factory=Amounts)
+    causes: dict[str, Loss] = field(default_factory=dict)
+    """What slowed it down for how long, by the names of causes; UNTOLD where that cannot be
+    told."""
+
+    def add(self, other: Use) -> None:
+        """Add what the same process took of the same GPU at another time."""
+        self.first_s = min(self.first_s, other.first_s)
+        self.last_s = max(self.last_s, other.last_s)
+        self.memory_max_bytes = max(self.memory_max_bytes, other.memory_max_bytes)
+        self.amounts.add(other.amounts)
+        for name, loss in other.causes.items():
+            mine = self.causes.setdefault(name, Loss())
+            mine.seconds += loss.seconds
+            mine.lost_s += loss.lost_s
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A job on one GPU for some seconds: what a cause is named from. None is not known."""
+
+    held_s: float
+    """Time for which it held the GPU and both were measured."""
+    alone: bool
+    """Whether no other job held memory on the GPU meanwhile."""
+    utilization_pct: float | None = None
+    sm_active_pct: float | None = None
+    own_sm_pct: float | None = None
+    """Utilization by the job itself, as the driver tells it of processes."""
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    sm_clock_mhz: float | None = None
+    sm_clock_max_mhz: float | None = None
+    held_down: Mapping[str, float] = field(default_factory=dict)
+    """Shares of the polls (0 to 1) in which the clocks were held down, by `clock_reasons` names."""
+    cpu_pct: float | None = None
+    """CPU time of its busiest process on this GPU, in percent of one core."""
+    children_cpu_pct: float | None = None
+    """CPU time of that process's descendants without GPU memory."""
+    machine_cpu_pct: float | None = None
+    """CPU time in use of all cores of the machine, in percent of them."""
+    io_stall_pct: float | None = None
+    """Time in which some process of the machine waited for a disk or the network."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Processes that were started together, with all they took of GPUs in a span."""
+
+    key: str
+    """Short text that names the job for as long as it is stored."""
+    script: str
+    """The script's file name, `-m module`, or the program; `?` where nothing is known."""
+    command: str | None
+    user: str | None
+    container: str | None
+    gpus: tuple[str, ...]
+    """UUIDs."""
+    pids: tuple[int, ...]
+    start_s: float
+    """Unix time of the start, or of the begin of the span where that was later and is not known."""
+    end_s: float
+    """Unix time at which it was seen last."""
+    is_running: bool
+    memory_max_bytes: int
+    """Most device memory that one of its processes held on one GPU."""
+    amounts: Amounts
+    causes: Mapping[str, Loss]
+    by_gpuadvisor: bool | None
+    """Whether gpuadvisor started it, as with a plan; None where that is not known."""
+
+    @property
+    def gpu_hours(self) -> float:
+        return self.amounts.seconds / 3600
+
+    @property
+    def kwh(self) -> float | None:
+        """Energy, of the time for which power was known; None where it never was."""
+        return self.amounts.energy_j / 3.6e6 if self.amounts.energy_s else None
+
+    @property
+    def lost_hours(self) -> float:
+        """GPU-hours that it wasted at most, whatever the cause."""
+        return sum(loss.lost_s for loss in self.causes.values()) / 3600
+
+
+@dataclass(frozen=True)
+class ProvenPlan:
+    """A plan that a study proved for a script, which a job could have used."""
+
+    study: str
+    script: str
+    """Path of the script as the study was given it, or the module."""
+    folder: str
+    device: str
+    """Name of the GPU."""
+    ratio: float
+    """How many times as fast."""
+    path: str
+    """Where the plan is."""
+    is_verified: bool
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Jobs of a span and what was nobody's: together, what telemetry knows of the GPUs."""
+
+    since_s: float
+    until_s: float
+    jobs: tuple[Job, ...]
+    unclaimed: Mapping[Unclaimed, Amounts]
+    withheld: str | None = None
+    """What this user may not see and why, in one sentence; None where nothing is kept back."""
+
+    @property
+    def total(self) -> Amounts:
+        """All GPU time and energy that telemetry knows."""
+        made = Amounts()
+        for each in (*(job.amounts for job in self.jobs), *self.unclaimed.values()):
+            made.add(each)
+        return made

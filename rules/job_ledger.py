@@ -1,0 +1,96 @@
+"""Uses as jobs: which processes belong together, what they took in all, and what was nobody's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+
+from gpuadvisor.domain.jobs import Amounts, Job, Ledger, Loss, Unclaimed, Use
+from gpuadvisor.domain.telemetry import GpuProcess
+from gpuadvisor.rules.job_launches import launches, script_of
+
+ALIVE_S = 90.0
+"""Seconds since a process was seen last after which it has ended: uses are stored each minute."""
+ABSENT_S = 900.0
+"""Seconds without a process of an unknown start after which its number is another process's."""
+
+
+def ledger(
+    uses: Iterable[Use], since_s: float, until_s: float, withheld: str | None = None
+) -> Ledger:
+    """Return the jobs of a span, those with most GPU time first, and what was unclaimed."""
+    unclaimed: dict[Unclaimed, Amounts] = {}
+    lives: dict[tuple[object, ...], list[list[Use]]] = {}
+    last_s = since_s
+    for use in sorted(uses, key=lambda each: (each.hour_s, each.first_s)):
+        last_s = max(last_s, use.last_s)
+        if use.process is None:
+            kind = use.unclaimed or Unclaimed.UNKNOWN
+            unclaimed.setdefault(kind, Amounts()).add(use.amounts)
+            continue
+        _to_life(lives.setdefault((use.process.pid, use.process.is_host_pid), []), use)
+    every = [life for found in lives.values() for life in found]
+    jobs = [_job(group, last_s) for group in launches(every, lambda life: _who(life))]
+    jobs.sort(key=lambda job: (-job.amounts.seconds, job.key))
+    return Ledger(since_s, until_s, tuple(jobs), unclaimed, withheld)
+
+
+def _to_life(lives: list[list[Use]], use: Use) -> None:
+    """Add a use to the life of its process: of the same start, or without one soon after."""
+    from gpuadvisor.rules.job_launches import is_same_process
+
+    assert use.process is not None
+    for life in reversed(lives):
+        there = _who(life)
+        if is_same_process(there, use.process) and (
+            use.process.started_s is not None
+            or use.first_s - max(each.last_s for each in life) <= ABSENT_S
+        ):
+            life.append(use)
+            return
+    lives.append([use])
+
+
+def _who(life: Sequence[Use]) -> GpuProcess:
+    """Return what is known of a process: by the use that knows most."""
+    known = [use.process for use in life if use.process is not None]
+    return next((each for each in known if each.command), known[0])
+
+
+def _job(group: Sequence[Sequence[Use]], now_s: float) -> Job:
+    people = sorted(map(_who, group), key=lambda each: (each.started_s or 0.0, each.pid))
+    uses = [use for life in group for use in life]
+    amounts, causes = Amounts(), dict[str, Loss]()
+    for use in uses:
+        amounts.add(use.amounts)
+        for name, loss in use.causes.items():
+            mine = causes.setdefault(name, Loss())
+            mine.seconds += loss.seconds
+            mine.lost_s += loss.lost_s
+    first_s, end_s = min(use.first_s for use in uses), max(use.last_s for use in uses)
+    starts = [each.started_s for each in people if each.started_s is not None]
+    advised = {each.by_gpuadvisor for each in people}
+    first = people[0]
+    start_s = min(starts, default=first_s)
+    return Job(
+        key=_key(first, start_s),
+        script=script_of(people),
+        command=next((each.command for each in people if each.command), None),
+        user=next((each.user for each in people if each.user), None),
+        container=next((each.container for each in people if each.container), None),
+        gpus=tuple(sorted({use.gpu for use in uses})),
+        pids=tuple(dict.fromkeys(each.pid for each in people)),
+        start_s=start_s,
+        end_s=end_s,
+        is_running=now_s - end_s <= ALIVE_S,
+        memory_max_bytes=max(use.memory_max_bytes for use in uses),
+        amounts=amounts,
+        causes=dict(sorted(causes.items(), key=lambda each: -each[1].seconds)),
+        by_gpuadvisor=True if True in advised else None if None in advised else False,
+    )
+
+
+def _key(first: GpuProcess, start_s: float) -> str:
+    """Return eight digits that name a job: by its first process, whose start may jitter a
+    little."""
+    return blake2b(f"{first.pid} {start_s // 10}".encode(), digest_size=4).hexdigest()

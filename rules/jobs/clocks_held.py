@@ -1,0 +1,31 @@
+"""A job works at a lower clock than the GPU has: its power limit or its temperature holds it."""
+
+from __future__ import annotations
+
+from gpuadvisor.domain.clock_reasons import SLOWING
+from gpuadvisor.domain.jobs import Slice
+from gpuadvisor.rules.job_causes import JobCause
+from gpuadvisor.rules.jobs.healthy import LEAST_UTILIZATION_PCT
+
+LEAST_SHARE = 0.5
+"""Share of the polls in which a reason held: a limit touched now and then costs nothing. [own]"""
+LEAST_LOSS = 0.02
+"""Share of the clock that is lost: GPUs step in 15 MHz, about 1 %. As `health.power_capped`.
+[own]"""
+
+CAUSE = JobCause(
+    rank=60,
+    phrase="held {lost} below its highest clock by its power limit or its temperature",
+    advice="nothing that tune could gain: `gpuadvisor explain power_capped`",
+    method="At most the share by which the clock was below its maximum.",
+)
+
+
+def lost(seen: Slice) -> float | None:
+    """Return by how much the clock was below its maximum, where the driver said why."""
+    used, clock, highest = seen.utilization_pct, seen.sm_clock_mhz, seen.sm_clock_max_mhz
+    if used is None or clock is None or not highest or used < LEAST_UTILIZATION_PCT:
+        return None
+    loss = 1 - clock / highest
+    is_held = any(seen.held_down.get(reason, 0.0) >= LEAST_SHARE for reason in SLOWING)
+    return loss if is_held and loss >= LEAST_LOSS else None

@@ -1,0 +1,19 @@
+"""A job computes on the CPU for a while and runs nothing on the GPU that it holds."""
+
+from __future__ import annotations
+
+from gpuadvisor.domain.jobs import Slice
+from gpuadvisor.rules.job_causes import JobCause
+from gpuadvisor.rules.jobs.idle import runs_nothing, works_on_cpu
+
+CAUSE = JobCause(
+    rank=20,
+    phrase="keeps its GPU unused for {time} while it computes on the CPU",
+    advice="do that work before the GPU is taken",
+    method="All of the time in which the CPU worked and no kernel ran for 20 s and longer.",
+)
+
+
+def lost(seen: Slice) -> float | None:
+    """Return 1 where the CPU is known to be at work and the GPU is not."""
+    return 1.0 if runs_nothing(seen) and works_on_cpu(seen) else None

@@ -1,0 +1,100 @@
+"""Jobs out of a store that is written: the same as from its frames, however the daemon ends."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpuadvisor.daemon.jobs import WithJobs
+from gpuadvisor.rules.job_ledger import ledger
+from gpuadvisor.rules.job_use import JobFold
+from gpuadvisor.storage.telemetry.jobs import FOLDED, JOBS, JobsFile, JobsReader
+from gpuadvisor.storage.telemetry.retention import Retention
+from gpuadvisor.storage.telemetry.writer import TelemetryWriter
+from tests.simulated_jobs import BEGIN_S, night
+from tests.telemetry_store import Clock
+
+LENGTH_S = 1000.0
+END_S = BEGIN_S + LENGTH_S
+
+
+@pytest.fixture(scope="module")
+def frames():
+    return list(replace(night(7, jobs=9, gpus=2, length_s=LENGTH_S), period_s=4.5).frames())
+
+
+def keep(folder, frames, **kept):
+    """One run of a daemon, which tends its store once a minute and is killed in the end."""
+    clock = Clock(frames[0].time_s)
+    with TelemetryWriter(folder, clock=clock, kept=Retention(**kept)) as writer:
+        both = WithJobs(writer, folder)
+        for at in range(0, len(frames), 14):
+            clock.now_s = frames[at].time_s
+            both.append(frames[at : at + 14])
+            both.tend()
+        both._jobs._file.connection.close()  # no more than a kill would do
+
+
+def stored(folder):
+    reader = JobsReader(folder)
+    uses = list(reader.read(0, END_S))
+    return ledger(uses, 0, END_S), reader.folded_s
+
+
+def from_frames(frames, until_s):
+    fold = JobFold()
+    minutes = [minute for frame in frames for minute in fold.add(frame)]
+    return ledger((u for m in minutes if m.end_s <= until_s for u in m.uses), 0, END_S)
+
+
+def told(book):
+    return {
+        job.command: (job.key, job.gpus, job.amounts.seconds, job.amounts.energy_j, job.pids)
+        for job in book.jobs
+    } | {kind: (amounts.seconds, amounts.energy_j) for kind, amounts in book.unclaimed.items()}
+
+
+def assert_same(book, other):
+    assert book.total.seconds == pytest.approx(other.total.seconds)
+    ours, theirs = told(book), told(other)
+    assert ours.keys() == theirs.keys()
+    for name, values in ours.items():
+        for one, two in zip(values, theirs[name], strict=True):
+            assert one == (pytest.approx(two) if isinstance(two, float) else two)
+
+
+@pytest.mark.parametrize("kills", [(70, 71, 150)])
+def test_kills_lose_nothing_and_count_nothing_twice(tmp_path, frames, kills):
+    for begin, end in zip((0, *kills), (*kills, len(frames)), strict=True):
+        keep(tmp_path, frames[begin:end])
+    book, folded_s = stored(tmp_path)
+    assert folded_s > END_S - 120
+    assert_same(book, from_frames(frames, folded_s))
+
+
+def test_what_is_removed_of_raw_rows_stays_in_jobs(tmp_path, frames):
+    later = [replace(frame, time_s=frame.time_s + 7 * 3600) for frame in frames[:60]]
+    keep(tmp_path, frames, raw_s=3600.0)
+    keep(tmp_path, later, raw_s=3600.0)
+    first = from_frames(frames, END_S)
+    found = {job.command: job for job in stored(tmp_path)[0].jobs}
+    assert {job.command for job in first.jobs} <= found.keys()
+
+
+def test_a_damaged_file_is_made_anew_of_the_days_that_are_left(tmp_path, frames):
+    keep(tmp_path, frames[:150])
+    (tmp_path / JOBS).write_text("This was a database. " * 1000)
+    keep(tmp_path, frames[150:])
+    book, folded_s = stored(tmp_path)
+    assert_same(book, from_frames(frames, folded_s))
+    assert list(tmp_path.glob(f"{JOBS}.damaged-*"))
+
+
+def test_it_is_for_its_owner_alone_and_old_uses_go(tmp_path, frames):
+    keep(tmp_path, frames)
+    assert (tmp_path / JOBS).stat().st_mode & 0o777 == 0o600
+    file = JobsFile(tmp_path / JOBS)
+    file.forget(BEGIN_S + 3600)
+    assert file.moment(FOLDED) > BEGIN_S
+    assert not file._known_programs()
+    file.close()
+    assert stored(tmp_path)[0].jobs == ()
