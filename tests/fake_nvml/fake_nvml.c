@@ -17,7 +17,8 @@
  *   FAKE_NVML_LOST_AFTER=*@1=40  a GPU that is lost for ever after so many calls
  *   FAKE_NVML_DELAY_US=nvmlDeviceGetPcieThroughput=21000     how long functions (or all: *) take
  *   FAKE_NVML_HANG=nvmlInitWithFlags#3   a function that never returns, after the third call
- *   FAKE_NVML_PIDS=71,72:none    processes that compute on every GPU, and their MiB (1024)
+ *   FAKE_NVML_PIDS=71,72:none,73:512@1   processes that compute on every GPU or on one, and their
+ *                                MiB (1024)
  *   FAKE_NVML_GRAPHICS_PIDS=73   processes that draw
  *   FAKE_NVML_PROCESS_UTILIZATION=71=40,72=5     in percent; none: NOT_FOUND, as when idle
  *   FAKE_NVML_XIDS=0:31,1:79     Xid errors of GPUs, each told once; a longer list tells the rest

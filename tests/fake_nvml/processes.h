@@ -9,11 +9,15 @@ typedef struct {
     u64 memory_bytes;
 } OldProcess;
 
-static int list_processes(int which, unsigned *count, void *processes, int is_old) {
+static int list_processes(const Gpu *gpu, int which, unsigned *count, void *processes, int is_old) {
     unsigned found = 0, room = processes ? *count : 0;
     for (const char *next = settings[which]; *next;) {
         size_t end = strcspn(next, ",");
-        const char *memory = memchr(next, ':', end);
+        const char *memory = memchr(next, ':', end), *place = memchr(next, '@', end);
+        if (place && (unsigned)atoi(place + 1) != gpu->index) {
+            next += end + (next[end] == ',');
+            continue;
+        }
         u64 bytes = !memory ? 1ULL << 30 : memory[1] == 'n' ? ~0ULL : strtoull(memory + 1, NULL, 10) << 20;
         if (found < room && is_old)
             ((OldProcess *)processes)[found] = (OldProcess){(unsigned)atoi(next), bytes};
@@ -29,7 +33,7 @@ static int list_processes(int which, unsigned *count, void *processes, int is_ol
 #define LISTER(function, which, is_old)                                  \
     int function(Gpu *gpu, unsigned *count, void *processes) {           \
         FAIL_IF_ASKED(gpu);                                              \
-        return list_processes(which, count, processes, is_old);          \
+        return list_processes(gpu, which, count, processes, is_old);          \
     }
 
 LISTER(nvmlDeviceGetComputeRunningProcesses_v3, PIDS, 0)
