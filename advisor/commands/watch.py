@@ -59,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
         source.label,
         host="" if args.replay else socket.gethostname(),
         rate=speed,
+        is_past=args.replay is not None,
         has_all_events=source.has_all_events,
     )
     try:

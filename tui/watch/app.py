@@ -19,6 +19,7 @@ from gpuadvisor.tui.watch import plain
 from gpuadvisor.tui.watch.feed import Feed
 from gpuadvisor.tui.watch.page import Page
 from gpuadvisor.tui.watch.pages.overview import Overview
+from gpuadvisor.tui.watch.themes import LOOKS, TERMINAL
 from gpuadvisor.tui.watch.watched import Watched
 
 AGES_EVERY_S = 1.0
@@ -28,23 +29,26 @@ TAKEN_FOR_S = 0.1
 CLOSE_S = 5.0
 """How long the source may take to close; a sampler is killed within two seconds."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SAID_FOR_S = 6.0
+"""How long what a key did is told."""
 LATE_S = 0.5
 """An age is drawn again only where no values came in this part of the time."""
 
 CSS = """
-Screen { overflow: hidden; background: ansi_default; color: ansi_default; }
+Screen { overflow: hidden; background: $background; color: $foreground; }
 #head { height: 1; text-style: bold; }
-#notice { height: auto; max-height: 3; color: ansi_yellow; text-style: bold; }
+#notice { height: auto; }
 #unavailable { height: 1fr; padding: 1 2; }
-#keys { dock: bottom; height: 1; text-style: dim; }
-VerticalScroll, DataTable {
+#keys { dock: bottom; height: 1; }
+Lines, VerticalScroll, DataTable {
+    background: $background; color: $foreground;
     scrollbar-size-vertical: 1;
-    scrollbar-color: ansi_blue; scrollbar-color-hover: ansi_blue;
-    scrollbar-color-active: ansi_blue; scrollbar-background: ansi_default;
-    scrollbar-background-hover: ansi_default; scrollbar-background-active: ansi_default;
+    scrollbar-color: $primary; scrollbar-color-hover: $primary;
+    scrollbar-color-active: $primary; scrollbar-background: $background;
+    scrollbar-background-hover: $background; scrollbar-background-active: $background;
 }
 """
-"""The layout, in the terminal's own colours."""
+"""The layout, in the colours of the theme."""
 
 
 class News(Message):
@@ -72,8 +76,11 @@ class Watch(App[int]):
         ),
     ]
 
-    def __init__(self, watched: Watched) -> None:
-        super().__init__(ansi_color=True)
+    def __init__(self, watched: Watched, theme: str = TERMINAL.name) -> None:
+        super().__init__()
+        for look in LOOKS.values():
+            self.register_theme(look.theme())
+        self.theme = theme
         self.watched = watched
         self.state = watched.state
         self.feed = Feed(watched.source)
@@ -81,7 +88,19 @@ class Watch(App[int]):
         """All pages, once they are loaded: that waits for the first values."""
         self.failure: Exception | None = None
         """What is to be said once the page is gone."""
+        self._said = ("", 0.0)
         self._drawn_s = 0.0
+
+    @property
+    def said(self) -> str:
+        """What was said last, while it is new."""
+        text, at_s = self._said
+        return text if time.monotonic() - at_s < SAID_FOR_S else ""
+
+    def say(self, text: str) -> None:
+        """Show a sentence for some seconds, above the page."""
+        self._said = (text, time.monotonic())
+        self.draw()
 
     def on_mount(self) -> None:
         self.feed.start(lambda: self.post_message(News()))
@@ -156,9 +175,9 @@ class Watch(App[int]):
         self.exit(return_code=getattr(error, "exit_code", AdvisorError.exit_code))
 
 
-def show(watched: Watched) -> int:
+def show(watched: Watched, theme: str = TERMINAL.name) -> int:
     """Show the pages until somebody ends it; return the exit status."""
-    app = Watch(watched)
+    app = Watch(watched, theme)
 
     async def run() -> None:
         for number in ENDING:

@@ -18,17 +18,44 @@ from gpuadvisor.domain.telemetry import Gpu, Number, State
 
 
 class Style(Enum):
-    """What a text is, where there are colours.
+    """What a text is; `themes` says how that looks."""
 
-    The values are Rich's words for the terminal's own colours, which its owner can read.
-    """
+    PLAIN = "plain"
+    TITLE = "title"
+    QUIET = "quiet"
+    GOOD = "good"
+    WARNING = "warning"
+    ERROR = "error"
+    ACCENT = "accent"
+    """A picture over time, or what one may look for first."""
+    IDLE = "idle"
+    LIGHT = "light"
+    MODERATE = "moderate"
+    HEAVY = "heavy"
 
-    PLAIN = ""
-    GOOD = "green"
-    QUIET = "dim"
-    WARNING = "yellow"
-    ERROR = "bold red"
-    SPARKLINE = "cyan"
+
+Span = tuple[str, Style]
+Line = Sequence[Span]
+"""A line of a page: texts that follow one another."""
+
+LOADS = ((75.0, Style.HEAVY), (25.0, Style.MODERATE), (1.0, Style.LIGHT))
+"""Percent from which on a load is called so: three steps to tell apart at a glance. [own]"""
+
+
+def load_style(pct: Number) -> Style:
+    """Return how a load in percent looks."""
+    return next((style for least, style in LOADS if pct >= least), Style.IDLE)
+
+
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def bar(pct: Number, width: int) -> str:
+    """Return a bar of that many characters, of which a load fills its share; what is not nothing
+    shows at least an eighth of a character."""
+    eighths = min(max(round(pct / 100 * width * 8), 1 if pct > 0 else 0), width * 8)
+    filled = "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
+    return filled.ljust(width)
 
 
 SEVERITY_STYLES = {
@@ -118,6 +145,19 @@ def rate(bytes_per_s: Number) -> str:
     return f"{bytes_per_s:.0f}"
 
 
+def size(count: Number) -> str:
+    """Return a number of bytes with a binary unit: `47.8 GiB`, `300 MiB`."""
+    for factor, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if count >= factor:
+            number = count / factor
+            return (
+                f"{number:.1f} {unit}"
+                if unit == "GiB" and number < 999.5
+                else f"{number:.0f} {unit}"
+            )
+    return f"{count:.0f} B"
+
+
 def reasons(mask: int) -> list[str]:
     """Return what holds the clocks down, the worst first; what costs nothing is left out."""
     return [reason.label for reason in sorted(slowing(mask), key=lambda each: each.rank)]
@@ -143,6 +183,40 @@ def labels(gpus: Sequence[Gpu]) -> dict[str, str]:
     return numbers
 
 
+def hour_and_minute(time_s: float) -> str:
+    """Return a Unix time as the local hour and minute."""
+    return datetime.fromtimestamp(time_s).strftime("%H:%M")
+
+
 def time_of_day(time_s: float) -> str:
     """Return a Unix time as the local time of day."""
     return datetime.fromtimestamp(time_s).strftime("%H:%M:%S")
+
+
+_ACRONYMS = {
+    "gpu": "GPU",
+    "sm": "SM",
+    "pcie": "PCIe",
+    "nvlink": "NVLink",
+    "ecc": "ECC",
+    "rx": "in",
+    "tx": "out",
+    "fp64": "FP64",
+    "fp32": "FP32",
+    "fp16": "FP16",
+    "dram": "DRAM",
+    "cpu": "CPU",
+    "io": "I/O",
+}
+_UNITS = ("_bytes_per_s", "_bytes", "_pct", "_mhz", "_w", "_j", "_c", "_s")
+
+
+def words(metric: Metric) -> str:
+    """Return a metric's name in words; its unit stands beside the value."""
+    name = metric.name
+    for unit in _UNITS:
+        if name.endswith(unit):
+            name = name.removesuffix(unit)
+            break
+    text = " ".join(_ACRONYMS.get(word, word) for word in name.split("_"))
+    return text[0].upper() + text[1:]

@@ -2,99 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from gpuadvisor.domain.accumulators import Reading
 from gpuadvisor.domain.metrics import BY_NAME
-from gpuadvisor.domain.telemetry import Gpu, State
-from gpuadvisor.tui.watch import cells, history
+from gpuadvisor.domain.telemetry import Gpu
+from gpuadvisor.tui.watch import cells, history, table
 from gpuadvisor.tui.watch.cells import Style, style_of
 from gpuadvisor.tui.watch.state import WatchState
-
-GAP = 1
-"""Blank characters between two columns."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """What stands in the table: the first text that fits, and how it looks."""
-
-    texts: tuple[str, ...]
-    style: Style = Style.PLAIN
-
+from gpuadvisor.tui.watch.table import Cell, Column, Placed
 
 Show = Callable[[WatchState, Gpu, int], Cell]
-"""Makes the cell of a GPU, given the width that the column has."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column; `rank` 0 is left out last."""
-
-    titles: tuple[str, ...]
-    rank: int
-    width: int
-    """Characters that it needs at least."""
-    show: Show
-    most: int = 0
-    """Characters up to which it takes what room there is; 0 where it stays as it is."""
-    needs: tuple[str, ...] = ()
-    """Shown only where a GPU has one of these metrics."""
-    is_number: bool = True
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A column with the width that it has."""
-
-    column: Column
-    width: int
-
-    def title(self, state: WatchState) -> str:
-        titles = self.column.titles or _sparkline_titles(state, self.width)
-        return self._padded(cells.fit(titles, self.width))
-
-    def cell(self, state: WatchState, gpu: Gpu) -> tuple[str, Style]:
-        """Return its text, exactly as wide as the column, and its style."""
-        shown = self.column.show(state, gpu, self.width)
-        return self._padded(cells.fit(shown.texts, self.width)), shown.style
-
-    def _padded(self, text: str) -> str:
-        return text.rjust(self.width) if self.column.is_number else text.ljust(self.width)
-
-
-def chosen(state: WatchState, width: int, *, with_sparkline: bool = True) -> list[Placed]:
-    """Return the columns that fit in `width` characters; at least one, whatever the width."""
-    there = [
-        column
-        for column in COLUMNS
-        if (with_sparkline or column is not SPARKLINE)
-        and (not column.needs or any(state.is_known(name) for name in column.needs))
-    ]
-    kept: list[Column] = []
-    left = width + GAP
-    for column in sorted(there, key=lambda column: column.rank):
-        if not kept or column.width + GAP <= left:
-            kept.append(column)
-            left -= column.width + GAP
-    return _grown(state, [column for column in there if column in kept], left)
-
-
-def _grown(state: WatchState, kept: Sequence[Column], left: int) -> list[Placed]:
-    """Give what is left to the columns that can use it, from left to right."""
-    placed = []
-    for column in kept:
-        most = _longest(column, state) if column in (NUMBER, NAME) else column.most
-        more = min(max(most - column.width, 0), max(left, 0))
-        left -= more
-        placed.append(Placed(column, column.width + more))
-    return placed
-
-
-def _longest(column: Column, state: WatchState) -> int:
-    texts = [column.show(state, gpu, column.most).texts[0] for gpu in state.gpus]
-    return min(max(map(len, texts), default=0), column.most)
 
 
 def _name(state: WatchState, gpu: Gpu, width: int) -> Cell:
@@ -123,12 +41,12 @@ def _value(metric: str, suffix: str = "", limit: str = "") -> Show:
     return show
 
 
-def _share(title: str, rank: int, metric: str) -> Column:
+def _share(title: str, rank: int, metric: str) -> Column[Gpu]:
     """Return the column of percents that not every GPU counts."""
     return Column((title,), rank, max(len(title), 5), _value(metric, "%"), needs=(metric,))
 
 
-def _rates(title: str, rank: int, first: str, second: str) -> Column:
+def _rates(title: str, rank: int, first: str, second: str) -> Column[Gpu]:
     """Return the column of two rates as `1.2G/340M`; one that is not known beside one as `?`."""
 
     def show(state: WatchState, gpu: Gpu, width: int) -> Cell:
@@ -148,19 +66,27 @@ def _known(reading: Reading | None, metric: str) -> str | None:
 
 
 def _state(state: WatchState, gpu: Gpu, width: int) -> Cell:
-    """Show whether the GPU is read at all, then what holds its clocks down."""
-    reading = state.reading(gpu.uuid, "throttle_reasons")
-    if reading is None or reading.state is State.NOT_SUPPORTED:
-        reading = state.reading(gpu.uuid, "memory_used_bytes") or reading
-        if reading is not None and reading.is_ok:
-            return Cell(("answers",), Style.GOOD)
-    elif reading.is_ok:
-        words = cells.reasons(int(reading.value or 0))
-        if not words:
-            return Cell(("ok",), Style.GOOD)
-        more = f"{words[0]} +{len(words) - 1}" if len(words) > 1 else words[0]
-        return Cell((", ".join(words), more, words[0]), Style.WARNING)
-    return Cell(cells.placeholders(reading, state.now_s), style_of(reading))
+    """Show why the GPU is slow, at the length that fits."""
+    said = state.why(gpu)
+    return Cell(said.texts, said.style)
+
+
+def _load(metric: str, limit: str = "") -> Show:
+    """Show a load as a bar: of percents, or of what a GPU is limited to."""
+
+    def show(state: WatchState, gpu: Gpu, width: int) -> Cell:
+        reading = state.reading(gpu.uuid, metric)
+        if reading is None or not reading.is_ok or reading.value is None:
+            return Cell(("",))
+        share = float(reading.value)
+        if limit:
+            most = state.reading(gpu.uuid, limit)
+            if most is None or not most.is_ok or not most.value:
+                return Cell(("",))
+            share *= 100 / float(most.value)
+        return Cell((cells.bar(share, width),), cells.load_style(share))
+
+    return show
 
 
 def _sparkline(state: WatchState, gpu: Gpu, width: int) -> Cell:
@@ -172,7 +98,7 @@ def _sparkline(state: WatchState, gpu: Gpu, width: int) -> Cell:
         if reading is None or not reading.is_ok:
             return Cell(cells.placeholders(reading, state.now_s), style_of(reading))
     top = history.top_of(state.sparkline, gpu.uuid, state.latest)
-    return Cell((history.blocks(means, top),), Style.SPARKLINE)
+    return Cell((history.blocks(means, top),), Style.ACCENT)
 
 
 def _sparkline_titles(state: WatchState, width: int) -> tuple[str, ...]:
@@ -181,26 +107,38 @@ def _sparkline_titles(state: WatchState, width: int) -> tuple[str, ...]:
     return (f"{title}, last {span}", f"{title} {span}", title)
 
 
-NUMBER = Column(("GPU",), 0, 3, lambda state, gpu, _: Cell((state.labels[gpu.uuid],)), most=7)
-NAME = Column(("name",), 8, 8, _name, most=24, is_number=False)
-STATE = Column(("state",), 3, 10, _state, most=22, is_number=False)
-SPARKLINE = Column((), 4, 12, _sparkline, most=120, is_number=False)
+NUMBER: Column[Gpu] = Column(
+    ("GPU",), 0, 3, lambda state, gpu, _: Cell((state.labels[gpu.uuid],)), most=7, by_content=True
+)
+NAME: Column[Gpu] = Column(("name",), 9, 8, _name, most=24, is_number=False, by_content=True)
+STATE: Column[Gpu] = Column(("why",), 3, 22, _state, most=110, is_number=False, by_content=True)
+SPARKLINE: Column[Gpu] = Column(
+    (), 5, 12, _sparkline, most=60, is_number=False, title=_sparkline_titles
+)
 
-COLUMNS = (
+COLUMNS: tuple[Column[Gpu], ...] = (
     NUMBER,
     NAME,
     Column(("util",), 1, 5, _value("gpu_utilization_pct", "%")),
-    _share("SM", 9, "sm_active_pct"),
-    _share("occup", 11, "sm_occupancy_pct"),
-    _share("tensor", 10, "tensor_active_pct"),
-    _share("DRAM", 12, "dram_active_pct"),
+    Column(("",), 4, 8, _load("gpu_utilization_pct"), most=16, is_number=False),
     Column(("mem GiB",), 2, 9, _value("memory_used_bytes", limit="memory_total_bytes")),
-    Column(("power W",), 5, 9, _value("power_w", limit="power_limit_w")),
-    Column(("°C",), 6, 4, _value("temperature_c")),
-    Column(("MHz",), 7, 5, _value("sm_clock_mhz")),
-    _rates("NVLink in/out", 13, "nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s"),
-    _rates("PCIe in/out", 14, "pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s"),
-    STATE,
+    Column(("",), 8, 6, _load("memory_used_bytes", "memory_total_bytes"), most=12, is_number=False),
+    _share("SM", 12, "sm_active_pct"),
+    _share("occup", 14, "sm_occupancy_pct"),
+    _share("tensor", 13, "tensor_active_pct"),
+    _share("DRAM", 15, "dram_active_pct"),
+    Column(("power W",), 6, 9, _value("power_w", limit="power_limit_w")),
+    Column(("°C",), 7, 4, _value("temperature_c")),
+    Column(("MHz",), 10, 5, _value("sm_clock_mhz")),
+    _rates("NVLink in/out", 16, "nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s"),
+    _rates("PCIe in/out", 17, "pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s"),
     SPARKLINE,
+    STATE,
 )
 """All columns, from left to right."""
+
+
+def chosen(state: WatchState, width: int, *, with_sparkline: bool = True) -> list[Placed[Gpu]]:
+    """Return the columns that fit in `width` characters; at least one, whatever the width."""
+    kept = [each for each in COLUMNS if with_sparkline or each is not SPARKLINE]
+    return table.chosen(kept, state.gpus, state, width)

@@ -9,10 +9,9 @@ from gpuadvisor.domain.accumulators import Reading
 from gpuadvisor.domain.metrics import GPU_METRICS, Metric
 from gpuadvisor.domain.telemetry import Gpu, State
 from gpuadvisor.tui.watch import cells
-from gpuadvisor.tui.watch.cells import Style, style_of
+from gpuadvisor.tui.watch.cells import Span, Style, style_of
 from gpuadvisor.tui.watch.state import WatchState
 
-Span = tuple[str, Style]
 ENTRY_WIDTH = 40
 """Characters of a metric and its value: the longest name has 25."""
 NAME_WIDTH = 26
@@ -47,7 +46,7 @@ def _why(
     for (_, reason), group in groups.items():
         first = group[0][1]
         sign = cells.placeholders(first, state.now_s)[0]
-        names = ", ".join(metric.name for metric, _ in group)
+        names = ", ".join(cells.words(metric) for metric, _ in group)
         said = f"{sign}: {reason}" if reason else sign
         texts = (f"{said} ({names})", f"{said} ({len(group)} metrics)", said)
         yield [(cells.fit(texts, width), style_of(first))]
@@ -76,5 +75,5 @@ def _entry(state: WatchState, metric: Metric, reading: Reading, width: int) -> t
     if not reading.is_ok:
         placeholders = cells.placeholders(reading, state.now_s)
         texts = (f"{placeholders[0]}, was {value}", *placeholders) if value else placeholders
-    name = cells.fit([metric.name], name_width - 1).ljust(name_width)
+    name = cells.fit([cells.words(metric)], name_width - 1).ljust(name_width)
     return (name, Style.QUIET), (cells.fit(texts, room).ljust(room), style_of(reading))

@@ -54,10 +54,10 @@ class Help(ModalScreen[None]):
     """Covers the page until a key is pressed."""
 
     DEFAULT_CSS = """
-    Help { align: center middle; background: ansi_default; }
+    Help { align: center middle; background: $background; }
     Help > VerticalScroll {
         width: 60; max-width: 100%; height: auto; max-height: 100%;
-        border: solid ansi_blue; padding: 0 1;
+        border: solid $primary; padding: 0 1;
     }
     """
 

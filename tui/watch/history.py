@@ -47,6 +47,9 @@ SPARKLINES = (
 )
 """What can be drawn, in the order in which `m` goes through it."""
 
+KEPT = (*(each.metric for each in SPARKLINES), "throttle_reasons")
+"""The metrics whose last readings are kept."""
+
 
 class _Readings:
     """The last readings of one device."""
@@ -55,10 +58,12 @@ class _Readings:
         self.by_metric: dict[str, deque[tuple[float, Number]]] = {}
 
     def add(self, frame: Frame, sample: Sample) -> None:
-        for sparkline in SPARKLINES:
-            value = sample.values.get(sparkline.metric)
+        for metric in KEPT:
+            value = sample.values.get(metric)
             if value is not None:
-                kept = self.by_metric.setdefault(sparkline.metric, deque(maxlen=KEPT_READINGS))
+                kept = self.by_metric.get(metric)
+                if kept is None:
+                    kept = self.by_metric[metric] = deque(maxlen=KEPT_READINGS)
                 remember(kept, frame.time_s, value, KEPT_S)
 
 
@@ -67,6 +72,10 @@ class History(Accumulator[_Readings]):
 
     def __init__(self) -> None:
         super().__init__(_Readings)
+
+    def readings(self, device: str, metric: str) -> Sequence[tuple[float, Number]]:
+        """Return the kept readings of a metric as Unix times and values, oldest first."""
+        return self.device(device).by_metric.get(metric, ())
 
     def means(
         self, device: str, metric: str, now_s: float, step_s: float, count: int
@@ -77,7 +86,7 @@ class History(Accumulator[_Readings]):
         """
         sums, numbers = [0.0] * count, [0] * count
         last = int(now_s // step_s)
-        for time_s, value in reversed(self.device(device).by_metric.get(metric, ())):
+        for time_s, value in reversed(self.readings(device, metric)):
             place = count - 1 - (last - int(time_s // step_s))
             if place < 0:
                 break

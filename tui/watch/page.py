@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import textwrap
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from rich.style import Style as RichStyle
-from rich.text import Text
 from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widgets import Static
 
-from gpuadvisor.tui.watch.cells import Style
+from gpuadvisor.tui.watch.cells import Line, Span, Style
+from gpuadvisor.tui.watch.lines import Lines
+from gpuadvisor.tui.watch.themes import LOOKS, TERMINAL
 from gpuadvisor.tui.watch.watched import Watched
 
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 GAP = 2
 """Blank characters between two keys."""
+MOST_NOTICE = 3
+"""Lines of a notice."""
+Clicks = dict[tuple[int, int], str]
+"""Textual's actions, by the line and the place of a text in it."""
 
 
 class Page(Screen[None]):
@@ -48,37 +53,34 @@ class Page(Screen[None]):
     def watched(self) -> Watched:
         return self._watch.watched
 
-    def rich(self, style: Style) -> str | RichStyle:
-        """Return how a text looks in the theme."""
-        return style.value
+    def rich(self, style: Style) -> str:
+        """Return how a text looks in the theme, in Rich's words."""
+        return LOOKS.get(self.app.theme, TERMINAL).styles[style]
 
     def compose(self) -> ComposeResult:
-        yield Static(id="head", markup=False)
-        yield Static(id="notice", markup=False)
+        yield Lines("head")
+        yield Lines("notice")
         problem = self.unavailable(self.watched)
         if problem is None:
             yield from self.compose_page()
         else:
             yield Static(problem, id="unavailable", markup=False)
-        yield Static(id="keys", markup=False)
+        yield Lines("keys")
 
     def redraw(self) -> None:
         """Draw the head, the notice, the page and the keys line."""
         if not self.is_mounted:
             return
-        self._show("#head", self._head())
-        notice = self.watched.state.notice
-        self.query_one("#notice").display = bool(notice)
-        self._show("#notice", Text(notice))
-        self._show("#keys", self._keys())
+        head, clicks = self._head()
+        self.query_one("#head", Lines).show([head], clicks=clicks)
+        notice = self._watch.said or self.watched.state.notice
+        lines = textwrap.wrap(notice, max(self.size.width, 1))[:MOST_NOTICE]
+        self.query_one("#notice").display = bool(lines)
+        self.query_one("#notice", Lines).show([[(line, Style.WARNING)] for line in lines])
+        keys, clicks = self._keys()
+        self.query_one("#keys", Lines).show([keys], clicks=clicks)
         if not self.query("#unavailable"):
             self.draw()
-
-    def _show(self, widget: str, text: Text) -> None:
-        """Give a widget its text, if it has another one."""
-        static = self.query_one(widget, Static)
-        if static.content != text:
-            static.update(text)
 
     def on_screen_resume(self) -> None:
         self.call_after_refresh(self.redraw)
@@ -90,31 +92,36 @@ class Page(Screen[None]):
     def _watch(self) -> Watch:
         return cast("Watch", self.app)
 
-    def _head(self) -> Text:
+    def _head(self) -> tuple[Line, Clicks]:
         """Return the pages with their keys, and beside them what is watched."""
-        text = Text(no_wrap=True, overflow="crop")
-        for page in self._watch.pages:
+        spans: list[Span] = []
+        clicks: Clicks = {}
+        for page in self._watch.pages or [type(self)]:
             is_this = isinstance(self, page)
-            click = {"@click": f"app.open('{page.KEY}')"}
-            text.append(f" {page.KEY} {page.NAME} ", "reverse bold" if is_this else "")
-            text.stylize(RichStyle(meta=click), len(text) - len(page.NAME) - 4)
-        room = self.size.width - len(text) - GAP
+            clicks[0, len(spans)] = f"app.open('{page.KEY}')"
+            style = Style.TITLE if is_this else Style.QUIET
+            spans.append(
+                (f"[{page.KEY} {page.NAME}]" if is_this else f" {page.KEY} {page.NAME} ", style)
+            )
+        room = self.size.width - sum(len(text) for text, _ in spans) - GAP
         if room > 0:
             heading = self.watched.state.heading(room)
-            text.append(" " * (room - len(heading) + GAP) + heading)
-        return text
+            spans.append((" " * (room - len(heading) + GAP) + heading, Style.PLAIN))
+        return spans, clicks
 
-    def _keys(self) -> Text:
+    def _keys(self) -> tuple[Line, Clicks]:
         """Return as many keys as fit; a click on one is the key."""
-        text = Text(no_wrap=True, overflow="crop")
+        spans: list[Span] = []
+        clicks: Clicks = {}
+        used = 0
         for active in self.active_bindings.values():
             binding = active.binding
             if not binding.show or not active.enabled:
                 continue
-            entry = f"{self.app.get_key_display(binding)} {binding.description}"
-            if len(text) + len(entry) > self.size.width:
+            key = self.app.get_key_display(binding)
+            used += len(key) + len(binding.description) + 1 + GAP
+            if used > self.size.width + GAP:
                 break
-            style = RichStyle(meta={"@click": f"app.simulate_key('{binding.key}')"})
-            text.append(entry, style)
-            text.append(" " * GAP)
-        return text
+            clicks[0, len(spans)] = clicks[0, len(spans) + 1] = f"app.simulate_key('{binding.key}')"
+            spans += [(key, Style.ACCENT), (f" {binding.description}{' ' * GAP}", Style.QUIET)]
+        return spans, clicks

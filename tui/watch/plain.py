@@ -12,8 +12,9 @@ from gpuadvisor.daemon.sources import NOT_ANSWERING, Source, has_answered
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Metric
 from gpuadvisor.domain.telemetry import HOST, SILENT, STARTING, Event, Frame
 from gpuadvisor.errors import AdvisorError, SilentError
-from gpuadvisor.tui.watch import cells, columns
+from gpuadvisor.tui.watch import cells, columns, overview, processes
 from gpuadvisor.tui.watch.state import WatchState
+from gpuadvisor.tui.watch.table import row, text_of, titles
 
 SETTLED_FRAMES = 2
 """Rates and GPM compare two readings, so that the second full frame is the first to have them."""
@@ -98,14 +99,20 @@ def as_json(state: WatchState) -> str:
 
 def table(state: WatchState, width: int) -> Iterator[str]:
     """Yield the lines of the page, for a pipe or a file."""
-    yield state.heading(width)
+    yield cells.fit([f"gpuadvisor watch  {state.heading(width)}", "gpuadvisor"], width)
+    yield text_of(overview.host(state, width))
     if state.latest.problem:
         yield state.latest.problem
     placed = columns.chosen(state, width, with_sparkline=False)
-    gap = " " * columns.GAP
-    yield gap.join(column.title(state) for column in placed).rstrip()
-    for gpu in state.gpus:
-        yield gap.join(column.cell(state, gpu)[0] for column in placed).rstrip()
+    for line in (titles(placed, state), *(row(placed, state, gpu) for gpu in state.gpus)):
+        yield text_of(line)
+    whys = [text_of(line) for line in overview.whys(state, width)]
+    if whys:
+        yield from ("", *whys)
+    rows = processes.listed(state)
+    notes = [processes.note(state)] if processes.note(state) else []
+    if rows or notes:
+        yield from ("", *notes, *(text_of(line) for line in processes.lines(rows, state, width)))
     lines = [line for line, _ in state.log.lines(state.labels, width, SHOWN_EVENTS)]
     if lines:
         yield from ("", *lines)

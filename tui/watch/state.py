@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from gpuadvisor.domain.accumulators import Latest, Reading
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, State
+from gpuadvisor.domain.telemetry import Event, Frame, Gpu, State
 from gpuadvisor.rules.conditions import Conditions
 from gpuadvisor.tui.watch import cells
 from gpuadvisor.tui.watch.history import SPARKLINES, History, Sparkline
+from gpuadvisor.tui.watch.why import Why, why
 
 SILENT_AFTER_S = 3.0
 """A source that says nothing for so long is said to; each gives a frame a second."""
@@ -35,11 +36,13 @@ class WatchState:
         host: str = "",
         rate: float = 1.0,
         has_all_events: bool = False,
+        is_past: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take a `label` for where frames come from, and the machine, empty where it is not known.
 
-        `rate` is how fast their time goes by, 2 for a recording at twice its pace. Where frames
+        `rate` is how fast their time goes by, 2 for a recording at twice its pace; `is_past` says
+        that they are a recording's. Where frames
         have all events, as a daemon has looked at them, their conditions are not looked at again.
         """
         self.label = label
@@ -53,10 +56,15 @@ class WatchState:
         self.frames = 0
         self.labels: dict[str, str] = {}
         """The numbers that stand for the GPUs, by UUID."""
+        self.withheld: str | None = None
+        """What this user may not see of the processes and why, in one sentence."""
         self.has_begun = False
         """Whether GPUs were listed once; they may be gone again."""
         self._conditions = None if has_all_events else Conditions()
         self.latest = Latest() if self._conditions is None else self._conditions.latest
+        self._whys: dict[str, Why] = {}
+        self._whys_of: object = None
+        self._is_past = is_past
         self._rate = rate if math.isfinite(rate) else 0.0
         self._clock = clock
         self._heard = clock()
@@ -99,6 +107,15 @@ class WatchState:
         """Return a metric as it is now; None where it was never read."""
         return self.latest.reading(device, metric, self.now_s)
 
+    def why(self, gpu: Gpu) -> Why:
+        """Return what is to be said of a GPU; looked at anew with each frame and each second."""
+        moment = (self.frames, int(self.now_s), self.gpus)
+        if moment != self._whys_of:
+            self._whys_of, self._whys = moment, {}
+        if gpu.uuid not in self._whys:
+            self._whys[gpu.uuid] = why(self, gpu)
+        return self._whys[gpu.uuid]
+
     def is_known(self, metric: str) -> bool:
         """Return whether any GPU has that metric."""
         return any(
@@ -125,16 +142,14 @@ class WatchState:
         return self.latest.problem or ""
 
     def heading(self, width: int) -> str:
-        """Return the first line, as much of it as fits."""
+        """Return what is watched and when, as much of it as fits."""
         parents = {gpu.parent_uuid or gpu.uuid for gpu in self.gpus}
         count = "1 GPU" if len(parents) == 1 else f"{len(parents)} GPUs"
         parts = [
-            "gpuadvisor watch",
             self.host,
             self.label,
-            cells.time_of_day(self.now_s) if self.frames else "",
+            self._time(),
             count if self.has_begun else "",
-            *self._machine(),
         ]
         line = ""
         for part in filter(None, parts):
@@ -142,17 +157,14 @@ class WatchState:
             if len(longer) > width:
                 break
             line = longer
-        return line or cells.fit(["gpuadvisor"], width)
+        return line
 
-    def _machine(self) -> list[str]:
-        """Return what is known of the machine itself."""
-        cpu = self.latest.value(HOST, "cpu_pct")
-        used = self.latest.value(HOST, "host_memory_used_bytes")
-        total = self.latest.value(HOST, "host_memory_total_bytes")
-        said = [] if cpu is None else [f"CPU {cpu:.0f}%"]
-        if used is not None and total is not None:
-            said.append(f"RAM {used / 2**30:.0f}/{total / 2**30:.0f} GiB")
-        return said
+    def _time(self) -> str:
+        """Return the time: of a recording to the second, as it goes at its own pace; else what
+        moves must be a value, so that a page on which nothing does sends nothing."""
+        if not self.frames:
+            return ""
+        return cells.time_of_day(self.now_s) if self._is_past else cells.hour_and_minute(self.now_s)
 
 
 class EventLog:
@@ -166,6 +178,11 @@ class EventLog:
             self._events[event.identity] = event
         while len(self._events) > KEPT_EVENTS:
             del self._events[min(self._events, key=lambda identity: identity[-1])]
+
+    def open(self, gpu: str | None) -> list[Event]:
+        """Return what lasts on a GPU, the worst first."""
+        lasting = [e for e in self._events.values() if e.gpu == gpu and e.ended_s is None]
+        return sorted(lasting, key=lambda event: (-event.severity.rank, event.began_s))
 
     def newest(self) -> list[Event]:
         """Return the events, the one that began last first; of those at one time, the worst."""

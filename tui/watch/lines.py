@@ -1,0 +1,114 @@
+"""A widget of lines that draws only those that have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+from rich.style import Style as RichStyle
+from textual import events
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from gpuadvisor.tui.watch.cells import Line
+from gpuadvisor.tui.watch.themes import LOOKS, TERMINAL
+
+CLICKS = "@click"
+"""What Textual calls the action of a text that is clicked on."""
+
+
+class Lines(ScrollView, can_focus=False):
+    """Lines of text, as many as there are; it scrolls where they do not fit.
+
+    What does not change is neither rendered nor sent to the terminal again.
+    """
+
+    DEFAULT_CSS = """
+    Lines { height: auto; width: 1fr; scrollbar-size: 1 1; overflow-x: hidden; }
+    """
+
+    class Chosen(Message):
+        """A line was clicked on."""
+
+        def __init__(self, lines: Lines, number: int) -> None:
+            super().__init__()
+            self.lines = lines
+            self.number = number
+
+        @property
+        def control(self) -> Lines:
+            return self.lines
+
+    def __init__(self, name: str) -> None:
+        """Take the name that it has in CSS, its id."""
+        super().__init__(id=name)
+        self._lines: list[Line] = []
+        self._cursor: int | None = None
+        self._clicks: dict[tuple[int, int], str] = {}
+        """Actions by the line and the place of a text in it."""
+
+    def show(
+        self,
+        lines: Sequence[Line],
+        cursor: int | None = None,
+        clicks: dict[tuple[int, int], str] | None = None,
+    ) -> None:
+        """Show these lines, one of them in reverse as the chosen one.
+
+        `clicks` are Textual's actions for texts, by their line and their place in it.
+        """
+        before, self._lines = self._lines, list(lines)
+        last, self._cursor = self._cursor, cursor
+        self._clicks = clicks or {}
+        if len(before) != len(self._lines) or self.virtual_size.width != self.size.width:
+            self.virtual_size = Size(self.size.width, len(self._lines))
+            if len(before) != len(self._lines):
+                self.refresh(layout=True)
+        for number, (old, new) in enumerate(zip(before, self._lines, strict=False)):
+            if old != new or ((number == last) != (number == cursor)):
+                self._redraw(number)
+        if cursor is not None and cursor != last:
+            self.bring_into_view(cursor)
+
+    def bring_into_view(self, number: int) -> None:
+        """Scroll as little as needed to see a line."""
+        top, height = self.scroll_offset.y, self.size.height
+        if number < top:
+            self.scroll_to(y=number, animate=False, force=True)
+        elif height and number >= top + height:
+            self.scroll_to(y=number - height + 1, animate=False, force=True)
+
+    def redraw(self) -> None:
+        """Draw all anew, as after a change of the theme."""
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        number = y + self.scroll_offset.y
+        base = self.rich_style
+        width = self.size.width
+        if number >= len(self._lines):
+            return Strip.blank(width, base)
+        if number == self._cursor:
+            base += RichStyle(reverse=True)
+        look = LOOKS.get(self.app.theme, TERMINAL)
+        segments = []
+        for place, (text, style) in enumerate(self._lines[number]):
+            words = look.styles[style]
+            shown = base + RichStyle.parse(words) if words else base
+            action = self._clicks.get((number, place))
+            if action is not None:
+                shown += RichStyle(meta={CLICKS: action})
+            segments.append(Segment(text, shown))
+        return Strip(segments).adjust_cell_length(width, base)
+
+    def on_click(self, event: events.Click) -> None:
+        number = event.y + self.scroll_offset.y
+        if CLICKS not in event.style.meta and number < len(self._lines):
+            self.post_message(self.Chosen(self, number))
+
+    def _redraw(self, number: int) -> None:
+        y = number - self.scroll_offset.y
+        if 0 <= y < self.size.height:
+            self.refresh(Region(0, y, self.size.width, 1))

@@ -1,0 +1,266 @@
+"""The processes on the GPUs as rows: their order, which of them, as a tree, and their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from gpuadvisor.domain.telemetry import GpuProcess
+from gpuadvisor.printable import printable
+from gpuadvisor.tui.watch import cells, table
+from gpuadvisor.tui.watch.cells import Line, Style
+from gpuadvisor.tui.watch.state import WatchState
+from gpuadvisor.tui.watch.table import Cell, Column
+
+Identity = tuple[str, int, float | None]
+"""The GPU's UUID, the process's number, and when it began: the number alone is used again."""
+NOT_LISTED_BYTES = 1 << 30
+"""Memory in use that no listed process accounts for, from which on that is said: the driver itself
+keeps some hundred MB. [own]"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A process on one GPU."""
+
+    process: GpuProcess
+    depth: int = 0
+    """How deep it stands in the tree."""
+
+    @property
+    def identity(self) -> Identity:
+        return self.process.gpu, self.process.pid, self.process.started_s
+
+
+@dataclass(frozen=True)
+class Order:
+    """What processes are sorted by."""
+
+    key: str
+    """The letter after `o`, as in nvitop."""
+    name: str
+    of: Callable[[GpuProcess], object]
+    is_down: bool = True
+    """Whether the greatest comes first."""
+
+
+def _number(value: float | None) -> float:
+    return -1.0 if value is None else value
+
+
+ORDERS = {
+    each.key: each
+    for each in (
+        Order("n", "GPU", lambda p: 0, is_down=False),
+        Order("u", "user", lambda p: p.user or "", is_down=False),
+        Order("p", "PID", lambda p: p.pid, is_down=False),
+        Order("g", "GPU memory", lambda p: _number(p.memory_bytes)),
+        Order("s", "SM", lambda p: _number(p.sm_utilization_pct)),
+        Order("c", "CPU", lambda p: _number(p.cpu_pct)),
+        Order("m", "RAM", lambda p: _number(p.host_memory_bytes)),
+        Order("t", "age", lambda p: -_number(p.started_s)),
+    )
+}
+"""By the letter that chooses it."""
+
+
+@dataclass(frozen=True)
+class View:
+    """Which processes are shown and how."""
+
+    order: Order = ORDERS["n"]
+    is_reversed: bool = False
+    is_tree: bool = False
+    search: str = ""
+    """Only those with these words in their user, command, container, number or GPU."""
+    gpu: str | None = None
+    """Only those of this GPU (UUID)."""
+    selected: frozenset[Identity] = field(default_factory=frozenset)
+
+
+def listed(state: WatchState, view: View = View()) -> list[Row]:
+    """Return the processes as chosen; none where they were not listed so far."""
+    places = {gpu.uuid: place for place, gpu in enumerate(state.gpus)}
+    found = [
+        each
+        for each in state.latest.processes or ()
+        if view.gpu in (None, each.gpu) and _matches(each, state, view.search)
+    ]
+    found.sort(key=lambda p: (places.get(p.gpu, len(places)), -_number(p.memory_bytes), p.pid))
+    down = view.order.is_down is not view.is_reversed
+    found.sort(key=view.order.of, reverse=down)  # type: ignore[arg-type]
+    if view.order.key == "n" and view.is_reversed:
+        found.sort(key=lambda p: -places.get(p.gpu, len(places)))
+    return _tree(found) if view.is_tree else [Row(each) for each in found]
+
+
+def _matches(process: GpuProcess, state: WatchState, search: str) -> bool:
+    if not search:
+        return True
+    said = (
+        process.user,
+        process.command or process.name,
+        process.container,
+        str(process.pid),
+        f"gpu{state.labels.get(process.gpu, '')}",
+    )
+    text = " ".join(filter(None, said)).lower()
+    return all(word in text for word in search.lower().split())
+
+
+def _tree(found: Sequence[GpuProcess]) -> list[Row]:
+    """Put each process below its parent on the same GPU; one without stays where it is."""
+    by_pid = {(each.gpu, each.pid) for each in found if not each.is_host_pid}
+    children: dict[tuple[str, int], list[GpuProcess]] = {}
+    roots = []
+    for each in found:
+        parent = (each.gpu, each.parent_pid or 0)
+        if each.parent_pid != each.pid and parent in by_pid:
+            children.setdefault(parent, []).append(each)
+        else:
+            roots.append(each)
+    rows: list[Row] = []
+    waiting = [Row(each) for each in reversed(roots)]
+    while waiting:
+        row = waiting.pop()
+        rows.append(row)
+        below = children.pop((row.process.gpu, row.process.pid), ())
+        waiting += [Row(each, row.depth + 1) for each in reversed(below)]
+    return rows
+
+
+def note(state: WatchState) -> str:
+    """Return what is to be said of the list, in one sentence; empty where it is whole."""
+    processes = state.latest.processes
+    if state.withheld:
+        return state.withheld
+    if processes is None:
+        return "The driver has not listed processes so far." if state.frames else ""
+    strangers = sum(each.is_host_pid for each in processes)
+    if strangers:
+        which = "This number is" if strangers == 1 else f"{strangers} numbers are"
+        return (
+            f"{which} the host's and cannot be looked up in this container: start it with "
+            "--pid=host, or run this on the host."
+        )
+    unknown = _unaccounted(state, processes)
+    if unknown:
+        return (
+            f"GPU {', '.join(unknown)}: memory is in use by processes that the driver does not "
+            "list here, as in another container: run this on the host."
+        )
+    return ""
+
+
+def _unaccounted(state: WatchState, processes: Iterable[GpuProcess]) -> list[str]:
+    """Return the GPUs with much memory in use and no process."""
+    seen = {each.gpu for each in processes}
+    parents = {gpu.parent_uuid for gpu in state.gpus}
+    return [
+        state.labels[gpu.uuid]
+        for gpu in state.gpus
+        if gpu.uuid not in seen
+        and gpu.uuid not in parents
+        and (state.latest.value(gpu.uuid, "memory_used_bytes") or 0) >= NOT_LISTED_BYTES
+    ]
+
+
+# -- columns ---------------------------------------------------------------------------------------
+
+
+def _memory(state: WatchState, row: Row, width: int) -> Cell:
+    used = row.process.memory_bytes
+    if used is None:
+        return Cell(("n/a",), Style.QUIET)
+    total = state.latest.value(row.process.gpu, "memory_total_bytes")
+    style = cells.load_style(100 * used / total) if total else Style.PLAIN
+    return Cell((cells.size(used),), style)
+
+
+def _percent(value: Callable[[GpuProcess], float | None], is_load: bool = True) -> Show:
+    def show(state: WatchState, row: Row, width: int) -> Cell:
+        pct = value(row.process)
+        if pct is None:
+            return Cell(("n/a",), Style.QUIET)
+        return Cell((f"{pct:.0f}%",), cells.load_style(pct) if is_load else Style.PLAIN)
+
+    return show
+
+
+def _text(value: Callable[[GpuProcess], str | None], missing: str = "?") -> Show:
+    def show(state: WatchState, row: Row, width: int) -> Cell:
+        text = value(row.process)
+        return Cell((text,)) if text else Cell((missing,), Style.QUIET)
+
+    return show
+
+
+def _age(state: WatchState, row: Row, width: int) -> Cell:
+    began_s = row.process.started_s
+    return (
+        Cell(("?",), Style.QUIET) if began_s is None else Cell((cells.age(state.now_s - began_s),))
+    )
+
+
+def _ram(state: WatchState, row: Row, width: int) -> Cell:
+    used = row.process.host_memory_bytes
+    return Cell(("n/a",), Style.QUIET) if used is None else Cell((cells.size(used),))
+
+
+def _command(state: WatchState, row: Row, width: int) -> Cell:
+    process = row.process
+    if process.is_host_pid:
+        return Cell(("of the host: unknown in this container",), Style.QUIET)
+    branch = "  " * (row.depth - 1) + "└ " if row.depth else ""
+    said = process.command or process.name
+    text = printable(said) if said else "gone, or another user's"
+    return Cell((branch + text,), Style.PLAIN if said else Style.QUIET)
+
+
+Show = Callable[[WatchState, Row, int], Cell]
+_KINDS = {"compute": "C", "graphics": "G"}
+BY_CONTAINER: Column[Row] = Column(
+    ("container",), 9, 12, _text(lambda p: p.container, "-"), is_number=False
+)
+COLUMNS: tuple[Column[Row], ...] = (
+    Column(
+        ("GPU",),
+        0,
+        3,
+        lambda s, r, _: Cell((s.labels.get(r.process.gpu, "?"),)),
+        most=7,
+        by_content=True,
+    ),
+    Column(("PID",), 1, 7, lambda s, r, _: Cell((str(r.process.pid),))),
+    Column(("",), 10, 1, _text(lambda p: _KINDS.get(p.kind, "?"))),
+    Column(("user",), 5, 8, _text(lambda p: p.user), most=16, is_number=False, by_content=True),
+    BY_CONTAINER,
+    Column(("GPU memory", "GPU mem"), 2, 9, _memory),
+    Column(("SM",), 4, 4, _percent(lambda p: p.sm_utilization_pct)),
+    Column(("CPU",), 6, 5, _percent(lambda p: p.cpu_pct, is_load=False)),
+    Column(("RAM",), 7, 9, _ram),
+    Column(("age",), 8, 6, _age),
+    Column(("command",), 3, 14, _command, most=400, is_number=False),
+)
+"""All columns, from left to right."""
+TAG = "*"
+"""Stands before a process that is selected."""
+
+
+def lines(
+    rows: Sequence[Row], state: WatchState, width: int, selected: frozenset[Identity] = frozenset()
+) -> list[Line]:
+    """Return the titles and a line for each row."""
+    columns = [c for c in COLUMNS if c is not BY_CONTAINER or _has_containers(rows)]
+    room = width - len(TAG) if selected else width
+    placed = table.chosen(columns, rows, state, room)
+    found: list[Line] = [table.titles(placed, state)]
+    found += [table.row(placed, state, each) for each in rows]
+    if not selected:
+        return found
+    tags = [" ", *(TAG if each.identity in selected else " " for each in rows)]
+    return [[(tag, Style.WARNING), *line] for tag, line in zip(tags, found, strict=True)]
+
+
+def _has_containers(rows: Iterable[Row]) -> bool:
+    return any(each.process.container for each in rows)

@@ -1,0 +1,284 @@
+"""Why a GPU is not as fast as it could be and what that costs, in a sentence, from telemetry alone.
+
+A sentence says what was read and since when, and never what may lie behind it: a GPU without
+kernels waits for its host, but whether for input, for copies or for Python only a profile tells.
+What it costs is the most that it can cost. Without the readings that it needs, nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuadvisor.domain.clock_reasons import SLOWING, holds
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Gpu, GpuProcess, Number, State
+from gpuadvisor.tui.watch import cells
+from gpuadvisor.tui.watch.cells import Style
+
+if TYPE_CHECKING:
+    from gpuadvisor.tui.watch.state import WatchState
+
+CLOCK_S = 60.0
+"""Clocks are judged over the last minute: a limit is touched and left several times a second."""
+NOW_S = 5.0
+"""Readings of less than that are of now, and no share of a time. [own]"""
+LEAST_HELD = 0.1
+"""Share of the readings at work from which on held clocks are told: as the rule `power_capped`."""
+LEAST_LOSS = 0.02
+"""Share of the clock: GPUs step in 15 MHz, about 1 %; as the rule `power_capped`."""
+LEAST_READINGS = 20
+"""Readings at work before anything is said of a share of them: 20 s of a live source. [own]"""
+LEAST_IDLE = 0.1
+"""Share of the time without any kernel from which on a GPU at work is said to wait. [own]"""
+IDLE_S = 60.0
+"""Without a kernel for so long, a GPU does not wait now and then: it is idle. [own]"""
+BUSY_PCT, FEW_SMS_PCT = 90.0, 50.0
+"""As the rule `busy_but_idle_sms`: utilization from which on, and SMs with work below which."""
+MEMORY_BOUND_PCT = 60.0
+"""DRAM bandwidth in use from which on higher clocks gain little: as `rules.clocks`."""
+
+Readings = Sequence[tuple[float, Number]]
+"""Unix times and values, oldest first."""
+
+
+@dataclass(frozen=True)
+class Why:
+    """What is to be said of a GPU."""
+
+    texts: tuple[str, ...]
+    """The same at different lengths, the sentence first and at last a word or two."""
+    style: Style
+    rank: int
+    """How much it matters, 0 most; see the constants below."""
+
+    @property
+    def sentence(self) -> str:
+        return self.texts[0]
+
+
+UNREADABLE, BROKEN, HELD, HOARDED, WAITS, FEW_SMS, WORKS, FREE = range(8)
+
+
+def why(state: WatchState, gpu: Gpu) -> Why:
+    """Return the first that holds of what can be wrong with a GPU, else that it works or idles."""
+    unreadable = _unreadable(state, gpu)
+    if unreadable is not None:
+        return unreadable
+    work = _Work(state, gpu)
+    found = _broken(state, gpu) or _held(work) or _idle(work) or _waits(work) or _few_sms(work)
+    return found or _well(work)
+
+
+class _Work:
+    """What a GPU did lately."""
+
+    def __init__(self, state: WatchState, gpu: Gpu) -> None:
+        self.state, self.gpu = state, gpu
+        self.utilization = self.read("gpu_utilization_pct")
+        busy = [time_s for time_s, value in self.utilization if value > 0]
+        self.first_busy_s = busy[0] if busy else None
+        self.last_busy_s = busy[-1] if busy else None
+        listed = state.latest.processes
+        self.processes: list[GpuProcess] | None = None
+        if listed is not None:
+            self.processes = sorted(
+                (each for each in listed if each.gpu == gpu.uuid),
+                key=lambda each: -(each.memory_bytes or 0),
+            )
+
+    def read(self, metric: str) -> Readings:
+        return self.state.history.readings(self.gpu.uuid, metric)
+
+    def now(self, metric: str) -> Number | None:
+        return self.state.latest.value(self.gpu.uuid, metric, self.state.now_s)
+
+    def lately(self, since_s: float) -> str:
+        """Return since when it was read at work, as far as that is no longer ago than `since_s`."""
+        busy = [time_s for time_s, value in self.utilization if value > 0 and time_s >= since_s]
+        span_s = busy[-1] - busy[0] if busy else 0.0
+        return "now" if span_s < NOW_S else f"in the last {cells.age(span_s)}"
+
+    def at_work(self, metric: str, since_s: float) -> list[Number]:
+        """Return the readings of a metric that were made together with one of a busy GPU."""
+        busy = {time_s for time_s, value in self.utilization if value > 0 and time_s >= since_s}
+        return [value for time_s, value in self.read(metric) if time_s in busy]
+
+    @property
+    def holder(self) -> str:
+        """Who holds most memory, as `python (1234)`; empty where that is not known."""
+        if not self.processes:
+            return ""
+        first = self.processes[0]
+        more = f" and {len(self.processes) - 1} more" if len(self.processes) > 1 else ""
+        name = first.name or "a process"
+        return f"{name}{more}" if first.is_host_pid else f"{name} ({first.pid}){more}"
+
+
+def _unreadable(state: WatchState, gpu: Gpu) -> Why | None:
+    reading = state.reading(gpu.uuid, "throttle_reasons")
+    if reading is None or reading.state is State.NOT_SUPPORTED:
+        reading = state.reading(gpu.uuid, "memory_used_bytes") or reading
+    if reading is not None and reading.is_ok:
+        return None
+    texts = cells.placeholders(reading, state.now_s)
+    if reading is None:
+        return Why(texts, Style.QUIET, WORKS)
+    said = {
+        State.LOST: "lost: the GPU fell off the bus or was removed, and nothing of it can be read",
+        State.STALE: f"{texts[0]}: {reading.reason or 'the driver does not answer'}",
+        State.NO_PERMISSION: "no permission: the driver does not let this user read it",
+        State.NOT_SUPPORTED: "n/a: this driver says nothing of it",
+    }[reading.state]
+    return Why((said, *texts), cells.style_of(reading), UNREADABLE)
+
+
+def _broken(state: WatchState, gpu: Gpu) -> Why | None:
+    """Tell an error that lasts, in the words of its event."""
+    for event in state.log.open(gpu.uuid):
+        if event.severity is Severity.ERROR:
+            return Why((event.message, event.kind.replace("_", " ")), Style.ERROR, BROKEN)
+    return None
+
+
+def _held(work: _Work) -> Why | None:
+    """Tell what held the clocks of a GPU at work in the last minute."""
+    since_s = work.state.now_s - CLOCK_S
+    masks = [int(mask) for mask in work.at_work("throttle_reasons", since_s)]
+    highest = work.now("sm_clock_max_mhz")
+    held = {
+        reason: sum(holds(mask, name) for mask in masks) / len(masks)
+        for name, reason in SLOWING.items()
+        if masks
+    }
+    reasons = sorted((r for r, share in held.items() if share >= LEAST_HELD), key=lambda r: r.rank)
+    if not reasons:
+        return None
+    worst = reasons[0]
+    more = f" +{len(reasons) - 1}" if len(reasons) > 1 else ""
+    words = (", ".join(each.label for each in reasons), f"{worst.label}{more}", worst.label)
+    when = work.lately(since_s)
+    clocks = work.at_work("sm_clock_mhz", since_s)
+    if not clocks or not highest:
+        said = (
+            f"{worst.label}: its clocks were held down {_pct(held[worst])} of the readings {when}"
+        )
+        return Why((said, *words), Style.WARNING, HELD)
+    clock = sum(clocks) / len(clocks)
+    loss = 1 - clock / highest
+    if loss < LEAST_LOSS:
+        return None
+    below = f"{worst.label}: clocks {_pct(loss)} below maximum"
+    at = f"({clock:.0f} of {highest:.0f} MHz {when})"
+    memory = work.at_work("dram_active_pct", since_s)
+    if memory and sum(memory) / len(memory) >= MEMORY_BOUND_PCT:
+        costs = "costs little, as it waits for its memory"
+        texts = (f"{below} {at}, which {costs}", f"{below}, {costs}", below)
+    else:
+        costs = f"costs up to {_pct(loss)}"
+        texts = (f"{below} {at}, which {costs} of its speed", f"{below}, {costs}", below)
+    return Why((*texts, *words), Style.WARNING, HELD)
+
+
+def _idle(work: _Work) -> Why | None:
+    """Tell of memory that is held by who has run no kernel for a while."""
+    if not work.utilization:
+        return None
+    since_s = work.last_busy_s or work.utilization[0][0]
+    idle_s = work.state.now_s - since_s
+    used = sum(each.memory_bytes or 0 for each in work.processes or ())
+    if idle_s < IDLE_S or not used:
+        return None
+    least = "" if work.last_busy_s else "at least "
+    memory = f"{used / 2**30:.0f} GiB" if used >= 2**30 else f"{used / 2**20:.0f} MiB"
+    head = f"idle for {least}{cells.age(idle_s)}"
+    return Why(
+        (f"{head} while {work.holder} holds {memory}", f"{head}, {memory} held", "idle, held"),
+        Style.WARNING,
+        HOARDED,
+    )
+
+
+def _waits(work: _Work) -> Why | None:
+    """Tell how much of the time a GPU at work had nothing to do."""
+    if work.first_busy_s is None or work.last_busy_s is None:
+        return None
+    span = [value for time_s, value in work.utilization if time_s >= work.first_busy_s]
+    if len(span) < LEAST_READINGS or work.state.now_s - work.last_busy_s >= IDLE_S:
+        return None
+    idle = 1 - sum(span) / len(span) / 100
+    if idle < LEAST_IDLE:
+        return None
+    since = f"since {cells.hour_and_minute(work.first_busy_s)}"
+    head = f"no kernel ran {_pct(idle)} of the time {since}"
+    host = _host(work)
+    return Why(
+        (
+            f"{head}: it waits for the host{host}, which costs up to that much",
+            f"{head}: it waits for the host{host}",
+            f"{head}: it waits for the host",
+            f"waits for the host {_pct(idle)}",
+            f"waits {_pct(idle)}",
+        ),
+        Style.WARNING,
+        WAITS,
+    )
+
+
+BUSY_CORE_PCT = 90.0
+"""CPU of a process, in percent of a core, from which on a core of it is said to be at its limit:
+Python code runs on one at a time."""
+
+
+def _host(work: _Work) -> str:
+    """Return what is known of the CPU meanwhile, as ` (train.py keeps 1.0 CPU cores busy)`."""
+    cpu = work.state.latest.value("host", "cpu_pct", work.state.now_s)
+    if cpu is not None and cpu >= BUSY_CORE_PCT:
+        return f", whose CPU is {cpu:.0f} % busy"
+    busiest = max((p.cpu_pct or 0.0 for p in work.processes or ()), default=0.0)
+    if busiest >= BUSY_CORE_PCT:
+        return f", where its process keeps {busiest / 100:.1f} CPU cores busy"
+    return ""
+
+
+def _few_sms(work: _Work) -> Why | None:
+    """Tell of a GPU in full use whose SMs are mostly idle."""
+    since_s = work.state.now_s - CLOCK_S
+    busy = work.at_work("gpu_utilization_pct", since_s)
+    active = work.at_work("sm_active_pct", since_s)
+    if len(busy) < LEAST_READINGS or len(active) < LEAST_READINGS:
+        return None
+    used, share = sum(busy) / len(busy), sum(active) / len(active)
+    if used < BUSY_PCT or share >= FEW_SMS_PCT or min(active) <= 0:
+        return None
+    head = f"kernels run all the time, but only {share:.0f} % of the SMs have work"
+    return Why(
+        (f"{head}: up to {100 - share:.0f} % of the GPU is unused", head, f"{share:.0f} % of SMs"),
+        Style.WARNING,
+        FEW_SMS,
+    )
+
+
+def _well(work: _Work) -> Why:
+    used = work.now("gpu_utilization_pct")
+    if used is None:
+        return Why(("answers",), Style.GOOD, WORKS)
+    if used > 0 or (work.last_busy_s or 0.0) > work.state.now_s - IDLE_S:
+        return Why(("ok",), Style.GOOD, WORKS)
+    is_free = work.processes is not None and not work.processes and _is_empty(work)
+    return Why(("free",) if is_free else ("idle",), Style.QUIET, FREE)
+
+
+NOTHING_HELD = 0.05
+"""Share of the memory below which nobody holds it, but for some hundred MB of the driver. [own]"""
+
+
+def _is_empty(work: _Work) -> bool:
+    """Whether nobody holds memory, also none whom the driver does not list, as in a container."""
+    used, total = work.now("memory_used_bytes"), work.now("memory_total_bytes")
+    return used is not None and bool(total) and used < NOTHING_HELD * (total or 0)
+
+
+def _pct(share: float) -> str:
+    return f"{100 * share:.0f} %"
