@@ -50,6 +50,10 @@ class Source(Protocol):
     has_all_events: bool
     """Whether frames carry the events that the daemon made of them, not only the collector's."""
 
+    @property
+    def withheld(self) -> str | None:
+        """What this user may not see of the processes and why, in one sentence; None: nothing."""
+
     def frames(self) -> Iterator[Frame]:
         """Yield each frame as it comes."""
 
@@ -65,6 +69,7 @@ class Live:
 
     label = "live"
     has_all_events = False
+    withheld = None
 
     def __init__(self, fast_period_s: float | None = None) -> None:
         from gpuadvisor.collectors.telemetry.host import HostCollector
@@ -88,6 +93,7 @@ class Replay:
     """A recording, in its own rhythm."""
 
     has_all_events = False
+    withheld = None
 
     def __init__(
         self, path: Path, *, speed: float = 1.0, wait: Callable[[float], object] | None = None
@@ -120,10 +126,7 @@ class Replay:
 
 
 class FromStore:
-    """The store of a daemon, row by row as it is written, from two minutes ago on.
-
-    Its frames have no processes, which are shown nowhere and would have to be asked for.
-    """
+    """The store of a daemon, row by row as it is written, from two minutes ago on."""
 
     label = "daemon"
     has_all_events = True
@@ -141,9 +144,7 @@ class FromStore:
         While there are none, a frame a second says why: its values are stale. Rows of the future
         are from before the clock was set back, and nothing of now.
         """
-        follower = self._reader.follow(
-            self._clock() - BEFORE_S, with_all_events=True, with_processes=False
-        )
+        follower = self._reader.follow(self._clock() - BEFORE_S, with_all_events=True)
         last_s = self._clock()
         while not self._closed.is_set():
             for frame in follower.read(self._clock() + ASK_S):
@@ -157,6 +158,10 @@ class FromStore:
             if now_s - last_s >= SILENT_S:
                 yield Frame(now_s, problem=self._why_silent(now_s - last_s))
             self._closed.wait(ASK_S)
+
+    @property
+    def withheld(self) -> str | None:
+        return self._reader.withheld
 
     def close(self) -> None:
         self._closed.set()

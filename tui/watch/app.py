@@ -12,6 +12,7 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.screen import Screen
+from textual.widgets import Input
 
 from gpuadvisor.daemon.sources import has_answered
 from gpuadvisor.errors import AdvisorError
@@ -66,14 +67,9 @@ class Watch(App[int]):
     # With priority, so that they work whatever has the focus, and on the help as well.
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "quit", priority=True, tooltip="end, always; Ctrl-C as well"),
-        Binding("ctrl+c", "quit", priority=True, show=False),
-        Binding(
-            "question_mark,h",
-            "help",
-            "help",
-            key_display="?",
-            tooltip="this help; any key leaves it",
-        ),
+        Binding("ctrl+c", "end", priority=True, show=False),
+        Binding("question_mark", "help", "help", tooltip="this help; any key leaves it"),
+        Binding("h", "help", "help", show=False, tooltip="this help; any key leaves it"),
     ]
 
     def __init__(self, watched: Watched, theme: str = TERMINAL.name) -> None:
@@ -121,6 +117,7 @@ class Watch(App[int]):
             if self.feed.error is not None or not self.state.has_begun:
                 self._fail(self.feed.error or plain.nothing("there is no frame"))
                 return
+        self.state.withheld = self.watched.source.withheld
         self.draw()
         if not self.pages:
             self.call_after_refresh(self._load)
@@ -141,6 +138,14 @@ class Watch(App[int]):
     def action_open(self, key: str) -> None:
         """Show the page of that key."""
         self.switch_mode(key)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Let `q` be a letter where one types."""
+        return not (action == "quit" and isinstance(self.focused, Input))
+
+    def action_end(self) -> None:
+        """End, whatever has the focus."""
+        self.exit()
 
     def action_help(self) -> None:
         from gpuadvisor.tui.watch.help import Help, text

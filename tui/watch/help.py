@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 from textual.app import App, ComposeResult
@@ -25,6 +26,8 @@ lost     the GPU is gone from the bus
 A picture's blank stands for no reading; zero
 is its lowest block. Rates are in bytes/s.
 """
+WIDTH = 74
+"""Characters of a line: a terminal of 80 has room for them."""
 OURS = __name__.partition(".")[0]
 
 
@@ -39,13 +42,15 @@ def bindings_of(node: type[DOMNode]) -> Iterator[Binding]:
 
 def text(app: App[int], page: Page) -> str:
     """Return the help on a page."""
-    lines = [page.ABOUT, ""]
+    lines = [*textwrap.wrap(page.ABOUT, WIDTH), ""]
     for node in (type(page), type(app)):
         keys: dict[str, list[str]] = {}
         for binding in bindings_of(node):
             what = binding.tooltip or binding.description
             keys.setdefault(what, []).append(app.get_key_display(binding))
-        lines += [f"{' '.join(names):<8} {what}" for what, names in keys.items()]
+        for what, names in keys.items():
+            head = f"{' '.join(dict.fromkeys(names)):<8} "
+            lines += textwrap.wrap(head + what, WIDTH, subsequent_indent=" " * len(head))
         lines.append("")
     return "\n".join(lines) + "\n" + SIGNS
 
@@ -56,7 +61,7 @@ class Help(ModalScreen[None]):
     DEFAULT_CSS = """
     Help { align: center middle; background: $background; }
     Help > VerticalScroll {
-        width: 60; max-width: 100%; height: auto; max-height: 100%;
+        width: 78; max-width: 100%; height: auto; max-height: 100%;
         border: solid $primary; padding: 0 1;
     }
     """

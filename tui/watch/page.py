@@ -29,6 +29,7 @@ Clicks = dict[tuple[int, int], str]
 class Page(Screen[None]):
     """One page; `tui/watch/pages/__init__.py` tells how to add one."""
 
+    AUTO_FOCUS: ClassVar[str | None] = ""  # keys are the page's until it gives them to a widget
     KEY: ClassVar[str]
     """The key that opens it, a digit."""
     NAME: ClassVar[str]

@@ -50,6 +50,16 @@ def once(
             state.update(frame)
         state.end()
         return True
+    try:
+        return _now(source, state, now, clock)
+    finally:
+        state.withheld = source.withheld
+
+
+def _now(
+    source: Source, state: WatchState, now: Callable[[], float], clock: Callable[[], float]
+) -> bool:
+    """Read until values are there that are newer than this call; return whether they are."""
     asked_s, newest_s, settled = now(), 0.0, 0
     deadline = inf
     for frame in _frames(source, PATIENCE_S, clock):
@@ -99,7 +109,7 @@ def as_json(state: WatchState) -> str:
 
 def table(state: WatchState, width: int) -> Iterator[str]:
     """Yield the lines of the page, for a pipe or a file."""
-    yield cells.fit([f"gpuadvisor watch  {state.heading(width)}", "gpuadvisor"], width)
+    yield cells.fit([f"gpuadvisor watch  {state.heading(width, to_the_second=True)}", "gpuadvisor"], width)
     yield text_of(overview.host(state, width))
     if state.latest.problem:
         yield state.latest.problem
@@ -110,7 +120,8 @@ def table(state: WatchState, width: int) -> Iterator[str]:
     if whys:
         yield from ("", *whys)
     rows = processes.listed(state)
-    notes = [processes.note(state)] if processes.note(state) else []
+    said = processes.note(state) if state.latest.processes is not None or state.withheld else ""
+    notes = [said] if said else []
     if rows or notes:
         yield from ("", *notes, *(text_of(line) for line in processes.lines(rows, state, width)))
     lines = [line for line, _ in state.log.lines(state.labels, width, SHOWN_EVENTS)]

@@ -9,11 +9,10 @@ from gpuadvisor.domain.telemetry import GpuProcess
 from gpuadvisor.printable import printable
 from gpuadvisor.tui.watch import cells, table
 from gpuadvisor.tui.watch.cells import Line, Style
+from gpuadvisor.tui.watch.curves import Identity, identity
 from gpuadvisor.tui.watch.state import WatchState
 from gpuadvisor.tui.watch.table import Cell, Column
 
-Identity = tuple[str, int, float | None]
-"""The GPU's UUID, the process's number, and when it began: the number alone is used again."""
 NOT_LISTED_BYTES = 1 << 30
 """Memory in use that no listed process accounts for, from which on that is said: the driver itself
 keeps some hundred MB. [own]"""
@@ -29,7 +28,7 @@ class Row:
 
     @property
     def identity(self) -> Identity:
-        return self.process.gpu, self.process.pid, self.process.started_s
+        return identity(self.process)
 
 
 @dataclass(frozen=True)

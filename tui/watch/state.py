@@ -12,6 +12,7 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Frame, Gpu, State
 from gpuadvisor.rules.conditions import Conditions
 from gpuadvisor.tui.watch import cells
+from gpuadvisor.tui.watch.curves import Curves
 from gpuadvisor.tui.watch.history import SPARKLINES, History, Sparkline
 from gpuadvisor.tui.watch.why import Why, why
 
@@ -48,6 +49,7 @@ class WatchState:
         self.label = label
         self.host = host
         self.history = History()
+        self.curves = Curves()
         self.log = EventLog()
         self.sparkline: Sparkline = SPARKLINES[0]
         """What is drawn over time."""
@@ -86,6 +88,7 @@ class WatchState:
             self.labels = cells.labels(frame.gpus)
         self.has_begun = self.has_begun or bool(self.gpus)
         self.history.add(frame)
+        self.curves.add(frame)
         self.log.add(events)
         return events
 
@@ -141,14 +144,20 @@ class WatchState:
             return "The first values are awaited."
         return self.latest.problem or ""
 
-    def heading(self, width: int) -> str:
-        """Return what is watched and when, as much of it as fits."""
+    def heading(self, width: int, *, to_the_second: bool = False) -> str:
+        """Return what is watched and when, as much of it as fits.
+
+        A page on which no value moves is to send nothing, so the time of now has no seconds there;
+        a recording goes at its own pace.
+        """
         parents = {gpu.parent_uuid or gpu.uuid for gpu in self.gpus}
         count = "1 GPU" if len(parents) == 1 else f"{len(parents)} GPUs"
+        is_exact = to_the_second or self._is_past
+        clock = cells.time_of_day if is_exact else cells.hour_and_minute
         parts = [
             self.host,
             self.label,
-            self._time(),
+            clock(self.now_s) if self.frames else "",
             count if self.has_begun else "",
         ]
         line = ""
@@ -158,13 +167,6 @@ class WatchState:
                 break
             line = longer
         return line
-
-    def _time(self) -> str:
-        """Return the time: of a recording to the second, as it goes at its own pace; else what
-        moves must be a value, so that a page on which nothing does sends nothing."""
-        if not self.frames:
-            return ""
-        return cells.time_of_day(self.now_s) if self._is_past else cells.hour_and_minute(self.now_s)
 
 
 class EventLog:

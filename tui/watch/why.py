@@ -167,8 +167,8 @@ def _held(work: _Work) -> Why | None:
         return Why((said, *words), Style.WARNING, HELD)
     clock = sum(clocks) / len(clocks)
     loss = 1 - clock / highest
-    if loss < LEAST_LOSS:
-        return None
+    if loss < LEAST_LOSS:  # it is at a limit, which costs nothing so far
+        return Why(words, Style.GOOD, WORKS)
     below = f"{worst.label}: clocks {_pct(loss)} below maximum"
     at = f"({clock:.0f} of {highest:.0f} MHz {when})"
     memory = work.at_work("dram_active_pct", since_s)
@@ -262,7 +262,7 @@ def _few_sms(work: _Work) -> Why | None:
 
 def _well(work: _Work) -> Why:
     used = work.now("gpu_utilization_pct")
-    if used is None:
+    if used is None or work.now("throttle_reasons") is None:  # it may be held down unseen
         return Why(("answers",), Style.GOOD, WORKS)
     if used > 0 or (work.last_busy_s or 0.0) > work.state.now_s - IDLE_S:
         return Why(("ok",), Style.GOOD, WORKS)

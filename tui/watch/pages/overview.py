@@ -82,9 +82,9 @@ class Overview(Page):
 
     def on_click(self, event: events.Click) -> None:
         """Choose the GPU that was clicked on."""
-        gpus = self._shown.gpus.get(event.y - self.query_one("#overview").region.y, [])
+        gpus = self._shown.gpus.get(event.screen_y - self.query_one("#overview").region.y, [])
         width = self._shown.cell_width
-        place = event.x // (width + table.GAP) if width else 0
+        place = event.screen_x // (width + table.GAP) if width else 0
         if place < len(gpus):
             self.watched.gpu = gpus[place]
             self.draw()
