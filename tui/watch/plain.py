@@ -109,7 +109,9 @@ def as_json(state: WatchState) -> str:
 
 def table(state: WatchState, width: int) -> Iterator[str]:
     """Yield the lines of the page, for a pipe or a file."""
-    yield cells.fit([f"gpuadvisor watch  {state.heading(width, to_the_second=True)}", "gpuadvisor"], width)
+    yield cells.fit(
+        [f"gpuadvisor watch  {state.heading(width, to_the_second=True)}", "gpuadvisor"], width
+    )
     yield text_of(overview.host(state, width))
     if state.latest.problem:
         yield state.latest.problem
