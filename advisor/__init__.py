@@ -7,6 +7,7 @@ an eager import here would put its cost behind `gpuadvisor --help`.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpuadvisor.accounting.tables import jobs
     from gpuadvisor.daemon.history import events, telemetry
     from gpuadvisor.errors import AdvisorError
     from gpuadvisor.monitoring.block import monitor
@@ -23,6 +24,7 @@ __all__ = [
     "SectionTimes",
     "__version__",
     "events",
+    "jobs",
     "monitor",
     "occupancy",
     "open_profile",
@@ -42,6 +44,7 @@ _HOMES = {
     "Occupancy": "gpuadvisor.rules.facts.occupancy",
     "SectionTimes": "gpuadvisor.section_times",
     "events": "gpuadvisor.daemon.history",
+    "jobs": "gpuadvisor.accounting.tables",
     "monitor": "gpuadvisor.monitoring.block",
     "occupancy": "gpuadvisor.rules.facts.occupancy",
     "open_profile": "gpuadvisor.profiling.reading",

@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 from gpuadvisor.domain.jobs import Amounts, Job, Ledger, Loss, Unclaimed, Use
 from gpuadvisor.domain.telemetry import GpuProcess
-from gpuadvisor.rules.job_launches import launches, script_of
+from gpuadvisor.rules.job_launches import is_same_process, launches, script_of
 
 ALIVE_S = 90.0
 """Seconds since a process was seen last after which it has ended: uses are stored each minute."""
@@ -37,8 +37,6 @@ def ledger(
 
 def _to_life(lives: list[list[Use]], use: Use) -> None:
     """Add a use to the life of its process: of the same start, or without one soon after."""
-    from gpuadvisor.rules.job_launches import is_same_process
-
     assert use.process is not None
     for life in reversed(lives):
         there = _who(life)
@@ -64,9 +62,7 @@ def _job(group: Sequence[Sequence[Use]], now_s: float) -> Job:
     for use in uses:
         amounts.add(use.amounts)
         for name, loss in use.causes.items():
-            mine = causes.setdefault(name, Loss())
-            mine.seconds += loss.seconds
-            mine.lost_s += loss.lost_s
+            causes.setdefault(name, Loss()).add(loss)
     first_s, end_s = min(use.first_s for use in uses), max(use.last_s for use in uses)
     starts = [each.started_s for each in people if each.started_s is not None]
     advised = {each.by_gpuadvisor for each in people}

@@ -99,8 +99,9 @@ class _Seen:
     """Integral, and the seconds in which it was known; so the two below."""
     cpu: list[float] = field(default_factory=lambda: [0.0, 0.0])
     children: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    parts: list[tuple[Use, float]] = field(default_factory=list)
-    """The uses that it consists of, with their GPU time."""
+    parts: list[tuple[Use, float, float]] = field(default_factory=list)
+    """The uses that it consists of, with their GPU time, and the time for which they held it, of
+    several processes of a job a part each."""
 
 
 class _Device:
@@ -257,7 +258,7 @@ class JobFold:
             amounts.held_s += sums.seconds
             amounts.shared_s += sums.seconds if is_shared else 0.0
             _share_out(use, sums, share * part)
-            seen.parts.append((use, share * part * sums.seconds))
+            seen.parts.append((use, share * part * sums.seconds, sums.seconds / len(launch)))
             if each.memory_bytes is not None:
                 amounts.memory_byte_s += each.memory_bytes * sums.seconds
                 amounts.memory_s += sums.seconds
@@ -296,10 +297,9 @@ class JobFold:
             self._flush(uuid)
             for seen in device.seen.values():
                 cause, share = name_cause(self._slice(device, seen))
-                for use, seconds in seen.parts:
-                    loss = use.causes.setdefault(cause, Loss())
-                    loss.seconds += seconds
-                    loss.lost_s += share * seconds
+                for use, seconds, held_s in seen.parts:
+                    found = Loss(seconds, share * seconds, held_s)
+                    use.causes.setdefault(cause, Loss()).add(found)
             device.seen.clear()
         self._host.clear()
 

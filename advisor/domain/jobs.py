@@ -72,6 +72,41 @@ class Amounts:
         for name in QUANTITIES:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
+    @property
+    def utilization(self) -> float | None:
+        """Share of the time (0 to 1) in which a kernel ran; None where that was not measured."""
+        return self.busy_s / self.busy_known_s if self.busy_known_s else None
+
+    @property
+    def sm_active(self) -> float | None:
+        """Share of the SMs with work, over time; None where it was not measured."""
+        return self.sm_s / self.sm_known_s if self.sm_known_s else None
+
+    @property
+    def tensor_active(self) -> float | None:
+        """Share of the cycles in which the tensor pipe worked; None where it was not measured."""
+        return self.tensor_s / self.tensor_known_s if self.tensor_known_s else None
+
+    @property
+    def dram_active(self) -> float | None:
+        """Share of the memory's peak bandwidth in use; None where it was not measured."""
+        return self.dram_s / self.dram_known_s if self.dram_known_s else None
+
+    @property
+    def cpu_cores(self) -> float | None:
+        """Cores that its processes kept busy, for each GPU; None where that was not measured."""
+        return self.cpu_s / self.cpu_known_s if self.cpu_known_s else None
+
+    @property
+    def children_cpu_cores(self) -> float | None:
+        """Cores that their descendants kept busy, for each GPU; None where it was not measured."""
+        return self.children_cpu_s / self.children_known_s if self.children_known_s else None
+
+    @property
+    def memory_mean_bytes(self) -> float | None:
+        """Device memory held on a GPU by one process; None where it was not told."""
+        return self.memory_byte_s / self.memory_s if self.memory_s else None
+
 
 QUANTITIES = tuple(each.name for each in fields(Amounts))
 """The names of all sums."""
@@ -85,6 +120,14 @@ class Loss:
     """GPU time, divided where it was shared."""
     lost_s: float = 0.0
     """At most so much of it is lost, as far as telemetry shows."""
+    held_s: float = 0.0
+    """The time for which it held on a GPU, undivided."""
+
+    def add(self, other: Loss) -> None:
+        """Add what the same cause took at another time."""
+        self.seconds += other.seconds
+        self.lost_s += other.lost_s
+        self.held_s += other.held_s
 
 
 @dataclass
@@ -114,9 +157,7 @@ class Use:
         self.memory_max_bytes = max(self.memory_max_bytes, other.memory_max_bytes)
         self.amounts.add(other.amounts)
         for name, loss in other.causes.items():
-            mine = self.causes.setdefault(name, Loss())
-            mine.seconds += loss.seconds
-            mine.lost_s += loss.lost_s
+            self.causes.setdefault(name, Loss()).add(loss)
 
 
 @dataclass(frozen=True)
@@ -186,6 +227,22 @@ class Job:
     def lost_hours(self) -> float:
         """GPU-hours that it wasted at most, whatever the cause."""
         return sum(loss.lost_s for loss in self.causes.values()) / 3600
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What is said of a job."""
+
+    cause: str
+    """Name of the cause, or of what is said without one: `proven_plan`, `cannot_tell`."""
+    sentence: str
+    """What it does, as a clause without a full stop."""
+    what_to_do: str
+    """The same of what to do; empty where nothing can be named."""
+    gain_hours: float | None
+    """GPU-hours to gain at most, an estimate; None where nothing can be gained or estimated."""
+    method: str
+    """How that was estimated, or what is wasted; empty where nothing is."""
 
 
 @dataclass(frozen=True)

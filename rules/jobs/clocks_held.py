@@ -15,7 +15,8 @@ LEAST_LOSS = 0.02
 
 CAUSE = JobCause(
     rank=60,
-    phrase="held {lost} below its highest clock by its power limit or its temperature",
+    phrase="held {depth} below its highest clock by its power limit or its temperature {held} of"
+    " the time",
     advice="nothing that tune could gain: `gpuadvisor explain power_capped`",
     method="At most the share by which the clock was below its maximum.",
 )

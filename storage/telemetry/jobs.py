@@ -47,7 +47,7 @@ _STATEMENTS = (
     + ", PRIMARY KEY (hour_s, gpu, program, unclaimed)) WITHOUT ROWID{and_strict}",
     "CREATE TABLE IF NOT EXISTS causes (hour_s REAL NOT NULL, gpu TEXT NOT NULL,"
     " program INTEGER NOT NULL, cause TEXT NOT NULL, seconds REAL NOT NULL, lost_s REAL NOT NULL,"
-    " PRIMARY KEY (hour_s, gpu, program, cause)) WITHOUT ROWID{and_strict}",
+    " held_s REAL NOT NULL, PRIMARY KEY (hour_s, gpu, program, cause)) WITHOUT ROWID{and_strict}",
     "CREATE TABLE IF NOT EXISTS moments (name TEXT PRIMARY KEY, time_s REAL NOT NULL){strict}",
 )
 OF_JOBS: FileTables = ((), _STATEMENTS)
@@ -59,9 +59,10 @@ _ADD_USE = (
     + ", ".join(f"{name} = {name} + excluded.{name}" for name in QUANTITIES)
 )
 _ADD_CAUSE = (
-    "INSERT INTO causes VALUES (?, ?, ?, ?, ?, ?)"
+    "INSERT INTO causes VALUES (?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (hour_s, gpu, program, cause) DO UPDATE SET"
-    " seconds = seconds + excluded.seconds, lost_s = lost_s + excluded.lost_s"
+    " seconds = seconds + excluded.seconds, lost_s = lost_s + excluded.lost_s,"
+    " held_s = held_s + excluded.held_s"
 )
 
 
@@ -95,7 +96,8 @@ class JobsFile(WrittenFile):
                     head = (*key, str(use.unclaimed or ""), use.first_s, use.last_s)
                     connection.execute(_ADD_USE, (*head, use.memory_max_bytes, *amounts))
                     for name, loss in use.causes.items():
-                        connection.execute(_ADD_CAUSE, (*key, name, loss.seconds, loss.lost_s))
+                        found = (loss.seconds, loss.lost_s, loss.held_s)
+                        connection.execute(_ADD_CAUSE, (*key, name, *found))
                 _note(connection, FOLDED, until_s)
         except BaseException:
             self._programs = {}  # those of this attempt are not in the file
@@ -217,8 +219,8 @@ class JobsReader:
 
 def _uses(answer: JobsAnswer) -> Iterator[Use]:
     causes: dict[tuple[Any, ...], dict[str, Loss]] = {}
-    for hour_s, gpu, program, cause, seconds, lost_s in answer.causes:
-        causes.setdefault((hour_s, gpu, program), {})[cause] = Loss(seconds, lost_s)
+    for hour_s, gpu, program, cause, *loss in answer.causes:
+        causes.setdefault((hour_s, gpu, program), {})[cause] = Loss(*loss)
     nothing = (None,) * len(PROCESS_COLUMNS)
     for hour_s, gpu, program, unclaimed, first_s, last_s, memory, *amounts in answer.uses:
         words: Sequence[Any] | None = answer.programs.get(program)

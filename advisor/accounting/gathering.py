@@ -1,0 +1,158 @@
+"""The jobs of a span with what is to be said of each, from the store or from its daemon."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Literal
+
+from gpuadvisor.daemon.history import Moment, open_reader, span
+from gpuadvisor.domain.jobs import Advice, Amounts, Job, Ledger, ProvenPlan, Use
+from gpuadvisor.domain.study import Verdict
+from gpuadvisor.errors import AdvisorError
+from gpuadvisor.rules.gpus import called
+from gpuadvisor.rules.job_advice import advice
+from gpuadvisor.rules.job_ledger import ledger
+from gpuadvisor.rules.job_use import HOUR_S, WARM_UP_S, JobFold
+
+if TYPE_CHECKING:
+    from gpuadvisor.domain.telemetry import Gpu
+    from gpuadvisor.storage.telemetry.jobs import JobsReader
+
+By = Literal["user", "script", "gpu"]
+
+
+@dataclass(frozen=True)
+class AdvisedJob:
+    """A job with what is to be said of it."""
+
+    job: Job
+    gpus: tuple[Gpu, ...]
+    """Its GPUs, as far as the store knows them."""
+    advice: tuple[Advice, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Jobs that have something in common."""
+
+    name: str
+    jobs: int
+    amounts: Amounts
+    lost_hours: float
+
+
+@dataclass(frozen=True)
+class JobsReport:
+    """The jobs of a span, those that waste most first."""
+
+    ledger: Ledger
+    jobs: tuple[AdvisedJob, ...]
+    gpus: tuple[Gpu, ...]
+    """The GPUs of the store."""
+    unmeasured_s: float
+    """GPU time of the span since the first use of which nothing is known."""
+    uses: tuple[Use, ...]
+
+    def grouped(self, by: By) -> list[Group]:
+        """Return the jobs of each user, script or GPU together, those that waste most first."""
+        parts: dict[str, list[Job]] = {}
+        for each in self.jobs if by != "gpu" else ():
+            name = each.job.user if by == "user" else each.job.script
+            parts.setdefault(name or "?", []).append(each.job)
+        for gpu in self.gpus if by == "gpu" else ():
+            here = [use for use in self.uses if use.gpu == gpu.uuid]
+            if here:  # a job on several GPUs is parted
+                book = ledger(here, self.ledger.since_s, self.ledger.until_s)
+                parts[called(gpu)] = list(book.jobs)
+        groups = [_group(name, jobs) for name, jobs in parts.items()]
+        return sorted(groups, key=lambda each: -each.lost_hours)
+
+
+def _group(name: str, jobs: Sequence[Job]) -> Group:
+    amounts = Amounts()
+    for job in jobs:
+        amounts.add(job.amounts)
+    return Group(name, len(jobs), amounts, sum(job.lost_hours for job in jobs))
+
+
+def gather(
+    since: Moment = "7d", until: Moment | None = None, *, folder: Path | None = None
+) -> JobsReport:
+    """Return the jobs that used GPUs from the whole hour of `since` until before that of `until`.
+
+    UsageError where there is no store yet, or an argument is wrong.
+    """
+    since_s, until_s = span(since, until)
+    reader = open_reader(folder)
+    from gpuadvisor.storage.telemetry.jobs import JobsReader
+
+    begin_s = since_s // HOUR_S * HOUR_S
+    stored = JobsReader(reader.folder)
+    uses = list(stored.read(begin_s, until_s))
+    uses += [use for use in _newest(reader.folder, stored) if begin_s <= use.hour_s < until_s]
+    end_s = min(until_s, max((use.last_s for use in uses), default=begin_s))
+    book = ledger(uses, begin_s, end_s, stored.withheld)
+    gpus = reader.all_gpus()
+    plans = proven_plans()
+    jobs = [_advised(job, gpus, plans) for job in book.jobs]
+    jobs.sort(key=lambda each: (-each.job.lost_hours, -each.job.gpu_hours))
+    first_s = min((use.first_s for use in uses), default=end_s)
+    seen = len({use.gpu for use in uses})
+    whole_s = (end_s - max(begin_s, first_s)) * seen
+    missed_s = max(whole_s - book.total.seconds, 0.0)
+    return JobsReport(book, tuple(jobs), gpus, missed_s, tuple(uses))
+
+
+def _newest(folder: Path, stored: JobsReader) -> Iterator[Use]:
+    """Yield the uses of what is stored and was not made into uses yet; nothing for other users."""
+    from gpuadvisor.storage.telemetry.frames import FrameReader
+    from gpuadvisor.storage.telemetry.processes import ProcessReader
+
+    if stored.is_closed:
+        return
+    since_s = stored.folded_s
+    fold = JobFold(since_s)
+    frames = FrameReader(folder, since_s - WARM_UP_S, processes=ProcessReader(folder))
+    for frame in frames.read(math.inf):
+        for minute in fold.add(frame):
+            yield from minute.uses
+    for minute in fold.finish():
+        yield from minute.uses
+
+
+def _advised(job: Job, gpus: Sequence[Gpu], plans: Sequence[ProvenPlan]) -> AdvisedJob:
+    ours = tuple(gpu for gpu in gpus if gpu.uuid in job.gpus)
+    names = {gpu.name for gpu in ours}
+    device = names.pop() if len(names) == 1 else None
+    return AdvisedJob(job, ours, tuple(advice(job, plans, device)))
+
+
+def proven_plans() -> list[ProvenPlan]:
+    """Return the plans of this user's studies that were shown to be faster; none where there is no
+    store of studies, or it cannot be read."""
+    from gpuadvisor.storage.home import DATABASE, readable_home
+
+    if not (readable_home() / DATABASE).exists():
+        return []
+    from gpuadvisor.tuning.selection import StudyFilter, stored_studies
+
+    try:
+        records = stored_studies(StudyFilter(verdicts=(Verdict.FASTER, Verdict.FASTER_UNVERIFIED)))
+    except (AdvisorError, OSError):
+        return []
+    return [
+        ProvenPlan(
+            each.name,
+            f"-m {each.script}" if each.is_module else each.script,
+            each.folder,
+            each.environment.device.name,
+            each.speedup.ratio,
+            str(PurePath(each.folder, each.plan)),
+            each.verdict is Verdict.FASTER,
+        )
+        for each in records
+        if each.plan is not None and each.speedup is not None
+    ]

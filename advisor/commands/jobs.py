@@ -1,0 +1,76 @@
+"""List the jobs that used the GPUs, by what they waste, and say what to do about it.
+
+The daemon keeps what each process took of each GPU. What could be gained is an estimate out of
+telemetry alone, with its method, and never more than telemetry shows to be lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from gpuadvisor.commands._arguments import add_json, add_markdown
+from gpuadvisor.errors import UsageError
+
+EPILOG = """examples:
+  gpuadvisor jobs
+  gpuadvisor jobs --since 24h --by user
+  gpuadvisor jobs --digest > week.md
+  gpuadvisor jobs --json | jq '.jobs[0].advice[].text'
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--since", metavar="TIME", default="7d",
+        help="a time ago such as 24h or 7d (default: 7d), or a moment such as 2026-01-31T18:00;"
+        " from its whole hour on",
+    )  # fmt: skip
+    parser.add_argument("--until", metavar="TIME", help="the same; default: now")
+    parser.add_argument(
+        "--by", choices=("user", "script", "gpu"), help="a line for each of these, not each job"
+    )
+    parser.add_argument("--all", action="store_true", help="also jobs that took next to nothing")
+    parser.add_argument(
+        "--digest", action="store_true", help="print one page of Markdown, for a chat or a mail"
+    )
+    add_markdown(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    given = [f"--{each}" for each in ("by", "json", "markdown") if getattr(args, each)]
+    if args.digest and given:
+        raise UsageError(f"--digest is a page of its own: leave out {given[0]}")
+    if args.by and args.json:
+        raise UsageError("--json has every job: leave out --by, and group them with jq")
+    from gpuadvisor.accounting.gathering import gather
+    from gpuadvisor.commands._output import note, output, write_formats
+    from gpuadvisor.reports import jobs_document as report
+
+    found = gather(args.since, args.until)
+    ledger, missed_s = found.ledger, found.unmeasured_s
+    jobs = [(each.job, each.gpus, each.advice) for each in found.jobs]
+    groups = [
+        (each.name, each.jobs, each.amounts, each.lost_hours)
+        for each in found.grouped(args.by or "user")
+    ]
+    if args.digest:
+        from gpuadvisor.daemon.alerts import host
+
+        sys.stdout.write(report.digest(ledger, jobs, groups, missed_s, host()))
+        return 0
+    if not jobs and not args.json:
+        note("no process used a GPU in this time: see a longer one with `--since 30d`")
+    if args.by:
+        made = report.grouped_sections(ledger, args.by, groups, missed_s)
+    else:
+        width = None if args.markdown else output().width
+        made = report.sections(ledger, jobs, missed_s, all_rows=args.all, width=width)
+    if not write_formats(
+        args,
+        lambda: report.jobs_json(ledger, jobs, missed_s),
+        lambda: report.jobs_markdown(made),
+    ):
+        report.print_jobs(output(), made)
+    return 0
