@@ -79,6 +79,7 @@ def _judged(rule: Loaded, result: RuleResult, evidence: Evidence) -> Finding:
         result.advice,
         rule.rule.knobs if result.knobs is None else result.knobs,
         result.source,
+        parts=() if result.saving is None else tuple(result.saving.parts),
     )
 
 

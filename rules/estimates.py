@@ -106,7 +106,7 @@ def _saved(facts: Facts, change: Scenario, pace: float) -> float:
 def idle_ns(facts: Facts, *causes: Cause) -> float:
     """Return how long the device that was played was idle for one of these causes."""
     line = facts.timeline
-    found = [each for each in facts.idle_in_run if line is None or each.device == line.device]
+    found = [each for each in facts.idle if line is None or each.device == line.device]
     return float(max((sum(each.causes_ns[cause] for cause in causes) for each in found), default=0))
 
 

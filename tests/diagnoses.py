@@ -38,6 +38,7 @@ INPUT = Finding(
     "Load batches in more worker processes.",
     ("dataloader_workers", "pin_memory", "prefetch_factor"),
     "train.py:42",
+    parts=("idle/waiting_for_data",),
 )
 KERNEL = Finding(
     "uncoalesced_loads",
@@ -61,6 +62,7 @@ SYMPTOM = replace(
 )
 REMARK = replace(
     INPUT,
+    parts=(),
     rule="memory_room",
     severity=Severity.INFO,
     summary="Half of the GPU's memory is free",

@@ -134,6 +134,8 @@ class Finding:
     """`file:line` of the user's code, where it is known."""
     hidden_by: str | None = None
     """The rule that found the cause of which this is a symptom."""
+    parts: tuple[str, ...] = ()
+    """Parts of the run's time that it is about, such as `idle/launching` or `kernel/NAME`."""
 
 
 @dataclass(frozen=True)

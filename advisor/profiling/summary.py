@@ -117,6 +117,8 @@ def duration(nanoseconds: int) -> str:
 
 def where_time_went(facts: Facts) -> dict[str, Any]:
     """Return a first look at a profile, as plain values. What is not known is not there."""
+    from gpuadvisor.rules.facts.time_breakdown import IDLE
+
     profile = facts.profile
     look: dict[str, Any] = {}
     times: dict[str, int]
@@ -127,14 +129,13 @@ def where_time_went(facts: Facts) -> dict[str, Any]:
             "data_wait_share": facts.steps.data_wait_share,
         }
     if profile.rows("kernels"):
-        causes = {idle.device: idle.causes_ns for idle in facts.idle}
         look["devices"] = [
             {
-                "device": busy.device,
-                "busy_share": busy.busy_share,
-                "idle_ms": {str(c): ns / 1e6 for c, ns in causes.get(busy.device, {}).items()},
+                "device": device,
+                "busy_share": each.busy_share,
+                "idle_ms": {str(part): each.parts_ns[part] / 1e6 for part in IDLE},
             }
-            for busy in facts.busy
+            for device, each in facts.time_breakdowns.items()
         ]
         times = {}
         for kernel in facts.kernels:
@@ -159,16 +160,15 @@ def _largest(times_ns: dict[str, int], total_ns: int) -> list[dict[str, Any]]:
 def look_lines(look: dict[str, Any]) -> Iterator[str]:
     """Yield a first look as lines of text."""
     if steps := look.get("steps"):
-        wait = f", {steps['data_wait_share']:.0%} of it waiting for data"
         median = duration(round(1e6 * steps["median_ms"]))
-        yield f"{steps['count']} steps, {median} each (median){wait}"
+        yield f"{steps['count']} steps, {median} each (median)"
     for device in look.get("devices", ()):
         idle = {cause: ms for cause, ms in device["idle_ms"].items() if ms}
         total = sum(idle.values()) or 1.0
         by_size = sorted(idle.items(), key=lambda each: -each[1])
         parts = [f"{c.replace('_', ' ')} {ms / total:.0%}" for c, ms in by_size]
-        because = f"; without a kernel because of: {', '.join(parts)}" if parts else ""
-        yield f"GPU {device['device']} busy {device['busy_share']:.0%} of the time{because}"
+        because = f"; idle because of: {', '.join(parts)}" if parts else ""
+        yield f"GPU {device['device']} busy {device['busy_share']:.0%} of the run{because}"
     titles = {
         "kernels": "kernels that take most of the GPU's time:",
         "operators": "operators that take most of the host's time, with what they call:",

@@ -59,6 +59,7 @@ def diagnosis_markdown(report: DiagnosisReport) -> str:
     """Return the diagnosis as GitHub-flavoured Markdown, for an issue or a pull request."""
     name, _, ran = wording.subject(report).removeprefix(report.name).partition(": ")
     conclusion = [Paragraph(f"{name}{ran}."), Paragraph(wording.outcome(report), "strong")]
+    conclusion += map(Paragraph, wording.account(report))
     sections = [Section("", [*conclusion, *what_to_fix(report)])]
     if report.notes:
         sections.append(Section("Notes", [Bullets(report.notes)]))
@@ -136,6 +137,7 @@ def diagnosis_lines(report: DiagnosisReport, everything: bool = False) -> Iterat
     """Yield what is to be said of a run; all of it where that is asked for."""
     yield Line(wording.subject(report), "bold")
     yield Line(wording.outcome(report))
+    yield from (Line(each.replace("`", "")) for each in wording.account(report))
     at_top = report.worth_fixing if everything else report.worth_fixing[:MOST_AT_TOP]
     for number, finding in enumerate(at_top, 1):
         yield Line("")

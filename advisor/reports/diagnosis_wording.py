@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from gpuadvisor.domain.finding import Diagnosis, Figure, Finding, NotMeasured, ScopeKind, Span
-from gpuadvisor.reports import figures, profile_wording
+from gpuadvisor.reports import account_wording, figures, profile_wording
 from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
 from gpuadvisor.reports.profile_report import ProfileReport
 from gpuadvisor.rules.facts.kernel_families import short_name
@@ -69,13 +69,37 @@ def found(report: DiagnosisReport) -> str:
         if not report.able:
             return "Nothing could be looked at."
         looked = ", ".join(report.looked_at)
-        return f"Nothing worth fixing was found; {_able(report)}, for {looked}."
+        return f"{_nothing(report)}; {_able(report)}, for {looked}."
     together = report.diagnosis.together_pct
     worth = ""
     if together is not None and together.high >= 1 and report.source != "ncu":
         worth = f", {'together ' if count > 1 else ''}worth {percents(together)} of the run"
     shown = f", {len(report.worth_fixing)} of them shown" if report.cut else ""
     return f"{figures.count(count, 'thing')} to fix{worth}{shown}."
+
+
+def _nothing(report: DiagnosisReport) -> str:
+    """Return that nothing was found: that nothing is wrong only where useful work fills the run."""
+    if report.profile is None or not report.profile.facts.has_timeline:
+        return "Nothing worth fixing was found"
+    if not report.profile.facts.time_breakdowns:
+        return "No work of a GPU was recorded, and nothing else was found"
+    if account_wording.unclaimed(report.profile.facts.account, report.diagnosis) is None:
+        return "Nothing worth fixing was found"
+    return "No rule found why the GPU was idle"
+
+
+def account(report: DiagnosisReport) -> list[str]:
+    """Return where the run's time went, and what of it no finding explains, in sentences."""
+    if report.profile is None or not report.profile.facts.time_breakdowns:
+        return []
+    whole = report.profile.facts.account
+    words = [account_wording.line(whole, report.diagnosis)]
+    left = account_wording.unclaimed(whole, report.diagnosis)
+    if left is not None:
+        how = account_wording.WOULD_TELL[left.largest.part].replace("SCRIPT", script(report))
+        words.append(" ".join(account_wording.sentences(left, how)))
+    return words
 
 
 def _able(report: DiagnosisReport) -> str:
@@ -85,7 +109,7 @@ def _able(report: DiagnosisReport) -> str:
 def first(report: DiagnosisReport) -> str:
     """Return what to fix first on one line."""
     if not report.worth_fixing:
-        return f"nothing worth fixing was found ({_able(report)})"
+        return f"{(words := _nothing(report))[:1].lower()}{words[1:]} ({_able(report)})"
     top = report.worth_fixing[0]
     words = worth(top, report.diagnosis, is_of_kernel(report, top)).partition(", about")[0]
     return f"fix first: {top.summary} ({top.rule}{f', worth {words}' if words else ''})"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gpuadvisor.reports.diagnosis_report import DiagnosisReport
     from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
     from gpuadvisor.reports.studies_comparison import Difference, StudiesComparison
+    from gpuadvisor.rules.facts.account import Account
     from gpuadvisor.rules.facts.comparison import Change, ComparedProfile, ProfileComparison
     from gpuadvisor.rules.facts.steps import Steps
     from gpuadvisor.rules.facts.summary import Facts
@@ -271,6 +272,7 @@ def profile_json(report: ProfileReport) -> Json:
             {"device": device, **_fields(each, "span_ns busy_ns busy_share parts_ns")}
             for device, each in facts.time_breakdowns.items()
         ],
+        "account": _account(facts.account, report.diagnosis),
         "steps": facts.steps and _steps(facts.steps),
         "kernels_total": len(report.kernels),
         "kernels": [_kernel(row) for row in report.kernels[:MOST_ROWS]],
@@ -326,6 +328,29 @@ def profile_json(report: ProfileReport) -> Json:
         "not_measured": facts.not_measured,
         "warnings": [*report.problems, *header.warnings],
     })  # fmt: skip
+
+
+def _account(account: Account, diagnosis: Diagnosis | None) -> list[Json]:
+    """Return where the time of each device went, to the nanosecond."""
+    from gpuadvisor.reports.account_wording import claims
+
+    claimed = claims(diagnosis)
+    return [
+        {
+            **_fields(device, "device begin_ns end_ns"),
+            "entries": [
+                {
+                    **_fields(each, "kind part family? time_ns"),
+                    "finding": claimed.get(each.part),
+                }
+                for each in device.entries
+            ],
+            "longest": _rows(
+                device.longest, "part=cause begin_ns duration_ns time_ns=cause_ns before after"
+            ),
+        }
+        for device in account.devices
+    ]
 
 
 def _steps(steps: Steps) -> Json:
@@ -386,6 +411,7 @@ def diagnosis_json(report: DiagnosisReport) -> Json:
         "kind": "diagnosis",
         **_fields(report, "profile=stored file? script? source"),
         **findings_json(report.diagnosis),
+        "account": report.profile and _account(report.profile.facts.account, report.diagnosis),
         "notes": report.notes,
     })  # fmt: skip
 

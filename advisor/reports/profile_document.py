@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
-from gpuadvisor.reports import diagnosis_wording, figures, profile_plots
+from gpuadvisor.reports import account_wording, diagnosis_wording, figures, profile_plots
 from gpuadvisor.reports import profile_wording as wording
 from gpuadvisor.reports.diagnosis_document import what_to_fix
 from gpuadvisor.reports.diagnosis_report import of_profile
@@ -100,7 +100,8 @@ def profile_document(report: ProfileReport) -> Document:
         conclusion=[Paragraph(wording.verdict(report))],
         sections=tuple(_sections(report)),
         footer=(
-            "Shares are of the time from the device's first event to its last one. Every figure"
+            "Shares of time are of the run: from its first step, or its first work where that is"
+            " earlier, to the last work of its devices. Every figure"
             f" comes from the recording; what it lacks is called {figures.NOT_MEASURED}."
             " Recording slows the CPU down, so real idle time is shorter where it launches.",
             f"gpuadvisor {report.version}",
@@ -144,16 +145,23 @@ def _where_time_goes(report: ProfileReport) -> Iterator[Section]:
     """Yield the time of each device by what it did, or why it did nothing."""
     if not report.facts.time_breakdowns:
         return
-    total = added(report.facts.time_breakdowns)
+    account = report.facts.account
+    total = added(account.breakdowns)
     parts = [part for part in TimeCategory if total.parts_ns[part] > 0]
+    claimed = account_wording.claims(report.diagnosis)
+    longest = sorted(
+        (gap for each in account.devices for gap in each.longest), key=lambda gap: gap.cause_ns
+    )
+    places = {str(gap.cause): account_wording.place(gap) for gap in longest}
     rows = [
-        (wording.PARTS[part], figures.percent(total.share(part)),
-         figures.nanoseconds(total.parts_ns[part]), wording.EXPLAINED[part])
-        for part in parts
+        (account_wording.name(entry), figures.percent(account.share(entry)),
+         figures.nanoseconds(entry.time_ns), wording.EXPLAINED[entry.part],
+         claimed.get(entry.part, ""), places.get(str(entry.part), ""))
+        for entry in account.entries
     ]  # fmt: skip
     busy = figures.percent(total.busy_share), figures.nanoseconds(total.busy_ns)
-    rows.append(("busy, together", *busy, "At least one kernel or copy runs."))
-    words = "What the device did, and why it did nothing, as parts that exclude each other."
+    rows.append(("busy, together", *busy, "At least one kernel or copy runs.", "", ""))
+    words = "What the device did, and why it did nothing: each moment of the run is in one part."
     if len(report.facts.time_breakdowns) > 1:
         words += f" The table adds {len(report.facts.time_breakdowns)} devices up."
     left_out = len(report.facts.time_breakdowns) - profile_plots.MOST_BARS
@@ -163,7 +171,8 @@ def _where_time_goes(report: ProfileReport) -> Iterator[Section]:
         lambda width: profile_plots.plot_time_breakdown(report.facts.time_breakdowns, width),
         [(f"dot square part {part}", wording.PARTS[part]) for part in parts],
     )
-    columns = _titled("Part", "Share", "Time", "Which means", words_from=3)
+    titles = "Part", "Share", "Time", "Which means", "Finding", "The longest"
+    columns = _titled(*titles, words_from=3)
     yield Section.led("Where the time goes", words, plot, Table(rows, columns, "account"))
 
 
@@ -175,14 +184,12 @@ def _steps(report: ProfileReport) -> Iterator[Section]:
         yield Section("Steps", [Paragraph(f"Not measured: {reason}.", "note")])
         return
     times = sorted(step.duration_ns for step in found.steps)
-    busy = sum(step.device_busy_ns for step in found.steps)
     count = figures.count(len(times), "step")
     row = (
         count,
         *(figures.nanoseconds(times[max(-(-percent * len(times) // 100) - 1, 0)])
           for percent in _PERCENTILES),
-        figures.percent(busy / sum(times) if sum(times) else None),
-        figures.percent(found.data_wait_share),
+        figures.nanoseconds(sum(step.data_wait_ns for step in found.steps) / len(times)),
     )  # fmt: skip
     names = ({50: "Median", 100: "Longest"}.get(p, f"{p}th percentile") for p in _PERCENTILES)
     source = wording.STEP_SOURCES.get(found.source, str(found.source))
@@ -191,7 +198,7 @@ def _steps(report: ProfileReport) -> Iterator[Section]:
     plot = Plot(
         lambda width: profile_plots.plot_steps(found, width), waits if found.data_wait_share else ()
     )
-    columns = _titled("", *names, "Device busy", "Waiting for data")
+    columns = _titled("", *names, "Waiting for data (mean)")
     lead = f"{count}: {source}. Times are the CPU's."
     yield Section.led("Steps", lead, plot, Table([row], columns))
 

@@ -20,9 +20,14 @@ PARTS = {
     TimeCategory.LAUNCHING: "idle: CPU is launching",
     TimeCategory.WAITING_FOR_DATA: "idle: waiting for data",
     TimeCategory.SYNCHRONIZING: "idle: CPU synchronizes",
+    TimeCategory.ALLOCATING: "idle: GPU memory is allocated or freed",
     TimeCategory.OTHER_HOST: "idle: other work of the CPU",
-    TimeCategory.DEVICE: "idle: device or another stream",
-    TimeCategory.UNKNOWN: "idle: cause not measured",
+    TimeCategory.STARTING: "idle: start-up",
+    TimeCategory.PROFILER: "idle: the profiler itself",
+    TimeCategory.BETWEEN_KERNELS: "idle: from one kernel to the next",
+    TimeCategory.FINISHED: "idle: nothing more to do",
+    TimeCategory.DEVICE: "unexplained: launched, but not begun",
+    TimeCategory.UNKNOWN: "unexplained: no launch recorded",
 }
 EXPLAINED = {
     TimeCategory.COMPUTING: "At least one kernel that computes runs.",
@@ -31,8 +36,13 @@ EXPLAINED = {
     TimeCategory.LAUNCHING: "The CPU launches at its pace, and the device is done sooner.",
     TimeCategory.WAITING_FOR_DATA: "The launching thread waits for a batch of its DataLoader.",
     TimeCategory.SYNCHRONIZING: "The queue ran empty because the CPU waited for the device.",
+    TimeCategory.ALLOCATING: "The launching thread is in a call that allocates or frees memory.",
     TimeCategory.OTHER_HOST: "The CPU does something else between launches, such as Python code.",
-    TimeCategory.DEVICE: "Work was launched, but waits for another stream, GPU or the device.",
+    TimeCategory.STARTING: "What a run does once: kernels are loaded, compiled or captured.",
+    TimeCategory.PROFILER: "The profiler writes down what it has seen, or asks for memory.",
+    TimeCategory.BETWEEN_KERNELS: "What was launched begins as soon as the device can.",
+    TimeCategory.FINISHED: "Other GPUs still work; this one's last work is done.",
+    TimeCategory.DEVICE: "What was launched began late, and nothing in the profile tells why.",
     TimeCategory.UNKNOWN: "The call that launched what came next was not recorded.",
 }
 STEP_SOURCES = {
@@ -84,7 +94,7 @@ def headline(report: ProfileReport) -> tuple[str, str]:
         return "No GPU", "nothing that ran on a device was recorded"
     total = added(report.facts.time_breakdowns)
     who = "the GPU was busy" if len(report.facts.time_breakdowns) == 1 else "the GPUs were busy"
-    return figures.percent(total.busy_share), f"of the time from first to last work {who}"
+    return figures.percent(total.busy_share), f"of the run {who}"
 
 
 def verdict(report: ProfileReport) -> str:

@@ -38,13 +38,6 @@ SURE_OF_DEVICE = 0.5
 """Share that is saved at least of idle time between kernels that had been launched: the trace does
 not tell what it was. [own]"""
 
-LOADING_NS = 50_000_000
-"""Idle time before one launch, from which on it is no launch that takes it: those of eager PyTorch
-follow each other within 0.2 ms. First ones took 119 to 332 ms in a trace of an AMD GPU. [own]"""
-MOST_OF_ONE = 0.5
-"""Largest share of the idle time between launched kernels that one gap has: a program that launches
-too much has many. [own]"""
-
 RULE = Rule(
     Category.LAUNCH_BOUND,
     needs=(KERNELS, IDLE),
@@ -83,11 +76,8 @@ def _of_host(facts: Facts, run_ns: float) -> tuple[float, float] | None:
 
 
 def _launching_ns(facts: Facts) -> float:
-    """Return the idle time in which the host launched, without that in which kernels were loaded
-    or compiled, which happens once."""
-    loading = [gap for each in facts.idle for gap in each.longest if gap.cause is Cause.LAUNCHING]
-    once = sum(gap.cause_ns for gap in loading if gap.cause_ns >= LOADING_NS)
-    return max(facts.host_idle.launching_ns - once, 0.0)
+    """Return the idle time in which the host launched, without what happens once."""
+    return max(facts.host_idle.launching_ns - idle_ns(facts, Cause.STARTING), 0.0)
 
 
 def _slower(facts: Facts) -> float:
@@ -99,12 +89,7 @@ def _of_device(facts: Facts, of_kernels: Queue) -> float:
     """Return the idle time between short kernels that had been launched in time, in nanoseconds."""
     if of_kernels.short_kernels < LEAST_SHORT_SHARE * of_kernels.kernels:
         return 0.0
-    idle = idle_ns(facts, Cause.DEVICE)
-    gaps = [
-        gap.cause_ns for each in facts.idle for gap in each.longest if gap.cause == Cause.DEVICE
-    ]
-    if max(gaps, default=0) > MOST_OF_ONE * idle:
-        return 0.0
+    idle = idle_ns(facts, Cause.BETWEEN_KERNELS)
     return idle if idle >= LEAST_DEVICE_SHARE * span_ns(facts) else 0.0
 
 
@@ -136,7 +121,7 @@ def _claim(
             {
                 "idle/launching": launching,
                 "idle/other_host": float(found.other_ns),
-                **({"idle/device": between_ns} if between_ns else {}),
+                **({"idle/between_kernels": between_ns} if between_ns else {}),
             },
         ),
         "At most all of this idle time; at least nine tenths of what launching for free saves when"
@@ -154,10 +139,9 @@ def _device_claim(evidence: Evidence, of_kernels: Queue, between_ns: float) -> R
     return RuleResult(
         f"The GPU is idle for {share:.0%} of the run between kernels that had been launched in"
         f" time, {of_kernels.short_kernels / of_kernels.kernels:.0%} of which take less than 10 us",
-        (percent("gpu_idle_device", share, LEAST_DEVICE_SHARE), *_of_kernels(of_kernels)),
-        "Give each launch more to do: fuse the short kernels, or make batches larger. Look at the"
-        " longest gaps first: a profiler that loses kernels of CUDA graphs leaves gaps as well.",
-        Estimate(SURE_OF_DEVICE * between_ns, between_ns, {"idle/device": between_ns}),
+        (percent("gpu_idle_between_kernels", share, LEAST_DEVICE_SHARE), *_of_kernels(of_kernels)),
+        "Give each launch more to do: fuse the short kernels, or make batches larger.",
+        Estimate(SURE_OF_DEVICE * between_ns, between_ns, {"idle/between_kernels": between_ns}),
         "At most all of this idle time, and half of it by our own choice: the trace does not tell"
         " what the GPU waited for.",
         knobs=("compile", "batch_size"),

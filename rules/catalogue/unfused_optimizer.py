@@ -54,7 +54,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         return
     host, device = _shares(times)
     saving = row_saving(facts, [RowGain(steps.rows, time, *device)], steps.times, host)
-    idle = max((each.idle_ns for each in facts.idle_in_run), default=0)
+    idle = max((each.idle_ns for each in facts.idle), default=0)
     name = steps.names[0].removeprefix("Optimizer.step#").removesuffix(".step")
     launching = {"idle/launching": min(host[1] * steps.times.total_ns, idle)}
     yield RuleResult(

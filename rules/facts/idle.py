@@ -1,10 +1,16 @@
 """Why a device did not compute: each gap between its kernels, split by cause.
 
-Looked at is the time from the first event of a device to the last in which no kernel runs on it.
-Where copies or memsets run in it, that is `copying`. The rest is idle, gap by gap: what ended it is
-the next kernel or copy, which a call of some thread of the host launched. Then, before that call:
+Looked at is the time of the run in which no kernel runs on a device. Where copies or memsets run in
+it, that is `copying`. The rest is idle, gap by gap: what ended it is the next kernel or copy, which
+a call of some thread of the host launched. Then, up to the end of that call:
+
+- where the process does what a run does once (`facts.starting`): `starting`,
+- where the profiler itself is at work: `profiler`,
+
+and else, before that call:
 
 - in a DataLoader's `__next__` on that thread: `waiting_for_data`,
+- else, in a call that allocates or frees the device's memory: `allocating`,
 - else, where that thread was in a call that waits for the device (synchronise, a blocking copy or
   free) when the gap began: `synchronizing`, for the queue ran empty because the host waited,
 - else, where its process is busy launching: `launching`, as the host works at its pace but the
@@ -13,9 +19,10 @@ the next kernel or copy, which a call of some thread of the host launched. Then,
 - else `other_host`: Python and whatever else the script does between launches;
 
 from the begin of that call to its end and the time a device needs to begin: `launching`; and after
-that `device`: what was launched waited for another stream or GPU, or for the device itself. Where
-the call was not recorded it is `unknown`. Without ranges (Nsight Systems without NVTX) nothing is
-`waiting_for_data`, which is then part of `other_host`.
+that `device`: what was launched did not begin, and nothing tells why. Where the call was not
+recorded it is `unknown`. What is no longer than a device needs to begin is neither:
+`between_kernels`. After the last work of a device the rest of the run is `finished`. Without ranges
+(Nsight Systems without NVTX) nothing is `waiting_for_data`, which is then part of `other_host`.
 
 The causes exclude each other and sum to the time without a kernel exactly.
 
@@ -33,7 +40,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from gpuadvisor.domain.profile import UNKNOWN, Direction
+from gpuadvisor.domain.profile import UNKNOWN, CallKind, Direction
 from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.intervals import (
     BoolArray,
@@ -51,6 +58,7 @@ from gpuadvisor.rules.facts.intervals import (
 from gpuadvisor.rules.facts.launches import BLOCKING, ENQUEUING, Calls, LaunchingCalls
 from gpuadvisor.rules.facts.loading import Waits
 from gpuadvisor.rules.facts.operators import Operators
+from gpuadvisor.rules.facts.starting import Starting
 
 NEVER = none()
 
@@ -59,7 +67,10 @@ HOST_PACE_NS = 100_000
 traces of V100, A100, H100 and MI300X hosts, operators included."""
 REACH_NS = 5_000
 """A kernel begins on an idle device so soon after its call returned: 95 % within 2.1 us on an H100
-and 3 us on a V100 and an A100 (19 us on an MI300X)."""
+and 3 us on a V100 and an A100. Other devices need longer (`reach_ns`)."""
+USUAL_TIMES = 2
+"""A kernel begins on an idle device within so many times the median of its trace: in traces of six
+kinds of GPU, of NVIDIA and AMD, 90 % begin within 0.9 to 2 times a median of 1.1 to 24 us."""
 RESOLUTION_NS = 2_000
 """Traces of whole microseconds cut off both begin and duration."""
 MOST_GAPS = 20
@@ -73,12 +84,20 @@ class Cause(StrEnum):
     LAUNCHING = "launching"
     WAITING_FOR_DATA = "waiting_for_data"
     SYNCHRONIZING = "synchronizing"
+    ALLOCATING = "allocating"
     OTHER_HOST = "other_host"
+    STARTING = "starting"
+    PROFILER = "profiler"
+    BETWEEN_KERNELS = "between_kernels"
+    FINISHED = "finished"
     DEVICE = "device"
     UNKNOWN = "unknown"
 
 
 IDLE_CAUSES = tuple(cause for cause in Cause if cause is not Cause.COPYING)
+UNEXPLAINED = (Cause.DEVICE, Cause.UNKNOWN)
+"""Causes that are none: what the trace shows does not tell why the device was idle."""
+_ALLOCATING = np.array((CallKind.ALLOCATE, CallKind.FREE), np.int8)
 
 
 @dataclass(frozen=True)
@@ -88,9 +107,9 @@ class IdleGap:
     begin_ns: int
     duration_ns: int
     cause: Cause
-    """The cause with the largest part."""
+    """The cause with the largest part, unless one was asked for."""
     cause_ns: int
-    """Time of the largest cause."""
+    """Time of that cause."""
     before: str
     """What ended last, for people; empty where nothing had run."""
     after: str
@@ -110,6 +129,8 @@ class IdleTime:
     gaps: int
     """Number of stretches in which nothing runs."""
     longest: tuple[IdleGap, ...]
+    longest_of: Mapping[Cause, IdleGap]
+    """The gap with most time of each cause that has some."""
 
     @property
     def idle_ns(self) -> int:
@@ -158,17 +179,31 @@ def idle(
     launched: LaunchingCalls,
     launching: Operators,
     waits: Waits,
-    begin_ns: int | None = None,
+    starting: Starting,
+    span: tuple[int, int],
 ) -> tuple[IdleTime, ...]:
-    """Return why each device did not compute; none for devices on which nothing ran.
-
-    Looked at is the time from `begin_ns` on, where that is earlier than a device's first event.
-    """
-    threads = _Threads(host, launching_times(host, launching), waits)
+    """Return why each device did not compute between two times, none for devices on which nothing
+    ran; all work of the devices lies between them."""
+    threads = _Threads(host, launching_times(host, launching), waits, starting)
+    reach = reach_ns(work, launched)
     return tuple(
-        _of_device(work, launched, threads, device, rows, begin_ns)
+        _of_device(work, launched, threads, device, rows, span, reach)
         for device, rows in work.lasting_by_device()
     )
+
+
+def reach_ns(work: DeviceWork, launched: LaunchingCalls) -> int:
+    """Return how soon a kernel begins on an idle device of this trace after its call returned."""
+    longest = REACH_NS
+    for _, rows in work.lasting_by_device():
+        rows = rows[launched.known[rows]]
+        rows = rows[np.argsort(work.begin_ns[rows], kind="stable")]
+        reached = np.maximum.accumulate(work.end_ns[rows])
+        idle = rows[1:][launched.begin_ns[rows[1:]] >= reached[:-1]]
+        if len(idle):
+            usual = float(np.median(work.begin_ns[idle] - launched.end_ns[idle]))
+            longest = max(longest, min(int(USUAL_TIMES * usual), HOST_PACE_NS))
+    return longest
 
 
 def idle_gaps(
@@ -177,16 +212,20 @@ def idle_gaps(
     launched: LaunchingCalls,
     launching: Operators,
     waits: Waits,
+    starting: Starting,
+    begin_ns: int,
     shortest_ns: int,
 ) -> Iterator[tuple[int, int, Iterator[IdleGap]]]:
-    """Yield each device's number, how many of its gaps are shorter, and the others in time order.
+    """Yield each device's number, how many of its gaps are shorter, and the others in time order,
+    from the run's begin to the device's last work.
 
     They are described one by one, as they are asked for: a profile may have a million.
     """
-    threads = _Threads(host, launching_times(host, launching), waits)
+    threads = _Threads(host, launching_times(host, launching), waits, starting)
+    reach = reach_ns(work, launched)
     for device, rows in work.lasting_by_device():
         ran = work.intervals(rows)
-        found = _split(work, launched, threads, rows, gaps(ran, *ran.span))
+        found = _split(work, launched, threads, rows, gaps(ran, begin_ns, ran.span[1]), reach)
         places = np.flatnonzero(found.times.end_ns - found.times.begin_ns >= shortest_ns)
         described = (_gap(work, host, launched, found, place) for place in places.tolist())
         yield device, len(found.times) - len(places), described
@@ -195,8 +234,11 @@ def idle_gaps(
 class _Threads:
     """What the threads of the host waited for."""
 
-    def __init__(self, host: Calls, launching: Mapping[int, Intervals], waits: Waits) -> None:
+    def __init__(
+        self, host: Calls, launching: Mapping[int, Intervals], waits: Waits, starting: Starting
+    ) -> None:
         self.host = host
+        self.starting = starting
         self.launching = launching
         self.rows = dict(by_key(host.thread_key))
         self.waits = waits
@@ -210,6 +252,14 @@ class _Threads:
     def launches(self, key: int) -> Intervals:
         return self.launching.get(int(self.host.process[self.rows[key][0]]), NEVER)
 
+    def starts(self, key: int) -> Intervals:
+        return self.starting.once.get(int(self.host.process[self.rows[key][0]]), NEVER)
+
+    def allocates(self, key: int) -> Intervals:
+        rows = self.rows[key]
+        rows = rows[np.isin(self.host.kind[rows], _ALLOCATING)]
+        return union(self.host.begin_ns[rows], self.host.end_ns[rows])
+
     def waits_for_device(self, key: int) -> Intervals:
         rows = self.rows[key]
         rows = rows[self.blocking[rows]]
@@ -222,32 +272,43 @@ def _of_device(
     threads: _Threads,
     device: int,
     rows: IntArray,
-    begin_ns: int | None,
+    span: tuple[int, int],
+    reach: int,
 ) -> IdleTime:
     kernels = work.intervals(rows[work.is_kernel[rows]])
     copies = work.intervals(rows[~work.is_kernel[rows]])
-    first = int(work.begin_ns[rows].min())
-    span = min(first, first if begin_ns is None else begin_ns), int(work.end_ns[rows].max())
-    no_kernel = gaps(kernels, *span)
+    done = int(work.end_ns[rows].max())
+    no_kernel = gaps(kernels, span[0], done)
     copying = both(no_kernel, copies)
-    found = _split(work, launched, threads, rows, without(no_kernel, copies))
-    totals = found.causes_ns.sum(axis=0)
+    found = _split(work, launched, threads, rows, without(no_kernel, copies), reach)
+    totals = dict(zip(IDLE_CAUSES, found.causes_ns.sum(axis=0).tolist(), strict=True))
+    totals[Cause.FINISHED] += span[1] - done
     length = found.times.end_ns - found.times.begin_ns
     listed = np.argsort(-length, kind="stable")[:MOST_GAPS].tolist()
+    host = threads.host
+    most = found.causes_ns.argmax(axis=0).tolist() if len(length) else []
+    longest_of: dict[Cause, IdleGap] = {
+        cause: _gap(work, host, launched, found, place, cause)
+        for cause, place in zip(IDLE_CAUSES, most, strict=False)
+        if totals[cause] and cause is not Cause.FINISHED
+    }
     return IdleTime(
         device,
-        no_kernel.total_ns,
-        {
-            Cause.COPYING: copying.total_ns,
-            **{cause: int(ns) for cause, ns in zip(IDLE_CAUSES, totals, strict=True)},
-        },
+        no_kernel.total_ns + span[1] - done,
+        {Cause.COPYING: copying.total_ns, **totals},
         len(found.times),
-        tuple(_gap(work, threads.host, launched, found, place) for place in listed),
+        tuple(_gap(work, host, launched, found, place) for place in listed),
+        longest_of,
     )
 
 
 def _split(
-    work: DeviceWork, launched: LaunchingCalls, threads: _Threads, rows: IntArray, times: Intervals
+    work: DeviceWork,
+    launched: LaunchingCalls,
+    threads: _Threads,
+    rows: IntArray,
+    times: Intervals,
+    reach: int,
 ) -> _Gaps:
     before, after = _neighbours(work, launched, rows, times)
     causes: dict[Cause, IntArray] = {cause: np.zeros(len(times), np.int64) for cause in IDLE_CAUSES}
@@ -256,7 +317,11 @@ def _split(
     causes[Cause.UNKNOWN][~known] = length[~known]
     gap = np.flatnonzero(known)
     for key, at in by_key(launched.thread_key[after[gap]]):
-        _blame(causes, launched, threads, key, times, after, gap[at])
+        _blame(causes, launched, threads, key, times, after, gap[at], reach)
+    for cause in UNEXPLAINED:
+        short = causes[cause] <= reach
+        causes[Cause.BETWEEN_KERNELS] += np.where(short, causes[cause], 0)
+        causes[cause][short] = 0
     return _Gaps(times, before, after, np.stack([causes[cause] for cause in IDLE_CAUSES], axis=1))
 
 
@@ -282,28 +347,49 @@ def _blame(
     times: Intervals,
     after: IntArray,
     gap: IntArray,
+    reach: int,
 ) -> None:
     """Split the gaps that a thread's launches ended."""
     begin, end, ended_by = times.begin_ns[gap], times.end_ns[gap], after[gap]
     called = np.clip(launched.begin_ns[ended_by], begin, end)
-    reached = np.clip(launched.end_ns[ended_by] + REACH_NS, called, end)
-    causes[Cause.LAUNCHING][gap] += reached - called
+    reached = np.clip(launched.end_ns[ended_by] + reach, called, end)
     causes[Cause.DEVICE][gap] += end - reached
-    loading = threads.waits_for_data(key)
-    data = covered_ns(loading, begin, called)
-    causes[Cause.WAITING_FOR_DATA][gap] += data
-    rest = called - begin - data
+    causes[Cause.LAUNCHING][gap] += reached - called
+    rest, taken = called - begin, none()
+    for cause, times_of in (
+        (Cause.STARTING, threads.starts(key)),
+        (Cause.PROFILER, threads.starting.profiler),
+        (Cause.WAITING_FOR_DATA, threads.waits_for_data(key)),
+        (Cause.ALLOCATING, threads.allocates(key)),
+    ):
+        if not len(times_of):
+            continue
+        mine = without(times_of, taken)
+        taken = either(taken, mine)
+        before = covered_ns(mine, begin, called)
+        causes[cause][gap] += before
+        rest = rest - before
+        if cause in (Cause.STARTING, Cause.PROFILER):
+            meanwhile = covered_ns(mine, called, reached)
+            causes[cause][gap] += meanwhile
+            causes[Cause.LAUNCHING][gap] -= meanwhile
     waited = covered_ns(threads.waits_for_device(key), begin, begin + 1) > 0
-    at_work = covered_ns(without(threads.launches(key), loading), begin, called)
+    at_work = covered_ns(without(threads.launches(key), taken), begin, called)
     causes[Cause.SYNCHRONIZING][gap] += np.where(waited, rest, 0)
     causes[Cause.LAUNCHING][gap] += np.where(waited, 0, at_work)
     causes[Cause.OTHER_HOST][gap] += np.where(waited, 0, rest - at_work)
 
 
 def _gap(
-    work: DeviceWork, host: Calls, launched: LaunchingCalls, found: _Gaps, place: int
+    work: DeviceWork,
+    host: Calls,
+    launched: LaunchingCalls,
+    found: _Gaps,
+    place: int,
+    cause: Cause | None = None,
 ) -> IdleGap:
-    largest = int(found.causes_ns[place].argmax())
+    """Describe a gap, with one of its causes or the largest one."""
+    largest = int(found.causes_ns[place].argmax()) if cause is None else IDLE_CAUSES.index(cause)
     begin, end = int(found.times.begin_ns[place]), int(found.times.end_ns[place])
     before, after = int(found.before[place]), int(found.after[place])
     call = int(launched.call[after])

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from gpuadvisor.domain.profile import CallKind, Profile
+from gpuadvisor.rules.facts.account import Account, account
 from gpuadvisor.rules.facts.communication import Communication, communication
 from gpuadvisor.rules.facts.copies import CopyTime, copy_times
 from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
@@ -35,6 +36,7 @@ from gpuadvisor.rules.facts.ncu_kernels import NcuKernel, ncu_kernels
 from gpuadvisor.rules.facts.operators import Operators, OperatorTimes, operator_times, operators
 from gpuadvisor.rules.facts.roofline import CeilingValues, OperatorPosition, operator_positions
 from gpuadvisor.rules.facts.sources import Sources, sources
+from gpuadvisor.rules.facts.starting import Starting, starting
 from gpuadvisor.rules.facts.steps import (
     OptimizerSteps,
     Repetition,
@@ -49,7 +51,6 @@ from gpuadvisor.rules.facts.time_breakdown import (
     TimeBreakdown,
     busy,
     concurrency,
-    time_breakdowns,
 )
 from gpuadvisor.rules.facts.unfused import Attention, Chain, attention, chains
 from gpuadvisor.rules.facts.what_if import FasterKernels, Timeline, faster_kernels, timeline
@@ -116,13 +117,20 @@ class Facts:
         return busy(self.work)
 
     @cached_property
-    def idle(self) -> tuple[IdleTime, ...]:
-        return idle(self.work, self.host, self.launched, self.launching, self.loader_waits)
+    def starting(self) -> Starting:
+        """When the host did what a run does once."""
+        return starting(self.profile, self.host, self.launched)
 
     @cached_property
     def window(self) -> Window:
         """The run that the profile shows."""
         return window(self.busy, self.steps, self.loader_waits.values())
+
+    @cached_property
+    def idle(self) -> tuple[IdleTime, ...]:
+        """Why each device did not compute, over the whole window."""
+        parts = self.work, self.host, self.launched, self.launching, self.loader_waits
+        return idle(*parts, self.starting, self.window.span)
 
     @property
     def has_timeline(self) -> bool:
@@ -130,16 +138,15 @@ class Facts:
         return "kernels.begin_ns" not in self.profile.header.not_measured
 
     @cached_property
-    def time_breakdowns(self) -> Mapping[int, TimeBreakdown]:
+    def account(self) -> Account:
         """Where the time of each device went; empty without a timeline."""
-        return time_breakdowns(self.busy, self.idle) if self.has_timeline else {}
+        parts = (self.busy, self.idle) if self.has_timeline else ((), ())
+        return account(self.work, *parts, self.window.span)
 
-    @cached_property
-    def idle_in_run(self) -> tuple[IdleTime, ...]:
-        """Why each device did not compute, from the run's begin on, which may be before its first
-        work."""
-        parts = self.work, self.host, self.launched, self.launching, self.loader_waits
-        return idle(*parts, begin_ns=self.window.begin_ns)
+    @property
+    def time_breakdowns(self) -> Mapping[int, TimeBreakdown]:
+        """The account by device and category; empty without a timeline."""
+        return self.account.breakdowns
 
     @cached_property
     def timeline(self) -> Timeline | None:

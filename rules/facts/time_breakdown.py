@@ -6,20 +6,18 @@ which at least one of that kind runs, so they overlap; what exactly ran together
 `together_ns`. This is HolisticTraceAnalysis' temporal breakdown (`non_compute_ns` is there the busy
 time without the time of compute) and its breakdown by kernel type.
 
-`TimeBreakdown` puts the two halves together, what a device did and why it did nothing (`idle`), as
-parts that exclude each other and sum to the time from its first event to its last one.
+`TimeCategory` names what the account of a run (`account`) tells apart; `TimeBreakdown` is its sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
 from gpuadvisor.rules.facts.device_work import DeviceWork, Work
-from gpuadvisor.rules.facts.idle import Cause, IdleTime
 from gpuadvisor.rules.facts.intervals import IntArray, Intervals, by_key, depths
 
 
@@ -152,7 +150,12 @@ class TimeCategory(StrEnum):
     LAUNCHING = "launching"
     WAITING_FOR_DATA = "waiting_for_data"
     SYNCHRONIZING = "synchronizing"
+    ALLOCATING = "allocating"
     OTHER_HOST = "other_host"
+    STARTING = "starting"
+    PROFILER = "profiler"
+    BETWEEN_KERNELS = "between_kernels"
+    FINISHED = "finished"
     DEVICE = "device"
     UNKNOWN = "unknown"
 
@@ -166,7 +169,7 @@ class TimeBreakdown:
     """Where the time of one device went, or of several together."""
 
     span_ns: int
-    """From the first event to the last one; of several devices added up."""
+    """The run's window; of several devices as often as there are."""
     parts_ns: Mapping[TimeCategory, int]
     """Time of every category; the sum is `span_ns`."""
 
@@ -186,29 +189,6 @@ class TimeBreakdown:
         """Why it did nothing for most of that time; None where it always did something."""
         part = max(IDLE, key=lambda each: self.parts_ns[each])
         return part if self.parts_ns[part] else None
-
-
-def time_breakdowns(
-    busy: Sequence[BusyTime], idle: Sequence[IdleTime]
-) -> Mapping[int, TimeBreakdown]:
-    """Return where the time of each device on which something ran went."""
-    causes = {each.device: each.causes_ns for each in idle}
-    found = {}
-    for each in busy:
-        together = each.together_ns
-        computing = sum(ns for kinds, ns in together.items() if "compute" in kinds.split("+"))
-        copying = together.get("memory", 0)
-        why = causes.get(each.device, {})
-        parts = {
-            TimeCategory.COMPUTING: computing,
-            TimeCategory.COMMUNICATING: each.busy_ns - computing - copying,
-            TimeCategory.COPYING: copying,
-            **{part: why.get(Cause(part), 0) for part in IDLE},
-        }
-        # What no cause explains stays visible, so that the parts always sum to the whole.
-        parts[TimeCategory.UNKNOWN] += each.span_ns - sum(parts.values())
-        found[each.device] = TimeBreakdown(each.span_ns, parts)
-    return found
 
 
 def added(breakdowns: Mapping[int, TimeBreakdown]) -> TimeBreakdown:

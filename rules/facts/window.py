@@ -32,13 +32,14 @@ class Window:
 
     @property
     def busy_share(self) -> float:
-        """Share of the run (0 to 1) in which the devices were busy, their mean.
-
-        A device's span begins with its first work. It counts as a whole, even where it is longer
-        than the run.
-        """
-        whole = max(len(self.busy) * self.run_ns, sum(each.span_ns for each in self.busy))
+        """Share of the run (0 to 1) in which the devices were busy, their mean."""
+        whole = len(self.busy) * self.run_ns
         return sum(each.busy_ns for each in self.busy) / whole if whole else 0.0
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """When the run began and ended."""
+        return self.begin_ns, self.end_ns
 
     def share(self, time_ns: float) -> float:
         """Return which share of the run a time is; 0 where the run's time is not known."""

@@ -132,9 +132,7 @@ def test_an_unknown_name_where_nothing_is_stored(store):
 def test_a_profile_by_its_name(keep_profile, tmp_path):
     keep_profile("train")
     run("train")
-    assert "of the time from first to last work the GPU was busy" in (
-        tmp_path / "here" / "train.html"
-    ).read_text("utf-8")
+    assert "of the run the GPU was busy" in (tmp_path / "here" / "train.html").read_text("utf-8")
 
 
 def test_the_newest_profile_where_there_is_no_study(keep_profile, capsys):

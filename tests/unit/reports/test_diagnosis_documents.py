@@ -27,7 +27,7 @@ from tests.unit.reports.test_profile_page import Page
 
 FIELDS = documented("A diagnosis as JSON")
 ROW_OF_ITS_OWN = re.compile(r"findings\[\]\.(evidence\[\]|improvement_pct)\.|not_measured\[\]\."
-                            r"|failed\[\]\.|together_pct\.")  # fmt: skip
+                            r"|failed\[\]\.|together_pct\.|account\[\]\.")  # fmt: skip
 """Fields of objects that are explained in the row of their object."""
 
 

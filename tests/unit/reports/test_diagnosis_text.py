@@ -25,6 +25,12 @@ from tests.profile_reports import HOSTILE, counted, empty, report, whole
 PIPED = """\
 train: 4 steps in 3.81 ms on NVIDIA H100 80GB HBM3, recorded with torch 2.8
 The GPU was busy 35.7 % of the run. 2 things to fix, together worth 37 to 65 % of the run.
+The run's time: other 21.0 %, communicating only 10.5 %, copying only 4.2 %, idle: CPU is launching\
+ 7.3 %, idle: waiting for data 31.5 % (input_bound), idle: other work of the CPU 25.5 %.
+No finding is about 32.8 % of the run, in which the GPU was idle; the largest part is 25.5 %, other\
+ work of the CPU. Its longest gap: 502 µs, from 810 µs to 1.31 ms after the recording began,\
+ between ncclDevKernel_AllReduce_Sum_f32 and copy host to device. gpuadvisor profile --stacks\
+ SCRIPT shows what the CPU does then.
 
 1. critical: input_bound
    The GPU is idle for 61% of the run because the script waits for its next batch.
@@ -123,8 +129,8 @@ def test_on_a_terminal_severities_have_colours(monkeypatch):
 def test_where_nothing_is_wrong_it_says_so_and_what_was_looked_at():
     lines = printed(of(whole(), NOTHING)).splitlines()
     assert lines[1] == (
-        "The GPU was busy 35.7 % of the run. Nothing worth fixing was found; 2 of 5 rules could "
-        "look, for coalescing, input bound."
+        "The GPU was busy 35.7 % of the run. No rule found why the GPU was idle; 2 of 5 rules could"
+        " look, for coalescing, input bound."
     )
     assert not any("explain" in line for line in lines)
 
@@ -222,5 +228,5 @@ def test_the_first_finding_on_one_line():
         " (input_bound, worth 31 to at most 61 % of the run)"
     )
     assert wording.first(of(whole(), NOTHING)) == (
-        "nothing worth fixing was found (2 of 5 rules could look)"
+        "no rule found why the GPU was idle (2 of 5 rules could look)"
     )

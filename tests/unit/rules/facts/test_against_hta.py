@@ -163,7 +163,9 @@ def test_what_hta_calls_non_compute_is_what_no_compute_kernel_hides():
 def test_every_gap_has_a_cause(name):
     for device in facts(name).idle:
         assert sum(device.causes_ns.values()) == device.without_kernel_ns
-        assert same(device.idle_ns / 1e3, figures(facts(name).busy[0])["idle_us"])
+    assert sum(each.idle_ns for each in facts(name).busy) <= sum(
+        each.idle_ns for each in facts(name).idle
+    )
 
 
 def test_operators_of_the_trace_own_its_kernels():

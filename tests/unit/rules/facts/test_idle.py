@@ -148,7 +148,7 @@ def test_kernels_of_a_graph_have_one_call():
     made.call("cudaGraphLaunch", (10, 5), CallKind.GRAPH_LAUNCH, correlation=graph)
     for begin in (100, 112, 124):
         made.kernel("node", (begin, 10), correlation=graph, graph_node=begin)
-    assert causes(made) == {Cause.DEVICE: 4}
+    assert causes(made) == {Cause.BETWEEN_KERNELS: 4}
 
 
 def test_the_backward_pass_is_launched_by_another_thread():
@@ -156,6 +156,84 @@ def test_the_backward_pass_is_launched_by_another_thread():
     made.launched("forward", call=(0, 5), runs=(8, 10))
     made.launched("backward", call=(60, 5), runs=(68, 10), thread=2)
     assert causes(made) == {Cause.LAUNCHING: 50}
+
+
+def test_the_first_launch_of_a_kernel_is_no_launch():
+    made = Made()
+    first_kernel(made)
+    made.launched("second", call=(110, 5_000), runs=(5_120, 10))
+    assert causes(made) == {Cause.OTHER_HOST: 10, Cause.LAUNCHING: 10, Cause.STARTING: 5_000}
+
+
+def test_a_launch_that_waits_for_room_in_the_queue_is_none_either():
+    made = Made()
+    made.launched("first", call=(0, 5), runs=(8, 9_000))
+    made.launched("second", call=(10, 8_990), runs=(9_010, 10))
+    assert causes(made) == {Cause.BETWEEN_KERNELS: 2}
+
+
+def test_the_profiler_itself_and_what_it_saw_of_cuda():
+    made = Made()
+    first_kernel(made)
+    made.range("Buffer Flush", (100, 30), Range.OVERHEAD, process=-1)
+    made.range("Lazy Function Loading", (130, 20), Range.OVERHEAD, process=-1)
+    made.launched("second", call=(160, 5), runs=(168, 10))
+    assert causes(made) == {
+        Cause.PROFILER: 30,
+        Cause.STARTING: 20,
+        Cause.OTHER_HOST: 10,
+        Cause.LAUNCHING: 8,
+    }
+
+
+def test_launches_into_a_graph():
+    made = Made()
+    first_kernel(made)
+    for begin in range(110, 410, 50):
+        made.call("cudaLaunchKernel", (begin, 5), CallKind.LAUNCH, correlation=1000 + begin)
+    made.call("cudaGraphInstantiate", (410, 40))
+    made.launched("second", call=(460, 5), runs=(468, 10))
+    assert causes(made) == {Cause.OTHER_HOST: 10, Cause.LAUNCHING: 18, Cause.STARTING: 340}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch/_dynamo/convert_frame.py(1124): _compile",
+        "/usr/lib/python3/triton/compiler/compiler.py(222): compile",
+    ],
+)
+def test_compiling(name):  # fmt: skip
+    made = Made()
+    first_kernel(made)
+    made.range(name, (110, 700), Range.PYTHON)
+    made.launched("second", call=(820, 5), runs=(828, 10))
+    assert causes(made)[Cause.STARTING] == 700
+
+
+def test_memory_that_is_allocated():
+    made = Made()
+    first_kernel(made)
+    made.call("cudaMalloc", (105, 300), CallKind.ALLOCATE)
+    made.launched("second", call=(420, 5), runs=(428, 10))
+    assert causes(made)[Cause.ALLOCATING] == 300
+
+
+def test_a_device_whose_work_is_done_has_nothing_to_do():
+    made = Made()
+    made.launched("first", (0, 5), (8, 92), device=0)
+    made.launched("first", (0, 5), (8, 192), device=1)
+    first, second = Facts(made.profile()).idle
+    assert first.causes_ns[Cause.FINISHED] == 100 * US and not second.causes_ns[Cause.FINISHED]
+
+
+def test_a_slow_device_gets_the_time_that_it_usually_needs():
+    made = Made()
+    for number in range(5):  # 20 us from the end of each call to the begin of its kernel
+        begin = 200 * number
+        made.launched("gemm", call=(begin, 5), runs=(begin + 25, 100))
+    made.launched("late", call=(1000, 5), runs=(1039, 10))
+    assert Cause.DEVICE not in causes(made)
 
 
 def test_gaps_are_listed_with_what_came_before_and_after():
@@ -211,8 +289,8 @@ def test_causes_exclude_each_other_and_sum_to_the_time_without_a_kernel(events):
     for device in facts.idle:
         assert all(ns >= 0 for ns in device.causes_ns.values())
         assert sum(device.causes_ns.values()) == device.without_kernel_ns
-    assert {each.device: each.idle_ns for each in facts.idle} == {
-        each.device: each.idle_ns for each in busy(facts.work)
+    assert {each.device: facts.window.run_ns - each.idle_ns for each in facts.idle} == {
+        each.device: each.busy_ns for each in busy(facts.work)
     }
 
 
@@ -249,7 +327,7 @@ def test_gaps_one_by_one_are_those_of_the_sums():
     facts = Facts(read_profile(DATA / "hta_a100_train_control.json.gz"))
     (whole,) = facts.idle
     parts = facts.work, facts.host, facts.launched, facts.launching, facts.loader_waits
-    ((device, shorter, gaps),) = idle_gaps(*parts, 5_000)
+    ((device, shorter, gaps),) = idle_gaps(*parts, facts.starting, facts.window.begin_ns, 5_000)
     found = list(gaps)
     assert (device, shorter + len(found)) == (whole.device, whole.gaps)
     assert min(gap.duration_ns for gap in found) >= 5_000

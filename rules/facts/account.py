@@ -1,0 +1,158 @@
+"""The account of a run: every nanosecond of its window on every device, in exactly one entry.
+
+Useful work by the family of the kernels that did it, idle time by its cause, and what nothing
+explains. All shares that are shown of a run come from here, so that no two of them contradict each
+other. Of a moment in which several kernels compute, the one that began first is named; one in which
+a device computes and copies or communicates counts as computing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+
+from gpuadvisor.rules.facts.device_work import DeviceWork, Work
+from gpuadvisor.rules.facts.idle import UNEXPLAINED, Cause, IdleGap, IdleTime
+from gpuadvisor.rules.facts.intervals import IntArray, numbered
+from gpuadvisor.rules.facts.kernel_families import kind_of
+from gpuadvisor.rules.facts.time_breakdown import BusyTime, TimeBreakdown, TimeCategory
+
+
+class EntryKind(StrEnum):
+    """What an entry of the account is."""
+
+    USEFUL = "useful"
+    IDLE = "idle"
+    UNEXPLAINED = "unexplained"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A part of the time of one device, or of several together."""
+
+    kind: EntryKind
+    part: TimeCategory
+    family: str
+    """The family of the kernels that compute; empty for the rest."""
+    time_ns: int
+
+
+@dataclass(frozen=True)
+class DeviceAccount:
+    """Where the time of one device went; the entries sum to its window."""
+
+    device: int
+    begin_ns: int
+    end_ns: int
+    entries: tuple[Entry, ...]
+    """In the order of `TimeCategory`; of those that compute, the longest first."""
+    longest: tuple[IdleGap, ...]
+    """The gap with most time of each cause of idle time, the longest first."""
+
+    @property
+    def span_ns(self) -> int:
+        return self.end_ns - self.begin_ns
+
+
+@dataclass(frozen=True)
+class Account:
+    """Where the time of all devices went."""
+
+    devices: tuple[DeviceAccount, ...]
+
+    @cached_property
+    def span_ns(self) -> int:
+        """The window, as often as there are devices."""
+        return sum(each.span_ns for each in self.devices)
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries of all devices, added up."""
+        found: dict[tuple[EntryKind, TimeCategory, str], int] = {}
+        for device in self.devices:
+            for each in device.entries:
+                key = each.kind, each.part, each.family
+                found[key] = found.get(key, 0) + each.time_ns
+        order = {part: place for place, part in enumerate(TimeCategory)}
+        entries = (Entry(*key, time_ns) for key, time_ns in found.items())
+        return tuple(sorted(entries, key=lambda each: (order[each.part], -each.time_ns)))
+
+    def share(self, entry: Entry) -> float:
+        """Return which share (0 to 1) of the time of all devices an entry is."""
+        return entry.time_ns / self.span_ns if self.span_ns else 0.0
+
+    @cached_property
+    def breakdowns(self) -> Mapping[int, TimeBreakdown]:
+        """The time of each device, with families and devices' causes added up by category."""
+        found = {}
+        for device in self.devices:
+            parts = dict.fromkeys(TimeCategory, 0)
+            for each in device.entries:
+                parts[each.part] += each.time_ns
+            found[device.device] = TimeBreakdown(device.span_ns, parts)
+        return found
+
+    def of_kind(self, kind: EntryKind) -> Iterator[Entry]:
+        """Yield the entries of all devices of a kind."""
+        return (each for each in self.entries if each.kind == kind)
+
+
+def account(
+    work: DeviceWork, busy: Sequence[BusyTime], idle: Sequence[IdleTime], span: tuple[int, int]
+) -> Account:
+    """Return where the time between two times went on each device on which something ran."""
+    rows_of = dict(work.lasting_by_device())
+    return Account(
+        tuple(
+            DeviceAccount(
+                each.device,
+                *span,
+                (*_computing(work, rows_of[each.device]), *_beside(each), *_idle(of)),
+                tuple(sorted(of.longest_of.values(), key=lambda gap: -gap.cause_ns)),
+            )
+            for each, of in zip(busy, idle, strict=True)
+        )
+    )
+
+
+def _computing(work: DeviceWork, rows: IntArray) -> Iterator[Entry]:
+    """Yield the time in which at least one kernel computes, by the family of the first of them."""
+    rows = rows[work.kind[rows] == Work.COMPUTE]
+    rows = rows[np.lexsort((work.end_ns[rows], work.begin_ns[rows]))]
+    begin, end = work.begin_ns[rows], work.end_ns[rows]
+    reached = np.maximum.accumulate(end)
+    begin[1:] = np.maximum(begin[1:], reached[:-1])
+    own = np.maximum(end - begin, 0)
+    used, place = numbered(work.name[rows])
+    times: dict[str, int] = {}
+    of_name = np.zeros(len(used), np.int64)
+    np.add.at(of_name, place, own)
+    for name, time_ns in zip(used.tolist(), of_name.tolist(), strict=True):
+        family = str(kind_of(work.texts[name]).family)
+        times[family] = times.get(family, 0) + time_ns
+    for family, time_ns in sorted(times.items(), key=lambda each: (-each[1], each[0])):
+        if time_ns:
+            yield Entry(EntryKind.USEFUL, TimeCategory.COMPUTING, family, time_ns)
+
+
+def _beside(busy: BusyTime) -> Iterator[Entry]:
+    """Yield the time in which a device only communicates or copies."""
+    copying = busy.together_ns.get("memory", 0)
+    computing = sum(ns for kinds, ns in busy.together_ns.items() if "compute" in kinds.split("+"))
+    for part, time_ns in (
+        (TimeCategory.COMMUNICATING, busy.busy_ns - computing - copying),
+        (TimeCategory.COPYING, copying),
+    ):
+        if time_ns:
+            yield Entry(EntryKind.USEFUL, part, "", time_ns)
+
+
+def _idle(found: IdleTime) -> Iterator[Entry]:
+    for cause, time_ns in found.causes_ns.items():
+        if time_ns and cause is not Cause.COPYING:
+            kind = EntryKind.UNEXPLAINED if cause in UNEXPLAINED else EntryKind.IDLE
+            yield Entry(kind, TimeCategory(cause), "", time_ns)

@@ -1,0 +1,120 @@
+"""When the host did what a run does once: start CUDA, load kernels, compile, capture a graph.
+
+Known from what was recorded, never from patterns in time:
+
+- `loading`: a single call that launches, fills or sets something takes `SLOW_CALL_NS` or longer
+  (what counts is the part in which the device is idle, so that it cannot be waiting for room in a
+  queue), or the profiler itself recorded that kernels were loaded,
+- `capturing`: calls that launched nothing, in a profile with calls that make a graph of them,
+- `compiling`: ranges or Python functions of Dynamo's, Inductor's and Triton's compilers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuadvisor.domain.profile import UNKNOWN, CallKind, Profile, Range
+from gpuadvisor.rules.facts.intervals import (
+    BoolArray,
+    Intervals,
+    by_key,
+    either,
+    ends,
+    none,
+    numbered,
+    union,
+)
+from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls
+
+SLOW_CALL_NS = 1_000_000
+"""On an idle device no steady launch takes as long: the slowest in traces of six kinds of GPU took
+0.1 ms, first launches of kernels whose module has to be loaded 1.5 to 332 ms."""
+LAUNCHES_APART_NS = 100_000
+"""Pauses between two calls of one capture, as between launches of eager PyTorch."""
+_SLOW = np.array((CallKind.LAUNCH, CallKind.MEMSET, CallKind.OTHER, CallKind.EVENT), np.int8)
+_MAKES_GRAPHS = re.compile(r"(cuda|hip|cu)(StreamBeginCapture|StreamEndCapture|GraphInstantiate)")
+_LOADS = re.compile(r"Module|Library|Function Loading|Lazy", re.I)
+"""Overhead of the profiler that is none: `Lazy Function Loading`, `Runtime Triggered Module
+Loading` are CUDA's own."""
+_COMPILES = re.compile(
+    r"convert_frame\.py\(\d+\): (_compile|compile_inner)\b"
+    r"|triton/compiler/compiler\.py\(\d+\): compile"
+    r"|^_compile\.compile_inner|^compile_fx\b|torch/utils/cpp_extension\.py\(\d+\): load"
+)
+"""Python functions (`file.py(line): name`) and ranges of compilers that run only when something is
+compiled: a compiled function that runs is in none of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Starting:
+    """What a run does once, by process."""
+
+    once: Mapping[int, Intervals]
+    """When each process did something of it."""
+    profiler: Intervals
+    """When the profiler itself was at work."""
+    kinds: tuple[str, ...]
+    """What of it there is: `loading`, `capturing`, `compiling`."""
+
+
+def starting(profile: Profile, host: Calls, launched: LaunchingCalls) -> Starting:
+    """Return when the host did what a run does once."""
+    texts = profile.header.texts
+    columns = profile.columns("ranges", ("begin_ns", "duration_ns", "process", "name", "kind"))
+    begin, end = ends(columns["begin_ns"], columns["duration_ns"])
+    kind, name = columns["kind"], columns["name"]
+    overhead = np.flatnonzero(kind == Range.OVERHEAD)
+    loads = overhead[_named(name[overhead], texts, _LOADS)]
+    profiler = np.setdiff1d(overhead, loads)
+    marked = np.flatnonzero(np.isin(kind, (Range.USER, Range.PYTHON)))
+    compiled = marked[_named(name[marked], texts, _COMPILES)]
+    slow = np.flatnonzero(np.isin(host.kind, _SLOW) & (host.end_ns - host.begin_ns >= SLOW_CALL_NS))
+    captured = _captured(host, launched, texts)
+    once: dict[int, Intervals] = {}
+    everywhere = union(begin[loads], end[loads])
+    for process in np.unique(host.process).tolist():
+        mine = slow[host.process[slow] == process]
+        found = either(everywhere, union(host.begin_ns[mine], host.end_ns[mine]))
+        mine = compiled[columns["process"][compiled] == process]
+        found = either(found, union(begin[mine], end[mine]))
+        once[process] = either(found, captured.get(process, none()))
+    kinds = (("loading", len(slow) + len(loads)), ("capturing", len(captured)),
+             ("compiling", len(compiled)))  # fmt: skip
+    return Starting(
+        {process: times for process, times in once.items() if len(times)},
+        union(begin[profiler], end[profiler]),
+        tuple(word for word, found in kinds if found),
+    )
+
+
+def _named(names: npt.NDArray[Any], texts: Sequence[str], pattern: re.Pattern[str]) -> BoolArray:
+    """Return which rows have a name with such a pattern in it."""
+    used, place = numbered(names)
+    found: BoolArray = np.array([bool(pattern.search(texts[each])) for each in used], np.bool_)
+    return found[place] if len(used) else np.zeros(len(names), np.bool_)
+
+
+def _captured(
+    host: Calls, launched: LaunchingCalls, texts: Sequence[str]
+) -> Mapping[int, Intervals]:
+    """Return when each process launched what did not run but became a graph."""
+    makes = np.flatnonzero(_named(host.name, texts, _MAKES_GRAPHS))
+    if not len(makes):
+        return {}
+    ran = np.zeros(len(host), np.bool_)
+    ran[launched.call[launched.call != UNKNOWN]] = True
+    rows = np.concatenate((np.flatnonzero((host.kind == CallKind.LAUNCH) & ~ran), makes))
+    longer = {
+        process: union(host.begin_ns[rows[at]], host.end_ns[rows[at]] + LAUNCHES_APART_NS)
+        for process, at in by_key(host.process[rows])
+    }
+    return {
+        process: Intervals(times.begin_ns, times.end_ns - LAUNCHES_APART_NS)
+        for process, times in longer.items()
+    }

@@ -1,0 +1,84 @@
+"""What is said of a run's account: nothing is fine as long as the GPU is idle without a cause."""
+
+import re
+
+import pytest
+
+from gpuadvisor.reports import diagnosis_wording
+from gpuadvisor.reports.diagnosis_document import diagnosis_lines, diagnosis_markdown
+from gpuadvisor.reports.profile_document import profile_markdown
+from gpuadvisor.rules.engine import diagnose
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.registry import load_rules
+from tests.diagnoses import diagnosis_report
+from tests.profile_reports import report
+from tests.profiles import Made
+
+
+def said(profile):
+    made = report(profile)
+    diagnosis = diagnose(Evidence(Facts(profile)), load_rules())
+    found = diagnosis_report(made, diagnosis, rules=load_rules())
+    return found, "\n".join(line.text for line in diagnosis_lines(found))
+
+
+def idle_for(share):
+    """A GPU that waits for what was launched long before."""
+    made = Made()
+    for number in range(40):
+        begin = 1000.0 * number
+        made.launched("gemm", call=(0.1 * number, 0.1), runs=(begin + 10, 1000 * (1 - share)))
+    return made.profile()
+
+
+@pytest.mark.parametrize("share", [0.98, 0.95, 0.5, 0.2, 0.06])
+def test_an_idle_gpu_is_never_met_with_silence(share):
+    _, text = said(idle_for(share))
+    assert "Nothing worth fixing" not in text
+    assert "No rule found why the GPU was idle" in text
+    assert "unexplained: launched, but not begun" in text
+    assert re.search(
+        r"from [\d.]+ .s to [\d.,]+ .s after the recording began, between gemm and", text
+    )
+
+
+def test_a_busy_one_is_told_so():
+    _, text = said(idle_for(0.01))
+    assert "Nothing worth fixing was found" in text and "No finding is about" not in text
+
+
+def test_no_gpu_is_not_fine():
+    made = Made()
+    made.operator("aten::mm", (0, 100))
+    _, text = said(made.profile())
+    assert "Nothing worth fixing" not in text
+
+
+@pytest.mark.parametrize("share", [0.98, 0.5, 0.01])
+def test_no_two_figures_of_a_page_contradict_each_other(share):
+    found, text = said(idle_for(share))
+    account = found.profile.facts.account
+    busy = sum(account.share(each) for each in account.of_kind("useful"))
+    told = [float(each) for each in re.findall(r"busy ([\d.]+) % of the run", text)]
+    page = profile_markdown(found.profile)
+    told += [float(each) for each in re.findall(r"([\d.]+) % of the run the GPU was busy", page)]
+    told += [float(each) for each in re.findall(r"busy, together \| ([\d.]+) %", page)]
+    assert len(told) == 3
+    assert told == pytest.approx([100 * busy] * 3, abs=0.06)
+    # Times of the host's steps and kernels' shares of the kernels' time are told as such.
+    (idle,) = re.findall(r"It was idle for ([\d.]+) %", page)
+    assert float(idle) == pytest.approx(100 * (1 - busy), abs=0.06)
+    parts = [float(each) for each in re.findall(r"([\d.]+) %", diagnosis_wording.account(found)[0])]
+    assert sum(parts) == pytest.approx(100, abs=0.06 * len(parts))
+    assert diagnosis_wording.account(found)[0] in diagnosis_markdown(found)
+
+
+def test_what_a_finding_claims_is_named_with_it_and_not_unexplained():
+    made = Made()
+    for number in range(60):  # a host that needs 40 us for each launch of 10 us of work
+        made.launched("gemm", call=(50 * number, 5), runs=(50 * number + 8, 10))
+    found, text = said(made.profile())
+    assert found.worth_fixing[0].rule == "launch_bound"
+    assert "idle: CPU is launching 79.7 % (launch_bound)" in text
+    assert "No finding is about" not in text
