@@ -51,7 +51,7 @@ def waits_for_workers():
 FIRES = {
     "kernels shorter than their launches": lambda: launching(500, runs=3),
     "near the threshold": lambda: launching(500, runs=19),
-    "short kernels with gaps that are not the host's": lambda: between(5, gap=20),
+    "short kernels with gaps that are not the host's": lambda: between(5, gap=4),
     "while workers set the pace, for information": waits_for_workers,
 }
 SILENT = {
@@ -59,6 +59,7 @@ SILENT = {
     "kernels that are loaded": loading_kernels,
     "hidden by a long kernel": after_long_one,
     "long kernels with gaps that are not the host's": lambda: between(50, gap=20),
+    "short kernels with gaps that nothing explains": lambda: between(5, gap=20),
     "short kernels with one long gap": lambda: between(5, gap=1, last=5000),
     "short kernels with short gaps": lambda: between(9, gap=1.4),
 }
