@@ -4,7 +4,8 @@ Known from what was recorded, never from patterns in time:
 
 - `loading`: a single call that launches, fills or sets something takes `SLOW_CALL_NS` or longer
   (what counts is the part in which the device is idle, so that it cannot be waiting for room in a
-  queue), or the profiler itself recorded that kernels were loaded,
+  queue), an operator takes `LOADING_NS` or longer before it launches, or the profiler itself
+  recorded that kernels were loaded,
 - `capturing`: calls that launched nothing, in a profile with calls that make a graph of them,
 - `compiling`: ranges or Python functions of Dynamo's, Inductor's and Triton's compilers.
 """
@@ -22,6 +23,7 @@ import numpy.typing as npt
 from gpuadvisor.domain.profile import UNKNOWN, CallKind, Profile, Range
 from gpuadvisor.rules.facts.intervals import (
     BoolArray,
+    IntArray,
     Intervals,
     by_key,
     either,
@@ -30,11 +32,16 @@ from gpuadvisor.rules.facts.intervals import (
     numbered,
     union,
 )
-from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls
+from gpuadvisor.rules.facts.launches import ENQUEUING, Calls, LaunchingCalls
+from gpuadvisor.rules.facts.operators import Operators
 
 SLOW_CALL_NS = 1_000_000
 """On an idle device no steady launch takes as long: the slowest in traces of six kinds of GPU took
 0.1 ms, first launches of kernels whose module has to be loaded 1.5 to 332 ms."""
+LOADING_NS = 50_000_000
+"""Time of an operator without a call, before it launches, from which on it looks for an algorithm,
+compiles or loads: those of eager PyTorch follow each other within 0.2 ms; first ones took 119 to
+332 ms in a trace of an AMD GPU. [own]"""
 LAUNCHES_APART_NS = 100_000
 """Pauses between two calls of one capture, as between launches of eager PyTorch."""
 _SLOW = np.array((CallKind.LAUNCH, CallKind.MEMSET, CallKind.OTHER, CallKind.EVENT), np.int8)
@@ -63,7 +70,9 @@ class Starting:
     """What of it there is: `loading`, `capturing`, `compiling`."""
 
 
-def starting(profile: Profile, host: Calls, launched: LaunchingCalls) -> Starting:
+def starting(
+    profile: Profile, host: Calls, launched: LaunchingCalls, launching: Operators
+) -> Starting:
     """Return when the host did what a run does once."""
     texts = profile.header.texts
     columns = profile.columns("ranges", ("begin_ns", "duration_ns", "process", "name", "kind"))
@@ -76,21 +85,36 @@ def starting(profile: Profile, host: Calls, launched: LaunchingCalls) -> Startin
     compiled = marked[_named(name[marked], texts, _COMPILES)]
     slow = np.flatnonzero(np.isin(host.kind, _SLOW) & (host.end_ns - host.begin_ns >= SLOW_CALL_NS))
     captured = _captured(host, launched, texts)
+    late, since = _late(host, launching)
     once: dict[int, Intervals] = {}
     everywhere = union(begin[loads], end[loads])
     for process in np.unique(host.process).tolist():
         mine = slow[host.process[slow] == process]
         found = either(everywhere, union(host.begin_ns[mine], host.end_ns[mine]))
+        mine = host.process[late] == process
+        found = either(found, union(since[mine], host.begin_ns[late[mine]]))
         mine = compiled[columns["process"][compiled] == process]
         found = either(found, union(begin[mine], end[mine]))
         once[process] = either(found, captured.get(process, none()))
-    kinds = (("loading", len(slow) + len(loads)), ("capturing", len(captured)),
+    kinds = (("loading", len(slow) + len(loads) + len(late)), ("capturing", len(captured)),
              ("compiling", len(compiled)))  # fmt: skip
     return Starting(
         {process: times for process, times in once.items() if len(times)},
         union(begin[profiler], end[profiler]),
         tuple(word for word, found in kinds if found),
     )
+
+
+def _late(host: Calls, launching: Operators) -> tuple[IntArray, IntArray]:
+    """Return calls before which their operator took long, and since when."""
+    rows = np.flatnonzero((launching.of_call != UNKNOWN) & host.of_kinds(ENQUEUING))
+    rows = rows[np.lexsort((host.begin_ns[rows], host.thread_key[rows]))]
+    since = launching.begin_ns[launching.of_call[rows]]
+    if len(rows) > 1:
+        same = host.thread_key[rows[1:]] == host.thread_key[rows[:-1]]
+        since[1:] = np.where(same, np.maximum(since[1:], host.end_ns[rows[:-1]]), since[1:])
+    late = host.begin_ns[rows] - since >= LOADING_NS
+    return rows[late], since[late]
 
 
 def _named(names: npt.NDArray[Any], texts: Sequence[str], pattern: re.Pattern[str]) -> BoolArray:

@@ -119,7 +119,7 @@ class Facts:
     @cached_property
     def starting(self) -> Starting:
         """When the host did what a run does once."""
-        return starting(self.profile, self.host, self.launched)
+        return starting(self.profile, self.host, self.launched, self.launching)
 
     @cached_property
     def window(self) -> Window:

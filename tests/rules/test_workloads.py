@@ -25,7 +25,8 @@ FIRST = {
     "workloads/pageable_copy": {"copy"},
     "workloads/fp32_no_tf32": {"tensor_core", "precision"},
     "v100_resnet50_workers0": {"input_bound"},
-    "hta_a100_launch_bound_rank0": {"launch_bound"},
+    # Most of its run is unexplained: gaps inside of CUDA graphs.
+    "hta_a100_launch_bound_rank0": {"communication"},
     "h100_bert_small": {"launch_bound"},
     "h100_vit_falconsai": {"launch_bound"},
     "h100_small_cnn_train": {"input_bound"},
