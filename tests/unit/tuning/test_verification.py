@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -242,17 +243,21 @@ GPU = Device("cuda", 0, "H100", f"GPU-verified-{os.getpid()}", 80 << 30, (9, 0),
 
 @pytest.fixture
 def script(tmp_path, monkeypatch):
+    return simulated(tmp_path, monkeypatch)
+
+
+def simulated(folder, monkeypatch):
     made = Script()
-    (tmp_path / "train.py").write_text("")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path / "store"))
+    (folder / "train.py").write_text("")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("GPUADVISOR_HOME", str(folder / "store"))
     monkeypatch.setattr(trial_runner, "run_script", made.run)
     monkeypatch.setattr(rehearsal, "run_life", made.live)
     monkeypatch.setattr(rehearsal, "unavailable", lambda: made.no_rehearsal)
     made.python = TargetPython("/usr/bin/python3", "3.12.3", torch="2.7.1")
     monkeypatch.setattr(verification, "target_python", lambda command: made.python)
     monkeypatch.setattr(verification, "devices_for", lambda python, jobs: [GPU])
-    write_plan(plan(), tmp_path / "p.toml")
+    write_plan(plan(), folder / "p.toml")
     return made
 
 
@@ -314,16 +319,28 @@ def test_an_end_that_fails_under_the_plan(script, capsys):
     assert (status, found["outcome"]) == (1, "fails")
 
 
+@pytest.fixture(scope="module")
+def rehearsed(tmp_path_factory):
+    """The folder in which a first verification rehearsed and was stored."""
+    folder = tmp_path_factory.mktemp("first")
+    with pytest.MonkeyPatch.context() as patch:
+        script = simulated(folder, patch)
+        Path("helper.py").write_text("")
+        assert verified() == 0
+    assert script.lives == 3
+    return folder
+
+
 class TestEarlierRehearsals:
     """Whether a second verification rehearses again after a first one, `train-1`, that did."""
 
-    @pytest.fixture(autouse=True)
-    def rehearsed(self, script, capsys):
-        Path("helper.py").write_text("")
-        verified()
-        capsys.readouterr()
-        assert script.lives == 3
-        script.lives = 0
+    @pytest.fixture
+    def script(self, rehearsed, tmp_path, monkeypatch):
+        shutil.copytree(rehearsed, tmp_path, dirs_exist_ok=True)
+        yield simulated(rehearsed, monkeypatch)
+        os.chdir(tmp_path)
+        shutil.rmtree(rehearsed)
+        shutil.copytree(tmp_path, rehearsed)
 
     def test_it_is_not_repeated_where_nothing_changed(self, script, capsys):
         status, found = document(capsys)
