@@ -10,10 +10,15 @@ import pytest
 WATCH = """
 import json, os, sys
 from gpuadvisor.collectors.script.child.file_reads import stop_watching, watch_reads
-found = []
-watch_reads((1000.0, 2000.0), found.append)
-{}
-print(json.dumps(found))
+for text in json.loads(sys.argv[1]):
+    if os.fork():
+        assert os.wait()[1] == 0
+        continue
+    found = []
+    watch_reads((1000.0, 2000.0), found.append)
+    exec(text)
+    print(json.dumps(found), flush=True)
+    os._exit(0)
 """
 
 CASES = [
@@ -54,8 +59,16 @@ def folder(tmp_path_factory):
     return made
 
 
+@pytest.fixture(scope="module")
+def noticed(folder):
+    """What is noticed of each text, each in a process of its own."""
+    command = [sys.executable, "-c", WATCH, json.dumps([text for text, _ in CASES])]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = map(json.loads, done.stdout.splitlines())
+    return dict(zip((text for text, _ in CASES), lines, strict=True))
+
+
 @pytest.mark.parametrize(("text", "found"), CASES)
-def test_what_is_noticed(folder, text, found):
-    command = [sys.executable, "-c", WATCH.format(text)]
-    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
-    assert json.loads(done.stdout) == found
+def test_what_is_noticed(noticed, text, found):
+    assert noticed[text] == found
